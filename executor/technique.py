@@ -23,7 +23,7 @@ from ..spec.strategy import LayerStrategy
 from ..spec.techniques import Values
 
 if TYPE_CHECKING:
-    from .groups.process_groups import GroupBook
+    from .groups.process_groups import ProcessGroups
     from .models.layer import LayerModule
     from .stage.local_parameters import LocalParameter
     from .stage.options import BuildOptions
@@ -54,7 +54,7 @@ class NamedState:
     placement: Placement
 
 
-class LiveTechnique:
+class TechniqueHooks:
     """A technique at work on one rank: hooks that a technique overrides; these do nothing.
 
     Layers are numbered as in the plan, and are those of this rank whose strategies hold the
@@ -105,7 +105,7 @@ class LiveTechnique:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LivePlace:
+class TechniqueContext:
     """Where a technique works: a rank, its layers and their parameters.
 
     ``parameters`` are those of each layer that holds the technique, ``units`` those of the layers
@@ -115,7 +115,7 @@ class LivePlace:
 
     name: str
     plan: Plan
-    book: GroupBook
+    process_groups: ProcessGroups
     device: torch.device
     seed: int
     strategies: Mapping[int, LayerStrategy]
@@ -125,7 +125,7 @@ class LivePlace:
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The technique's own process group of this shape that holds this rank."""
-        return self.book.technique_group(self.name, shape)
+        return self.process_groups.technique_group(self.name, shape)
 
     def on(self, stream: str) -> AbstractContextManager[object]:
         """Inside, device work is put on one of the technique's streams; on cores it is in line."""
@@ -133,15 +133,15 @@ class LivePlace:
         return nullcontext() if found is None else torch.cuda.stream(found)
 
 
-def _leave(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
+def _prepare_nothing(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
     return None
 
 
-def _start_nothing(place: LivePlace) -> LiveTechnique:
-    return LiveTechnique()
+def _start_nothing(place: TechniqueContext) -> TechniqueHooks:
+    return TechniqueHooks()
 
 
-def _never(plan: Plan, device: torch.device) -> bool:
+def _hides_no_bytes(plan: Plan, device: torch.device) -> bool:
     return False
 
 
@@ -156,10 +156,10 @@ class TechniqueRun:
     """
 
     name: str
-    prepare: Callable[[LayerModule, LayerStrategy, BuildOptions], None] = _leave
-    start: Callable[[LivePlace], LiveTechnique] = _start_nothing
+    prepare: Callable[[LayerModule, LayerStrategy, BuildOptions], None] = _prepare_nothing
+    start: Callable[[TechniqueContext], TechniqueHooks] = _start_nothing
     streams: tuple[str, ...] = ()
-    hides_bytes: Callable[[Plan, torch.device], bool] = _never
+    hides_bytes: Callable[[Plan, torch.device], bool] = _hides_no_bytes
 
 
 Runs = tuple[TechniqueRun, ...]

@@ -20,7 +20,7 @@ from torch._C._autograd import DeviceType
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-OLDEST = "2.11"
+MIN_TORCH = "2.11"
 """The oldest release that the executor is tried on."""
 
 _IS_RENAMED = hasattr(dist, "all_gather_single")
@@ -34,7 +34,7 @@ reduce_scatter_single: Callable[..., Any] = (
 )
 """``(output, input, group)``: this rank's part of the sum; formerly ``reduce_scatter_tensor``."""
 
-LEANED_ON = (
+PRIVATE_NAMES = (
     "torch:UntypedStorage._cdata",
     "torch:_foreach_mul_",
     "torch:_foreach_norm",
@@ -101,7 +101,7 @@ LEANED_ON = (
 surface."""
 
 
-def missing(names: Iterable[str] = LEANED_ON) -> list[str]:
+def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
     """Those of the names that this torch does not have, each with the reason, for a report.
 
     Args:
@@ -122,7 +122,8 @@ def parameter_groups(unit: FSDPModule) -> list[Any]:
     """The groups of parameters that a unit of fully_shard gathers and reduces, in its order.
 
     A group has ``post_backward()``, which fully_shard calls where a backward has passed the unit:
-    it casts, keeps or reduces the gradients of :func:`whole_parameters`, as the unit is armed; and
+    it casts, keeps or reduces the gradients of :func:`unsharded_parameters`, as the unit is armed;
+    and
     ``reshard()``, which frees gathered parameters.
     """
     state: Any = unit._get_fsdp_state()
@@ -131,7 +132,7 @@ def parameter_groups(unit: FSDPModule) -> list[Any]:
     return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
 
 
-def whole_parameters(group: Any) -> list[Tensor]:
+def unsharded_parameters(group: Any) -> list[Tensor]:
     """The gathered parameters of a group, which keep their gradients while they are freed.
 
     A rank that has never gathered them has none.
@@ -139,7 +140,7 @@ def whole_parameters(group: Any) -> list[Tensor]:
     return [p.unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param")]
 
 
-def mark_backward_over(group: Any) -> None:
+def mark_backward_done(group: Any) -> None:
     """Tell fully_shard that a group's part in the backward under way is done."""
     from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
@@ -155,7 +156,7 @@ def end_backward(root: FSDPModule) -> None:
     root._get_fsdp_state()._root_post_backward_final_callback()
 
 
-def on_device(event: Any) -> bool:
+def is_on_device(event: Any) -> bool:
     """Whether a profiled event is work of an accelerator.
 
     A named range of the host is drawn on the device's side too, around the work that it started;
@@ -164,7 +165,7 @@ def on_device(event: Any) -> bool:
     return bool(event.device_type() != DeviceType.CPU and not event.is_user_annotation())
 
 
-def of_host_operation(event: Any) -> bool:
+def is_host_operation(event: Any) -> bool:
     """Whether a profiled event is an operation of torch on the host, and no call of the driver.
 
     Calls of the driver are numbered apart from torch's operations, so one number can mean both;
@@ -186,17 +187,17 @@ def version() -> str:
 
 
 __all__ = [
-    "LEANED_ON",
-    "OLDEST",
+    "MIN_TORCH",
+    "PRIVATE_NAMES",
     "all_gather_single",
     "device_stream",
     "end_backward",
-    "mark_backward_over",
+    "is_host_operation",
+    "is_on_device",
+    "mark_backward_done",
     "missing",
-    "of_host_operation",
-    "on_device",
     "parameter_groups",
     "reduce_scatter_single",
+    "unsharded_parameters",
     "version",
-    "whole_parameters",
 ]

@@ -33,7 +33,7 @@ from .launch.channel import Message, Receiver, Sender
 from .launch.fault_injection import VARIABLE, FaultList, attempt_of, faults_of
 from .launch.progress import PROGRESS
 from .launch.rank_context import RankContext
-from .launch.timeouts import ON_CORES, patience_for
+from .launch.timeouts import CPU_TIMEOUTS, plan_timeouts
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +134,7 @@ def join_ranks(
     device_name: str,
     timeout_s: float,
     store_path: str | None = None,
-    join_s: float = ON_CORES.join_s,
+    join_s: float = CPU_TIMEOUTS.join_s,
 ) -> torch.device:
     """Join the world of ranks that the environment describes; this rank's torch device.
 
@@ -184,9 +184,9 @@ def _train(options: argparse.Namespace) -> int:
     ranks, started = plan_world_size(plan), int(os.environ["WORLD_SIZE"])
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
-    rank, patience = int(os.environ["RANK"]), patience_for(plan)
-    _strike_before_joining(rank)
-    timeout_s, join_s = options.timeout or patience.collective_s, options.join or patience.join_s
+    rank, timeouts = int(os.environ["RANK"]), plan_timeouts(plan)
+    _inject_before_joining(rank)
+    timeout_s, join_s = options.timeout or timeouts.collective_s, options.join or timeouts.join_s
     device = join_ranks(plan_devices(plan)[rank], timeout_s, join_s=join_s)
     from .train.job import train
 
@@ -202,10 +202,10 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _strike_before_joining(rank: int) -> None:
+def _inject_before_joining(rank: int) -> None:
     """The faults that tests ask for in the environment, where they strike before the first step."""
     faults = from_document(FaultList, {"faults": faults_of(os.environ)}, VARIABLE)
-    faults.strike(rank, 1, "join", attempt_of(os.environ))
+    faults.inject(rank, 1, "join", attempt_of(os.environ))
 
 
 def _print_event(event: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
-class _Busy:
+class _JobRunning:
     """What the heartbeat thread must know: whether a job is running."""
 
     def __init__(self) -> None:
@@ -246,11 +246,11 @@ def _serve_pool(options: argparse.Namespace) -> NoReturn:
         end_with_parent(options.die_with_parent)
     sender = Sender(options.channel[1])
     jobs: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    busy = _Busy()
-    threading.Thread(target=_listen, args=(options.channel[0], jobs), daemon=True).start()
-    threading.Thread(target=_beat, args=(sender, busy), daemon=True).start()
+    busy = _JobRunning()
+    threading.Thread(target=_receive_jobs, args=(options.channel[0], jobs), daemon=True).start()
+    threading.Thread(target=_send_heartbeats, args=(sender, busy), daemon=True).start()
     try:
-        _strike_before_joining(int(os.environ["RANK"]))
+        _inject_before_joining(int(os.environ["RANK"]))
         device = join_ranks(options.device, options.timeout, options.pool)
         busy.now = False
         sender.send({"type": "ready", "device": str(device)})
@@ -301,7 +301,7 @@ def _report(sender: Sender, error: BaseException) -> None:
         )
 
 
-def _listen(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
+def _receive_jobs(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
     """Queue what the launcher sends; when it is gone, so is this process."""
     receiver = Receiver(descriptor)
     while (messages := receiver.receive()) is not None:
@@ -310,7 +310,7 @@ def _listen(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
     os._exit(RunError.exit_code)
 
 
-def _beat(sender: Sender, busy: _Busy) -> None:
+def _send_heartbeats(sender: Sender, busy: _JobRunning) -> None:
     """Tell the launcher, while there is work, that this process is alive and what it does."""
     activity = Activity()
     while True:

@@ -39,11 +39,11 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One implementation; ``refuses`` gives the reason why it cannot run a request, else None."""
+    """One implementation; ``unsupported`` gives the reason why it cannot run a request, else None."""
 
     name: str
     run: Callable[..., Any]
-    refuses: Callable[[Request], str | None] = lambda request: None
+    unsupported: Callable[[Request], str | None] = lambda request: None
     fused: bool = True
 
 
@@ -83,7 +83,7 @@ def choose(family: Family, request: Request, policy: Policy = "auto") -> Choice:
     """
     passed: list[tuple[str, str]] = []
     for variant in family.variants:
-        reason = variant.refuses(request)
+        reason = variant.unsupported(request)
         if reason is None and policy == "portable" and variant is not family.variants[-1]:
             reason = "portable kernels were asked for"
         if reason is None and policy == "fused" and not variant.fused and passed:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .dispatch import Request
-from .fused import triton_refuses
+from .fused import triton_unsupported
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -18,16 +18,16 @@ def as_integers(x: Tensor) -> Tensor:
     return x.view(_INTEGERS.get(x.element_size(), x.dtype))
 
 
-def copying_refuses(request: Request) -> str | None:
+def copying_unsupported(request: Request) -> str | None:
     """Why a Triton kernel cannot move these elements; None if it can, and add up gradients."""
-    if reason := triton_refuses(request._replace(dtype=torch.float32)):
+    if reason := triton_unsupported(request._replace(dtype=torch.float32)):
         return reason
     return "not for complex numbers" if request.dtype.is_complex else None
 
 
-def summing_refuses(request: Request) -> str | None:
+def summing_unsupported(request: Request) -> str | None:
     """Why a Triton kernel cannot add up rows of this type; None if it can."""
-    if reason := triton_refuses(request._replace(dtype=torch.float32)):
+    if reason := triton_unsupported(request._replace(dtype=torch.float32)):
         return reason
     named = str(request.dtype).removeprefix("torch.")
     return None if request.dtype in SUMMED else f"not for {named}"
@@ -38,4 +38,4 @@ def summing_type(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-__all__ = ["SUMMED", "as_integers", "copying_refuses", "summing_refuses", "summing_type"]
+__all__ = ["SUMMED", "as_integers", "copying_unsupported", "summing_type", "summing_unsupported"]

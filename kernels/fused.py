@@ -20,11 +20,11 @@ import torch
 from .dispatch import Request
 
 NAMESPACE = "shardwright"
-LEAST_CAPABILITY = (8, 0)
+MIN_CAPABILITY = (8, 0)
 """Compute capability from which Triton compiles bf16 arithmetic."""
-LEAST_LIGER = "0.8.5"
+MIN_LIGER = "0.8.5"
 """We call functions below its public classes, as they are from this release on."""
-WIDEST_ROW = 65536
+MAX_ROW = 65536
 """Numbers of a row that one program of its kernels holds."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
@@ -65,12 +65,12 @@ def capability(index: int) -> tuple[int, int]:
     return torch.cuda.get_device_capability(index)
 
 
-def triton_refuses(request: Request) -> str | None:
+def triton_unsupported(request: Request) -> str | None:
     """Why Triton kernels cannot run a request; None if they can."""
     kind = request.device.type
     if kind == "cuda":
         found = capability(request.device.index or 0)
-        if found < LEAST_CAPABILITY:
+        if found < MIN_CAPABILITY:
             return f"compute capability {found[0]}.{found[1]} is below 8.0"
     elif kind != "cpu":
         return f"no Triton for {kind}"
@@ -83,17 +83,17 @@ def triton_refuses(request: Request) -> str | None:
     return unusable("triton")
 
 
-def liger_refuses(request: Request) -> str | None:
+def liger_unsupported(request: Request) -> str | None:
     """Why the kernels of liger-kernel cannot run a request; None if they can."""
-    return triton_refuses(request) or unusable("liger_kernel", LEAST_LIGER)
+    return triton_unsupported(request) or unusable("liger_kernel", MIN_LIGER)
 
 
-def liger_refuses_rows(request: Request) -> str | None:
+def liger_rows_unsupported(request: Request) -> str | None:
     """The same of kernels of which a program holds a whole row, (..., width)."""
-    if reason := liger_refuses(request):
+    if reason := liger_unsupported(request):
         return reason
     width = request.shape[-1]
-    return f"rows of {width} are wider than {WIDEST_ROW}" if width > WIDEST_ROW else None
+    return f"rows of {width} are wider than {MAX_ROW}" if width > MAX_ROW else None
 
 
 def power_of_two(number: int) -> int:

@@ -6,15 +6,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 
-def read_ends(ends: Tensor, rows: int) -> list[int]:
-    """The numbers in ``ends``; waits for the device.
+def read_offsets(offsets: Tensor, rows: int) -> list[int]:
+    """The numbers in ``offsets``; waits for the device.
 
     Args:
-        ends: (groups,) where each group's rows end.
-        rows: of all groups, shared out evenly where ``ends`` has no contents.
+        offsets: (groups,) where each group's rows end.
+        rows: of all groups, shared out evenly where ``offsets`` has no contents.
     """
-    if isinstance(ends, FakeTensor):
-        groups = ends.shape[0]
+    if isinstance(offsets, FakeTensor):
+        groups = offsets.shape[0]
         return [rows * (group + 1) // groups for group in range(groups)]
-    found: list[int] = ends.tolist()
+    found: list[int] = offsets.tolist()
     return found

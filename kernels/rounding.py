@@ -84,7 +84,7 @@ def uniforms(words: Tensor) -> Tensor:
     return (words >> 8).float() * 2.0**-24
 
 
-def round_by_chance(x: Tensor, uniform: Tensor) -> Tensor:
+def stochastic_round(x: Tensor, uniform: Tensor) -> Tensor:
     """Up with the probability of the fraction, else down: right on average.
 
     The fraction is compared, not added to, so that no sum is rounded up to the next number.
@@ -93,4 +93,4 @@ def round_by_chance(x: Tensor, uniform: Tensor) -> Tensor:
     return low + (uniform < x - low)
 
 
-__all__ = ["WORDS", "Philox", "philox_rounds", "random_words", "round_by_chance", "uniforms"]
+__all__ = ["WORDS", "Philox", "philox_rounds", "random_words", "stochastic_round", "uniforms"]

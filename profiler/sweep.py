@@ -20,8 +20,8 @@ from ..executor.launch.pool import WorkerPool
 from ..spec.cluster.machine_profile import KernelRow, MachineProfile
 from ..spec.plan.plan import Plan
 from .overhead.host_overhead import with_overheads
-from .store.partial_profile import Partial, load_partial, remove_partial, save_partial
-from .store.profile_rows import Found, case_key, with_found
+from .store.partial_profile import PartialProfile, load_partial, remove_partial, save_partial
+from .store.profile_rows import Measurements, case_key, with_measurements
 from .store.profiles import fingerprint, machine_facts
 from .timing.storage_timing import NO_FOLDER, measure_storage
 
@@ -46,7 +46,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SweepTarget:
     """What is measured: the device of a rank, a folder on a drive, and whether from the start."""
 
     device: str = CPU
@@ -55,7 +55,7 @@ class Target:
 
 
 def measure(
-    budget_s: float, ranks: int, on_event: OnEvent | None = None, target: Target | None = None
+    budget_s: float, ranks: int, on_event: OnEvent | None = None, target: SweepTarget | None = None
 ) -> MachineProfile:
     """A profile of this machine with ``ranks`` ranks at work.
 
@@ -69,14 +69,14 @@ def measure(
         RunError: a rank failed; what earlier stages found is kept for the next call.
         InputError: the folder on a drive cannot be used.
     """
-    sweep = _Sweep(budget_s, ranks, on_event or (lambda event: None), target or Target())
+    sweep = _Sweep(budget_s, ranks, on_event or (lambda event: None), target or SweepTarget())
     return sweep.run()
 
 
 class _Sweep:
     """One measurement on its way."""
 
-    def __init__(self, budget_s: float, ranks: int, emit: OnEvent, target: Target) -> None:
+    def __init__(self, budget_s: float, ranks: int, emit: OnEvent, target: SweepTarget) -> None:
         self.start_s = time.monotonic()
         self.budget_s, self.ranks, self.emit, self.target = budget_s, ranks, emit, target
         self.coarse = budget_s < COARSE_BELOW_S
@@ -135,16 +135,16 @@ class _Sweep:
         self._stage("sharing", lambda: self._sharing(pool))
         self._stage("storage", self._storage)
 
-    def _stage(self, name: str, measured: Callable[[], Found]) -> None:
+    def _stage(self, name: str, measured: Callable[[], Measurements]) -> None:
         if name in self.finished:
             return
-        self.profile = with_found(self.profile, measured())
+        self.profile = with_measurements(self.profile, measured())
         self.finished = (*self.finished, name)
         self._keep()
 
     def _keep(self) -> None:
         self.profile = replace(self.profile, duration_s=self._duration_s())
-        partial = Partial(
+        partial = PartialProfile(
             profile=self.profile,
             finished=self.finished,
             coarse=self.coarse,
@@ -152,7 +152,7 @@ class _Sweep:
         )
         save_partial(partial)
 
-    def _kernels(self, pool: WorkerPool, dtypes: list[str], share: float) -> Found:
+    def _kernels(self, pool: WorkerPool, dtypes: list[str], share: float) -> Measurements:
         ordered = dtypes if self.on_cores else ["bf16", *(d for d in dtypes if d != "bf16")]
         payload = {
             "coarse": self.coarse,
@@ -161,33 +161,33 @@ class _Sweep:
             "known": [case_key(row) for row in self.known],
         }
         found = self._job(pool, "kernel_timing:measure_kernels", payload)
-        return Found(kernels=found["rows"], skipped=found["skipped"])
+        return Measurements(kernels=found["rows"], skipped=found["skipped"])
 
-    def _links(self, pool: WorkerPool) -> Found:
+    def _links(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * LINK_SHARE}
-        return Found(collectives=self._job(pool, "links:measure_links", limits))
+        return Measurements(collectives=self._job(pool, "links:measure_links", limits))
 
-    def _copies(self, pool: WorkerPool) -> Found:
+    def _copies(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}
         found = self._job(pool, "copy_timing:measure_copies", limits)
-        return Found(copies=found["rows"], skipped=found["skipped"])
+        return Measurements(copies=found["rows"], skipped=found["skipped"])
 
-    def _sharing(self, pool: WorkerPool) -> Found:
+    def _sharing(self, pool: WorkerPool) -> Measurements:
         found = self._job(pool, "overlap_timing:measure_sharing", {})
-        return Found(
+        return Measurements(
             skipped=found["skipped"],
             launch_s=found.get("launch_s"),
             overlap_slowdown=found.get("overlap_slowdown"),
         )
 
-    def _storage(self) -> Found:
+    def _storage(self) -> Measurements:
         folder = self.target.storage
         if folder is None:
-            return Found(
+            return Measurements(
                 skipped=[{"op": op, "why": NO_FOLDER} for op in ("nvme_read", "nvme_write")]
             )
         self.emit({"phase": "storage"})
-        return Found(copies=measure_storage(folder))
+        return Measurements(copies=measure_storage(folder))
 
     def _fit(self, pool: WorkerPool, is_over: Callable[[], bool]) -> None:
         """The constants of whole steps."""
@@ -214,8 +214,8 @@ class _Sweep:
             if rank == 0:
                 found = event.get("found")
                 if found is not None and self.is_first:
-                    rows = Found(kernels=found["rows"], skipped=found["skipped"])
-                    self.profile = with_found(self.profile, rows)
+                    rows = Measurements(kernels=found["rows"], skipped=found["skipped"])
+                    self.profile = with_measurements(self.profile, rows)
                     self._keep()
                 self.emit({key: value for key, value in event.items() if key != "found"})
 

@@ -30,11 +30,11 @@ def calibrate_command(given: dict[str, Any]) -> None:
         InputError: no usable row, rows of several devices, stacks or formats of products, or a name
             that cannot be used.
     """
-    from ...datasets.published.runs import is_of_memory
+    from ...datasets.published.runs import is_memory_table
 
     check_targets(json=given["json_target"])
     name, path = _name(given["name"]), _path(given["data"])
-    of_memory = is_of_memory(path)
+    of_memory = is_memory_table(path)
     document = _of_memory(name, path) if of_memory else _of_times(name, path)
 
     def show(out: Console) -> None:

@@ -31,7 +31,7 @@ def profile_command(given: dict[str, Any]) -> None:
     """
     from ...datasets.catalogue.device import CPU
     from ...profiler.store.profiles import save_profile
-    from ...profiler.sweep import Target, measure
+    from ...profiler.sweep import SweepTarget, measure
     from ...spec.codec import to_document
 
     check_targets(json=given["json_target"])
@@ -41,7 +41,7 @@ def profile_command(given: dict[str, Any]) -> None:
     what = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
     note(f"measuring {what} for up to {budget_s:g} s; leave the machine alone meanwhile")
     folder = given.get("nvme")
-    target = Target(
+    target = SweepTarget(
         device=device,
         storage=None if folder is None else Path(folder),
         fresh=bool(given.get("fresh")),

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from ...datasets.catalogue.device import Device
 from ...profiler.store.cuda_facts import cuda_models
-from ...profiler.store.profiles import Shelf
+from ...profiler.store.profiles import StoredProfiles
 from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.report.report import Assumption
 
 
-def profile_notes(ranks: int, stored: Shelf) -> list[Assumption]:
+def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
     """Which stored profiles were skipped, and why none is used where none is.
 
     Args:
@@ -34,7 +34,7 @@ def profile_notes(ranks: int, stored: Shelf) -> list[Assumption]:
     return [*notes, Assumption(path="calibration", value="none", why=why)]
 
 
-def device_notes(found: Device, group: DeviceGroup, stored: Shelf) -> list[Assumption]:
+def device_notes(found: Device, group: DeviceGroup, stored: StoredProfiles) -> list[Assumption]:
     """What is said of profiles of GPUs: that one is used and how far, or how to measure one.
 
     Args:
@@ -59,7 +59,7 @@ def device_notes(found: Device, group: DeviceGroup, stored: Shelf) -> list[Assum
     return notes
 
 
-def _skipped(stored: Shelf) -> list[Assumption]:
+def _skipped(stored: StoredProfiles) -> list[Assumption]:
     """The files that could not be read, if any."""
     if not stored.unreadable:
         return []

@@ -14,7 +14,7 @@ from ...datasets.clusters.parsed_cluster import ParsedCluster
 from ...datasets.models.load import DEFAULT_MODEL
 from ...planner.technique import KnownTechniques
 from ...planner.techniques import SHIPPED
-from ...profiler.store.profiles import shelf
+from ...profiler.store.profiles import stored_profiles
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
@@ -326,10 +326,10 @@ def _measured(
     if inputs.calibration == "none" or len(cluster.groups) > 1:
         return None
     if found.name == CPU:
-        stored = shelf(cluster.device_count)
+        stored = stored_profiles(cluster.device_count)
         notes += profile_notes(cluster.device_count, stored)
         return stored.profile
     group = cluster.groups[0]
-    stored = shelf(group.devices_per_node, found.name)
+    stored = stored_profiles(group.devices_per_node, found.name)
     notes += device_notes(found, group, stored)
     return stored.profile

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...datasets.catalogue.device import CPU
 from ...datasets.catalogue.local import core_count, memory_bytes
 from ...executor.groups.rank_layout import plan_device, plan_world_size
-from ...executor.launch.refusals import plan_refusal
+from ...executor.launch.refusals import find_unsupported
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
@@ -95,5 +95,5 @@ def require_built(plan: Plan, where: str) -> None:
     Raises:
         InputError: a model, a schedule or a strategy that is not run yet.
     """
-    if found := plan_refusal(plan):
+    if found := find_unsupported(plan):
         raise InputError(where, found.reason, found.allowed, found.nearest)

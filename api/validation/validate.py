@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ...costmodel.calibration.fit import MAX_ROWS
 from ...costmodel.explain.accuracy import Pair
-from ...datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
+from ...datasets.published.runs import TABLE, PublishedRun, is_memory_table, published_runs
 from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.errors import InputError, NotBuiltError
 from ..problem.stored_calibrations import load_calibration
@@ -72,7 +72,7 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
     runs = published_runs(table)
     if not runs:
         raise InputError(f"--data {table}", "no rows", "a table with a row a run")
-    of_memory = is_of_memory(table)
+    of_memory = is_memory_table(table)
     sources: dict[str, list[PublishedRun]] = {}
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher, explain
 from shardwright.profiler.timing.device_timing import (
-    LEAST_RUNS,
+    MIN_RUNS,
     WARM_UP_RUNS,
-    Run,
+    DeviceRun,
     copies_to_miss_cache,
     time_on,
 )
@@ -89,11 +89,11 @@ def _weights(outputs: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
     return made
 
 
-def _calls(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> list[Run]:
+def _calls(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> list[DeviceRun]:
     """What is timed, once for each copy of the operands."""
     copies = copies_to_miss_cache(entry.work.bytes, setting.device)
     if entry.mode == "backward":
-        copies = WARM_UP_RUNS * 2 + LEAST_RUNS
+        copies = WARM_UP_RUNS * 2 + MIN_RUNS
     made = [_operands(entry, sizes, setting, seed) for seed in range(copies)]
     if entry.mode == "forward":
         return [partial(function, *operands) for operands in made]
@@ -102,14 +102,14 @@ def _calls(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> 
     return [partial(_both, entry, function, operands) for operands in made]
 
 
-def _backward(entry: Entry, function: Function, sizes: Sizes, operands: Sequence[Any]) -> Run:
+def _backward(entry: Entry, function: Function, sizes: Sizes, operands: Sequence[Any]) -> DeviceRun:
     """The way back through a graph, which goes there only once."""
     outputs = _outputs(function(*operands))
     inputs, weights = entry.differentiable(operands), _weights(outputs, sizes)
     return lambda: torch.autograd.grad(outputs, inputs, weights)
 
 
-def _each_once(runs: list[Run]) -> Run:
+def _each_once(runs: list[DeviceRun]) -> DeviceRun:
     """One call after another, so that no graph is used twice."""
     waiting = iter(runs)
     return lambda: next(waiting)()

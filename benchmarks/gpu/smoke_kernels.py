@@ -36,7 +36,7 @@ from shardwright.kernels.moe.token_permutation import (
     unpermute_reference,
 )
 from shardwright.kernels.quantization.block_format import BlockFormat
-from shardwright.kernels.quantization.block_quantize import quantise
+from shardwright.kernels.quantization.block_quantize import quantize
 from shardwright.kernels.rounding import Philox
 from shardwright.kernels.token_ranges.copy import (
     gather_reference,
@@ -149,11 +149,11 @@ def _masked(device: torch.device) -> str:
 
 def _rounded_by_chance(device: torch.device) -> str:
     """Levels and scales of both implementations from the same random bits: the same bits."""
-    kernels, portable, chance = Dispatcher(), Dispatcher("portable"), Philox(2**40 + 7, 2**33 + 5)
+    kernels, portable, philox = Dispatcher(), Dispatcher("portable"), Philox(2**40 + 7, 2**33 + 5)
     x = _normal(device, 48, 1000)
     forms = [BlockFormat(bits=b, block=128, hadamard=h) for b in (8, 4) for h in (False, True)]
     for form in forms:
-        pairs = zip(*(quantise(k, x, form, chance) for k in (kernels, portable)), strict=True)
+        pairs = zip(*(quantize(k, x, form, philox) for k in (kernels, portable)), strict=True)
         for name, (found, expected) in zip(("levels", "scales"), pairs, strict=True):
             if different := int((found != expected).sum()):
                 kind = f"{form.bits} bits{', transformed' if form.hadamard else ''}"

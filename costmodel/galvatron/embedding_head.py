@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...datasets.galvatron.profile import EndsProfile
+from ...datasets.galvatron.profile import EmbeddingHeadProfile
 from .job import CONTEXT_MB, GalvatronJob
 from .layer_memory import state_share
 from .layer_time import BACKWARD, MS
@@ -63,7 +63,7 @@ def embedding_head_memory(
     return tuple(found)
 
 
-def _profiles(job: GalvatronJob, stages: int) -> tuple[EndsProfile, ...]:
+def _profiles(job: GalvatronJob, stages: int) -> tuple[EmbeddingHeadProfile, ...]:
     model = job.profile.model
     return (model.together,) if stages == 1 else (model.first, model.last)
 
@@ -81,7 +81,7 @@ def _end_s(
     job: GalvatronJob,
     strategy: GalvatronStrategy,
     forward_ms: float,
-    profile: EndsProfile,
+    profile: EmbeddingHeadProfile,
     message_ms: float,
 ) -> float:
     ranks = strategy.shard_ranks

@@ -49,7 +49,7 @@ class GalvatronJob:
     @cached_property
     def ends_forward(self) -> Line:
         """The same of embedding and head together."""
-        return forward_line(self.profile.model.ends_forward_ms)
+        return forward_line(self.profile.model.embedding_head_forward_ms)
 
     def samples(self, microbatches: int, dp: int) -> int:
         """Samples of a micro-batch on one replica."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...datasets.galvatron.profile import MachineProfile
+from ...datasets.galvatron.profile import LinkProfile
 from ...spec.errors import InputError
 
 GATHER_SHARE = 0.5
@@ -65,7 +65,7 @@ class Rates:
         where: the folder, for errors.
     """
 
-    def __init__(self, machine: MachineProfile, where: str = "--galvatron-profile") -> None:
+    def __init__(self, machine: LinkProfile, where: str = "--galvatron-profile") -> None:
         self.slowdown = machine.slowdown
         self._where = where
         self._machine = machine

@@ -42,7 +42,7 @@ KIND_NAMES = {"alltoall": "all_to_all"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoLines:
+class TwoRegimeFit:
     """Seconds as the smaller of two lines; efficiencies are fractions of the nominal rate."""
 
     small_setup_s: float
@@ -54,7 +54,7 @@ class TwoLines:
     largest_error: float
 
 
-def fit_two_lines(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float) -> TwoLines:
+def fit_two_regimes(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float) -> TwoRegimeFit:
     """The pair of lines whose minimum fits the points best.
 
     Args:
@@ -62,14 +62,14 @@ def fit_two_lines(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float) 
         time_s: measured seconds at each.
         nominal_bytes_per_s: the rate that the efficiencies refer to.
     """
-    best: TwoLines | None = None
+    best: TwoRegimeFit | None = None
     for split in range(3, len(wire_bytes) - 2):
         small = _line(wire_bytes[:split], time_s[:split])
         bulk = _line(wire_bytes[split:], time_s[split:])
         predicted = np.minimum(small[0] + small[1] * wire_bytes, bulk[0] + bulk[1] * wire_bytes)
         logarithmic = np.log(predicted / time_s)
         error = np.abs(predicted / time_s - 1)
-        found = TwoLines(
+        found = TwoRegimeFit(
             small_setup_s=small[0],
             small_efficiency=1 / (small[1] * nominal_bytes_per_s),
             bulk_setup_s=bulk[0],
@@ -96,7 +96,7 @@ def _line(x: Array, y: Array) -> tuple[float, float]:
     return float(intercept), float(slope)
 
 
-def fit_table(path: Path) -> dict[str, list[tuple[str, int, TwoLines]]]:
+def fit_table(path: Path) -> dict[str, list[tuple[str, int, TwoRegimeFit]]]:
     """Fits by system; each entry is the collective's kind, its ranks and the lines."""
     table = importlib.import_module("pyarrow.parquet").read_table(path).to_pydict()
     points: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
@@ -106,10 +106,10 @@ def fit_table(path: Path) -> dict[str, list[tuple[str, int, TwoLines]]]:
             kind = KIND_NAMES.get(op, op)
             wire = wire_fraction(kind, ranks) * elements * BYTES_PER_ELEMENT
             points.setdefault((system, kind, ranks), []).append((wire, latency_ms * 1e-3))
-    fits: dict[str, list[tuple[str, int, TwoLines]]] = {}
+    fits: dict[str, list[tuple[str, int, TwoRegimeFit]]] = {}
     for (system, kind, ranks), pairs in sorted(points.items()):
         x, y = np.array(sorted(pairs), dtype=np.float64).T
-        lines = fit_two_lines(x, y, NOMINAL_BYTES_PER_S[system])
+        lines = fit_two_regimes(x, y, NOMINAL_BYTES_PER_S[system])
         fits.setdefault(system, []).append((kind, ranks, lines))
     return fits
 

@@ -31,7 +31,7 @@ class Resized(NamedTuple):
     names: Mapping[str, str]
 
 
-def sized(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str) -> Resized:
+def resize(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str) -> Resized:
     """The cluster with ``nodes`` nodes of ``per_node`` devices in its group ``name``.
 
     Args:
@@ -44,7 +44,7 @@ def sized(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str
     Raises:
         InputError: more than a node holds, or cores of this machine in several nodes.
     """
-    inside, notes = _sized_group(cluster.alone(name), nodes, per_node, where)
+    inside, notes = _resize_group(cluster.alone(name), nodes, per_node, where)
     names = {group.name: group.name for group in cluster.groups}
     if len(cluster.groups) == 1:
         return Resized(inside, notes, names)
@@ -56,7 +56,7 @@ def sized(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str
     return Resized(replace(grown, levels=joined), notes, names)
 
 
-def _sized_group(
+def _resize_group(
     cluster: ClusterSpec, nodes: int, per_node: int, where: str
 ) -> tuple[ClusterSpec, tuple[Assumption, ...]]:
     group = cluster.groups[0]
@@ -134,7 +134,7 @@ def _network(cluster: ClusterSpec, host: Node) -> tuple[Network, bool]:
     return Network(fabric=outer.fabric, oversubscription=outer.oversubscription), True
 
 
-def enlarged(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
+def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
     """The cluster with the groups of another one beside its own.
 
     Nodes of a kind that is there, on the same network, become nodes of that group, with as much
@@ -157,7 +157,7 @@ def enlarged(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
         if alike:
             own = cluster.group(alike[0])
             nodes, per_node = own.nodes + group.nodes, own.devices_per_node
-            cluster, more, _ = sized(cluster, own.name, nodes, per_node, where)
+            cluster, more, _ = resize(cluster, own.name, nodes, per_node, where)
             notes += more
             if own.zone and not group.zone:
                 why = "no zone given; that of the first group of its kind"

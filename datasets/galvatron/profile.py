@@ -26,7 +26,7 @@ class LayerProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndsProfile:
+class EmbeddingHeadProfile:
     """Embedding and head on one stage: model states, and activations per sample, by degree."""
 
     states_mb: Mapping[int, float]
@@ -38,14 +38,14 @@ class ModelProfile:
     """The layers of a model by type, and its embedding and head together and apart."""
 
     layers: tuple[LayerProfile, ...]
-    ends_forward_ms: tuple[tuple[int, float], ...]
-    together: EndsProfile
-    first: EndsProfile
-    last: EndsProfile
+    embedding_head_forward_ms: tuple[tuple[int, float], ...]
+    together: EmbeddingHeadProfile
+    first: EmbeddingHeadProfile
+    last: EmbeddingHeadProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineProfile:
+class LinkProfile:
     """Links of a cluster.
 
     ``allreduce`` is the bandwidth by (ranks, 1 for consecutive ranks or 0); ``p2p`` that between
@@ -65,5 +65,5 @@ class GalvatronProfile:
     """A whole profile folder, as far as one question reads it."""
 
     model: ModelProfile
-    machine: MachineProfile
+    machine: LinkProfile
     files: tuple[str, ...]

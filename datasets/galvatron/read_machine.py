@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ...spec.errors import InputError
 from .fields import Fields
-from .profile import MachineProfile
+from .profile import LinkProfile
 
-LEAST_SIZES = 8
+MIN_SIZES = 8
 """Sizes of messages that a line is fitted to; Galvatron refuses fewer."""
-Rows = dict[int, tuple[tuple[int, float], ...]]
+LatencyTable = dict[int, tuple[tuple[int, float], ...]]
 
 
 def machine_files(nodes: int, per_node: int) -> tuple[str, str, str, str]:
@@ -21,7 +21,7 @@ def machine_files(nodes: int, per_node: int) -> tuple[str, str, str, str]:
     return all_reduce, p2p, times, "overlap_coefficient.json"
 
 
-def read_machine(folder: Path, nodes: int, per_node: int) -> MachineProfile:
+def read_machine(folder: Path, nodes: int, per_node: int) -> LinkProfile:
     """The links of ``nodes`` nodes of ``per_node`` devices.
 
     Raises:
@@ -34,7 +34,7 @@ def read_machine(folder: Path, nodes: int, per_node: int) -> MachineProfile:
     latencies = Fields.of_file(times)
     slowdown = Fields.of_file(overlap)
     slowdown.matching("overlap_coe")
-    return MachineProfile(
+    return LinkProfile(
         allreduce=_allreduce(bandwidths, pattern, nodes * per_node),
         p2p={
             int(m[1]): stages.number(key) for m, key in stages.matching(r"pp_size_([1-9]\d{0,6})")
@@ -66,14 +66,14 @@ def _slowdown(fields: Fields) -> float:
     return found
 
 
-def _latencies(fields: Fields, kind: str) -> Rows:
+def _latencies(fields: Fields, kind: str) -> LatencyTable:
     keys = rf"{kind}_size_([1-9]\d{{0,6}})_([1-9]\d{{0,6}})MB_time"
     beside = r"(allreduce|all2all)_size_\d+_\d+MB_time"
     found: dict[int, list[tuple[int, float]]] = {}
     for match, key in fields.matching(keys, beside=beside):
         found.setdefault(int(match[1]), []).append((int(match[2]), fields.number(key)))
     for ranks, rows in found.items():
-        if len(rows) < LEAST_SIZES:
+        if len(rows) < MIN_SIZES:
             where = f"{fields.where}: {kind}_size_{ranks}_*"
-            raise InputError(where, f"{len(rows)} sizes", f"at least {LEAST_SIZES}")
+            raise InputError(where, f"{len(rows)} sizes", f"at least {MIN_SIZES}")
     return {ranks: tuple(rows) for ranks, rows in found.items()}

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ...spec.errors import InputError
 from .fields import Fields
-from .profile import EndsProfile, LayerProfile, ModelProfile
+from .profile import EmbeddingHeadProfile, LayerProfile, ModelProfile
 
-LEAST_BATCHES = 8
+MIN_BATCHES = 8
 """Batch sizes that a line is fitted to; Galvatron refuses fewer, but for a single one."""
 TIMES = r"layertype_(\d{1,4}|other)_bsz([1-9]\d{0,6})_seq([\d_]{1,40})"
 RAW_TIMES = r"layernum\[[\d,]+\]_bsz\d+_seq[\d_,\[\]]+"
 RAW_MEMORY = r"\d+_\d+_\d+(_vtp)?(_c)?(_sp)?|layertype_\d+|other_memory_pp_(off|on_first|on_last)"
-Rows = tuple[tuple[int, float], ...]
+TimeTable = tuple[tuple[int, float], ...]
 
 
 def read_model(times: Path, memory: Path, seq_lens: tuple[int, ...]) -> ModelProfile:
@@ -45,15 +45,19 @@ def read_model(times: Path, memory: Path, seq_lens: tuple[int, ...]) -> ModelPro
         for number, seq_len in enumerate(seq_lens)
     )
     together, first, last = (
-        _ends(fields.inner(f"other_memory_pp_{place}_sp"), seq_lens)
+        _embedding_head(fields.inner(f"other_memory_pp_{place}_sp"), seq_lens)
         for place in ("off", "on_first", "on_last")
     )
     return ModelProfile(
-        layers=layers, ends_forward_ms=forward["other"], together=together, first=first, last=last
+        layers=layers,
+        embedding_head_forward_ms=forward["other"],
+        together=together,
+        first=first,
+        last=last,
     )
 
 
-def _forward(fields: Fields, seq_lens: tuple[int, ...]) -> dict[str, Rows]:
+def _forward(fields: Fields, seq_lens: tuple[int, ...]) -> dict[str, TimeTable]:
     """(samples, ms a sample) by layer type, at the sequence length asked for."""
     lengths = {str(n): {str(s)} for n, s in enumerate(seq_lens)}
     lengths["other"] = {str(seq_lens[0]), _joined(seq_lens)}
@@ -66,10 +70,10 @@ def _forward(fields: Fields, seq_lens: tuple[int, ...]) -> dict[str, Rows]:
         if match[3] in lengths[match[1]]:
             found[match[1]].append((int(match[2]), value))
     for name, rows in found.items():
-        if len(rows) != 1 and len(rows) < LEAST_BATCHES:
+        if len(rows) != 1 and len(rows) < MIN_BATCHES:
             tokens = " or ".join(sorted(lengths[name]))
             where = f"{fields.where}: layertype_{name}_bsz*_seq{tokens}"
-            allowed = f"one, or at least {LEAST_BATCHES}, for a line is fitted to them"
+            allowed = f"one, or at least {MIN_BATCHES}, for a line is fitted to them"
             raise InputError(where, f"{len(rows)} batch sizes", allowed)
     return {name: tuple(rows) for name, rows in found.items()}
 
@@ -79,7 +83,7 @@ def _joined(seq_lens: tuple[int, ...]) -> str:
     return "_".join(map(str, seq_lens))
 
 
-def _layer(fields: Fields, seq_len: int, forward_ms: Rows) -> LayerProfile:
+def _layer(fields: Fields, seq_len: int, forward_ms: TimeTable) -> LayerProfile:
     at = fields.inner(str(seq_len))
     kept = at.inner("tp_activation_per_bsz_dict")
     degrees = [(m, k) for m, k in kept.matching(r"[1-9]\d{0,6}", "checkpoint") if k.isdigit()]
@@ -91,9 +95,9 @@ def _layer(fields: Fields, seq_len: int, forward_ms: Rows) -> LayerProfile:
     )
 
 
-def _ends(fields: Fields, seq_lens: tuple[int, ...]) -> EndsProfile:
+def _embedding_head(fields: Fields, seq_lens: tuple[int, ...]) -> EmbeddingHeadProfile:
     joined = _joined(seq_lens)
     at = fields.inner(joined if joined in fields.values else str(seq_lens[0]))
-    return EndsProfile(
+    return EmbeddingHeadProfile(
         states_mb=at.by_degree("model_states"), activation_mb=at.by_degree("activation")
     )

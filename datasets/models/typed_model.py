@@ -110,11 +110,11 @@ def model_from_keys(document: Mapping[str, Any], name: str, where: str) -> Model
     keys.refuse_unknown(KNOWN)
     title = keys.text("name") if keys.has("name") else name
     model = _image_model(keys, title) if keys.has("image") else _text_model(keys, title)
-    _refuse_impossible(model, where)
+    _require_possible(model, where)
     return model, tuple(keys.assumptions)
 
 
-def _refuse_impossible(model: ModelSpec, where: str) -> None:
+def _require_possible(model: ModelSpec, where: str) -> None:
     for problem in model_problems(model):
         raise problem.error(where)
 
@@ -125,7 +125,7 @@ def _text_model(keys: ModelKeys, title: str) -> ModelSpec:
     keys.only_with("pattern", *STATE_KEYS)
     keys.require(("hidden", "heads", "vocab") if keys.has("pattern") else REQUIRED)
     hidden, vocab = keys.count("hidden"), keys.count("vocab")
-    parts = _Parts(keys, hidden)
+    parts = _BlockBuilder(keys, hidden)
     blocks = parts.pattern() if keys.has("pattern") else parts.blocks("causal")
     positions = _positions(keys, parts.position)
     embedding = EmbeddingLayer(vocab=vocab, hidden=hidden, positions=positions)
@@ -150,7 +150,7 @@ def _image_model(keys: ModelKeys, title: str) -> ModelSpec:
     if not keys.has("position"):
         keys.defaults = {**keys.defaults, "position": "learned"}
     hidden = keys.count("hidden")
-    parts = _Parts(keys, hidden)
+    parts = _BlockBuilder(keys, hidden)
     patches = PatchLayer(
         hidden=hidden,
         image=keys.count("image"),
@@ -165,7 +165,7 @@ def _image_model(keys: ModelKeys, title: str) -> ModelSpec:
     return ModelSpec(name=title, towers=(tower,))
 
 
-class _Parts:
+class _BlockBuilder:
     """What the blocks of a model share, read once and in one order."""
 
     def __init__(self, keys: ModelKeys, hidden: int) -> None:

@@ -12,7 +12,7 @@ from .runs import PublishedRun
 
 TABLE = Path(__file__).with_name("names.toml")
 TESTS = Path(__file__).with_name("megatron_tests.toml")
-OF_TESTS = "Megatron-LM tests/functional_tests"
+TESTS_SOURCE = "Megatron-LM tests/functional_tests"
 """What stands in the ``source`` of a row that is a functional test of Megatron-LM."""
 
 
@@ -34,7 +34,7 @@ def test_entry(run: PublishedRun) -> Mapping[str, Any]:
 
     The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
     """
-    found: Mapping[str, Any] = _tests().get(run.model, {}) if OF_TESTS in run.source else {}
+    found: Mapping[str, Any] = _tests().get(run.model, {}) if TESTS_SOURCE in run.source else {}
     recorded = run.source.rpartition("golden_values_")[2].removesuffix(".json")
     return {**found, "attention": "unfused"} if recorded in found.get("unfused_in", ()) else found
 
@@ -53,7 +53,7 @@ def source_entry(run: PublishedRun) -> Mapping[str, Any]:
     """
     found = _source(run)
     for entry in found.get("where", ()):
-        if fits(entry, run):
+        if matches_run(entry, run):
             found = {**found, **entry}
     return found
 
@@ -69,7 +69,7 @@ def _source(run: PublishedRun) -> Mapping[str, Any]:
     return sources[found["like"]] if "like" in found else found
 
 
-def fits(entry: Mapping[str, Any], run: PublishedRun) -> bool:
+def matches_run(entry: Mapping[str, Any], run: PublishedRun) -> bool:
     """Whether an entry of ``where`` is of a run: each condition that it has holds."""
     return (
         any(text in run.source for text in entry.get("contains", [""]))

@@ -22,7 +22,7 @@ TABLE = Path(__file__).with_name("runs.csv")
 PEAK = "peak_mem_gib"
 """The column that tells tables of memory from those of times."""
 MEMORY_TABLE = Path(__file__).with_name("memory.csv")
-TEXTS = (
+TEXT_COLUMNS = (
     "id",
     "source",
     "hardware",
@@ -34,12 +34,12 @@ TEXTS = (
     "optimizer",
     "metric_kind",
 )
-OF_TIMES = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
-OF_MEMORY = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
+TIME_COLUMNS = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+MEMORY_COLUMNS = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
 """Columns of one of the two kinds of tables alone."""
 UNNAMED = "unnamed"
 """The source of rows without an id, which get one with their line."""
-NUMBERS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *OF_TIMES[1:])
+NUMBER_COLUMNS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *TIME_COLUMNS[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class PublishedRun:
         return (self.global_batch or 0) * (self.seq or 0) / rate if rate else None
 
 
-def is_of_memory(table: Path) -> bool:
+def is_memory_table(table: Path) -> bool:
     """Whether a table's columns are those of peak memory, not of times."""
     return PEAK in next(_rows(table), [])
 
@@ -127,7 +127,7 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
         InputError: a row that cannot be read, by row and field.
     """
     columns, *rows = [*_rows(table)] or [[]]
-    absent = OF_TIMES if PEAK in columns else OF_MEMORY
+    absent = TIME_COLUMNS if PEAK in columns else MEMORY_COLUMNS
     found: list[PublishedRun] = []
     known: set[str] = set()
     for number, row in enumerate(rows, start=2):
@@ -147,7 +147,7 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
 COLUMNS = tuple(item.name for item in fields(PublishedRun))
 
 
-def run_of(row: Mapping[str, object], where: str) -> PublishedRun:
+def parse_run(row: Mapping[str, object], where: str) -> PublishedRun:
     """A run from a mapping of columns to values; what is left out, or None, is blank.
 
     Raises:
@@ -168,11 +168,11 @@ def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> 
         if text is None and item.name in absent:
             continue
         if text is None:
-            kind = "runs.csv" if absent == OF_MEMORY else "memory.csv"
+            kind = "runs.csv" if absent == MEMORY_COLUMNS else "memory.csv"
             raise InputError(f"{where}: {item.name}", "no such column", f"the columns of {kind}")
-        if item.name in TEXTS:
+        if item.name in TEXT_COLUMNS:
             values[item.name] = text.strip()
-        elif item.name in NUMBERS:
+        elif item.name in NUMBER_COLUMNS:
             values[item.name] = _number(text, f"{where}: {item.name}")
         else:
             values[item.name] = _whole(text, f"{where}: {item.name}")

@@ -16,32 +16,32 @@ from ...spec.errors import InputError
 from ..engine.engine import Engine
 from ..stage.local_parameters import LocalParameter
 from .manifest import Manifest
-from .tensor_boxes import parameter_part, saved_name, state_part
-from .tensor_parts import Part, dtype_of
+from .tensor_boxes import parameter_slice, saved_name, state_slice
+from .tensor_parts import TensorSlice, dtype_of
 
 MODEL, OPTIMIZER, RANDOM, TECHNIQUES = "model.", "optimizer.", "random.", "techniques."
 LOSS_SCALE = "loss_scale"
 
 
-def collect(engine: Engine) -> dict[str, Part]:
+def collect_state(engine: Engine) -> dict[str, TensorSlice]:
     """What this rank has of a checkpoint, sharing the engine's storage."""
-    found: dict[str, Part] = {}
+    found: dict[str, TensorSlice] = {}
     for local in engine.parameters:
-        if not local.counts or not local.data.numel():
+        if not local.in_norm or not local.data.numel():
             continue  # the other copy of a tied weight is saved; nothing is left of a short row
-        name, part = saved_name(engine.plan, local), parameter_part(local, engine.book)
+        name, part = saved_name(engine.plan, local), parameter_slice(local, engine.process_groups)
         found[MODEL + name] = part
-        for key, value in engine.updater.kept(local).items():
-            cut = part.like(value) if value.dim() else Part.all_of(value)
+        for key, value in engine.updater.optimizer_state(local).items():
+            cut = part.like(value) if value.dim() else TensorSlice.unsplit(value)
             found[f"{OPTIMIZER}{key}.{name}"] = cut
     for key, value in _random_states(engine).items():
-        found[key] = Part.all_of(value)
+        found[key] = TensorSlice.unsplit(value)
     if engine.loss_scale is not None:
-        found[LOSS_SCALE] = Part.all_of(engine.loss_scale.to_tensor())
+        found[LOSS_SCALE] = TensorSlice.unsplit(engine.loss_scale.to_tensor())
     own = _own(engine)
     for key, state in engine.technique_state().items():
         if state.tensor.numel():
-            name, part = state_part(TECHNIQUES + key, state, engine.book, own)
+            name, part = state_slice(TECHNIQUES + key, state, engine.process_groups, own)
             found[name] = part
     return found
 
@@ -52,14 +52,14 @@ def _own(engine: Engine) -> dict[str, LocalParameter]:
 
 def _random_states(engine: Engine) -> dict[str, Tensor]:
     """The states of this rank's generators."""
-    rank, device = engine.book.rank, engine.options.device
+    rank, device = engine.process_groups.rank, engine.options.device
     found = {f"{RANDOM}cpu.{rank}": torch.get_rng_state()}
     if device.type == "cuda":
         found[f"{RANDOM}cuda.{rank}"] = torch.cuda.get_rng_state(device)
     return found
 
 
-class Restored:
+class EngineRestore:
     """The parts of a checkpoint that an engine wants, to be filled and then taken over.
 
     ``rounds``: parts by name; a rank that holds both copies of a tied weight wants it twice.
@@ -74,7 +74,7 @@ class Restored:
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self.engine, self.manifest = engine, manifest
-        self.rounds: list[dict[str, Part]] = []
+        self.rounds: list[dict[str, TensorSlice]] = []
         self._moments: list[tuple[LocalParameter, dict[str, Tensor]]] = []
         self._random: dict[str, Tensor] = {}
         self._states: dict[str, Tensor] = {}
@@ -85,21 +85,21 @@ class Restored:
         for name, value in _random_states(engine).items():
             if name in manifest.tensors:
                 self._random[name] = torch.empty_like(value)
-                self._want(name, Part.all_of(self._random[name]))
+                self._want(name, TensorSlice.unsplit(self._random[name]))
         self._scale: Tensor | None = None
         if engine.loss_scale is not None:
             self._scale = engine.loss_scale.to_tensor()
-            self._want(LOSS_SCALE, Part.all_of(self._scale))
+            self._want(LOSS_SCALE, TensorSlice.unsplit(self._scale))
         self._want_states()
 
-    def _want(self, name: str, part: Part) -> None:
+    def _want(self, name: str, part: TensorSlice) -> None:
         stored = self.manifest.tensors.get(name)
         if stored is None:
             raise InputError("--resume", f"no {name} in it", "a checkpoint of this plan's model")
         form = (stored.shape, dtype_of(stored.dtype))
-        if form != (part.whole, part.tensor.dtype):
+        if form != (part.full_shape, part.tensor.dtype):
             given = f"{name} as {stored.dtype} of shape {list(stored.shape)}"
-            allowed = f"{part.tensor.dtype} of shape {list(part.whole)}"
+            allowed = f"{part.tensor.dtype} of shape {list(part.full_shape)}"
             raise InputError("--resume", given, allowed)
         fresh = next((given for given in self.rounds if name not in given), None)
         if fresh is None:
@@ -108,18 +108,22 @@ class Restored:
 
     def _want_parameter(self, local: LocalParameter) -> None:
         name = saved_name(self.engine.plan, local)
-        part = parameter_part(local, self.engine.book)
+        part = parameter_slice(local, self.engine.process_groups)
         self._want(MODEL + name, part)
-        kept: dict[str, Tensor] = {}
+        optimizer_state: dict[str, Tensor] = {}
         for key in self._keys:
             stored = self.manifest.tensors.get(f"{OPTIMIZER}{key}.{name}")
             if stored is None:
                 continue
             like = local.data if stored.shape else torch.empty(())
-            kept[key] = torch.empty_like(like, dtype=dtype_of(stored.dtype))
-            cut = part.like(kept[key]) if stored.shape else Part.all_of(kept[key])
+            optimizer_state[key] = torch.empty_like(like, dtype=dtype_of(stored.dtype))
+            cut = (
+                part.like(optimizer_state[key])
+                if stored.shape
+                else TensorSlice.unsplit(optimizer_state[key])
+            )
             self._want(f"{OPTIMIZER}{key}.{name}", cut)
-        self._moments.append((local, kept))
+        self._moments.append((local, optimizer_state))
 
     def _want_states(self) -> None:
         same_plan = self.manifest.run.plan == self.engine.plan.hash
@@ -129,7 +133,7 @@ class Restored:
             self._states[key] = fresh
             if not fresh.numel():
                 continue
-            name, part = state_part(TECHNIQUES + key, state, self.engine.book, own)
+            name, part = state_slice(TECHNIQUES + key, state, self.engine.process_groups, own)
             if state.placement.kind == "own" and not same_plan:
                 allowed = "the plan that it was saved under: each rank has a state of its own"
                 raise InputError("--resume", f"{key} under another plan", allowed)
@@ -143,14 +147,14 @@ class Restored:
             for name in self.manifest.tensors
             if name.startswith(TECHNIQUES)
         }
-        yield from sorted(saved - wanted - {*self.engine.live.names})
+        yield from sorted(saved - wanted - {*self.engine.technique_hooks.names})
 
-    def take_over(self) -> None:
+    def apply(self) -> None:
         """Go on from what the parts were filled with."""
         engine = self.engine
-        for local, kept in self._moments:
-            if kept:
-                engine.updater.put_kept(local, kept)
+        for local, optimizer_state in self._moments:
+            if optimizer_state:
+                engine.updater.load_optimizer_state(local, optimizer_state)
         for name, value in self._random.items():
             if name.startswith(f"{RANDOM}cpu."):
                 torch.set_rng_state(value)

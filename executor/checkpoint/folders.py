@@ -61,18 +61,18 @@ def sweep(root: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def prune(root: Path, newest: int, keep: int, spared: Path | None = None) -> None:
+def prune(root: Path, newest: int, keep: int, protected: Path | None = None) -> None:
     """Keep ``keep`` checkpoints of steps up to ``newest``; later ones are another run's.
 
     Args:
         root: folder of checkpoints.
         newest: step of the one that was just committed.
         keep: how many stay.
-        spared: one that stays in any case.
+        protected: one that stays in any case.
     """
     older = [path for path in step_folders(root) if (step_of(path) or 0) <= newest]
     for path in older[keep:]:
-        if spared is not None and path.resolve() == spared.resolve():
+        if protected is not None and path.resolve() == protected.resolve():
             continue
         hidden = path.with_name(f".{path.name}.dropped")
         path.rename(hidden)  # a removal that is cut short leaves no half checkpoint

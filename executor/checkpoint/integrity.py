@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..launch.progress import PROGRESS
-from .manifest import MANIFEST, DamagedManifestError, Manifest, StoredFile, StoredPart
+from .manifest import MANIFEST, DamagedManifestError, Manifest, StoredFile, StoredSlice
 
-PIECE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None
     return [
         damage
         for name in (manifest.files if files is None else files)
-        for damage in _file_damages(folder / name, manifest.files[name], manifest.parts_of(name))
+        for damage in _file_damages(folder / name, manifest.files[name], manifest.slices_of(name))
     ]
 
 
@@ -49,7 +49,7 @@ def manifest_damage(error: DamagedManifestError) -> Damage:
 
 
 def _file_damages(
-    path: Path, stored: StoredFile, parts: list[tuple[str, StoredPart]]
+    path: Path, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
 ) -> Iterator[Damage]:
     try:
         with path.open("rb") as file:
@@ -61,7 +61,7 @@ def _file_damages(
 
 
 def _open_file_damages(
-    file: BinaryIO, name: str, stored: StoredFile, parts: list[tuple[str, StoredPart]]
+    file: BinaryIO, name: str, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
 ) -> Iterator[Damage]:
     size = os.fstat(file.fileno()).st_size
     if size > stored.bytes:
@@ -79,7 +79,7 @@ def _digest(file: BinaryIO, first: int, size: int) -> str:
     """SHA-256 of ``size`` bytes from ``first`` on, or of as many as there are."""
     found = hashlib.sha256()
     file.seek(first)
-    while size and (piece := file.read(min(size, PIECE_BYTES))):
+    while size and (piece := file.read(min(size, READ_BYTES))):
         found.update(piece)
         size -= len(piece)
         PROGRESS.tick()

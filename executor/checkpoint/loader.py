@@ -16,21 +16,21 @@ from .folders import step_folders, step_of
 from .integrity import Damage, damages, manifest_damage
 from .manifest import DamagedManifestError, Manifest, read_manifest
 from .reader import CheckpointReader
-from .tensor_parts import PartLoadPlanner, Parts
+from .tensor_parts import SliceLoadPlanner, TensorSlices
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Says a line to whoever watches the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCheckpoint:
     """A good checkpoint."""
 
     folder: Path
     manifest: Manifest
 
 
-def newest_good(place: Path, rank: int, device: torch.device, tell: Tell) -> Found:
+def newest_valid(place: Path, rank: int, device: torch.device, tell: Notify) -> FoundCheckpoint:
     """The newest checkpoint whose every byte is what was written. Collective.
 
     Each rank looks at some of the files. A damaged checkpoint is told of, and the one before it
@@ -56,7 +56,7 @@ def newest_good(place: Path, rank: int, device: torch.device, tell: Tell) -> Fou
         PROGRESS.mark(f"checking {name}")
         manifest, found = _inspected(root / name, rank, device)
         if manifest is not None and not found:
-            return Found(root / name, manifest)
+            return FoundCheckpoint(root / name, manifest)
         first = first or found[0]
         if rank == 0:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -80,11 +80,11 @@ def _inspected(
     return manifest, list(dict.fromkeys(every))
 
 
-def fill(found: Found, parts: Parts) -> None:
+def load_slices(found: FoundCheckpoint, parts: TensorSlices) -> None:
     """Copy a checkpoint's numbers into parts, however the saved ones were cut."""
     reader = CheckpointReader(found.folder, found.manifest)
     metadata = reader.read_metadata()
-    planner = PartLoadPlanner(parts, metadata)
+    planner = SliceLoadPlanner(parts, metadata)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     PROGRESS.mark(f"loading {found.folder.name}")
     plan = planner.finish_plan(planner.create_local_plan())

@@ -36,7 +36,7 @@ class DamagedManifestError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPart:
+class StoredSlice:
     """A part in a file: where it lies in its tensor, where its bytes lie, and their digest."""
 
     offsets: tuple[int, ...]
@@ -54,7 +54,7 @@ class StoredTensor:
 
     dtype: str
     shape: tuple[int, ...]
-    parts: tuple[StoredPart, ...]
+    parts: tuple[StoredSlice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Manifest:
     def metadata(self) -> Metadata:
         """The tensors as torch's distributed checkpoint knows them."""
         found: dict[str, Any] = {}
-        stored: dict[MetadataIndex, StoredPart] = {}
+        stored: dict[MetadataIndex, StoredSlice] = {}
         for name, tensor in self.tensors.items():
             found[name] = TensorStorageMetadata(
                 TensorProperties(dtype=dtype_of(tensor.dtype)),
@@ -134,7 +134,7 @@ class Manifest:
                 stored[MetadataIndex(name, torch.Size(part.offsets))] = part
         return Metadata(state_dict_metadata=found, storage_data=stored)
 
-    def parts_of(self, file: str) -> list[tuple[str, StoredPart]]:
+    def slices_of(self, file: str) -> list[tuple[str, StoredSlice]]:
         """The parts in a file with the names of their tensors, in the order of their bytes."""
         found = [
             (name, part)
@@ -159,20 +159,20 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         run=RunFacts(**document["run"]),
         files={name: StoredFile(**row) for name, row in document["files"].items()},
         tensors={
-            name: StoredTensor(row["dtype"], tuple(row["shape"]), _parts(row["parts"]))
+            name: StoredTensor(row["dtype"], tuple(row["shape"]), _slices(row["parts"]))
             for name, row in document["tensors"].items()
         },
     )
 
 
-def _parts(rows: Iterable[Mapping[str, Any]]) -> tuple[StoredPart, ...]:
-    return tuple(stored_part(row) for row in rows)
+def _slices(rows: Iterable[Mapping[str, Any]]) -> tuple[StoredSlice, ...]:
+    return tuple(stored_slice(row) for row in rows)
 
 
-def stored_part(row: Mapping[str, Any]) -> StoredPart:
+def stored_slice(row: Mapping[str, Any]) -> StoredSlice:
     """A part from its JSON form."""
     boxes = {"offsets": tuple(row["offsets"]), "sizes": tuple(row["sizes"])}
-    return StoredPart(**{**row, **boxes})
+    return StoredSlice(**{**row, **boxes})
 
 
 def read_manifest(folder: Path) -> Manifest:

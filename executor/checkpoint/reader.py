@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from .manifest import Manifest, StoredPart, read_manifest
+from .manifest import Manifest, StoredSlice, read_manifest
 
 
 class CheckpointReader(StorageReader):
@@ -29,7 +29,7 @@ class CheckpointReader(StorageReader):
     def __init__(self, folder: Path, manifest: Manifest | None = None) -> None:
         self.folder = folder
         self.manifest = manifest or read_manifest(folder)
-        self._stored: dict[MetadataIndex, StoredPart] = {}
+        self._stored: dict[MetadataIndex, StoredSlice] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """One reader reads one checkpoint."""
@@ -74,7 +74,7 @@ class CheckpointReader(StorageReader):
         return True
 
 
-def _cut(file: Any, part: StoredPart, item: ReadItem) -> Tensor:
+def _cut(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
     """A box of a stored part."""
     found: Tensor
     if tuple(item.lengths) == part.sizes:

@@ -27,16 +27,16 @@ from ..launch.json_gather import gather_json
 from ..launch.progress import PROGRESS
 from .folders import prune, step_folder, sweep, unfinished_folder
 from .manifest import RunFacts
-from .tensor_parts import Part, Parts, PartSavePlanner, Row, plan_saves
+from .tensor_parts import SliceRecord, SliceSavePlanner, TensorSlice, TensorSlices, plan_saves
 from .writer import CheckpointWriter
 
 POLL_S = 0.02
-LONGEST_WRITE_S = 3600.0
+MAX_WRITE_S = 3600.0
 FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _SavePlans:
     """Who writes what; good as long as every rank holds parts of the same shapes."""
 
     digests: tuple[str, ...]
@@ -64,10 +64,10 @@ class Saver:
     ) -> None:
         self.root, self.keep, self.run = root, keep, run
         self.rank, self.device, self.wait = rank, device, wait
-        self.spared: Path | None = None
+        self.protected: Path | None = None
         """A checkpoint that is still needed, however old it is."""
         self.committed: list[int] = []
-        self._layout: _Layout | None = None
+        self._layout: _SavePlans | None = None
         self._thread: threading.Thread | None = None
         self._step = 0
         self._error: str | None = None
@@ -81,13 +81,13 @@ class Saver:
         tokens = gather_json(secrets.token_hex(4), device)
         self._token = tokens[0]
 
-    def save(self, step: int, parts: Parts) -> None:
+    def save(self, step: int, parts: TensorSlices) -> None:
         """Begin to save the state after ``step`` steps.
 
         Raises:
             RunError: the checkpoint before this one could not be written.
         """
-        self.settle()
+        self.wait_written()
         plans, metadata = self._planned(parts)
         names = dict.fromkeys(item.index.fqn for item in plans[self.rank].items)
         mine = {name: _on_host(parts[name]) for name in names}
@@ -102,9 +102,9 @@ class Saver:
         )
         self._thread.start()
         if self.wait:
-            self.settle()
+            self.wait_written()
 
-    def settle(self) -> None:
+    def wait_written(self) -> None:
         """Wait for the checkpoint under way, if there is one.
 
         Raises:
@@ -133,9 +133,9 @@ class Saver:
         """The step of the latest save."""
         return self._step
 
-    def _planned(self, parts: Parts) -> tuple[Sequence[SavePlan], Metadata]:
+    def _planned(self, parts: TensorSlices) -> tuple[Sequence[SavePlan], Metadata]:
         """The plans of all ranks, made anew only where a rank's parts have other shapes."""
-        rows: list[Row] = [row for name, part in parts.items() for row in part.rows(name)]
+        rows: list[SliceRecord] = [row for name, part in parts.items() for row in part.rows(name)]
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         digests = tuple(gather_json(digest, self.device))
         if self._layout is None or self._layout.digests != digests:
@@ -143,7 +143,7 @@ class Saver:
                 plans, metadata = plan_saves(gather_json(rows, self.device))
             except ValueError as error:
                 raise RunError(f"the parts of all ranks are not one model: {error}") from None
-            self._layout = _Layout(digests, plans, metadata)
+            self._layout = _SavePlans(digests, plans, metadata)
         return self._layout.plans, self._layout.metadata
 
     def _write(
@@ -151,65 +151,67 @@ class Saver:
         writer: CheckpointWriter,
         plans: Sequence[SavePlan],
         metadata: Metadata,
-        mine: dict[str, Part],
+        mine: dict[str, TensorSlice],
     ) -> None:
         """What the thread does."""
         try:
             writer.set_up_storage_writer(self.rank == 0)
             plan = writer.prepare_global_plan(list(plans))[self.rank]
-            writer.leave_note(self.rank, writer.write_data(plan, PartSavePlanner(mine)).value())
+            writer.write_rank_index(
+                self.rank, writer.write_data(plan, SliceSavePlanner(mine)).value()
+            )
             mine.clear()
             if self.rank:
                 self._await_commit(writer)
-            elif self._await_notes(writer, len(plans)):
-                writer.finish(metadata, writer.take_notes(len(plans)))
+            elif self._await_rank_files(writer, len(plans)):
+                writer.finish(metadata, writer.read_rank_indexes(len(plans)))
                 self._is_committed = True
-                prune(self.root, writer.step, self.keep, self.spared)
+                prune(self.root, writer.step, self.keep, self.protected)
         except Exception as error:  # whatever it is, the run must learn of it
             self._error = (
                 f"could not write it: {' '.join(str(error).split()) or type(error).__name__}"
             )
-            self._leave_word(writer.unfinished)
+            self._mark_failed(writer.unfinished)
 
-    def _leave_word(self, folder: Path) -> None:
+    def _mark_failed(self, folder: Path) -> None:
         """Tell the other ranks' threads not to wait."""
         try:
             (folder / f"{FAILED}-{self.rank}").touch()
         except OSError:  # they find out from the time that it takes
             return
 
-    def _await_notes(self, writer: CheckpointWriter, ranks: int) -> bool:
+    def _await_rank_files(self, writer: CheckpointWriter, ranks: int) -> bool:
         """Whether every rank has written its part."""
         missing = set(range(ranks))
-        for _ in _moments():
-            missing = {number for number in missing if not writer.noted(number)}
+        for _ in _polls():
+            missing = {number for number in missing if not writer.has_rank_index(number)}
             if not missing:
                 return True
             if any(writer.unfinished.glob(f"{FAILED}-*")):
                 shutil.rmtree(writer.unfinished, ignore_errors=True)
                 return False
-        raise TimeoutError(f"rank {min(missing)} wrote nothing in {LONGEST_WRITE_S:.0f} s")
+        raise TimeoutError(f"rank {min(missing)} wrote nothing in {MAX_WRITE_S:.0f} s")
 
     @staticmethod
     def _await_commit(writer: CheckpointWriter) -> None:
         """Until rank 0 has committed the checkpoint, or given it up: the folder is gone."""
-        for _ in _moments():
+        for _ in _polls():
             if not writer.unfinished.exists():
                 return
             if any(writer.unfinished.glob(f"{FAILED}-0")):
                 return
-        raise TimeoutError(f"rank 0 did not commit it in {LONGEST_WRITE_S:.0f} s")
+        raise TimeoutError(f"rank 0 did not commit it in {MAX_WRITE_S:.0f} s")
 
 
-def _moments() -> Iterator[None]:
+def _polls() -> Iterator[None]:
     """Now, and again every little while, until a write has taken too long."""
-    end_s = time.monotonic() + LONGEST_WRITE_S
+    end_s = time.monotonic() + MAX_WRITE_S
     while time.monotonic() < end_s:
         yield
         time.sleep(POLL_S)
 
 
-def _on_host(part: Part) -> Part:
+def _on_host(part: TensorSlice) -> TensorSlice:
     """A copy that the next step does not change."""
     copy = part.tensor.detach().to("cpu", copy=True)
     return part.like(copy.contiguous())

@@ -15,8 +15,8 @@ from .. import torch_compat
 from ..engine.engine import Engine
 from ..engine.optimizer_step import AdamWOptions
 from ..launch.rank_context import RankContext
-from .engine_state import Restored, collect
-from .loader import Found, fill, newest_good
+from .engine_state import EngineRestore, collect_state
+from .loader import FoundCheckpoint, load_slices, newest_valid
 from .manifest import RunFacts
 from .saver import Saver
 from .settings import EVERY, CheckpointSettings
@@ -45,7 +45,7 @@ def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts
     )
 
 
-class Checkpoints:
+class CheckpointSession:
     """The checkpoints of a run on one rank.
 
     Args:
@@ -59,9 +59,9 @@ class Checkpoints:
         self, engine: Engine, context: RankContext, settings: CheckpointSettings, run: RunFacts
     ) -> None:
         self.engine, self.context, self.settings, self.run = engine, context, settings, run
-        self.found: Found | None = None
+        self.found: FoundCheckpoint | None = None
         self._saver: Saver | None = None
-        self._told: set[int] = set()
+        self._announced: set[int] = set()
 
     def begin(self, steps: int, spare: bool = False) -> None:
         """Go on from a checkpoint where one is asked for, and be ready to save. Collective.
@@ -77,39 +77,39 @@ class Checkpoints:
         settings, context = self.settings, self.context
         source = settings.source
         if source is not None:
-            self.found = newest_good(source, context.rank, context.device, self._tell)
-            self._take_over(self.found, steps)
+            self.found = newest_valid(source, context.rank, context.device, self._emit_note)
+            self._restore(self.found, steps)
         if settings.folder is not None:
             folder = Path(settings.folder)
             self._saver = Saver(
                 folder, settings.keep, self.run, context.rank, context.device, settings.wait
             )
             if spare and self.found is not None:
-                self._saver.spared = self.found.folder
+                self._saver.protected = self.found.folder
 
-    def _take_over(self, found: Found, steps: int) -> None:
+    def _restore(self, found: FoundCheckpoint, steps: int) -> None:
         saved = found.manifest
         _require_same(saved.run, self.run)
         if saved.step >= steps:
             allowed = f"more than {saved.step}, the step of {found.folder.name}"
             raise InputError("--steps", steps, allowed, saved.step + 1)
-        restored = Restored(self.engine, saved)
+        restored = EngineRestore(self.engine, saved)
         for parts in restored.rounds:
-            fill(found, parts)
-        restored.take_over()
+            load_slices(found, parts)
+        restored.apply()
         if self.context.rank == 0:
             other = "" if saved.run.plan == self.run.plan else ", saved under another plan"
-            self._tell(f"going on after step {saved.step} from {found.folder}{other}")
+            self._emit_note(f"going on after step {saved.step} from {found.folder}{other}")
             for name in restored.unused():
-                self._tell(f"what {name} kept is not taken over: the plan does not hold it")
+                self._emit_note(f"what {name} kept is not taken over: the plan does not hold it")
 
     def after_step(self, step: int, last: bool) -> None:
         """Save where it is time to."""
         if self._saver is None:
             return
-        self._tell_of_commits(self._saver)
+        self._emit_commits(self._saver)
         if last or step % (self.settings.every or EVERY) == 0:
-            self._saver.save(step, collect(self.engine))
+            self._saver.save(step, collect_state(self.engine))
 
     def finish(self) -> None:
         """Wait for the last checkpoint.
@@ -118,19 +118,19 @@ class Checkpoints:
             RunError: it could not be written.
         """
         if self._saver is not None:
-            self._saver.settle()
-            self._tell_of_commits(self._saver)
+            self._saver.wait_written()
+            self._emit_commits(self._saver)
 
-    def _tell_of_commits(self, saver: Saver) -> None:
+    def _emit_commits(self, saver: Saver) -> None:
         if self.context.rank:
             return
         steps = [*saver.committed, *([saver.step] if saver.is_written() else [])]
         for step in steps:
-            if step not in self._told:
-                self._told.add(step)
+            if step not in self._announced:
+                self._announced.add(step)
                 self.context.emit({"event": "checkpoint", "step": step})
 
-    def _tell(self, text: str) -> None:
+    def _emit_note(self, text: str) -> None:
         self.context.emit({"event": "note", "text": text})
 
     def document(self) -> dict[str, Any] | None:

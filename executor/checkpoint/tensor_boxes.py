@@ -14,11 +14,11 @@ from ...spec.parallel.rank_groups import (
     shard_group,
 )
 from ...spec.plan.plan import Plan
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..stage.initial_weights import parameter_name, tied_source
 from ..stage.local_parameters import LocalParameter
 from ..technique import NamedState
-from .tensor_parts import Part
+from .tensor_parts import TensorSlice
 
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:
@@ -32,40 +32,44 @@ def saved_shape(local: LocalParameter) -> tuple[int, ...]:
     return (shape[0] * shape[1], *shape[2:]) if local.spec.expert else shape
 
 
-def parameter_part(local: LocalParameter, book: GroupBook) -> Part:
+def parameter_slice(local: LocalParameter, process_groups: ProcessGroups) -> TensorSlice:
     """This rank's part of a parameter, sharing its storage.
 
     Tensor-parallel ranks cut along the parameter's own dimension; sharding then cuts rows into
     equal chunks of ceil(rows / shards), of which the last ones are short.
     """
-    offsets, shape = _expert_offsets(local, book) if local.spec.expert else _offsets(local, book)
+    offsets, shape = (
+        _expert_offsets(local, process_groups)
+        if local.spec.expert
+        else _offsets(local, process_groups)
+    )
     first = 0
     if isinstance(local.parameter, DTensor):
         rows = local.parameter.shape[0]
         chunk = -(-rows // shape.size)
-        first = min(shape.position(book.local_rank) * chunk, rows)
+        first = min(shape.position(process_groups.local_rank) * chunk, rows)
     runs: tuple[tuple[int, int], ...] = ()
     if local.spec.expert and local.spec.split_dim == 1 and local.strategy.etp > 1:
-        runs = _expert_runs(local, book, first, local.data.shape[0])
+        runs = _expert_runs(local, process_groups, first, local.data.shape[0])
         offsets[0] = runs[0][0] if runs else offsets[0]
     else:
         offsets[0] += first
-    return Part(local.data, saved_shape(local), tuple(offsets), runs)
+    return TensorSlice(local.data, saved_shape(local), tuple(offsets), runs)
 
 
 def _expert_runs(
-    local: LocalParameter, book: GroupBook, first: int, count: int
+    local: LocalParameter, process_groups: ProcessGroups, first: int, count: int
 ) -> tuple[tuple[int, int], ...]:
     """Where the rows of experts that are split by rows lie in all experts' rows.
 
     Args:
         local: the experts' parameter.
-        book: groups of this rank.
+        process_groups: groups of this rank.
         first: the first of this rank's rows among those of its experts' parts.
         count: how many rows it has.
     """
     experts, rows, *_ = local.spec.shape
-    strategy, rank = local.strategy, book.local_rank
+    strategy, rank = local.strategy, process_groups.local_rank
     begin = expert_group(strategy).position(rank) * (experts // strategy.ep)
     place = expert_tensor_group(strategy).position(rank)
     start, stop = split_range(rows, strategy.etp, place)
@@ -78,35 +82,37 @@ def _expert_runs(
     return tuple(found)
 
 
-def _offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], RankGroup]:
+def _offsets(local: LocalParameter, process_groups: ProcessGroups) -> tuple[list[int], RankGroup]:
     """Where a part begins before it is sharded, and the ranks that it is then sharded over."""
     whole, strategy = local.spec.shape, local.strategy
     offsets, dim = [0] * len(whole), local.spec.split_dim
     if dim is not None and strategy.weight_split > 1:
-        place = RankGroup(strategy.weight_split, 1).position(book.local_rank)
+        place = RankGroup(strategy.weight_split, 1).position(process_groups.local_rank)
         offsets[dim] = split_range(whole[dim], strategy.weight_split, place)[0]
     return offsets, shard_group(strategy)
 
 
-def _expert_offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], RankGroup]:
+def _expert_offsets(
+    local: LocalParameter, process_groups: ProcessGroups
+) -> tuple[list[int], RankGroup]:
     """The same of experts, whose rows are one dimension."""
     experts, rows, *_ = local.spec.shape
-    strategy, rank = local.strategy, book.local_rank
+    strategy, rank = local.strategy, process_groups.local_rank
     each = experts // strategy.ep
     offsets = [expert_group(strategy).position(rank) * each * rows]
     if len(local.spec.shape) > 2:
         place = expert_tensor_group(strategy).position(rank)
         split = strategy.etp if local.spec.split_dim == 2 else 1
         offsets.append(place * (local.spec.shape[2] // split) if split > 1 else 0)
-    return offsets, expert_shard_group(strategy, book.stage_ranks)
+    return offsets, expert_shard_group(strategy, process_groups.stage_ranks)
 
 
-def state_part(
+def state_slice(
     name: str,
     state: NamedState,
-    book: GroupBook,
+    process_groups: ProcessGroups,
     parameters: dict[str, LocalParameter],
-) -> tuple[str, Part]:
+) -> tuple[str, TensorSlice]:
     """A technique's state as a part of a named tensor.
 
     Where its group is smaller than the stage, each of the groups has a tensor of its own, which a
@@ -115,7 +121,7 @@ def state_part(
     Args:
         name: of the state.
         state: its tensor, and how it lies on ranks.
-        book: groups of this rank.
+        process_groups: groups of this rank.
         parameters: this rank's, by name.
 
     Raises:
@@ -123,22 +129,22 @@ def state_part(
     """
     tensor, placement = state.tensor, state.placement
     if placement.kind == "own":
-        return f"{name}#rank{book.rank}", Part.all_of(tensor)
+        return f"{name}#rank{process_groups.rank}", TensorSlice.unsplit(tensor)
     if placement.kind == "parameter":
         owner = parameters.get(placement.parameter)
         if owner is None or owner.data.shape != tensor.shape:
             allowed = f"the shape of this rank's part of {placement.parameter}"
             raise InputError(f"state {name}", tuple(tensor.shape), allowed)
-        return name, parameter_part(owner, book).like(tensor)
-    group = placement.group or RankGroup(book.stage_ranks, 1)
-    groups = book.stage_ranks // group.size
+        return name, parameter_slice(owner, process_groups).like(tensor)
+    group = placement.group or RankGroup(process_groups.stage_ranks, 1)
+    groups = process_groups.stage_ranks // group.size
     if groups > 1:
-        first = group.members(book.local_rank)[0]
-        heads = [rank for rank in range(book.stage_ranks) if group.position(rank) == 0]
+        first = group.members(process_groups.local_rank)[0]
+        heads = [rank for rank in range(process_groups.stage_ranks) if group.position(rank) == 0]
         name = f"{name}#group{heads.index(first)}of{groups}"
     if placement.kind == "replicated":
-        return name, Part.all_of(tensor)
+        return name, TensorSlice.unsplit(tensor)
     whole, offsets = list(tensor.shape), [0] * tensor.dim()
     whole[placement.dim] *= group.size
-    offsets[placement.dim] = group.position(book.local_rank) * tensor.shape[placement.dim]
-    return name, Part(tensor, tuple(whole), tuple(offsets))
+    offsets[placement.dim] = group.position(process_groups.local_rank) * tensor.shape[placement.dim]
+    return name, TensorSlice(tensor, tuple(whole), tuple(offsets))

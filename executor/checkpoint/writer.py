@@ -29,9 +29,9 @@ from .manifest import (
     Manifest,
     RunFacts,
     StoredFile,
-    StoredPart,
+    StoredSlice,
     StoredTensor,
-    stored_part,
+    stored_slice,
 )
 from .tensor_parts import dtype_name
 
@@ -88,45 +88,45 @@ class CheckpointWriter(StorageWriter):
         path = self.unfinished / name
         save_file(tensors, path)
         flush_to_disk(path)
-        places = _places(path)[1]
+        places = _tensor_ranges(path)[1]
         return [_result(i, key, name, tensors[key], places[key]) for key, i in keys.items()]
 
-    def leave_note(self, number: int, results: list[WriteResult]) -> None:
+    def write_rank_index(self, number: int, results: list[WriteResult]) -> None:
         """Say that the file of rank ``number`` is whole, and what is in it."""
         parts = [{"tensor": r.index.fqn, **asdict(r.storage_data)} for r in results]
-        note = self._note(number)
+        note = self._rank_index(number)
         note.with_suffix(".new").write_text(json.dumps(parts))
         note.with_suffix(".new").rename(note)
 
-    def _note(self, number: int) -> Path:
+    def _rank_index(self, number: int) -> Path:
         return self.unfinished / f"{data_file(number)}.json"
 
-    def noted(self, number: int) -> bool:
+    def has_rank_index(self, number: int) -> bool:
         """Whether a rank's file is whole."""
-        return self._note(number).exists()
+        return self._rank_index(number).exists()
 
-    def take_notes(self, ranks: int) -> list[list[WriteResult]]:
+    def read_rank_indexes(self, ranks: int) -> list[list[WriteResult]]:
         """What every rank wrote, from the notes, which are gone then."""
         found = []
         for number in range(ranks):
-            note = self._note(number)
+            note = self._rank_index(number)
             rows = json.loads(note.read_text())
             note.unlink()
             names = [row.pop("tensor") for row in rows]
-            parts = [stored_part(row) for row in rows]
+            parts = [stored_slice(row) for row in rows]
             found.append([_as_result(n, part) for n, part in zip(names, parts, strict=True)])
         return found
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the manifest, and commit."""
-        parts: dict[str, list[StoredPart]] = {}
+        parts: dict[str, list[StoredSlice]] = {}
         for result in (row for rows in results for row in rows):
             parts.setdefault(result.index.fqn, []).append(result.storage_data)
         names = sorted({part.file for found in parts.values() for part in found})
         manifest = Manifest(
             step=self.step,
             run=self.run,
-            files={name: _places(self.unfinished / name)[0] for name in names},
+            files={name: _tensor_ranges(self.unfinished / name)[0] for name in names},
             tensors={
                 name: StoredTensor(
                     dtype_name(metadata.state_dict_metadata[name].properties.dtype),  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ def _resolved(planner: SavePlanner, item: WriteItem) -> Tensor:
     return value.detach().cpu().contiguous()
 
 
-def _places(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
+def _tensor_ranges(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
     """A file's header, and the first byte and the number of bytes of each of its tensors."""
     with path.open("rb") as file:
         length = file.read(LENGTH_BYTES)
@@ -181,7 +181,7 @@ def _result(
     """What was written of a part; its digest is that of its bytes in memory."""
     raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     first, size = place
-    part = StoredPart(
+    part = StoredSlice(
         offsets=tuple(item.index.offset or ()),
         sizes=tuple(tensor.shape),
         file=file,
@@ -193,7 +193,7 @@ def _result(
     return _as_result(item.index.fqn, part)
 
 
-def _as_result(name: str, part: StoredPart) -> WriteResult:
+def _as_result(name: str, part: StoredSlice) -> WriteResult:
     return WriteResult(MetadataIndex(name, part.offsets), part.bytes, part)
 
 

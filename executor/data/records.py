@@ -17,12 +17,12 @@ from ...spec.plan.plan import Plan
 from .tasks import Batch, class_count, plan_task
 from .text import RandomBatches, TextBatches, load_tokens
 
-HIDDEN_SHARE = 0.15
+MASK_SHARE = 0.15
 MASKED, REPLACED = 0.8, 0.9
 """Of the hidden tokens 80 % are masked and 10 % replaced; the rest stay (Devlin et al., 2019)."""
 
 
-class HiddenTokens:
+class MaskedTokens:
     """Records of an encoder: tokens of which 15 % are hidden, then the same tokens as they were.
 
     Args:
@@ -41,7 +41,7 @@ class HiddenTokens:
         whole = self.tokens(step, sample)[:-1].numpy()
         number = step * self.global_batch + sample
         source = np.random.default_rng([self.seed, number])
-        hidden = source.random(len(whole)) < HIDDEN_SHARE
+        hidden = source.random(len(whole)) < MASK_SHARE
         fate = source.random(len(whole))
         others = source.integers(0, self.vocab, len(whole))
         seen = np.where(hidden & (fate < MASKED), self.vocab - 1, whole)
@@ -148,7 +148,7 @@ def _hidden(plan: Plan, tokens: Batch, seed: int) -> Batch:
     """``tokens`` as records of the plan's task."""
     if plan_task(plan).kind != "hidden tokens":
         return tokens
-    return HiddenTokens(tokens, plan.model.vocab, plan.workload.global_batch, seed)
+    return MaskedTokens(tokens, plan.model.vocab, plan.workload.global_batch, seed)
 
 
-__all__ = ["HiddenTokens", "RandomImages", "StoredImages", "data_batches", "random_batches"]
+__all__ = ["MaskedTokens", "RandomImages", "StoredImages", "data_batches", "random_batches"]

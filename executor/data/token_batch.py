@@ -8,7 +8,7 @@ from torch import Tensor
 from ...spec.parallel.sequence_partition import IndexRanges, count
 
 
-def chosen_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
+def select_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
     """Some tokens of what samples give a layer side by side, in storage of their own.
 
     Args:
@@ -24,4 +24,4 @@ def chosen_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
     return out
 
 
-__all__ = ["chosen_tokens"]
+__all__ = ["select_tokens"]

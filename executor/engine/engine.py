@@ -22,8 +22,8 @@ from ...spec.plan.send_buffers import send_buffer_release
 from ...spec.report.trace_marks import READ_DATA, STEP, UPDATE
 from ...spec.strategy import LayerStrategy
 from ..data.tasks import Batch, plan_task
-from ..data.token_batch import chosen_tokens
-from ..groups.process_groups import GroupBook
+from ..data.token_batch import select_tokens
+from ..groups.process_groups import ProcessGroups
 from ..host.transfers import finish, to_device
 from ..pipeline.mailbox import Activations
 from ..pipeline.routes import chunk_routes
@@ -32,7 +32,7 @@ from ..stage.chunk import TORCH_DTYPES, Chunk, build_chunk
 from ..stage.chunk_backward import ChunkBackward
 from ..stage.local_parameters import local_parameters
 from ..stage.options import BuildOptions
-from ..stage.technique_hooks import LiveTechniques
+from ..stage.technique_hooks import TechniqueHookList
 from ..technique import NamedState
 from .loss_scale import LossScale, scales_loss
 from .optimizer_step import AdamWOptions, Updater
@@ -59,7 +59,7 @@ class Engine:
         batch: gives any sample of any step.
         adamw: optimizer settings.
         last_step: the step that the run is to reach, where a learning rate's decay may end.
-        book: this rank's groups, where they are made already.
+        process_groups: this rank's groups, where they are made already.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Engine:
         batch: Batch,
         adamw: AdamWOptions | None = None,
         last_step: int = 1,
-        book: GroupBook | None = None,
+        process_groups: ProcessGroups | None = None,
     ) -> None:
         self.plan = plan
         self.options = options
@@ -78,23 +78,30 @@ class Engine:
         self.task = plan_task(plan)
         timeout_s = options.collective_timeout_s
         values = options.techniques.values
-        self.book = book or GroupBook(plan, rank, options.device.type, timeout_s, values)
-        parts = plan.program.stages[self.book.stage].virtual_stages
+        self.process_groups = process_groups or ProcessGroups(
+            plan, rank, options.device.type, timeout_s, values
+        )
+        parts = plan.program.stages[self.process_groups.stage].virtual_stages
         self.kernels = Dispatcher(options.kernels)
         self.chunks = [
-            build_chunk(plan, number, self.book, options, self.kernels)
+            build_chunk(plan, number, self.process_groups, options, self.kernels)
             for number in range(len(parts))
         ]
-        held = local_parameters(plan, self.chunks, self.book)
+        held = local_parameters(plan, self.chunks, self.process_groups)
         self.parameters = [p for p in held if p.trained]
         self.frozen = [p for p in held if not p.trained]
-        self.live = self._start_techniques()
-        self.parameters = [self.live.relocated(p) for p in self.parameters]
+        self.technique_hooks = self._start_techniques()
+        self.parameters = [self.technique_hooks.relocated(p) for p in self.parameters]
         clip = plan.workload.gradient_clip_norm
         self.adamw = adamw or AdamWOptions()
         self.last_step = last_step
         self.updater = Updater(
-            self.parameters, self.book, clip, self.adamw, self.kernels, self.live.gradients_final
+            self.parameters,
+            self.process_groups,
+            clip,
+            self.adamw,
+            self.kernels,
+            self.technique_hooks.gradients_final,
         )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
         self.runtime = self._make_runtime(parts)
@@ -103,18 +110,18 @@ class Engine:
     def resident_tensors(self) -> list[Tensor]:
         """What lives between steps: parameters, optimizer state, techniques', angle tables."""
         found = self.updater.resident_tensors()
-        found += [entry.tensor for entry in self.live.state().values()]
+        found += [entry.tensor for entry in self.technique_hooks.state().values()]
         return self.weight_tensors() + found + cached_tables()
 
     def weight_tensors(self) -> list[Tensor]:
         """This rank's weights, on whatever tier; where the host updates them, both copies."""
         held = (*self.parameters, *self.frozen)
-        copies = (p.on_device for p in held)
+        copies = (p.device_tensor for p in held)
         return [p.data for p in held] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
         """What techniques keep from step to step, by name: what a checkpoint saves of them."""
-        return self.live.state()
+        return self.technique_hooks.state()
 
     def load_technique_state(self, given: Mapping[str, Tensor]) -> None:
         """Put the states of techniques back, tensor by tensor.
@@ -122,20 +129,20 @@ class Engine:
         Raises:
             InputError: an entry is missing, unknown, or of another form.
         """
-        self.live.load_state(given)
+        self.technique_hooks.load_state(given)
 
     def weights_changed(self) -> None:
         """Weights or states were put in place from elsewhere: what techniques copy is stale."""
-        self.live.relocated_changed()
+        self.technique_hooks.relocated_changed()
 
     def close(self) -> None:
         """Give back groups and tables; every rank calls this, no later use is possible."""
         dist.barrier()
-        self.live.close()
-        self.book.close()
+        self.technique_hooks.close()
+        self.process_groups.close()
         forget_tables()
 
-    def _start_techniques(self) -> LiveTechniques:
+    def _start_techniques(self) -> TechniqueHookList:
         """The techniques on this rank, told to the chunks whose layers they are at work in."""
         layers = {
             index: (
@@ -151,25 +158,35 @@ class Engine:
             for key, module in chunk.layers.items()
             if isinstance(module, FSDPModule)
         }
-        live = LiveTechniques(self.plan, self.book, self.options, layers, units)
+        technique_hooks = TechniqueHookList(
+            self.plan, self.process_groups, self.options, layers, units
+        )
         for chunk in self.chunks:
-            if any(live.hold(index) for index in chunk.strategies):
-                chunk.live = live
-        return live
+            if any(technique_hooks.is_active(index) for index in chunk.strategies):
+                chunk.technique_hooks = technique_hooks
+        return technique_hooks
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
-        book = self.book
-        order = self.plan.program.passes(book.stage)
-        until = send_buffer_release(self.plan.program, book.stage)
+        process_groups = self.process_groups
+        order = self.plan.program.passes(process_groups.stage)
+        until = send_buffer_release(self.plan.program, process_groups.stage)
         ports = [self._make_port(index) for index in range(len(parts))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
         return PipelineRuntime(
-            ports, order, until, book.rank, book.wire, dtype, self.options.device
+            ports,
+            order,
+            until,
+            process_groups.rank,
+            process_groups.channel,
+            dtype,
+            self.options.device,
         )
 
     def _make_port(self, index: int) -> ChunkPort:
         chunk = self.chunks[index]
-        source, target = chunk_routes(self.plan, self.book.stage, index, self.book.local_rank)
+        source, target = chunk_routes(
+            self.plan, self.process_groups.stage, index, self.process_groups.local_rank
+        )
         splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
         backward = ChunkBackward(chunk, splits, dtype)
         return ChunkPort(
@@ -208,20 +225,22 @@ class Engine:
         """
         with mark(READ_DATA):
             whole = part(self._read(micro_batch, strategy))
-            tokens = input_tokens(strategy, self.book.local_rank, whole.shape[0] + leading)
-            own = chosen_tokens(whole, drop_leading(tokens, leading))
+            tokens = input_tokens(
+                strategy, self.process_groups.local_rank, whole.shape[0] + leading
+            )
+            own = select_tokens(whole, drop_leading(tokens, leading))
             return to_device(own, self.options.device)
 
     def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
         """This rank's records of a micro-batch, (record, batch), on the host."""
-        mine = self.book.samples(strategy)
+        mine = self.process_groups.samples(strategy)
         start = micro_batch * self.plan.program.micro_batch_samples
         rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
         return torch.stack(rows, dim=1)
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
-        self.live.begin_step()
+        self.technique_hooks.begin_step()
         loss = self.runtime.step()
         with mark(UPDATE):
             self.updater.finish_gradients()
@@ -248,21 +267,21 @@ class Engine:
             norm_and_loss = self.backward_step()
             if before_update is not None:
                 before_update()
-            self.live.before_update()
+            self.technique_hooks.before_update()
             skipped = self._update(norm_and_loss[0])
-            self.live.end_step()
+            self.technique_hooks.end_step()
             norm, loss = norm_and_loss.tolist()
             finish(device)
         self.step_index += 1
         time_s = time.perf_counter() - start_s
         return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
 
-    def rehearse_step(self) -> None:
+    def dry_run_step(self) -> None:
         """One step of which no number is read, for tensors that have none."""
         norm = self.backward_step()[0]
-        self.live.before_update()
+        self.technique_hooks.before_update()
         self.updater.update(norm, self.adamw.learning_rate.peak)
-        self.live.end_step()
+        self.technique_hooks.end_step()
 
     def _update(self, norm: Tensor) -> bool:
         """Use the gradients, unless they have overflowed in fp16; whether they have.

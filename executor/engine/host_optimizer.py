@@ -48,9 +48,11 @@ class HostOptimizer:
         """Its groups, whose learning rate a step sets."""
         return [] if self._optimizer is None else self._optimizer.param_groups
 
-    def put(self, leaf: nn.Parameter, kept: Mapping[str, Tensor]) -> None:
+    def put(self, leaf: nn.Parameter, optimizer_state: Mapping[str, Tensor]) -> None:
         """Go on from what was kept of a parameter."""
-        self.states[leaf] = {name: host_copy(value, HOST) for name, value in kept.items()}
+        self.states[leaf] = {
+            name: host_copy(value, HOST) for name, value in optimizer_state.items()
+        }
 
     def step(self) -> None:
         """Update every leaf by its gradient."""

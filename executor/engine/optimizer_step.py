@@ -17,7 +17,7 @@ from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.parallel.rank_groups import tensor_group
 from ...spec.report.trace_marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..host.transfers import to_device
 from ..stage.local_parameters import LocalParameter
 from .adamw import AdamWOptions, decayed, make_adamw
@@ -29,7 +29,7 @@ class Updater:
 
     Args:
         parameters: this rank's parameters.
-        book: its groups.
+        process_groups: its groups.
         clip_norm: global gradient norm to clip to, None for none.
         options: AdamW's hyper-parameters.
         kernels: of the run; says which form of the step it takes.
@@ -39,14 +39,14 @@ class Updater:
     def __init__(
         self,
         parameters: list[LocalParameter],
-        book: GroupBook,
+        process_groups: ProcessGroups,
         clip_norm: float | None,
         options: AdamWOptions,
         kernels: Dispatcher,
         gradients_final: Callable[[], None] = lambda: None,
     ) -> None:
         self.parameters = parameters
-        self.book = book
+        self.process_groups = process_groups
         self.clip_norm = clip_norm
         self._gradients_final = gradients_final
         self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
@@ -66,25 +66,27 @@ class Updater:
         found = [value for state in states for value in state.values()]
         return found + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
 
-    def kept(self, parameter: LocalParameter) -> dict[str, Tensor]:
+    def optimizer_state(self, parameter: LocalParameter) -> dict[str, Tensor]:
         """What the optimizer keeps of a parameter, by its own names; nothing before an update."""
         states = self.host.states if parameter.on_host else self.optimizer.state
         state = states.get(self._leaf(parameter), {})
         return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
-    def put_kept(self, parameter: LocalParameter, kept: Mapping[str, Tensor]) -> None:
-        """Have the optimizer go on from what it kept of a parameter, in the form of :meth:`kept`.
+    def load_optimizer_state(
+        self, parameter: LocalParameter, optimizer_state: Mapping[str, Tensor]
+    ) -> None:
+        """Have the optimizer go on from what it kept of a parameter, in the form of :meth:`optimizer_state`.
 
         A count stays on the host unless the step is fused, as the optimizer makes it itself.
         """
         leaf = self._leaf(parameter)
         if parameter.on_host:
-            self.host.put(leaf, kept)
+            self.host.put(leaf, optimizer_state)
             return
         fused = bool(self.optimizer.defaults["fused"])
         self.optimizer.state[leaf] = {
             name: value.to(leaf.device if fused or value.dim() else "cpu")
-            for name, value in kept.items()
+            for name, value in optimizer_state.items()
         }
 
     def _leaf(self, parameter: LocalParameter) -> nn.Parameter:
@@ -107,7 +109,7 @@ class Updater:
             flat = torch.cat([g.reshape(-1) for g in grads])
             strategy = next(p.strategy for p in self.parameters if p.strategy.tp == degree)
             with mark(COMMUNICATE_SUMS):
-                dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
+                dist.all_reduce(flat, group=self.process_groups.group(tensor_group(strategy)))
             sizes = [g.numel() for g in grads]
             parts = flat.split(sizes)  # type: ignore[no-untyped-call]
             for grad, part in zip(grads, parts, strict=True):
@@ -115,22 +117,22 @@ class Updater:
 
     def _sum_tied(self) -> None:
         """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
-        for name, tied in self.book.tied.items():
+        for name, tied in self.process_groups.tied.items():
             held = [_grad(p) for p in self.parameters if p.tied == name]
             for other in held[1:]:
                 held[0].add_(other)
             if held and len(tied.ranks) > 1:  # a frozen one has none
-                if tied.weight_of(self.book.rank) != 1:
-                    held[0].mul_(tied.weight_of(self.book.rank))
+                if tied.weight_of(self.process_groups.rank) != 1:
+                    held[0].mul_(tied.weight_of(self.process_groups.rank))
                 with mark(COMMUNICATE_SUMS):
-                    dist.all_reduce(held[0], group=self.book.group_of(tied.ranks))
+                    dist.all_reduce(held[0], group=self.process_groups.group_of(tied.ranks))
             for other in held[1:]:
                 other.copy_(held[0])
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""
         total = torch.zeros(2, dtype=torch.float64, device=loss.device)
-        counted = [p for p in self.parameters if p.counts and p.grad is not None]
+        counted = [p for p in self.parameters if p.in_norm and p.grad is not None]
         if counted:
             norms = torch.stack(torch._foreach_norm([_grad(p) for p in counted], 2))
             weights = to_device(torch.tensor([1 / p.replicas for p in counted]), norms.device)

@@ -50,28 +50,28 @@ from .rank_layout import plan_world_size, stage_layout
 from .tied_parameters import TiedGroup, shared_parameters, tied_groups
 from .token_exchange import TokenExchange, token_exchange
 
-Wire = tuple[bool, bool, int]
+Channel = tuple[bool, bool, int]
 """A kind of message between stages: forward or backward, towards a higher stage or a lower one,
 and 0 or 1 for an even or odd stage that forward messages leave there."""
 
 
-def wire_of(forward: bool, source: int, target: int) -> Wire:
+def channel_of(forward: bool, source: int, target: int) -> Channel:
     """The wire of messages from stage ``source`` to stage ``target``."""
     return forward, source < target, (source if forward else target) % 2
 
 
-def plan_wires(plan: Plan) -> list[Wire]:
+def plan_channels(plan: Plan) -> list[Channel]:
     """The wires that a plan's messages need, in the order in which every rank makes them."""
     stages = plan.program.stages
     positions = len(stages) * len(stages[0].virtual_stages)
     kind = plan.program.schedule.kind
     places = [chunk_location(kind, position, len(stages))[0] for position in range(positions)]
     hops = [(a, b) for a, b in pairwise(places) if a != b]
-    found = {wire_of(True, a, b) for a, b in hops} | {wire_of(False, b, a) for a, b in hops}
+    found = {channel_of(True, a, b) for a, b in hops} | {channel_of(False, b, a) for a, b in hops}
     return sorted(found)
 
 
-class GroupBook:
+class ProcessGroups:
     """The process groups and meshes of one rank.
 
     Args:
@@ -103,16 +103,16 @@ class GroupBook:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._made: set[tuple[int, ...]] = set()
         self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
-        self._of_experts: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._expert_groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._expert_meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
         for index in range(len(plan.program.stages)):
             self._make_stage_groups(plan, index)
             self._make_expert_groups(plan, index)
         self._groups[rank,] = self._new_alone()
-        self._of_experts[rank,] = self._new_alone()
+        self._expert_groups[rank,] = self._new_alone()
         self.tied = self._make_tied_groups(plan)
-        self._wires = self._make_wires(plan)
-        self._of_techniques: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
+        self._channels = self._make_channels(plan)
+        self._technique_groups: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
         for index in range(len(plan.program.stages)):
             self._make_technique_groups(plan, index, techniques)
         self._stage = plan.program.stages[self.stage]
@@ -162,7 +162,7 @@ class GroupBook:
                     ranks = tuple(first + r for r in shape.members(local))
                     group = dist.new_group(list(ranks), timeout=self._timeout)
                     if self.rank in ranks:
-                        self._of_experts[ranks] = group
+                        self._expert_groups[ranks] = group
 
     def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
         """Groups that techniques of a stage's layers have of their own, in an order all ranks know.
@@ -177,12 +177,12 @@ class GroupBook:
                     ranks = tuple(first + r for r in shape.members(local))
                     group = dist.new_group(list(ranks), timeout=self._timeout)
                     if self.rank in ranks:
-                        self._of_techniques[name, ranks] = group
+                        self._technique_groups[name, ranks] = group
 
     def technique_group(self, name: str, shape: RankGroup) -> dist.ProcessGroup:
         """A technique's own process group of this shape that holds this rank."""
         members = shape.members(self.local_rank)
-        return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
+        return self._technique_groups[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
         """This rank's group of each parameter that chunks share; groups of all ranks are made."""
@@ -195,7 +195,7 @@ class GroupBook:
                     mine[name] = group
         return mine
 
-    def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:
+    def _make_channels(self, plan: Plan) -> dict[Channel, dist.ProcessGroup]:
         """A group for each kind of message between stages, made of all ranks.
 
         NCCL runs all messages that a rank sends or receives in a group one after the other. So
@@ -204,20 +204,20 @@ class GroupBook:
         and no message waits behind one that is not there yet.
         """
         return {
-            wire: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
-            for wire in plan_wires(plan)
+            channel: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
+            for channel in plan_channels(plan)
         }
 
-    def wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
+    def channel(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
         """The group of messages from rank ``source`` to rank ``target`` of another stage."""
-        return self._wires[wire_of(forward, self._stage_of(source), self._stage_of(target))]
+        return self._channels[channel_of(forward, self._stage_of(source), self._stage_of(target))]
 
     def _stage_of(self, rank: int) -> int:
         return next(i for i, (first, count) in enumerate(self.layout) if rank < first + count)
 
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
-        books = (self._groups, self._of_experts, self._wires, self._of_techniques)
+        books = (self._groups, self._expert_groups, self._channels, self._technique_groups)
         for group in [group for book in books for group in book.values()]:
             dist.destroy_process_group(group)
         for book in (*books, self._meshes, self._expert_meshes):
@@ -248,20 +248,20 @@ class GroupBook:
             shape = context_group(strategy)
             ranks = tuple(self.first_rank + r for r in shape.members(self.local_rank))
             ring = Ring(self.group(shape), ranks, tokens)
-        exchange = self.group(tensor_group(strategy)) if strategy.ulysses else None
-        return SequenceSplit(tokens, ring, exchange)
+        ulysses_group = self.group(tensor_group(strategy)) if strategy.ulysses else None
+        return SequenceSplit(tokens, ring, ulysses_group)
 
     def expert_ranks(self, strategy: LayerStrategy) -> ExpertRanks:
         """The ranks that the experts of a layer are spread over."""
-        others, parts = expert_group(strategy), expert_tensor_group(strategy)
+        ep_group, etp_group = expert_group(strategy), expert_tensor_group(strategy)
         return ExpertRanks(
-            others=self.group(others) if others.size > 1 else None,
-            ep=others.size,
-            ep_rank=others.position(self.local_rank),
-            parts=self.group(parts) if parts.size > 1 else None,
-            etp=parts.size,
-            etp_rank=parts.position(self.local_rank),
-            travels=strategy.tp == 1 or strategy.sequence_parallel != "none",
+            ep_group=self.group(ep_group) if ep_group.size > 1 else None,
+            ep=ep_group.size,
+            ep_rank=ep_group.position(self.local_rank),
+            etp_group=self.group(etp_group) if etp_group.size > 1 else None,
+            etp=etp_group.size,
+            etp_rank=etp_group.position(self.local_rank),
+            exchanges_rows=strategy.tp == 1 or strategy.sequence_parallel != "none",
         )
 
     def samples(self, strategy: LayerStrategy) -> IndexRange:
@@ -272,7 +272,7 @@ class GroupBook:
         """The samples of a micro-batch that each rank of the stage works on in a layer."""
         return batch_partition(self._stage, strategy, self._samples)
 
-    def tokens_held(self, strategy: LayerStrategy) -> int:
+    def local_tokens(self, strategy: LayerStrategy) -> int:
         """Tokens of a sample that a rank holds between layers of this strategy."""
         return self._seq_len // strategy.sequence_split
 
@@ -317,7 +317,7 @@ class GroupBook:
         """The same of a layer's experts, where they have a second copy."""
         shape = expert_secondary(strategy, self.stage_ranks)
         if shape is not None and shape not in self._expert_meshes:
-            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._expert_groups)
         return None if shape is None else self._expert_meshes[shape]
 
     def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
@@ -325,13 +325,13 @@ class GroupBook:
         ranks = self.stage_ranks
         shape = expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks)
         if shape not in self._expert_meshes:
-            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._expert_groups)
         return self._expert_meshes[shape]
 
     def expert_state_group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The process group of this shape that holds states of this rank's experts."""
         members = shape.members(self.local_rank)
-        return self._of_experts[tuple(self.first_rank + r for r in members)]
+        return self._expert_groups[tuple(self.first_rank + r for r in members)]
 
     def _new_mesh(
         self,

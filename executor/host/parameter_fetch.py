@@ -19,7 +19,7 @@ from ...kernels.marks import mark
 from ..stage.local_parameters import LocalParameter
 
 
-def bring_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], name: str) -> None:
+def fetch_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], name: str) -> None:
     """Have a unit's shards on the device only while a gather is filled from them.
 
     Until the first gather they stay where they were made.
@@ -31,18 +31,18 @@ def bring_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], na
     """
     state: Any = unit._get_fsdp_state()
     (group,) = state._fsdp_param_groups
-    shards = [_Shard(parameter.data, device_copy(parameter)) for parameter in parameters]
+    shards = [_FetchedShard(parameter.data, device_copy(parameter)) for parameter in parameters]
     group.unshard = _around(group, group.unshard, shards, name)
 
 
 def device_copy(parameter: LocalParameter) -> Tensor:
     """The tensor of the module whose numbers the host keeps."""
-    if parameter.on_device is None:
+    if parameter.device_tensor is None:
         raise RuntimeError(f"{parameter.name} is not on the host")
-    return parameter.on_device
+    return parameter.device_tensor
 
 
-class _Shard:
+class _FetchedShard:
     """A shard's two tensors.
 
     Args:
@@ -66,7 +66,7 @@ class _Shard:
 
 
 def _around(
-    group: Any, start: Callable[[bool], None], shards: list[_Shard], name: str
+    group: Any, start: Callable[[bool], None], shards: list[_FetchedShard], name: str
 ) -> Callable[[bool], None]:
     """What starts a gather, with the copies around it."""
     filled = [shard for shard in shards if shard.host.numel()]
@@ -96,4 +96,4 @@ def _where_read(group: Any, async_op: bool) -> AbstractContextManager[Any]:
     return torch.cuda.stream(reading)
 
 
-__all__ = ["bring_for_gathers", "device_copy"]
+__all__ = ["device_copy", "fetch_for_gathers"]

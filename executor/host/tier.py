@@ -46,7 +46,7 @@ def on_host(tensor: Tensor) -> bool:
     return bool(_STORAGES) and tensor.untyped_storage()._cdata in _STORAGES
 
 
-def making() -> bool:
+def is_allocating() -> bool:
     """Whether what is made just now is for the host."""
     return bool(_MAKING)
 
@@ -66,4 +66,4 @@ def _remember(tensor: Tensor) -> None:
     weakref.finalize(storage, _STORAGES.discard, storage._cdata)
 
 
-__all__ = ["host_copy", "host_like", "making", "on_host"]
+__all__ = ["host_copy", "host_like", "is_allocating", "on_host"]

@@ -8,9 +8,9 @@ from typing import Any
 from ...spec.model.layer_parameters import ParameterSpec, layer_parameters
 from ...spec.model.model_spec import HeadLayer, ModelSpec
 from . import gpt2, llama, moe
-from .tensor_piece import Piece, Pieces
+from .tensor_piece import TensorPiece, TensorPieces
 
-MAPPINGS: Mapping[str, Pieces] = {
+MAPPINGS: Mapping[str, TensorPieces] = {
     "gpt2": gpt2.pieces,
     "llama": llama.pieces,
     "mistral": llama.pieces,
@@ -27,7 +27,7 @@ BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 TIED_PROJECTION = "lm_head.weight"
 
 
-def mapping(config: Mapping[str, Any]) -> Pieces:
+def mapping(config: Mapping[str, Any]) -> TensorPieces:
     """The mapping of a checked configuration."""
     return MAPPINGS[config["model_type"]]
 
@@ -41,8 +41,8 @@ def own_parameters(model: ModelSpec, index: int, seq_len: int) -> list[Parameter
 
 
 def layer_pieces(
-    model: ModelSpec, index: int, seq_len: int, pieces: Pieces
-) -> Iterator[tuple[ParameterSpec, Piece]]:
+    model: ModelSpec, index: int, seq_len: int, pieces: TensorPieces
+) -> Iterator[tuple[ParameterSpec, TensorPiece]]:
     """Every tensor of a layer with the parameter that it holds, or a part of."""
     layer = model.layers()[index]
     for spec in own_parameters(model, index, seq_len):
@@ -51,7 +51,7 @@ def layer_pieces(
 
 
 def tensor_shapes(
-    model: ModelSpec, index: int, seq_len: int, pieces: Pieces
+    model: ModelSpec, index: int, seq_len: int, pieces: TensorPieces
 ) -> dict[str, tuple[int, ...]]:
     """The checkpoint's tensors of a layer, by name."""
     return {piece.name: piece.shape for _, piece in layer_pieces(model, index, seq_len, pieces)}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ...spec.model.layer_parameters import ParameterSpec
 from ...spec.model.layers import BlockLayer, Layer
-from .tensor_piece import Piece
+from .tensor_piece import TensorPiece
 
 NORMS = {"attention_norm": "ln_1", "mlp_norm": "ln_2"}
 PROJECTIONS = {"output": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
 FUSED = ("query", "key", "value")
-ENDS = {
+EMBEDDING_AND_HEAD = {
     "tokens": "transformer.wte",
     "positions": "transformer.wpe",
     "norm": "transformer.ln_f",
@@ -21,17 +21,19 @@ ENDS = {
 }
 
 
-def pieces(index: int, layer: Layer, spec: ParameterSpec) -> tuple[Piece, ...]:
+def pieces(index: int, layer: Layer, spec: ParameterSpec) -> tuple[TensorPiece, ...]:
     """The tensor of a parameter; see :data:`tensor_piece.Pieces`."""
     slot, _, kind = spec.name.rpartition(".")
     if not isinstance(layer, BlockLayer):
-        return (Piece(name=f"{ENDS[slot]}.{kind}", shape=spec.shape),)
+        return (TensorPiece(name=f"{EMBEDDING_AND_HEAD[slot]}.{kind}", shape=spec.shape),)
     start = f"transformer.h.{index - 1}"
     if slot in NORMS:
-        return (Piece(name=f"{start}.{NORMS[slot]}.{kind}", shape=spec.shape),)
+        return (TensorPiece(name=f"{start}.{NORMS[slot]}.{kind}", shape=spec.shape),)
     out, first, name = spec.shape[0], 0, PROJECTIONS.get(slot, "attn.c_attn")
     if slot in FUSED:
         out, first = out * len(FUSED), out * FUSED.index(slot)
     turned = kind == "weight"
     shape = (spec.shape[1], out) if turned else (out,)
-    return (Piece(name=f"{start}.{name}.{kind}", shape=shape, transposed=turned, first=first),)
+    return (
+        TensorPiece(name=f"{start}.{name}.{kind}", shape=shape, transposed=turned, first=first),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...spec.model.layer_parameters import ParameterSpec
 from ...spec.model.layers import BlockLayer, Layer
-from .tensor_piece import Piece
+from .tensor_piece import TensorPiece
 
 ATTENTION = {
     "attention_norm": "input_layernorm",
@@ -21,17 +21,17 @@ ATTENTION = {
     "mlp_norm": "post_attention_layernorm",
 }
 MLP = {"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
-ENDS = {"tokens": "model.embed_tokens", "norm": "model.norm", "projection": "lm_head"}
+EMBEDDING_AND_HEAD = {"tokens": "model.embed_tokens", "norm": "model.norm", "projection": "lm_head"}
 
 
 def tensor_name(index: int, layer: Layer, spec: ParameterSpec) -> str:
     """What a checkpoint calls a parameter of the model's layer ``index``."""
     slot, _, kind = spec.name.rpartition(".")
     if not isinstance(layer, BlockLayer):
-        return f"{ENDS[slot]}.{kind}"
+        return f"{EMBEDDING_AND_HEAD[slot]}.{kind}"
     return f"model.layers.{index - 1}.{(ATTENTION | MLP)[slot]}.{kind}"
 
 
-def pieces(index: int, layer: Layer, spec: ParameterSpec) -> tuple[Piece, ...]:
+def pieces(index: int, layer: Layer, spec: ParameterSpec) -> tuple[TensorPiece, ...]:
     """The tensor of a parameter; see :data:`tensor_piece.Pieces`."""
-    return (Piece(name=tensor_name(index, layer, spec), shape=spec.shape),)
+    return (TensorPiece(name=tensor_name(index, layer, spec), shape=spec.shape),)

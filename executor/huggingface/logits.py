@@ -30,7 +30,7 @@ def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
     if len(stages) != 1 or len(engine.chunks) != 1:
         raise InputError("plan.stages", len(stages), "one stage: logits are made on all its ranks")
     chunk = engine.chunks[0]
-    mine = engine.book.samples(chunk.strategies[min(chunk.strategies)])
+    mine = engine.process_groups.samples(chunk.strategies[min(chunk.strategies)])
     own = tokens[mine.first : mine.end].t().contiguous().to(engine.options.device)
     with torch.no_grad():
         (local,) = chunk((), {0: own})
@@ -38,7 +38,7 @@ def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
             if isinstance(unit, FSDPModule):
                 unit.reshard()  # a gathered copy would outlive the next update
         whole = _whole_vocabulary(engine, local)
-    return engine.book.samples(chunk.last_strategy), whole.transpose(0, 1).float().cpu()
+    return engine.process_groups.samples(chunk.last_strategy), whole.transpose(0, 1).float().cpu()
 
 
 def _whole_vocabulary(engine: Engine, local: Tensor) -> Tensor:
@@ -52,5 +52,5 @@ def _whole_vocabulary(engine: Engine, local: Tensor) -> Tensor:
     padded = moved.new_zeros((rows, *moved.shape[1:]))
     padded[: moved.shape[0]] = moved
     out = padded.new_empty((rows * strategy.tp, *moved.shape[1:]))
-    all_gather_single(out, padded, group=engine.book.group(tensor_group(strategy)))
+    all_gather_single(out, padded, group=engine.process_groups.group(tensor_group(strategy)))
     return out[: head.vocab].movedim(0, -1)

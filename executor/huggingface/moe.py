@@ -11,7 +11,7 @@ from functools import partial
 from ...spec.model.layer_parameters import ParameterSpec
 from ...spec.model.layers import Layer
 from . import llama
-from .tensor_piece import Piece
+from .tensor_piece import TensorPiece
 
 MIXTRAL = {"experts_gate": "w1", "experts_up": "w3", "experts_down": "w2"}
 QWEN3 = {"experts_gate": "gate_proj", "experts_up": "up_proj", "experts_down": "down_proj"}
@@ -19,15 +19,17 @@ QWEN3 = {"experts_gate": "gate_proj", "experts_up": "up_proj", "experts_down": "
 
 def _pieces(
     part: str, experts: dict[str, str], index: int, layer: Layer, spec: ParameterSpec
-) -> tuple[Piece, ...]:
+) -> tuple[TensorPiece, ...]:
     slot, _, kind = spec.name.rpartition(".")
     start = f"model.layers.{index - 1}.{part}"
     if slot == "router":
-        return (Piece(name=f"{start}.gate.{kind}", shape=spec.shape),)
+        return (TensorPiece(name=f"{start}.gate.{kind}", shape=spec.shape),)
     if not spec.expert:
         return llama.pieces(index, layer, spec)
     return tuple(
-        Piece(name=f"{start}.experts.{n}.{experts[slot]}.{kind}", shape=spec.shape[1:], expert=n)
+        TensorPiece(
+            name=f"{start}.experts.{n}.{experts[slot]}.{kind}", shape=spec.shape[1:], expert=n
+        )
         for n in range(spec.shape[0])
     )
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...spec.model.model_spec import ModelSpec
 from ...spec.workload.training import Lora, adapter_specs
 from .families import layer_pieces
-from .tensor_piece import Pieces
+from .tensor_piece import TensorPieces
 
 STEM = "adapter_model"
 CONFIG_NAME = "adapter_config.json"
@@ -58,7 +58,7 @@ class AdaptedModule:
 
 
 def adapted_modules(
-    model: ModelSpec, index: int, seq_len: int, pieces: Pieces, lora: Lora
+    model: ModelSpec, index: int, seq_len: int, pieces: TensorPieces, lora: Lora
 ) -> list[AdaptedModule]:
     """The modules of a layer that have adapters.
 

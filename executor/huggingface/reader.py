@@ -1,4 +1,4 @@
-"""Checkpoint: first weights from a folder of the transformers library, read as they are asked for.
+"""HuggingFaceCheckpoint: first weights from a folder of the transformers library, read as they are asked for.
 
 Files are safetensors: they are mapped, not loaded, and a slice reads its own bytes only, so a rank
 reads what it holds. Files that unpickle are never opened.
@@ -28,7 +28,7 @@ SAMPLED_BYTES = 1 << 16
 SAMPLES = 8
 
 
-class Checkpoint:
+class HuggingFaceCheckpoint:
     """The weights of a model in a folder; see :class:`weight_source.Values`.
 
     Args:
@@ -53,7 +53,7 @@ class Checkpoint:
         self._holders = {name: handle for handle in self._handles for name in _names(handle)}
         self._check(model, seq_len)
 
-    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+    def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
         """A part of a parameter, in float32 on the CPU; see :class:`weight_source.Values`."""
         found = []
         for piece in self._pieces(index, self._layers[index], spec):

@@ -9,9 +9,9 @@ from typing import Any
 from ...spec.plan.plan import Plan
 from ..data.token_files import is_token_file
 from ..engine.engine import Engine
-from ..stage.weight_source import Values
+from ..stage.weight_source import WeightSource
 from .config import config_for
-from .reader import Checkpoint
+from .reader import HuggingFaceCheckpoint
 from .save import save_adapters, save_hf
 from .target import check_adapters, check_target
 from .writer import tokenizer_files
@@ -19,7 +19,7 @@ from .writer import tokenizer_files
 TOKENIZER_NAME = "tokenizer.json"
 
 
-class WeightEnds:
+class RunEndpoints:
     """Where the first weights come from and where the last ones go; None for neither.
 
     Args:
@@ -45,7 +45,7 @@ class WeightEnds:
         model, seq_len = plan.model, plan.workload.seq_len
         self._source = None
         if init_from is not None:
-            self._source = Checkpoint(Path(init_from), model, seq_len)
+            self._source = HuggingFaceCheckpoint(Path(init_from), model, seq_len)
         self._target = None if save_hf is None else Path(save_hf)
         self._tokenizer = None if tokenizer is None else Path(tokenizer)
         if self._target is not None:
@@ -59,7 +59,7 @@ class WeightEnds:
             self._config = config_for(model, seq_len)
 
     @property
-    def values(self) -> Values | None:
+    def weight_source(self) -> WeightSource | None:
         """The source of the first weights; None: random ones by the seed."""
         return self._source
 
@@ -73,15 +73,15 @@ class WeightEnds:
         if self._target is None:
             return
         folder = None if self._source is None else self._source.folder
-        beside = tuple(tokenizer_files(folder, self._tokenizer))
+        extra_files = tuple(tokenizer_files(folder, self._tokenizer))
         lora = engine.plan.workload.adapters
         if lora is None:
-            save_hf(engine, self._target, self._config, beside)
+            save_hf(engine, self._target, self._config, extra_files)
         elif folder is not None and self._config is not None:
-            save_adapters(engine, self._target, lora, self._config, folder, beside)
+            save_adapters(engine, self._target, lora, self._config, folder, extra_files)
 
 
-def usual_tokenizer(data: Path | None, given: str | None, init_from: str | None) -> Path | None:
+def default_tokenizer(data: Path | None, given: str | None, init_from: str | None) -> Path | None:
     """The tokenizer of a run's text: the one given, else the checkpoint's, else none.
 
     Args:

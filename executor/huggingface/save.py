@@ -18,7 +18,7 @@ from ...spec.model.layer_parameters import ParameterSpec
 from ...spec.plan.plan import Plan
 from ...spec.workload.training import Lora, adapter_specs
 from ..engine.engine import Engine
-from ..stage.local_parameters import gather_whole
+from ..stage.local_parameters import gather_full
 from .config import config_for, saved_config
 from .families import layer_pieces, mapping, own_parameters, tensor_shapes
 from .peft import CONFIG_NAME, STEM, adapted_modules, adapter_config
@@ -32,7 +32,7 @@ def save_hf(
     engine: Engine,
     target: Path,
     config: Mapping[str, Any] | None = None,
-    beside: tuple[Path, ...] = (),
+    extra_files: tuple[Path, ...] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write the weights of a run, in float32. Collective over the world.
@@ -41,7 +41,7 @@ def save_hf(
         engine: between two steps.
         target: a folder that does not exist yet, or is empty.
         config: of the checkpoint that the run started from; made from the model if None.
-        beside: files to put beside the weights.
+        extra_files: files to put beside the weights.
         shard_bytes: of a file.
 
     Raises:
@@ -52,7 +52,7 @@ def save_hf(
     config = config_for(plan.model, plan.workload.seq_len) if config is None else config
     pieces, seq_len = mapping(config), plan.workload.seq_len
     writer: FolderWriter | None = None
-    if engine.book.rank == 0:
+    if engine.process_groups.rank == 0:
         layers = range(len(plan.model.layers()))
         shapes = {
             name: shape
@@ -60,7 +60,7 @@ def save_hf(
             for name, shape in tensor_shapes(plan.model, index, seq_len, pieces).items()
         }
         writer = FolderWriter(target, shapes, shard_bytes=shard_bytes)
-    for index, values in whole_layers(engine):
+    for index, values in gathered_layers(engine):
         if writer is None:
             continue
         tensors: dict[str, Tensor] = {}
@@ -70,7 +70,7 @@ def save_hf(
         for name, tensor in tensors.items():
             writer.add(name, tensor)
     if writer is not None:
-        writer.finish({"config.json": saved_config(config)}, beside)
+        writer.finish({"config.json": saved_config(config)}, extra_files)
 
 
 def save_adapters(
@@ -79,7 +79,7 @@ def save_adapters(
     lora: Lora,
     config: Mapping[str, Any],
     base: Path,
-    beside: tuple[Path, ...] = (),
+    extra_files: tuple[Path, ...] = (),
 ) -> None:
     """Write the adapters of a run as a folder of PEFT, in float32. Collective over the world.
 
@@ -89,7 +89,7 @@ def save_adapters(
         lora: what adapters there are.
         config: of the checkpoint that the run started from.
         base: its folder.
-        beside: files to put beside the adapters.
+        extra_files: files to put beside the adapters.
 
     Raises:
         RunError: the folder cannot be written.
@@ -99,20 +99,22 @@ def save_adapters(
     modules = [adapted_modules(plan.model, i, seq_len, pieces, lora) for i in range(count)]
     every = [module for of_layer in modules for module in of_layer]
     writer: FolderWriter | None = None
-    if engine.book.rank == 0:
+    if engine.process_groups.rank == 0:
         names = {n: s for m in every for n, s in zip(m.tensor_names, m.shapes, strict=True)}
         writer = FolderWriter(target, names, STEM, shard_bytes=ONE_FILE_BYTES)
-    for index, values in whole_layers(engine, adapters=True):
+    for index, values in gathered_layers(engine, adapters=True):
         if writer is None:
             continue
         for module in modules[index]:
             for name, tensor in zip(module.tensor_names, module.tensors(values), strict=True):
                 writer.add(name, tensor)
     if writer is not None:
-        writer.finish({CONFIG_NAME: adapter_config(every, lora, str(base))}, beside)
+        writer.finish({CONFIG_NAME: adapter_config(every, lora, str(base))}, extra_files)
 
 
-def whole_layers(engine: Engine, adapters: bool = False) -> Iterator[tuple[int, dict[str, Tensor]]]:
+def gathered_layers(
+    engine: Engine, adapters: bool = False
+) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Every layer's whole parameters by name, on rank 0's host; empty elsewhere. Collective.
 
     Args:
@@ -128,27 +130,29 @@ def whole_layers(engine: Engine, adapters: bool = False) -> Iterator[tuple[int, 
             specs = [x for spec in specs for x in (adapter_specs(spec, lora) if lora else ())]
         found = {}
         for spec in specs:
-            value = _whole(engine, index, spec, stages[index])
+            value = _gathered_parameter(engine, index, spec, stages[index])
             if value is not None:
                 found[spec.name] = value
         yield index, found
 
 
-def _whole(engine: Engine, index: int, spec: ParameterSpec, stage: int) -> Tensor | None:
+def _gathered_parameter(
+    engine: Engine, index: int, spec: ParameterSpec, stage: int
+) -> Tensor | None:
     """One whole parameter on rank 0, None elsewhere; ranks of other stages do nothing."""
-    book, device = engine.book, engine.options.device
+    process_groups, device = engine.process_groups, engine.options.device
     value: Tensor | None = None
-    if book.stage == stage:
+    if process_groups.stage == stage:
         held = (*engine.parameters, *engine.frozen)
         local = next(p for p in held if (p.layer, p.spec) == (index, spec))
-        value = gather_whole(local, local.data, book)
-        if book.rank and book.local_rank == 0:
+        value = gather_full(local, local.data, process_groups)
+        if process_groups.rank and process_groups.local_rank == 0:
             dist.send(value.contiguous(), dst=0)
-    if book.rank:
+    if process_groups.rank:
         return None
     if value is None:
         value = torch.empty(spec.shape, device=device)
-        dist.recv(value, src=book.layout[stage][0])
+        dist.recv(value, src=process_groups.layout[stage][0])
     return value.to("cpu")
 
 

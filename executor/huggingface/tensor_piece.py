@@ -1,4 +1,4 @@
-"""Piece: what one tensor of a checkpoint holds of one of our parameters."""
+"""TensorPiece: what one tensor of a checkpoint holds of one of our parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..stage.weight_source import Ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class TensorPiece:
     """A tensor of a checkpoint, and which of its rows are a parameter of ours.
 
     ``shape`` is the tensor's in the checkpoint. ``transposed``: a weight lies there as (in, out).
@@ -47,6 +47,6 @@ class Piece:
         target.narrow(0, self.first, own.shape[0]).copy_(own)
 
 
-Pieces = Callable[[int, Layer, ParameterSpec], tuple[Piece, ...]]
+TensorPieces = Callable[[int, Layer, ParameterSpec], tuple[TensorPiece, ...]]
 """``pieces(index, layer, spec)``: the tensors that hold a parameter of the model's layer
 ``index``; of several, each holds an expert."""

@@ -15,7 +15,7 @@ SAMPLES = 32
 """Samples that stand for the text: windows drawn from all of it."""
 
 
-def require_agreement(facts: Mapping[str, str], device: torch.device) -> None:
+def require_consistency(facts: Mapping[str, str], device: torch.device) -> None:
     """Refuse to train where a rank started from something else than rank 0. Collective.
 
     Args:
@@ -25,10 +25,10 @@ def require_agreement(facts: Mapping[str, str], device: torch.device) -> None:
     Raises:
         RunError: the first fact and rank that differ; the same on every rank.
     """
-    check_agreement([dict(theirs) for theirs in gather_json(dict(facts), device)])
+    check_consistency([dict(theirs) for theirs in gather_json(dict(facts), device)])
 
 
-def check_agreement(every: Sequence[Mapping[str, str]]) -> None:
+def check_consistency(every: Sequence[Mapping[str, str]]) -> None:
     """Hold all ranks' facts against those of rank 0.
 
     Raises:

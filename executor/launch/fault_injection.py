@@ -17,8 +17,8 @@ from ...spec.codec import from_document, parse_json
 from ...spec.errors import InputError, one_of
 
 VARIABLE = "SHARDWRIGHT_FAULTS"
-How = Literal["kill", "stop", "hang", "slow", "raise", "exit"]
-HOWS: tuple[How, ...] = ("kill", "stop", "hang", "slow", "raise", "exit")
+FaultKind = Literal["kill", "stop", "hang", "slow", "raise", "exit"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("kill", "stop", "hang", "slow", "raise", "exit")
 EXIT_CODE = 7
 FOREVER_S = 86_400.0
 
@@ -36,13 +36,13 @@ class Fault:
 
     rank: int
     step: int
-    how: How
+    how: FaultKind
     at: Literal["join", "begin", "update"] = "begin"
     seconds: float = 0.0
     attempt: int = 0
 
     def __post_init__(self) -> None:
-        one_of("fault", self.how, HOWS)
+        one_of("fault", self.how, FAULT_KINDS)
         if self.step < 1:
             raise InputError("fault.step", self.step, "at least 1", 1)
 
@@ -53,7 +53,7 @@ class FaultList:
 
     faults: tuple[Fault, ...] = ()
 
-    def strike(self, rank: int, step: int, at: str, attempt: int) -> None:
+    def inject(self, rank: int, step: int, at: str, attempt: int) -> None:
         """Do what is planned for a rank at this moment of a step."""
         for fault in self.faults:
             if (fault.rank, fault.at, fault.attempt) != (rank, at, attempt):
@@ -61,7 +61,7 @@ class FaultList:
             if fault.how == "slow" and step >= fault.step:
                 time.sleep(fault.seconds)
             elif fault.step == step:
-                _break(fault)
+                _inject(fault)
 
 
 def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
@@ -80,11 +80,11 @@ def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
 
 
 def attempt_of(environment: Mapping[str, str]) -> int:
-    """How often torchrun has started this run again."""
+    """FaultKind often torchrun has started this run again."""
     return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _break(fault: Fault) -> None:
+def _inject(fault: Fault) -> None:
     if fault.how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.how == "stop":

@@ -25,7 +25,7 @@ FORMS = ("SXM", "PCIE")
 MEMORY = re.compile(r"\d+GB")
 LOOK_S = 0.1
 """How often a rank that waits for the others looks who has come."""
-NAMED = 8
+MAX_NAMED_RANKS = 8
 """How many missing ranks are named."""
 LINGER_S = 1.0
 """How long the rank that keeps the meeting place gives the others to see who is missing."""
@@ -49,11 +49,11 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
     if device.type == "cpu":
         torch.set_num_threads(1)
     else:
-        _take(device)
+        _claim_device(device)
     PROGRESS.mark(JOINING)
     store: Store
     if store_path is None:
-        store = _met(rank, ranks, join_s, timeout_s)
+        store = _rendezvous(rank, ranks, join_s, timeout_s)
     else:
         store = FileStore(store_path, ranks)
     dist.init_process_group(
@@ -69,7 +69,7 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
     return device
 
 
-def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
+def _rendezvous(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
     """Where ranks leave their addresses, after all of them have come there.
 
     torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
@@ -81,7 +81,7 @@ def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     keeps = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
     if not keeps:
-        _await_answer(address, port, join_s)
+        _await_master(address, port, join_s)
     place = TCPStore(
         address,
         port,
@@ -92,7 +92,7 @@ def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
     )
     store = PrefixStore(f"start {attempt_of(os.environ)}", place)
     try:
-        call_roll(store, rank, ranks, join_s)
+        await_all_ranks(store, rank, ranks, join_s)
     except RunError:
         if keeps:
             time.sleep(LINGER_S)
@@ -100,7 +100,7 @@ def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
     return store
 
 
-def _await_answer(address: str, port: int, join_s: float) -> None:
+def _await_master(address: str, port: int, join_s: float) -> None:
     """Until rank 0, or the launcher, keeps the meeting place. torch's own wait fills the screen.
 
     Raises:
@@ -118,7 +118,7 @@ def _await_answer(address: str, port: int, join_s: float) -> None:
     raise RunError(f"rank 0 did not join the others within {join_s:.0f} s: {silence}")
 
 
-def call_roll(store: Store, rank: int, ranks: int, join_s: float) -> None:
+def await_all_ranks(store: Store, rank: int, ranks: int, join_s: float) -> None:
     """Come to a meeting place, and wait until everyone has.
 
     Args:
@@ -137,7 +137,9 @@ def call_roll(store: Store, rank: int, ranks: int, join_s: float) -> None:
             come, seen_s = now_come, time.monotonic()
         elif time.monotonic() - seen_s > join_s:
             missing = [n for n in range(ranks) if not store.check([_arrival(n)])]
-            names = ", ".join(map(str, missing[:NAMED])) + (", …" if missing[NAMED:] else "")
+            names = ", ".join(map(str, missing[:MAX_NAMED_RANKS])) + (
+                ", …" if missing[MAX_NAMED_RANKS:] else ""
+            )
             waited = f"within {join_s:.0f} s after the one before (--join waits longer)"
             which = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
             raise RunError(f"{which} of {ranks} did not join the others {waited}")
@@ -148,7 +150,7 @@ def _arrival(rank: int) -> str:
     return f"rank {rank} has come"
 
 
-def _take(device: torch.device) -> None:
+def _claim_device(device: torch.device) -> None:
     """Make ``device`` this process's own, before any library chooses one for it."""
     torch.cuda.set_device(device)
     if os.environ.get(LATE_RANKS) not in ENDED:

@@ -28,15 +28,15 @@ from ...spec.plan.plan import Plan
 from ..groups.rank_layout import CPU_DEVICE, plan_device, plan_world_size, stage_layout
 from .channel import Message
 from .process import WorkerProcess
-from .timeouts import ON_CORES, Patience, patience_for, patience_on
-from .watchdog import Failure, Report, Watch
+from .timeouts import CPU_TIMEOUTS, Timeouts, device_timeouts, plan_timeouts
+from .watchdog import Failure, Report, Watchdog
 
 POLL_S = 0.2
 SETTLE_S = 1.0
 CLOSE_S = 5.0
-GAVE_UP = "Watchdog caught collective operation timeout"
+NCCL_TIMEOUT = "Watchdog caught collective operation timeout"
 """How NCCL's own watchdog begins to say that it ends a process whose peers are late."""
-TOLD = 160
+MAX_MESSAGE_CHARS = 160
 TRAIN_JOB = "shardwright.executor.train.job:train"
 
 OnEvent = Callable[[int, dict[str, Any]], None]
@@ -55,22 +55,22 @@ class PoolOptions:
     the workers.
     """
 
-    collective_timeout_s: float = ON_CORES.collective_s
-    silent_after_s: float = ON_CORES.silent_s
+    collective_timeout_s: float = CPU_TIMEOUTS.collective_s
+    silent_after_s: float = CPU_TIMEOUTS.silent_s
     stalled_after_s: float | None = None
-    missing_after_s: float = ON_CORES.join_s
+    missing_after_s: float = CPU_TIMEOUTS.join_s
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, patience: Patience) -> PoolOptions:
+    def from_timeouts(cls, timeouts: Timeouts) -> PoolOptions:
         """These limits, and the usual rest."""
         return cls(
-            collective_timeout_s=patience.collective_s,
-            silent_after_s=patience.silent_s,
-            stalled_after_s=patience.stalled_s,
-            missing_after_s=patience.join_s,
+            collective_timeout_s=timeouts.collective_s,
+            silent_after_s=timeouts.silent_s,
+            stalled_after_s=timeouts.stalled_s,
+            missing_after_s=timeouts.join_s,
         )
 
 
@@ -95,16 +95,16 @@ class WorkerPool:
         self, ranks: int, device: str = CPU_DEVICE, options: PoolOptions | None = None
     ) -> None:
         self.ranks = ranks
-        self.options = options or PoolOptions.of(patience_on(device))
+        self.options = options or PoolOptions.from_timeouts(device_timeouts(device))
         stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
         silent_s, missing_s = self.options.silent_after_s, self.options.missing_after_s
-        self._watch = Watch(ranks, silent_s, stalled_s, missing_s)
+        self._watchdog = Watchdog(ranks, silent_s, stalled_s, missing_s)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
         self._ready = self._closed = False
         self._polled_s = time.monotonic()
-        self._watch.begin("starting", "starting", self._polled_s)
+        self._watchdog.begin("starting", "starting", self._polled_s)
         self._jobs = 0
         try:
             for rank in range(ranks):
@@ -178,21 +178,21 @@ class WorkerPool:
             return
         limit_s = self.options.start_timeout_s
         deadline_s = time.monotonic() + limit_s
-        while any(state.state == "starting" for state in self._watch.states):
+        while any(state.state == "starting" for state in self._watchdog.states):
             self._poll(None, None, None)
             self._raise_if_broken()
-            self._feel_pulses()
+            self._check_joining()
             if time.monotonic() > deadline_s:
-                missing = [n for n, s in enumerate(self._watch.states) if s.state == "starting"]
+                missing = [n for n, s in enumerate(self._watchdog.states) if s.state == "starting"]
                 raise RunError(f"ranks {missing} were not ready within {limit_s:.0f} s")
         self._ready = True
 
-    def _feel_pulses(self) -> None:
+    def _check_joining(self) -> None:
         """End the start where a rank has not come and shows no sign of life."""
         now_s = time.monotonic()
         for rank, worker in enumerate(self._workers):
-            self._watch.felt(rank, now_s, worker.busy_s())
-        if self._watch.missing(now_s):
+            self._watchdog.note_cpu(rank, now_s, worker.busy_s())
+        if self._watchdog.missing(now_s):
             raise _error(self._diagnose())
 
     def _run(
@@ -204,7 +204,7 @@ class WorkerPool:
         peers: Sequence[Sequence[int]],
     ) -> list[Any]:
         self._jobs += 1
-        self._watch.begin("running", job, time.monotonic())
+        self._watchdog.begin("running", job, time.monotonic())
         for worker in self._workers:
             with contextlib.suppress(OSError):  # it is gone or stopped: the watch will say so
                 worker.sender.send(
@@ -216,17 +216,17 @@ class WorkerPool:
             self._poll(self._jobs, results, on_event)
             self._raise_if_broken()
             if on_event is not None:
-                for text in self._watch.newly_slow(peers):
+                for text in self._watchdog.new_stragglers(peers):
                     on_event(0, {"event": "note", "text": text})
             now_s = time.monotonic()
-            if self._watch.silent(now_s) or self._watch.stalled(now_s):
+            if self._watchdog.silent(now_s) or self._watchdog.stalled(now_s):
                 raise _error(self._diagnose())
             if deadline_s is not None and now_s > deadline_s:
                 raise RunError(f"the job took more than {timeout_s:g} s; {self._where()}")
         return [results[rank] for rank in range(self.ranks)]
 
     def _where(self) -> str:
-        return ", ".join(f"rank {n} is in {s.where}" for n, s in enumerate(self._watch.states))
+        return ", ".join(f"rank {n} is in {s.where}" for n, s in enumerate(self._watchdog.states))
 
     def _poll(
         self, job: int | None, results: dict[int, Any] | None, on_event: OnEvent | None
@@ -234,21 +234,21 @@ class WorkerPool:
         """Wait a moment for messages and take in what came."""
         before_s = time.monotonic()
         if before_s - self._polled_s > 2.0:  # this process slept or its callback took long
-            self._watch.excuse(before_s - self._polled_s)
+            self._watchdog.skip_gap(before_s - self._polled_s)
         for key, _ in self._selector.select(POLL_S):
             rank = key.data
             messages = self._workers[rank].receiver.receive()
             if messages is None:
                 self._selector.unregister(key.fileobj)
                 continue
-            self._watch.heard(rank, time.monotonic())
+            self._watchdog.heard(rank, time.monotonic())
             for message in messages:
                 self._take(rank, message, job, results, on_event)
         self._polled_s = time.monotonic()
-        for worker, state in zip(self._workers, self._watch.states, strict=True):
+        for worker, state in zip(self._workers, self._watchdog.states, strict=True):
             state.ending = worker.ending()
             if state.ending and state.report is None:
-                state.report = late_report(worker.error_line(GAVE_UP))
+                state.report = late_report(worker.error_line(NCCL_TIMEOUT))
 
     def _take(
         self,
@@ -258,9 +258,9 @@ class WorkerPool:
         results: dict[int, Any] | None,
         on_event: OnEvent | None,
     ) -> None:
-        state, kind = self._watch.states[rank], message["type"]
+        state, kind = self._watchdog.states[rank], message["type"]
         if kind == "beat":
-            self._watch.beat(rank, time.monotonic(), message)
+            self._watchdog.beat(rank, time.monotonic(), message)
         elif kind == "ready":
             state.state = "idle"
         elif kind == "error":
@@ -279,18 +279,18 @@ class WorkerPool:
                 on_event(rank, message["event"])
 
     def _raise_if_broken(self) -> None:
-        if not self._watch.broken():
+        if not self._watchdog.broken():
             return
         settled_s = time.monotonic() + SETTLE_S
-        while not self._watch.cause_is_plain() and time.monotonic() < settled_s:
+        while not self._watchdog.has_root_cause() and time.monotonic() < settled_s:
             self._poll(None, None, None)
         raise _error(self._diagnose())
 
     def _diagnose(self) -> Failure:
-        for worker, state in zip(self._workers, self._watch.states, strict=True):
+        for worker, state in zip(self._workers, self._watchdog.states, strict=True):
             state.stopped = worker.is_stopped()
             state.error_tail = worker.error_tail()
-        return self._watch.diagnose(time.monotonic())
+        return self._watchdog.diagnose(time.monotonic())
 
     def close(self) -> None:
         """Let the workers end by themselves, and end those that do not."""
@@ -330,7 +330,7 @@ def late_report(line: str) -> Report | None:
     """
     if not line:
         return None
-    told = line[line.index(GAVE_UP) :].split(".", 1)[0][:TOLD]
+    told = line[line.index(NCCL_TIMEOUT) :].split(".", 1)[0][:MAX_MESSAGE_CHARS]
     return Report(message=told, exit_code=RunError.exit_code, communication=True, plain=False)
 
 
@@ -369,7 +369,7 @@ def run_plan(
         RunError: the run failed.
         ShardwrightError: an input that only the ranks could check was bad.
     """
-    limits = options or PoolOptions.of(patience_for(plan))
+    limits = options or PoolOptions.from_timeouts(plan_timeouts(plan))
     with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
         document = {**payload, "plan": plan.to_document()}
         peers = [range(first, first + count) for first, count in stage_layout(plan)]

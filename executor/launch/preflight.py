@@ -30,7 +30,7 @@ from .json_gather import gather_json
 AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
-class Place(NamedTuple):
+class RankLocation(NamedTuple):
     """Where a rank is: its host, its device there (None for a core), and the bytes free for it.
 
     ``free_bytes`` of a core are the host's, which all its ranks share; None: not known.
@@ -47,8 +47,8 @@ def preflight(plan: Plan, device: torch.device) -> None:
     Raises:
         RunError: the same on every rank.
     """
-    own = Place(socket.gethostname(), device.index, free_bytes(device))
-    check_places(plan, [Place(*found) for found in gather_json(list(own), device)])
+    own = RankLocation(socket.gethostname(), device.index, free_bytes(device))
+    check_locations(plan, [RankLocation(*found) for found in gather_json(list(own), device)])
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -62,18 +62,18 @@ def free_bytes(device: torch.device) -> int | None:
     return None if found is None else int(found[1]) * 1024
 
 
-def check_places(plan: Plan, places: Sequence[Place]) -> None:
+def check_locations(plan: Plan, places: Sequence[RankLocation]) -> None:
     """Hold the ranks' places against the plan.
 
     Raises:
         RunError: two ranks on one device, a node on two hosts, or too little room.
     """
-    _one_device_each(places)
-    _one_host_a_node(plan, places)
-    _room(plan, places)
+    _check_devices(places)
+    _check_nodes(plan, places)
+    _check_memory(plan, places)
 
 
-def _one_device_each(places: Sequence[Place]) -> None:
+def _check_devices(places: Sequence[RankLocation]) -> None:
     taken: dict[tuple[str, int], int] = {}
     for rank, place in enumerate(places):
         if place.device is None:
@@ -86,7 +86,7 @@ def _one_device_each(places: Sequence[Place]) -> None:
             )
 
 
-def _one_host_a_node(plan: Plan, places: Sequence[Place]) -> None:
+def _check_nodes(plan: Plan, places: Sequence[RankLocation]) -> None:
     first: dict[tuple[str, int], int] = {}
     for rank, node in enumerate(rank_nodes(plan)):
         before = first.setdefault(node, rank)
@@ -109,11 +109,11 @@ def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
     ]
 
 
-def _room(plan: Plan, places: Sequence[Place]) -> None:
+def _check_memory(plan: Plan, places: Sequence[RankLocation]) -> None:
     """Cores of a host share its memory; a device has its own."""
     ranks_of = [n for n, stage in enumerate(plan.program.stages) for _ in range(stage.device_count)]
     needed = [
-        least_bytes(plan, stage, place.device is None)
+        min_bytes(plan, stage, place.device is None)
         for stage, place in zip(ranks_of, places, strict=True)
     ]
     shared: Mapping[Any, list[int]] = defaultdict(list)
@@ -131,7 +131,7 @@ def _room(plan: Plan, places: Sequence[Place]) -> None:
             )
 
 
-def least_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
+def min_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
     """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least.
 
     Args:
@@ -155,4 +155,4 @@ def least_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
     return total if plan.workload.trainable == "full" and not plan.workload.frozen else 0
 
 
-__all__ = ["Place", "check_places", "free_bytes", "least_bytes", "preflight", "rank_nodes"]
+__all__ = ["RankLocation", "check_locations", "free_bytes", "min_bytes", "preflight", "rank_nodes"]

@@ -14,7 +14,7 @@ from ...spec.techniques import TECHNIQUES, Values
 from ..groups.rank_layout import plan_devices
 
 
-class Refusal(NamedTuple):
+class Unsupported(NamedTuple):
     """What of a plan is not run, what is, and the nearest thing to do."""
 
     reason: str
@@ -22,7 +22,7 @@ class Refusal(NamedTuple):
     nearest: str
 
 
-def plan_refusal(plan: Plan, techniques: Values = TECHNIQUES) -> Refusal | None:
+def find_unsupported(plan: Plan, techniques: Values = TECHNIQUES) -> Unsupported | None:
     """Why the bundled executor would run a plan as another one than it says; None if it would not.
 
     Args:
@@ -30,18 +30,18 @@ def plan_refusal(plan: Plan, techniques: Values = TECHNIQUES) -> Refusal | None:
         techniques: those that it may hold.
     """
     if reason := unsupported_model(plan.model, plan.workload.seq_len):
-        return Refusal(reason, f"a plan of {RUN_MODELS}", "plan simulate")
+        return Unsupported(reason, f"a plan of {RUN_MODELS}", "plan simulate")
     if reason := unsupported_devices(plan_devices(plan)):
-        return Refusal(reason, "cores alone, or accelerators alone", "plan simulate")
+        return Unsupported(reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := unsupported_run(strategy, plan.workload):
-            return Refusal(reason, "a plan that the executor runs", "plan --execute")
+            return Unsupported(reason, "a plan that the executor runs", "plan --execute")
     if (
         reason := unsupported_together(plan)
         or unsupported_combination(plan)
         or unsupported_shared_bias(plan)
     ):
-        return Refusal(reason, "a plan that the executor runs", "plan --execute")
+        return Unsupported(reason, "a plan that the executor runs", "plan --execute")
     if reason := unsupported_plan_technique(plan, techniques):
-        return Refusal(reason, "techniques that the executor runs", "plan simulate")
+        return Unsupported(reason, "techniques that the executor runs", "plan simulate")
     return None

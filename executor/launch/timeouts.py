@@ -14,7 +14,7 @@ from ...spec.techniques import slow_start
 from ..groups.rank_layout import CPU_DEVICE, runs_on_cores
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """How many seconds pass until somebody is missing.
 
     ``collective_s``: in a collective, for the others. ``silent_s``: without a heartbeat of a rank
@@ -29,18 +29,18 @@ class Patience(NamedTuple):
     join_s: float
 
 
-ON_CORES = Patience(60.0, 5.0, 10.0, 8.0)
-ON_DEVICES = Patience(300.0, 30.0, 310.0, 30.0)
-COMPILING = Patience(600.0, 60.0, 610.0, 30.0)
+CPU_TIMEOUTS = Timeouts(60.0, 5.0, 10.0, 8.0)
+GPU_TIMEOUTS = Timeouts(300.0, 30.0, 310.0, 30.0)
+COMPILE_TIMEOUTS = Timeouts(600.0, 60.0, 610.0, 30.0)
 
 
-def patience_on(device: str) -> Patience:
+def device_timeouts(device: str) -> Timeouts:
     """The usual limits of ranks on a device with this catalogue name."""
-    return ON_CORES if device == CPU_DEVICE else ON_DEVICES
+    return CPU_TIMEOUTS if device == CPU_DEVICE else GPU_TIMEOUTS
 
 
-def patience_for(plan: Plan) -> Patience:
+def plan_timeouts(plan: Plan) -> Timeouts:
     """The limits of a plan's ranks."""
     if slow_start(plan.layer_strategies()):
-        return COMPILING
-    return ON_CORES if runs_on_cores(plan) else ON_DEVICES
+        return COMPILE_TIMEOUTS
+    return CPU_TIMEOUTS if runs_on_cores(plan) else GPU_TIMEOUTS

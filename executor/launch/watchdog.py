@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .progress import JOINING
-from .timeouts import ON_CORES
+from .timeouts import CPU_TIMEOUTS
 
 IDLE_CPU_SHARE = 0.05
 """A rank that uses less of a core than this between two heartbeats is waiting."""
-LEAST_WORK_S = 0.05
+MIN_CPU_S = 0.05
 """A process that has worked less than this since it was last looked at may do nothing at all."""
 SLOW_BEATS, SLOW_SHARE = 20, 0.4
 """A rank is slow if in so many heartbeats its peers waited for others so much more often."""
 
-State = Literal["starting", "idle", "running", "done"]
+RankStatus = Literal["starting", "idle", "running", "done"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +50,14 @@ class Report:
 class RankState:
     """One rank as seen from outside; times are of the launcher's monotonic clock."""
 
-    state: State = "starting"
+    state: RankStatus = "starting"
     heard_s: float = 0.0
-    beaten_s: float = 0.0
+    heartbeat_s: float = 0.0
     active_s: float = 0.0
     count: int = -1
     where: str = "starting"
     cpu_s: float = 0.0
-    felt_s: float = 0.0
+    noted_cpu_s: float = 0.0
     waits: bool = False
     beats: int = 0
     waited: int = 0
@@ -69,31 +69,31 @@ class RankState:
 
 
 @dataclass(slots=True)
-class Watch:
+class Watchdog:
     """The states of all ranks, and the limits that they are held to, in seconds."""
 
     ranks: int
     silent_after_s: float
     stalled_after_s: float
-    missing_after_s: float = ON_CORES.join_s
+    missing_after_s: float = CPU_TIMEOUTS.join_s
     states: list[RankState] = field(init=False)
 
     def __post_init__(self) -> None:
         self.states = [RankState() for _ in range(self.ranks)]
 
-    def begin(self, state: State, where: str, now_s: float) -> None:
+    def begin(self, state: RankStatus, where: str, now_s: float) -> None:
         """All ranks start something; silence before this does not count."""
         for rank in self.states:
             rank.state, rank.where = state, where
-            rank.heard_s = rank.beaten_s = rank.active_s = now_s
+            rank.heard_s = rank.heartbeat_s = rank.active_s = now_s
             rank.beats = rank.waited = 0
             rank.is_slow = False
 
-    def excuse(self, gap_s: float) -> None:
+    def skip_gap(self, gap_s: float) -> None:
         """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
         for rank in self.states:
             rank.heard_s += gap_s
-            rank.beaten_s += gap_s
+            rank.heartbeat_s += gap_s
             rank.active_s += gap_s
 
     def heard(self, rank: int, now_s: float) -> None:
@@ -104,7 +104,7 @@ class Watch:
         """A heartbeat: what the rank does, the time it was busy, whether it waits for others."""
         state = self.states[rank]
         count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
-        elapsed_s = max(now_s - state.beaten_s, 1e-3)
+        elapsed_s = max(now_s - state.heartbeat_s, 1e-3)
         if count != state.count or cpu_s - state.cpu_s > IDLE_CPU_SHARE * elapsed_s:
             state.active_s = now_s
         state.count, state.cpu_s, state.where = count, cpu_s, str(beat["where"])
@@ -112,13 +112,13 @@ class Watch:
         if state.state == "running":
             state.beats += 1
             state.waited += state.waits
-        state.heard_s = state.beaten_s = now_s
+        state.heard_s = state.heartbeat_s = now_s
 
-    def felt(self, rank: int, now_s: float, busy_s: float) -> None:
+    def note_cpu(self, rank: int, now_s: float, busy_s: float) -> None:
         """How much a rank's process has worked, seen from outside: it may be too busy to beat."""
         state = self.states[rank]
-        if busy_s - state.felt_s > LEAST_WORK_S:
-            state.felt_s, state.active_s = busy_s, now_s
+        if busy_s - state.noted_cpu_s > MIN_CPU_S:
+            state.noted_cpu_s, state.active_s = busy_s, now_s
 
     def missing(self, now_s: float) -> list[int]:
         """Ranks that have yet to join the others and show no sign of life for too long.
@@ -131,7 +131,7 @@ class Watch:
             for number, state in enumerate(self.states)
             if state.state == "starting"
             and now_s - state.active_s > limit_s
-            and (state.where != JOINING or now_s - state.beaten_s > limit_s)
+            and (state.where != JOINING or now_s - state.heartbeat_s > limit_s)
         ]
 
     def silent(self, now_s: float) -> list[int]:
@@ -149,7 +149,7 @@ class Watch:
             now_s - state.active_s > self.stalled_after_s for state in running
         )
 
-    def newly_slow(self, peers: Sequence[Sequence[int]]) -> list[str]:
+    def new_stragglers(self, peers: Sequence[Sequence[int]]) -> list[str]:
         """What there is to say of ranks that the others of their stage wait for; each once.
 
         Ranks of one stage do the same work, so one that hardly ever waits while all its peers
@@ -178,7 +178,7 @@ class Watch:
         """Whether any rank has failed or ended."""
         return any(state.report or state.ending for state in self.states)
 
-    def cause_is_plain(self) -> bool:
+    def has_root_cause(self) -> bool:
         """Whether a failure is known that no other rank's failure explains."""
         return any(
             (state.report and not state.report.communication) or (state.ending and not state.report)
@@ -204,8 +204,8 @@ class Watch:
             where = self.states[missing[0]].where
             rest = [number for number in range(self.ranks) if number != missing[0]]
             told = f"rank {missing[0]} hangs in {where}, and the others wait for it"
-            return Failure(message=f"{told}: {self._places(rest)}")
-        return Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
+            return Failure(message=f"{told}: {self._locations(rest)}")
+        return Failure(message=f"no rank makes progress: {self._locations(range(self.ranks))}")
 
     def _died(self) -> Failure | None:
         for number, state in enumerate(self.states):
@@ -254,14 +254,14 @@ class Watch:
             return None
         report = self.states[waiting[0]].report
         others = [n for n in range(self.ranks) if n not in waiting]
-        places = f"; {self._places(others)}" if others else ""
+        places = f"; {self._locations(others)}" if others else ""
         told = report.message if report else ""
         where = self.states[waiting[0]].where
         return Failure(
             message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){places}"
         )
 
-    def _places(self, numbers: range | list[int]) -> str:
+    def _locations(self, numbers: range | list[int]) -> str:
         found = []
         for number in numbers:
             state = self.states[number]

@@ -18,22 +18,22 @@ from ...spec.model.mixers import Attention, LatentAttention
 from ...spec.model.model_spec import BlockLayer
 from ...spec.rules.executable import RUN_MODELS, unsupported_block
 from .attention import attention_mixer, cross_attention
-from .latent_attention import latent_mixer
-from .layer import LayerBuild, LayerModule, again
+from .latent_attention import latent_attention
+from .layer import LayerBuild, LayerModule, recomputed
 from .mlp import mlp
 from .moe.experts import mixture
 from .relative_position import score_bias
 
-RunPart = Callable[["Block", Any, Tensor], Tensor]
+RunSubLayer = Callable[["Block", Any, Tensor], Tensor]
 """What a block adds by one of its parts: takes the block, the part's spec and its input."""
 
-MIXERS: dict[type[Any], RunPart] = {
+MIXERS: dict[type[Any], RunSubLayer] = {
     Attention: attention_mixer,
-    LatentAttention: latent_mixer,
+    LatentAttention: latent_attention,
 }
-FEED_FORWARDS: dict[type[Any], RunPart] = {Mlp: mlp, Moe: mixture}
+FEED_FORWARDS: dict[type[Any], RunSubLayer] = {Mlp: mlp, Moe: mixture}
 
-Part = tuple[str, Callable[[Tensor], Tensor]]
+SubLayer = tuple[str, Callable[[Tensor], Tensor]]
 """A part of a block bound to all but its input, and the name of its norms."""
 
 
@@ -75,7 +75,7 @@ class Block(LayerModule):
         """
         given = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
         if self.recompute == "full":
-            return again(self.body, self, *given)
+            return recomputed(self.body, self, *given)
         return self.body(self, *given)
 
     def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -95,10 +95,10 @@ class Block(LayerModule):
         if isinstance(spec, Attention) and self.makes_bias:
             table, tokens = self.slot("relative").weight, self.seq_len
             bias = score_bias(table, tokens, tokens, spec.mask == "full")
-        out = self._parts_run(x, list(self._parts(source, bias)))
+        out = self._run_sublayers(x, list(self._sublayers(source, bias)))
         return (out, bias) if self.makes_bias else out
 
-    def _parts(self, source: Tensor | None, bias: Tensor | None) -> Iterator[Part]:
+    def _sublayers(self, source: Tensor | None, bias: Tensor | None) -> Iterator[SubLayer]:
         mix, feed = MIXERS[type(self.attention)], FEED_FORWARDS[type(self.mlp)]
         extra: dict[str, Any] = {} if bias is None else {"bias": bias}
         yield "attention", partial(mix, self, self.attention, **extra)
@@ -108,7 +108,7 @@ class Block(LayerModule):
             yield "cross", lambda x: cross_attention(self, cross, x, source)
         yield "mlp", partial(feed, self, self.mlp)
 
-    def _parts_run(self, x: Tensor, parts: list[Part]) -> Tensor:
+    def _run_sublayers(self, x: Tensor, parts: list[SubLayer]) -> Tensor:
         placement = self.layer.norm_placement
         if self.layer.parallel:
             return self._in_parallel(x, parts)
@@ -121,7 +121,7 @@ class Block(LayerModule):
                 x = x + run(self._norm(name, x))
         return x
 
-    def _in_parallel(self, x: Tensor, parts: list[Part]) -> Tensor:
+    def _in_parallel(self, x: Tensor, parts: list[SubLayer]) -> Tensor:
         """All parts read the block's input (Wang and Komatsuzaki, 2021, GPT-J)."""
         first = parts[0][0]
         one = self._norm(first, x) if self.layer.shared_norm else None
@@ -131,7 +131,7 @@ class Block(LayerModule):
         return x
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
-        return self.normed(f"{name}_norm", self.layer.norm, self.layer.norm_eps, x)
+        return self.apply_norm(f"{name}_norm", self.layer.norm, self.layer.norm_eps, x)
 
 
 def _learns_bias(layer: BlockLayer) -> bool:
@@ -139,4 +139,4 @@ def _learns_bias(layer: BlockLayer) -> bool:
     return isinstance(spec, Attention) and (spec.relative_buckets > 0 or spec.shared_bias)
 
 
-__all__ = ["FEED_FORWARDS", "MIXERS", "Block", "RunPart"]
+__all__ = ["FEED_FORWARDS", "MIXERS", "Block", "RunSubLayer"]

@@ -18,7 +18,7 @@ from .heads import Embedding, Head, Norm
 from .layer import LayerBuild, LayerModule
 from .vision import Classifier, Patches
 
-ENDS = (Head, Classifier)
+HEADS = (Head, Classifier)
 """Modules that take targets and give a loss."""
 
 
@@ -43,4 +43,4 @@ def build_layer(layer: Layer, build: LayerBuild) -> LayerModule:
     raise NotBuiltError(f"a {layer.kind} layer is planned but not run yet", f"run {RUN_MODELS}")
 
 
-__all__ = ["ENDS", "build_layer"]
+__all__ = ["HEADS", "build_layer"]

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-Weights = dict[str, Tensor]
-"""Weights and biases of a layer by their names, such as ``query.weight``."""
+RegionWeights = dict[str, Tensor]
+"""RegionWeights and biases of a layer by their names, such as ``query.weight``."""
 ACTIVATIONS = ("swiglu", "gelu", "gelu_tanh")
-"""What :func:`activated` computes."""
+"""What :func:`apply_activation` computes."""
 Angles = tuple[Tensor, Tensor] | None
 """Cosines and sines of positions, (seq, head_dim / 2); None where nothing turns."""
 
@@ -33,7 +33,7 @@ class BlockForm:
     flash: bool
 
 
-def normalised(form: BlockForm, x: Tensor, weights: Weights, name: str) -> Tensor:
+def normalized(form: BlockForm, x: Tensor, weights: RegionWeights, name: str) -> Tensor:
     """The norm called ``name``, computed in float32."""
     weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
     if form.norm == "layernorm" and bias is not None:
@@ -47,16 +47,21 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * inverse_rms * weight).to(x.dtype)
 
 
-def joined(
-    form: BlockForm, x: Tensor, added: Tensor, weights: Weights, name: str
+def add_and_norm(
+    form: BlockForm, x: Tensor, added: Tensor, weights: RegionWeights, name: str
 ) -> tuple[Tensor, Tensor]:
     """``x + added`` and its norm."""
     x = x + added
-    return x, normalised(form, x, weights, name)
+    return x, normalized(form, x, weights, name)
 
 
 def positioned(
-    form: BlockForm, query: Tensor, key: Tensor, value: Tensor, weights: Weights, angles: Angles
+    form: BlockForm,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: RegionWeights,
+    angles: Angles,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split into heads, (seq, batch, heads, head_dim); queries and keys normalised and turned."""
     width = form.head_dim
@@ -75,8 +80,13 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((real * cos - imaginary * sin, imaginary * cos + real * sin), dim=-1)
 
 
-def mixed(
-    form: BlockForm, query: Tensor, key: Tensor, value: Tensor, weights: Weights, angles: Angles
+def attend(
+    form: BlockForm,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: RegionWeights,
+    angles: Angles,
 ) -> Tensor:
     """Core attention of projected queries, keys and values: (seq, batch, heads · head_dim)."""
     heads = positioned(form, query, key, value, weights, angles)
@@ -104,7 +114,7 @@ def _unfused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return out
 
 
-def activated(form: BlockForm, *projected: Tensor) -> Tensor:
+def apply_activation(form: BlockForm, *projected: Tensor) -> Tensor:
     """The activation of one projection, or of a gate and what it gates."""
     if form.activation == "swiglu":
         gate, up = projected
@@ -112,18 +122,18 @@ def activated(form: BlockForm, *projected: Tensor) -> Tensor:
     return F.gelu(projected[0], approximate="tanh" if form.activation == "gelu_tanh" else "none")
 
 
-def whole(form: BlockForm, x: Tensor, weights: Weights, angles: Angles) -> Tensor:
+def whole(form: BlockForm, x: Tensor, weights: RegionWeights, angles: Angles) -> Tensor:
     """The whole block on one rank."""
-    normal = normalised(form, x, weights, "attention_norm")
+    normal = normalized(form, x, weights, "attention_norm")
     query, key, value = (_linear(normal, weights, name) for name in ("query", "key", "value"))
-    attended = mixed(form, query, key, value, weights, angles)
-    x, normal = joined(form, x, _linear(attended, weights, "output"), weights, "mlp_norm")
+    attended = attend(form, query, key, value, weights, angles)
+    x, normal = add_and_norm(form, x, _linear(attended, weights, "output"), weights, "mlp_norm")
     names = ("gate", "up") if form.activation == "swiglu" else ("up",)
-    out = activated(form, *(_linear(normal, weights, name) for name in names))
+    out = apply_activation(form, *(_linear(normal, weights, name) for name in names))
     return x + _linear(out, weights, "down")
 
 
-def _linear(x: Tensor, weights: Weights, name: str) -> Tensor:
+def _linear(x: Tensor, weights: RegionWeights, name: str) -> Tensor:
     return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
 
@@ -131,11 +141,11 @@ __all__ = [
     "ACTIVATIONS",
     "Angles",
     "BlockForm",
-    "Weights",
-    "activated",
-    "joined",
-    "mixed",
-    "normalised",
+    "RegionWeights",
+    "add_and_norm",
+    "apply_activation",
+    "attend",
+    "normalized",
     "positioned",
     "whole",
 ]

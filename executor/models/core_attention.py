@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import Tensor
 
-from .layer import again
+from .layer import recomputed
 from .ring_attention import ring_attention
 from .sequence_split import SequenceSplit
 from .ulysses import heads_for_tokens, tokens_for_heads
@@ -47,10 +47,10 @@ def core_attention(
     """
     if split.ring is not None:
         attend = partial(ring_attention, ring=split.ring, causal=causal)
-    inputs = [tokens_for_heads(x, split.exchange) for x in (query, key, value)]
+    inputs = [tokens_for_heads(x, split.ulysses_group) for x in (query, key, value)]
     del query, key, value
-    mixed = again(attend, *inputs) if recompute else attend(*inputs)
-    return heads_for_tokens(mixed, heads, split.exchange)
+    mixed = recomputed(attend, *inputs) if recompute else attend(*inputs)
+    return heads_for_tokens(mixed, heads, split.ulysses_group)
 
 
 __all__ = ["Attend", "core_attention"]

@@ -15,27 +15,27 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-Products = deque[Callable[[], None]]
+DeferredProducts = deque[Callable[[], None]]
 """What waits of one micro-batch, in the order in which the backward came to it."""
 
 
-class WeightWork:
+class DeferredGradients:
     """What one layer of a rank leaves for later, micro-batch by micro-batch.
 
     A layer's backward passes run one after the other, so the layer needs no lock.
     """
 
     def __init__(self) -> None:
-        self._open: Products | None = None
-        self._waiting: dict[int, Products] = {}
+        self._open: DeferredProducts | None = None
+        self._waiting: dict[int, DeferredProducts] = {}
 
     @property
-    def waits(self) -> bool:
+    def is_deferring(self) -> bool:
         """Whether the backward under way makes input gradients alone."""
         return self._open is not None
 
     @contextmanager
-    def put_off(self, micro_batch: int) -> Iterator[None]:
+    def defer(self, micro_batch: int) -> Iterator[None]:
         """Around a micro-batch's input gradient: weight gradients wait."""
         self._open = self._waiting[micro_batch] = deque()
         try:
@@ -44,7 +44,7 @@ class WeightWork:
             self._open = None
 
     def add(self, product: Callable[[], None]) -> None:
-        """Leave a product for later; only where :attr:`waits`."""
+        """Leave a product for later; only where :attr:`is_deferring`."""
         if self._open is None:
             raise RuntimeError("weight gradients wait only for a backward that is split")
         self._open.append(product)
@@ -66,4 +66,4 @@ def add_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> 
             parameter.grad.add_(gradient)
 
 
-__all__ = ["Products", "WeightWork", "add_gradients"]
+__all__ = ["DeferredGradients", "DeferredProducts", "add_gradients"]

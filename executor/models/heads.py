@@ -36,7 +36,7 @@ class Embedding(LayerModule):
         x = embedding(tokens, table, positions, start, self.tp, self.held, self.seq_len, segments)
         if self.layer.norm is None:
             return x
-        return self.normed("norm", self.layer.norm, EMBEDDING_NORM_EPS, x)
+        return self.apply_norm("norm", self.layer.norm, EMBEDDING_NORM_EPS, x)
 
 
 class Norm(LayerModule):
@@ -48,7 +48,7 @@ class Norm(LayerModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations, normalised."""
-        return self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
+        return self.apply_norm("norm", self.layer.norm, self.layer.norm_eps, x)
 
 
 class Head(LayerModule):
@@ -71,10 +71,10 @@ class Head(LayerModule):
         """
         layer = self.layer
         if layer.norm is not None:
-            x = self.normed("norm", layer.norm, layer.norm_eps, x)
+            x = self.apply_norm("norm", layer.norm, layer.norm_eps, x)
         if layer.transform:
-            x = activation.gelu(self.whole(x, "transform"), tanh=False)
-            x = self.normed("transform_norm", "layernorm", layer.norm_eps, x)
+            x = activation.gelu(self.replicated(x, "transform"), tanh=False)
+            x = self.apply_norm("transform_norm", "layernorm", layer.norm_eps, x)
         (weight,) = self.weights("projection")
         plain = not layer.bias and layer.softcap is None
         fuses = plain and self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)

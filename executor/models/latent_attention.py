@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...kernels.attention.rope import Angles, turn_heads
+from ...kernels.attention.rope import Angles, rotate_heads
 from ...spec.model.mixers import LatentAttention
 from ...spec.parallel.sequence_partition import count
 from .core_attention import core_attention
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from .block import Block
 
 
-def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
+def latent_attention(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     """Latent attention of a block; what every :data:`block.RunPart` takes and gives."""
     positions = block.sequence.tokens.positions
     rows = count(positions) if positions else block.seq_len
     angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
     query = _queries(block, spec, angles, x)
-    down = block.whole(x, "kv_down")
+    down = block.replicated(x, "kv_down")
     latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
     latent = _rms_norm(block, "kv_norm", latent)
     (up,) = block.column(latent, "kv_up")
     if block.tp.size > 1:
         turning = _ForAllHeads.apply(turning, block.tp)  # type: ignore[no-untyped-call]
-    turning = turn_heads(turning.unsqueeze(2), angles)
+    turning = rotate_heads(turning.unsqueeze(2), angles)
     heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
     key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
     del down, latent, up, heads, turning
@@ -46,18 +46,18 @@ def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
 
 
 def _rms_norm(block: Block, name: str, x: Tensor) -> Tensor:
-    return block.normed(name, "rmsnorm", block.layer.norm_eps, x)
+    return block.apply_norm(name, "rmsnorm", block.layer.norm_eps, x)
 
 
 def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> Tensor:
     """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
     name = "query"
     if spec.query_rank is not None:
-        down = block.whole(x, "query_down")
+        down = block.replicated(x, "query_down")
         x, name = _rms_norm(block, "query_norm", down), "query_up"
     (query,) = block.column(x, name)
     heads: Tensor = query.unflatten(-1, (-1, spec.key_dim))  # type: ignore[no-untyped-call]
-    return turn_heads(heads, angles)
+    return rotate_heads(heads, angles)
 
 
 class _ForAllHeads(Function):
@@ -90,4 +90,4 @@ class _KeysAndValues(Function):
         return grad_up, grad_key[..., ctx.nope_dim :].sum(2, keepdim=True), None
 
 
-__all__ = ["latent_mixer"]
+__all__ = ["latent_attention"]

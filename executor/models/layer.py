@@ -18,9 +18,9 @@ from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.report.trace_marks import RECOMPUTE
-from .lora import Adapter, frozen_column, frozen_row
+from .lora import LoraAdapter, lora_column_linear, lora_row_linear
 from .moe.dispatch import ALONE, ExpertRanks
-from .replicated_linear import whole_linear
+from .replicated_linear import replicated_linear
 from .sequence_split import SequenceSplit
 from .tensor_parallel import ALONE as UNSPLIT
 from .tensor_parallel import TensorParallel, column_linear, row_linear
@@ -93,30 +93,32 @@ class LayerModule(nn.Module):
         if weights[0].requires_grad:
             return column_linear(x, weights, biases, self.tp)
         beside = [self._adapter(name) for name in names]
-        return frozen_column(x, weights, biases, beside, self.tp)
+        return lora_column_linear(x, weights, biases, beside, self.tp)
 
     def row(self, x: Tensor, name: str) -> Tensor:
         """A projection by this slot, split along its inputs."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
             return row_linear(x, slot.weight, slot.bias, self.tp)
-        return frozen_row(x, slot.weight, slot.bias, self._adapter(name), self.tp)
+        return lora_row_linear(x, slot.weight, slot.bias, self._adapter(name), self.tp)
 
-    def whole(self, x: Tensor, name: str) -> Tensor:
+    def replicated(self, x: Tensor, name: str) -> Tensor:
         """A projection by this slot that no rank splits."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
-            return whole_linear(x, slot.weight, slot.bias, self.tp.later)
-        (out,) = frozen_column(x, [slot.weight], self.biases(name), [self._adapter(name)], UNSPLIT)
+            return replicated_linear(x, slot.weight, slot.bias, self.tp.deferred)
+        (out,) = lora_column_linear(
+            x, [slot.weight], self.biases(name), [self._adapter(name)], UNSPLIT
+        )
         return out
 
-    def _adapter(self, name: str) -> Adapter | None:
+    def _adapter(self, name: str) -> LoraAdapter | None:
         """What stands beside a slot's frozen weight."""
         slot = self.slot(name)
         a, b = getattr(slot, "adapter_a", None), getattr(slot, "adapter_b", None)
-        return None if a is None or b is None else Adapter(a, b, self.adapter_scale)
+        return None if a is None or b is None else LoraAdapter(a, b, self.adapter_scale)
 
-    def normed(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
+    def apply_norm(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
         """``x`` through the norm whose parameters are in slot ``name``."""
         slot = self.slot(name)
         if kind == "rmsnorm" or slot.bias is None:
@@ -131,7 +133,7 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
             yield name, child
 
 
-def again(function: object, *inputs: object) -> Any:
+def recomputed(function: object, *inputs: object) -> Any:
     """Run now, keep only the inputs, run again in the backward pass."""
     return checkpoint(
         function,
@@ -147,4 +149,4 @@ def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[
     return nullcontext(), mark(RECOMPUTE)
 
 
-__all__ = ["LayerBuild", "LayerModule", "Slot", "again", "iter_slots"]
+__all__ = ["LayerBuild", "LayerModule", "Slot", "iter_slots", "recomputed"]

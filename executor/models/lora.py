@@ -28,7 +28,7 @@ from .tensor_parallel import TensorParallel
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class LoraAdapter:
     """The two matrices beside one weight, this rank's parts, and what they are scaled by."""
 
     a: Tensor
@@ -60,7 +60,7 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product.view(*x.shape[:2], weight.shape[0])
 
 
-def _added(x: Tensor, out: Tensor, adapter: Adapter, tp: TensorParallel | None) -> Tensor:
+def _added(x: Tensor, out: Tensor, adapter: LoraAdapter, tp: TensorParallel | None) -> Tensor:
     """Add an adapter's part to ``out`` in place; gives A x. ``tp``: the ranks that split A."""
     inner = _flat(x).mm(adapter.a.t())
     share = adapter.scale
@@ -75,7 +75,7 @@ def _gradients(
     inner: Tensor,
     grad: Tensor,
     grad_x: Tensor,
-    adapter: Adapter,
+    adapter: LoraAdapter,
     tp: TensorParallel | None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of A and B; the adapter's part is added to ``grad_x`` in place.
@@ -96,7 +96,7 @@ def _gradients(
     return grad_inner.t().mm(x), grad_b
 
 
-class _FrozenColumn(Function):
+class _LoraColumnLinear(Function):
     """Takes x, tp, scales (None: no adapter), weights, biases, and A and B in turn."""
 
     @staticmethod
@@ -142,32 +142,32 @@ class _FrozenColumn(Function):
 
 def _adapters(
     scales: tuple[float | None, ...], matrices: tuple[Tensor, ...] | list[Tensor]
-) -> list[tuple[int, Adapter]]:
+) -> list[tuple[int, LoraAdapter]]:
     """The adapters with the number of the weight that each stands beside."""
     having = [(n, scale) for n, scale in enumerate(scales) if scale is not None]
     return [
-        (n, Adapter(matrices[2 * k], matrices[2 * k + 1], scale))
+        (n, LoraAdapter(matrices[2 * k], matrices[2 * k + 1], scale))
         for k, (n, scale) in enumerate(having)
     ]
 
 
-def frozen_column(
+def lora_column_linear(
     x: Tensor,
     weights: list[Tensor],
     biases: list[Tensor],
-    adapters: list[Adapter | None],
+    adapters: list[LoraAdapter | None],
     tp: TensorParallel,
 ) -> tuple[Tensor, ...]:
     """:func:`tensor_parallel.column_linear` of frozen weights, some of them with adapters."""
     scales = tuple(None if each is None else each.scale for each in adapters)
     matrices = [m for each in adapters if each is not None for m in (each.a, each.b)]
-    out: tuple[Tensor, ...] = _FrozenColumn.apply(  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, ...] = _LoraColumnLinear.apply(  # type: ignore[no-untyped-call]
         x, tp, scales, *weights, *biases, *matrices
     )
     return out
 
 
-class _FrozenRow(Function):
+class _LoraRowLinear(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -181,7 +181,7 @@ class _FrozenRow(Function):
         out = _affine(x, weight, None)
         inner = None
         if scale is not None:
-            inner = _added(x, out, Adapter(matrices[0], matrices[1], scale), tp)
+            inner = _added(x, out, LoraAdapter(matrices[0], matrices[1], scale), tp)
         ctx.save_for_backward(x if scale is not None else None, inner, weight, *matrices)
         ctx.tp, ctx.scale, ctx.shape = tp, scale, x.shape
         out = tp.reduce(out)
@@ -194,24 +194,24 @@ class _FrozenRow(Function):
         grad_x = grad.mm(weight)
         found: tuple[Tensor, ...] = ()
         if ctx.scale is not None:
-            adapter = Adapter(matrices[0], matrices[1], ctx.scale)
+            adapter = LoraAdapter(matrices[0], matrices[1], ctx.scale)
             found = _gradients(_flat(x), inner, grad, grad_x, adapter, None)
         return (grad_x.view(ctx.shape), None, None, None, None, *found)
 
 
-def frozen_row(
-    x: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None, tp: TensorParallel
+def lora_row_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, adapter: LoraAdapter | None, tp: TensorParallel
 ) -> Tensor:
     """:func:`tensor_parallel.row_linear` of a frozen weight that may have an adapter."""
     scale = None if adapter is None else adapter.scale
     matrices = () if adapter is None else (adapter.a, adapter.b)
-    out: Tensor = _FrozenRow.apply(  # type: ignore[no-untyped-call]
+    out: Tensor = _LoraRowLinear.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, tp, scale, *matrices
     )
     return out
 
 
-class _Start(Function):
+class _BackwardBoundary(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor) -> Tensor:
         return x.view_as(x)
@@ -221,12 +221,12 @@ class _Start(Function):
         return None, None
 
 
-def gradients_start(x: Tensor) -> Tensor:
+def backward_boundary(x: Tensor) -> Tensor:
     """``x``, the output of frozen layers alone, as what gradients go back to and end at.
 
     A leaf that asks for gradients would be held, and its gradient too, until the backward.
     """
-    out: Tensor = _Start.apply(  # type: ignore[no-untyped-call]
+    out: Tensor = _BackwardBoundary.apply(  # type: ignore[no-untyped-call]
         x, torch.empty(0, device=x.device, requires_grad=True)
     )
     return out

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-FURTHEST = 128
+MAX_DISTANCE = 128
 """The distance from which on all share the last bucket."""
 
 
@@ -40,11 +40,11 @@ def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torc
     distance, exact = order.abs(), max(1, side // 2)
     near = distance < exact
     far = distance.to(torch.float32).div_(exact).log_()
-    far.mul_((side - exact) / math.log(max(FURTHEST, exact + 1) / exact))
+    far.mul_((side - exact) / math.log(max(MAX_DISTANCE, exact + 1) / exact))
     ranges = far.to(torch.int64).add_(exact)
     torch.minimum(ranges, torch.full((), side - 1, device=device), out=ranges)
     found = torch.where(near, distance, ranges)
     return found.add_(order.gt(0).mul(side)) if both_sides else found
 
 
-__all__ = ["FURTHEST", "score_bias"]
+__all__ = ["MAX_DISTANCE", "score_bias"]

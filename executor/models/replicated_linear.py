@@ -1,6 +1,6 @@
 """A projection that no rank splits: each runs it on the tokens that it has.
 
-Runs what :func:`shardwright.costmodel.ops.linear.whole_linear` prices.
+Runs what :func:`shardwright.costmodel.ops.linear.replicated_linear` prices.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from .deferred_gradients import WeightWork, add_gradients
+from .deferred_gradients import DeferredGradients, add_gradients
 from .tensor_parallel import affine
 
 
-class _WholeLinear(Function):
+class _ReplicatedLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, later: WeightWork | None, weight: Tensor, bias: Tensor | None
+        ctx: Any, x: Tensor, deferred: DeferredGradients | None, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.has_bias, ctx.later = bias is not None, later
-        ctx.parameters = () if later is None else (weight,) if bias is None else (weight, bias)
+        ctx.has_bias, ctx.deferred = bias is not None, deferred
+        ctx.parameters = () if deferred is None else (weight,) if bias is None else (weight, bias)
         return affine(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        later: WeightWork | None = ctx.later
+        deferred: DeferredGradients | None = ctx.deferred
         grad = grads[0].flatten(0, 1)
         grad_x = grad.mm(weight).view(x.shape) if ctx.needs_input_grad[0] else None
         x = x.detach().flatten(0, 1)
-        if later is not None and later.waits:
-            later.add(_product(grad, x, ctx.parameters))
+        if deferred is not None and deferred.is_deferring:
+            deferred.add(_weight_gradient(grad, x, ctx.parameters))
             return grad_x, None, None, None
         grad_bias = grad.sum(0) if ctx.has_bias else None
         return grad_x, None, grad.t().mm(x), grad_bias
 
 
-def _product(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) -> Callable[[], None]:
+def _weight_gradient(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) -> Callable[[], None]:
     """Later, the gradients of a weight and perhaps its bias; (tokens, width) both."""
 
     def product() -> None:
@@ -51,8 +51,8 @@ def _product(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) -> Callabl
     return product
 
 
-def whole_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, later: WeightWork | None = None
+def replicated_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, deferred: DeferredGradients | None = None
 ) -> Tensor:
     """``x`` (tokens, batch, in) through a weight (out, in) and perhaps a bias (out,).
 
@@ -60,10 +60,10 @@ def whole_linear(
         x: the input.
         weight: whole on every rank.
         bias: the same; None for none.
-        later: takes the weights' gradients where the schedule splits the backward.
+        deferred: takes the weights' gradients where the schedule splits the backward.
     """
-    out: Tensor = _WholeLinear.apply(x, later, weight, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = _ReplicatedLinear.apply(x, deferred, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
 
-__all__ = ["whole_linear"]
+__all__ = ["replicated_linear"]

@@ -30,7 +30,7 @@ from ...spec.report.trace_marks import COMMUNICATE_CP
 from .token_layout import TokenLayout
 
 
-class Passing:
+class RingTransfer:
     """Tensors on their way to the next rank of a ring, and those that come from the one before."""
 
     def __init__(self, ring: Ring, held: list[Tensor]) -> None:
@@ -78,9 +78,9 @@ class Ring:
             return None
         return self.tokens.seen((self.tokens.position - step) % self.size)
 
-    def pass_on(self, *held: Tensor) -> Passing:
+    def send_next(self, *held: Tensor) -> RingTransfer:
         """Start to send contiguous tensors to the next rank, and to receive as many."""
-        return Passing(self, list(held))
+        return RingTransfer(self, list(held))
 
 
 def ring_attention(
@@ -143,14 +143,14 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Output (batch, heads, seq, width) and log-sum-exps."""
     q, held = _heads_first(query), [key, value]
-    coming = ring.pass_on(*held)
+    coming = ring.send_next(*held)
     out, log_sum = _attend(q, held, ring.seen(0), causal)
     merged = out.float()
     del out
     for step in range(1, ring.size):
         held = coming.wait()
         if step + 1 < ring.size:
-            coming = ring.pass_on(*held)
+            coming = ring.send_next(*held)
         part, part_sum = _attend(q, held, ring.seen(step), causal)
         merge_attention_(merged, log_sum, part, part_sum)
         del part, part_sum
@@ -161,14 +161,14 @@ def _backward(
     given: tuple[Tensor, Tensor, Tensor, Tensor], held: list[Tensor], ring: Ring, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, (seq, batch, heads, width)."""
-    coming = ring.pass_on(*held)
+    coming = ring.send_next(*held)
     part, *own = _attend_backward(given, held, ring.seen(0), causal)
     grad_query = part.float()
     del part
     held = coming.wait()
     for step in range(1, ring.size):
         onward = held if step + 1 < ring.size else []
-        coming = ring.pass_on(*onward, *own)
+        coming = ring.send_next(*onward, *own)
         part, *mine = _attend_backward(given, held, ring.seen(step), causal)
         grad_query.add_(part)
         del part
@@ -177,7 +177,7 @@ def _backward(
         for gradient, travelled in zip(own, arrived[-2:], strict=True):
             gradient.add_(travelled)
         del arrived, mine, travelled, onward
-    home = ring.pass_on(*own).wait()
+    home = ring.send_next(*own).wait()
     of_query = _sequence_first(grad_query.to(given[1].dtype))
     return of_query, home[0].transpose(0, 1), home[1].transpose(0, 1)
 
@@ -211,4 +211,4 @@ def _attend_backward(
     return of_query, key, value
 
 
-__all__ = ["Passing", "Ring", "ring_attention"]
+__all__ = ["Ring", "RingTransfer", "ring_attention"]

@@ -15,18 +15,18 @@ from .token_layout import TokenLayout, token_layout
 class SequenceSplit:
     """A rank's tokens in a layer, its ring, and the ranks that exchange heads; None: it is alone.
 
-    ``exchange`` has the ranks of Ulysses, which hold other tokens outside attention and other
+    ``ulysses_group`` has the ranks of Ulysses, which hold other tokens outside attention and other
     heads inside it.
     """
 
     tokens: TokenLayout
     ring: Ring | None = None
-    exchange: dist.ProcessGroup | None = None
+    ulysses_group: dist.ProcessGroup | None = None
 
 
-def whole_sequence(seq_len: int) -> SequenceSplit:
+def unsplit_sequence(seq_len: int) -> SequenceSplit:
     """All tokens of a sample on one rank."""
     return SequenceSplit(token_layout(LayerStrategy(), 0, seq_len))
 
 
-__all__ = ["SequenceSplit", "whole_sequence"]
+__all__ = ["SequenceSplit", "unsplit_sequence"]

@@ -9,7 +9,8 @@ of being kept. Activations are (seq, batch, width), so a sequence shard is conti
 Every collective stands in one of these functions, so what a layer communicates can be read here.
 
 Where a schedule splits the backward, the products that make weight gradients (and the sums of
-biases beside them) wait in the layer's :class:`deferred_gradients.WeightWork`. Collectives do not
+biases beside them) wait in the layer's :class:`deferred_gradients.DeferredGradients`. Collectives
+do not
 wait:
 an input that is gathered again is gathered with the input gradient, and held until its product.
 """
@@ -29,7 +30,7 @@ from ...kernels.marks import mark
 from ...spec.parallel.sequence_partition import IndexRanges
 from ...spec.report.trace_marks import COMMUNICATE_TP
 from ..torch_compat import all_gather_single, reduce_scatter_single
-from .deferred_gradients import WeightWork, add_gradients
+from .deferred_gradients import DeferredGradients, add_gradients
 from .positions import position_rows
 
 
@@ -37,7 +38,8 @@ from .positions import position_rows
 class TensorParallel:
     """The tensor-parallel ranks of a layer; ``group`` None when there is one.
 
-    ``later`` takes the layer's weight gradients where the schedule splits the backward; None where
+    ``deferred`` takes the layer's weight gradients where the schedule splits the backward; None
+    where
     it never does.
     """
 
@@ -45,7 +47,7 @@ class TensorParallel:
     size: int
     rank: int
     sequence_parallel: bool
-    later: WeightWork | None = None
+    deferred: DeferredGradients | None = None
 
     def gather_sequence(self, x: Tensor) -> Tensor:
         """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
@@ -94,7 +96,7 @@ class _ColumnLinear(Function):
         biases: list[Tensor | None] = [*present] or [None] * len(weights)
         ctx.save_for_backward(x, *weights)
         ctx.tp, ctx.has_bias = tp, bool(present)
-        ctx.parameters = parameters if tp.later is not None else ()
+        ctx.parameters = parameters if tp.deferred is not None else ()
         whole = tp.gather_sequence(x)
         return tuple(affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
@@ -108,9 +110,9 @@ class _ColumnLinear(Function):
             grad_x.addmm_(grad, weight)
         grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
         whole = _tokens(tp.gather_sequence(x))
-        if tp.later is not None and tp.later.waits:
+        if tp.deferred is not None and tp.deferred.is_deferring:
             whole = whole.detach()  # or it would keep the graph that it came from
-            tp.later.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
+            tp.deferred.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
             return (grad_x, None, *(None for _ in ctx.parameters))
         grad_weights = [g.t().mm(whole) for g in flat_grads]
         grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
@@ -162,7 +164,7 @@ class _RowLinear(Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.tp, ctx.has_bias = tp, bias is not None
-        ctx.weight = weight if tp.later is not None else None
+        ctx.weight = weight if tp.deferred is not None else None
         out = tp.reduce(affine(x, weight, None))
         return out if bias is None else out.add_(bias)
 
@@ -173,8 +175,8 @@ class _RowLinear(Function):
         grad_bias = _tokens(grads[0]).sum(0) if ctx.has_bias else None
         grad = _tokens(tp.gather_sequence(grads[0]))
         grad_x = grad.mm(weight).view(x.shape)
-        if tp.later is not None and tp.later.waits:
-            tp.later.add(_row_product(grad, x.detach(), ctx.weight))
+        if tp.deferred is not None and tp.deferred.is_deferring:
+            tp.deferred.add(_row_product(grad, x.detach(), ctx.weight))
             return grad_x, None, grad_bias, None
         return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
 

@@ -22,7 +22,7 @@ from .layer import LayerBuild, LayerModule
 from .positions import position_rows
 
 
-class _Placed(Function):
+class _AddPositions(Function):
     """A class token before the patches where it is held, then each token's own vector added."""
 
     @staticmethod
@@ -53,7 +53,7 @@ class _Placed(Function):
         return grad[int(ctx.leads) :], of_class, table, None
 
 
-class _First(Function):
+class _FirstToken(Function):
     """The first ``count`` tokens; the others' gradient is zero."""
 
     @staticmethod
@@ -63,9 +63,9 @@ class _First(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        whole = torch.zeros(ctx.shape, dtype=grads[0].dtype, device=grads[0].device)
-        whole[: ctx.count].copy_(grads[0])
-        return whole, None
+        grad_x = torch.zeros(ctx.shape, dtype=grads[0].dtype, device=grads[0].device)
+        grad_x[: ctx.count].copy_(grads[0])
+        return grad_x, None
 
 
 class Patches(LayerModule):
@@ -85,14 +85,14 @@ class Patches(LayerModule):
     def forward(self, pixels: Tensor) -> Tensor:
         """This rank's tokens: projected patches, class token, positions."""
         layer, pixels = self.layer, pixels[self.rows.first : self.rows.end]
-        x = self.whole(pixels.to(self.slot("patches").weight.dtype), "patches")
+        x = self.replicated(pixels.to(self.slot("patches").weight.dtype), "patches")
         positions = self.slot("positions").weight if layer.positions else None
         token = self.class_token if layer.class_token else None
         if token is not None or positions is not None:
-            x = _Placed.apply(x, token, positions, self.held)  # type: ignore[no-untyped-call]
+            x = _AddPositions.apply(x, token, positions, self.held)  # type: ignore[no-untyped-call]
         if layer.norm is None:
             return x
-        return self.normed("norm", layer.norm, EMBEDDING_NORM_EPS, x)
+        return self.apply_norm("norm", layer.norm, EMBEDDING_NORM_EPS, x)
 
 
 class Classifier(LayerModule):
@@ -110,10 +110,10 @@ class Classifier(LayerModule):
     def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
         """``scale`` times the sum of the losses of ``targets``, (1, batch)."""
         if self.layer.norm is not None:
-            x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
+            x = self.apply_norm("norm", self.layer.norm, self.layer.norm_eps, x)
         mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
-        first = _First.apply(x, mine)  # type: ignore[no-untyped-call]
-        logits = self.whole(first, "projection")
+        first = _FirstToken.apply(x, mine)  # type: ignore[no-untyped-call]
+        logits = self.replicated(first, "projection")
         return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
 
 

@@ -26,13 +26,14 @@ from typing import Literal, NamedTuple
 from ...spec.plan.send_buffers import USUAL_PASSES
 from ...spec.schedules.stage_order import Pass
 
-ActionKind = Literal["post", "let_go", "receive", "forward", "backward", "send"]
+ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "send"]
 
 
 class Action(NamedTuple):
     """One thing that a rank does for a pass.
 
-    ``post``: start to receive what the pass needs. ``let_go``: wait until what was sent is gone of
+    ``post``: start to receive what the pass needs. ``wait_sent``: wait until what was sent is gone
+    of
     which it is time, usually that of the pass before ``item``'s predecessor. ``receive``: wait for
     what was posted.
     ``forward``, ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which
@@ -77,7 +78,7 @@ def _actions(
     for number, (item, following) in enumerate(pairwise([*order, None])):
         if item is None:
             continue
-        yield Action("let_go", item)
+        yield Action("wait_sent", item)
         if following is not None and following.exchanges_messages and following[:2] in receives:
             yield Action("post", following)
         if item.exchanges_messages and item[:2] in receives:
@@ -89,4 +90,4 @@ def _actions(
         if item.exchanges_messages and item[:2] in sends:
             yield Action("send", item, passes=until[number] - number)
     for _ in range(USUAL_PASSES):
-        yield Action("let_go", order[-1])
+        yield Action("wait_sent", order[-1])

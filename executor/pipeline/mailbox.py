@@ -17,26 +17,26 @@ from ...kernels.marks import mark
 from ...spec.parallel.sequence_partition import count
 from ...spec.report.trace_marks import WAIT_SEND, post_receive_mark, receive_mark, send_mark
 from ...spec.schedules.stage_order import Pass
-from .routes import Piece, Route
+from .routes import MessageRows, Route
 
-WireOf = Callable[[bool, int, int], dist.ProcessGroup]
-"""``wire(forward, source, target)``: the process group of the messages from a rank to another."""
+ChannelLookup = Callable[[bool, int, int], dist.ProcessGroup]
+"""``channel(forward, source, target)``: the process group of the messages from a rank to another."""
 
 
 Activations = tuple[Tensor, ...]
 """What a chunk gets or makes: activations, and outputs of other towers that travel along."""
-_BESIDE_TAG = 1 << 29
+_SIDE_TAG = 1 << 29
 
 
-class _Arrival(NamedTuple):
+class _PendingReceive(NamedTuple):
     """A block under way: its buffer, and pieces that need to be copied into it once there."""
 
     whole: Tensor
     works: list[dist.Work]
-    loose: list[tuple[Piece, Tensor]]
+    loose: list[tuple[MessageRows, Tensor]]
 
 
-class _Departure(NamedTuple):
+class _PendingSend(NamedTuple):
     """A message on its way out, held until it is gone; counted from the first pass ever."""
 
     work: dist.Work
@@ -49,22 +49,24 @@ class Mailbox:
 
     Args:
         rank: this rank.
-        wire: gives the process group of a message.
+        channel: gives the process group of a message.
         dtype: of activations.
         device: of activations.
     """
 
-    def __init__(self, rank: int, wire: WireOf, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, rank: int, channel: ChannelLookup, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.rank = rank
-        self.wire = wire
+        self.channel = channel
         self.dtype = dtype
         self.device = device
         self._passes = 0
-        self._sent: list[_Departure] = []
-        self._posted: dict[tuple[Pass, int], _Arrival] = {}
+        self._sent: list[_PendingSend] = []
+        self._posted: dict[tuple[Pass, int], _PendingReceive] = {}
         self._local: dict[tuple[Pass, int], Tensor] = {}
 
-    def let_go(self) -> None:
+    def wait_sent(self) -> None:
         """A pass begins: wait for the messages that must be gone before it, and let them go.
 
         A peer starts to receive one pass ahead, so a message may travel during one more pass
@@ -80,18 +82,18 @@ class Mailbox:
 
     def post(self, item: Pass, route: Route) -> None:
         """Start receiving what ``item`` needs, unless this rank makes it itself."""
-        for number, part in enumerate(route.every):
+        for number, part in enumerate(route.all_routes):
             self._post(item, number, part)
 
     def _post(self, item: Pass, number: int, route: Route) -> None:
         pieces = [piece for piece in route.receives if piece.peer != self.rank]
         if not pieces:
             return
-        arrival = _Arrival(self._empty(route.shape), [], [])
+        arrival = _PendingReceive(self._empty(route.shape), [], [])
         for piece in pieces:
             with mark(post_receive_mark(item)):
                 buffer = self._place(arrival, route, piece)
-                group = self.wire(item.forward, piece.peer, self.rank)
+                group = self.channel(item.forward, piece.peer, self.rank)
                 work = dist.irecv(buffer, src=piece.peer, group=group, tag=_tag(item, number))
             if work is None:
                 raise RuntimeError("this rank is not in the group of its messages")
@@ -101,7 +103,7 @@ class Mailbox:
     def _empty(self, shape: tuple[int, int, int]) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
-    def _place(self, arrival: _Arrival, route: Route, piece: Piece) -> Tensor:
+    def _place(self, arrival: _PendingReceive, route: Route, piece: MessageRows) -> Tensor:
         """Room for a piece: its place in the block where that is contiguous."""
         if route.covers(piece):
             return arrival.whole
@@ -114,7 +116,7 @@ class Mailbox:
 
     def receive(self, item: Pass, route: Route) -> Activations:
         """What arrived for ``item``: activations, or their gradients in a backward pass."""
-        return tuple(self._receive(item, number) for number in range(len(route.every)))
+        return tuple(self._receive(item, number) for number in range(len(route.all_routes)))
 
     def _receive(self, item: Pass, number: int) -> Tensor:
         message = item.message
@@ -133,7 +135,7 @@ class Mailbox:
 
     def send(self, item: Pass, route: Route, values: Activations, passes: int) -> None:
         """Start sending what ``item`` made; it must be gone before the pass ``passes`` later."""
-        for number, (part, value) in enumerate(zip(route.every, values, strict=True)):
+        for number, (part, value) in enumerate(zip(route.all_routes, values, strict=True)):
             self._send(item, number, part, value, passes)
 
     def _send(self, item: Pass, number: int, route: Route, value: Tensor, passes: int) -> None:
@@ -143,15 +145,15 @@ class Mailbox:
                 self._local[arrives_as, number] = value
                 continue
             part = value if route.covers(piece) else _packed(_rows(value, piece))
-            group = self.wire(item.forward, self.rank, piece.peer)
+            group = self.channel(item.forward, self.rank, piece.peer)
             with mark(send_mark(arrives_as, piece.peer)):
                 tag = _tag(arrives_as, number)
                 work = dist.isend(part, dst=piece.peer, group=group, tag=tag)
             if work is not None:
-                self._sent.append(_Departure(work, part, self._passes + passes))
+                self._sent.append(_PendingSend(work, part, self._passes + passes))
 
 
-def _rows(block: Tensor, piece: Piece) -> list[Tensor]:
+def _rows(block: Tensor, piece: MessageRows) -> list[Tensor]:
     """A piece of a block, one part for each of its spans of tokens."""
     samples = slice(*piece.samples)
     return [block[slice(*span), samples] for span in piece.tokens]
@@ -164,4 +166,4 @@ def _packed(parts: list[Tensor]) -> Tensor:
 def _tag(item: Pass, number: int) -> int:
     """A message is told by its direction, the receiving chunk, the micro-batch and its part."""
     own = (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
-    return own + number * _BESIDE_TAG
+    return own + number * _SIDE_TAG

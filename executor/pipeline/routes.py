@@ -22,7 +22,7 @@ from ..groups.rank_layout import stage_layout
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MessageRows:
     """Rows that cross between this rank and a peer, numbered inside this rank's own block.
 
     ``peer`` is a rank of the world; it may be this one, where a stage holds both chunks.
@@ -44,22 +44,23 @@ class Route:
 
     ``chunk`` is the neighbour's number on its stage; ``shape`` (tokens, samples, hidden) of this
     rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
-    start of a chunk activations come in and gradients go out. ``beside``: what crosses with it,
+    start of a chunk activations come in and gradients go out. ``side_routes``: what crosses with
+    it,
     outputs of other towers, as messages of their own.
     """
 
     chunk: int
     shape: tuple[int, int, int]
-    sends: tuple[Piece, ...]
-    receives: tuple[Piece, ...]
-    beside: tuple[Route, ...] = ()
+    sends: tuple[MessageRows, ...]
+    receives: tuple[MessageRows, ...]
+    side_routes: tuple[Route, ...] = ()
 
     @property
-    def every(self) -> tuple[Route, ...]:
+    def all_routes(self) -> tuple[Route, ...]:
         """This route and those beside it, in the order of what crosses."""
-        return (self, *self.beside)
+        return (self, *self.side_routes)
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: MessageRows) -> bool:
         """Whether a piece is the whole block."""
         return piece.rows == self.shape[0] * self.shape[1]
 
@@ -88,11 +89,11 @@ def chunk_routes(
 def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
     """The route to the chunk after (+1) or before (-1) the one at a position."""
     parts = crossing_parts(plan, position + min(direction, 0))
-    first, *beside = (_part_route(plan, position, direction, rank, part) for part in parts)
-    return replace(first, beside=tuple(beside))
+    first, *side_routes = (_tensor_route(plan, position, direction, rank, part) for part in parts)
+    return replace(first, side_routes=tuple(side_routes))
 
 
-def _part_route(
+def _tensor_route(
     plan: Plan, position: int, direction: int, rank: int, part: tuple[int, int]
 ) -> Route:
     """The route of one of the activations that cross: its tokens of a sample and its width."""
@@ -107,12 +108,12 @@ def _part_route(
     return Route(
         chunk=chunk,
         shape=(count(own.tokens), own.samples.size, hidden),
-        sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
-        receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
+        sends=tuple(_message_rows(own, m.block, first + m.target) for m in gives),
+        receives=tuple(_message_rows(own, m.block, first + m.source) for m in gets),
     )
 
 
-def _piece(own: ActivationBlock, block: ActivationBlock, peer: int) -> Piece:
+def _message_rows(own: ActivationBlock, block: ActivationBlock, peer: int) -> MessageRows:
     first = own.samples.first
     samples = IndexRange(block.samples.first - first, block.samples.end - first)
-    return Piece(peer, positions_of(own.tokens, block.tokens), samples)
+    return MessageRows(peer, positions_of(own.tokens, block.tokens), samples)

@@ -23,28 +23,28 @@ from ...spec.report.trace_marks import pass_mark
 from ...spec.schedules.stage_order import Pass
 from ..launch.progress import PROGRESS
 from .actions import Action, stage_actions
-from .mailbox import Activations, Mailbox, WireOf
+from .mailbox import Activations, ChannelLookup, Mailbox
 from .routes import Route
 
 
-class _Gate:
+class _BackwardHook:
     """Carries the gradients that arrive from the next stage to the chunk's outputs."""
 
     def __init__(self) -> None:
         self.grads: Activations = ()
 
 
-class _Exit(Function):
+class _FreeOutputs(Function):
     """The end of a chunk: lets the outputs' storage go once they are sent."""
 
     @staticmethod
-    def forward(ctx: Any, gate: _Gate, *outs: Tensor) -> Tensor:
-        ctx.gate = gate
+    def forward(ctx: Any, backward_hook: _BackwardHook, *outs: Tensor) -> Tensor:
+        ctx.backward_hook = backward_hook
         return outs[0].new_empty(())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        arrived, ctx.gate.grads = ctx.gate.grads, ()
+        arrived, ctx.backward_hook.grads = ctx.backward_hook.grads, ()
         return (None, *arrived)
 
 
@@ -54,7 +54,7 @@ class _InFlight:
 
     entry: Activations | None
     exit: Tensor
-    gate: _Gate | None
+    backward_hook: _BackwardHook | None
 
 
 @dataclass
@@ -89,7 +89,7 @@ class PipelineRuntime:
         order: its passes, from ``spec.plan.Program.passes``.
         until: when sent messages are gone, from ``spec.message_holds.sent_until``.
         rank: this rank.
-        wire: gives the process group of a message.
+        channel: gives the process group of a message.
         dtype: of activations.
         device: of activations.
     """
@@ -100,7 +100,7 @@ class PipelineRuntime:
         order: tuple[Pass, ...],
         until: tuple[int, ...] | None,
         rank: int,
-        wire: WireOf,
+        channel: ChannelLookup,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
@@ -109,7 +109,7 @@ class PipelineRuntime:
         sends = {end for end in ends if ports[end[1]].route_out(end[0]) is not None}
         self.ports = ports
         self.actions = stage_actions(order, receives, sends, until)
-        self.mailbox = Mailbox(rank, wire, dtype, device)
+        self.mailbox = Mailbox(rank, channel, dtype, device)
         self.device = device
         self._arrived: dict[Pass, Activations] = {}
         self._made: dict[Pass, Activations] = {}
@@ -119,8 +119,8 @@ class PipelineRuntime:
         """Run all actions; the sum of this stage's losses (0 where it has no head)."""
         loss = torch.zeros((), device=self.device)
         for action in self.actions:
-            if action.kind == "let_go":
-                self.mailbox.let_go()
+            if action.kind == "wait_sent":
+                self.mailbox.wait_sent()
             elif action.kind == "post":
                 self.mailbox.post(action.item, self._route_in(action.item))
             else:
@@ -162,16 +162,16 @@ class PipelineRuntime:
             port.in_flight[item.micro_batch] = _InFlight(entry, outs[0], None)
             loss += outs[0].detach()
             return
-        gate = _Gate()
-        leaving: Tensor = _Exit.apply(gate, *outs)  # type: ignore[no-untyped-call]
-        port.in_flight[item.micro_batch] = _InFlight(entry, leaving, gate)
+        backward_hook = _BackwardHook()
+        leaving: Tensor = _FreeOutputs.apply(backward_hook, *outs)  # type: ignore[no-untyped-call]
+        port.in_flight[item.micro_batch] = _InFlight(entry, leaving, backward_hook)
         self._made[item] = tuple(out.detach() for out in outs)
 
     def _backward(self, item: Pass, reduces: bool) -> None:
         port = self.ports[item.chunk]
         flight = port.in_flight.pop(item.micro_batch)
-        if flight.gate is not None:
-            flight.gate.grads = self._arrived.pop(item)
+        if flight.backward_hook is not None:
+            flight.backward_hook.grads = self._arrived.pop(item)
         with port.around_backward(item, reduces):
             flight.exit.backward()  # type: ignore[no-untyped-call]
         if flight.entry is not None:

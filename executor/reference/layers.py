@@ -25,7 +25,7 @@ from ...spec.model.layers import (
     PatchLayer,
 )
 from ...spec.model.mixers import Attention, LatentAttention
-from .parts import SCALE, Weights, linear, reference_latent, reference_mixture
+from .parts import SCALE, ReferenceWeights, linear, reference_latent_attention, reference_moe
 
 LAST_RANGE_FROM = 128
 """The distance from which on T5's last bucket reaches."""
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def run_layer(
-    layer: Layer, weights: Weights, x: Tensor, source: Tensor | None, bias: Tensor | None
+    layer: Layer, weights: ReferenceWeights, x: Tensor, source: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """A layer's output (logits of a last one), and the bias that its tower's blocks share.
 
@@ -73,7 +73,7 @@ def run_layer(
     return logits, None
 
 
-def _embedding(layer: EmbeddingLayer, weights: Weights, tokens: Tensor) -> Tensor:
+def _embedding(layer: EmbeddingLayer, weights: ReferenceWeights, tokens: Tensor) -> Tensor:
     seq = tokens.shape[1]
     x = F.embedding(tokens, weights["tokens.weight"])
     if "positions.weight" in weights:
@@ -86,7 +86,7 @@ def _embedding(layer: EmbeddingLayer, weights: Weights, tokens: Tensor) -> Tenso
     return _norm(layer.norm, EMBEDDING_NORM_EPS, weights, "norm", x)
 
 
-def _patches(layer: PatchLayer, weights: Weights, images: Tensor) -> Tensor:
+def _patches(layer: PatchLayer, weights: ReferenceWeights, images: Tensor) -> Tensor:
     kernel = weights["patches.weight"].view(-1, layer.channels, layer.patch, layer.patch)
     x = F.conv2d(images.to(kernel.dtype), kernel, weights.get("patches.bias"), stride=layer.patch)
     x = x.flatten(2).transpose(1, 2)
@@ -100,7 +100,11 @@ def _patches(layer: PatchLayer, weights: Weights, images: Tensor) -> Tensor:
 
 
 def _block(
-    layer: BlockLayer, weights: Weights, x: Tensor, source: Tensor | None, bias: Tensor | None
+    layer: BlockLayer,
+    weights: ReferenceWeights,
+    x: Tensor,
+    source: Tensor | None,
+    bias: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     spec, feed = layer.attention, layer.mlp
     if isinstance(spec, Attention) and spec.relative_buckets:
@@ -132,19 +136,19 @@ def _block(
     return x, bias
 
 
-def _mixed(layer: BlockLayer, weights: Weights, x: Tensor, bias: Tensor | None) -> Tensor:
+def _mixed(layer: BlockLayer, weights: ReferenceWeights, x: Tensor, bias: Tensor | None) -> Tensor:
     spec = layer.attention
     if isinstance(spec, LatentAttention):
-        return reference_latent(spec, layer.norm_eps, weights, x)
+        return reference_latent_attention(spec, layer.norm_eps, weights, x)
     if not isinstance(spec, Attention):
         raise TypeError("the reference has attention and latent attention")
     own = bias if spec.relative_buckets or spec.shared_bias else None
     return _attention(layer, spec, weights, x, x, own, "")
 
 
-def _fed_forward(spec: FeedForward | None, weights: Weights, x: Tensor) -> Tensor:
+def _fed_forward(spec: FeedForward | None, weights: ReferenceWeights, x: Tensor) -> Tensor:
     if isinstance(spec, Moe):
-        return reference_mixture(spec, weights, x)
+        return reference_moe(spec, weights, x)
     if not isinstance(spec, Mlp):
         raise TypeError("the reference has MLPs and experts")
     return _mlp(spec, weights, x)
@@ -153,7 +157,7 @@ def _fed_forward(spec: FeedForward | None, weights: Weights, x: Tensor) -> Tenso
 def _attention(
     layer: BlockLayer,
     spec: Attention,
-    weights: Weights,
+    weights: ReferenceWeights,
     x: Tensor,
     source: Tensor,
     bias: Tensor | None,
@@ -201,13 +205,13 @@ def _bucket(distance: int, side: int) -> int:
     return min(side - 1, exact + int(share * (side - exact)))
 
 
-def _mlp(spec: Mlp, weights: Weights, x: Tensor) -> Tensor:
+def _mlp(spec: Mlp, weights: ReferenceWeights, x: Tensor) -> Tensor:
     used, up = ACTIVATIONS[spec.activation], linear(weights, "up", x)
     inner = used(linear(weights, "gate", x)) * up if spec.gated else used(up)
     return linear(weights, "down", inner)
 
 
-def _norm(kind: str, eps: float, weights: Weights, name: str, x: Tensor) -> Tensor:
+def _norm(kind: str, eps: float, weights: ReferenceWeights, name: str, x: Tensor) -> Tensor:
     weight = weights[f"{name}.weight"]
     if kind != "rmsnorm":
         return F.layer_norm(x, weight.shape, weight, weights[f"{name}.bias"], eps)

@@ -20,8 +20,8 @@ from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.workload.training import LayerTraining, parameters_with_adapters
 from ..engine.loss_scale import LossScale
 from ..engine.optimizer_step import AdamWOptions
-from ..stage.initial_weights import FirstValues, parameter_name, tied_source
-from ..stage.weight_source import Values, whole_ranges
+from ..stage.initial_weights import InitialWeights, parameter_name, tied_source
+from ..stage.weight_source import WeightSource, full_ranges
 from .layers import SCALE, run_layer
 
 SLICE_TOKENS = 8192
@@ -38,7 +38,7 @@ class Reference:
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
         last_step: the step at which a decaying learning rate ends.
-        values: gives the first weights; None: random ones by the seed.
+        weight_source: gives the first weights; None: random ones by the seed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Reference:
         adamw: AdamWOptions,
         *,
         last_step: int = 1,
-        values: Values | None = None,
+        weight_source: WeightSource | None = None,
     ) -> None:
         self.plan, self.workload = plan, plan.workload
         self.places = layer_contexts(plan.model, plan.workload.seq_len)
@@ -60,7 +60,7 @@ class Reference:
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
         self._own_names: dict[str, str] = {}
-        given = FirstValues(values, seed)
+        given = InitialWeights(weight_source, seed)
         trainings = plan.workload.layer_trainings(plan.model)
         self._weights = [
             self._make(plan, i, layer, training, given)
@@ -71,7 +71,7 @@ class Reference:
         self.loss_scale = LossScale() if dtype is torch.float16 else None
 
     def _make(
-        self, plan: Plan, index: int, layer: Layer, training: LayerTraining, values: Values
+        self, plan: Plan, index: int, layer: Layer, training: LayerTraining, weights: WeightSource
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
@@ -80,7 +80,7 @@ class Reference:
             name = parameter_name(source, original)
             self._own_names[parameter_name(index, spec)] = name
             if name not in self.parameters:
-                value = values.part(source, original, whole_ranges(original))
+                value = weights.read_range(source, original, full_ranges(original))
                 trained = training.trains_parameter(spec)
                 self.parameters[name] = nn.Parameter(value.to(self.device), requires_grad=trained)
             found[spec.name] = self.parameters[name]
@@ -149,7 +149,7 @@ class Reference:
 
     def _loss(self, records: Tensor) -> Tensor:
         """Summed loss of (batch, record) samples over the losses of the global batch."""
-        cut = _Cut(self.plan, records)
+        cut = _ReferenceInputs(self.plan, records)
         x = self._scores(cut)
         targets = cut.targets(x.shape[1])
         losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
@@ -158,9 +158,9 @@ class Reference:
     def logits(self, tokens: Tensor) -> Tensor:
         """What a decoder makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
         with torch.no_grad():
-            return self._scores(_Cut(self.plan, tokens.to(self.device))).float()
+            return self._scores(_ReferenceInputs(self.plan, tokens.to(self.device))).float()
 
-    def _scores(self, cut: _Cut) -> Tensor:
+    def _scores(self, cut: _ReferenceInputs) -> Tensor:
         """What the last layer makes of samples before its loss."""
         outputs: dict[int, Tensor] = {}
         x, bias, start = cut.records, None, 0
@@ -177,7 +177,7 @@ class Reference:
         return x
 
 
-class _Cut:
+class _ReferenceInputs:
     """What of (batch, record) samples the layers read and the last one has to find.
 
     A record is an image's class and bytes; or all tokens that towers read one after the other, and

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from ...spec.model.feed_forward import Activation, Moe
 from ...spec.model.mixers import LatentAttention
 
-Weights = dict[str, Tensor]
+ReferenceWeights = dict[str, Tensor]
 SCALE = "adapter_scale"
 """Where a layer's weights keep what adapters are multiplied with."""
 
 
-def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+def linear(weights: ReferenceWeights, name: str, x: Tensor) -> Tensor:
     """The projection called ``name``, and the adapter beside it if there is one."""
     out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
     if f"{name}.adapter_a" not in weights:
@@ -27,7 +27,7 @@ def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
     return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
 
 
-def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
+def reference_moe(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
     """Every expert run on the tokens that chose it, one after another."""
     tokens = x.flatten(0, 1)
     logits = F.linear(tokens, weights["router.weight"], weights.get("router.bias")).float()
@@ -40,7 +40,9 @@ def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
         mine = (chosen == expert).any(-1).nonzero().squeeze(1)
         names = ("gate", "up") if moe.gated else ("up",)
         inner = [F.linear(tokens[mine], weights[f"experts_{n}.weight"][expert]) for n in names]
-        made = F.linear(activated(moe.activation, *inner), weights["experts_down.weight"][expert])
+        made = F.linear(
+            activation_function(moe.activation, *inner), weights["experts_down.weight"][expert]
+        )
         total = total.index_add(0, mine, made * shares[mine, expert].unsqueeze(1))
     out = total.to(x.dtype).view(x.shape)
     return out + _shared(moe, weights, x) if moe.shared_ffn else out
@@ -59,23 +61,25 @@ def _allowed(moe: Moe, scores: Tensor) -> Tensor:
     return each.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(1)
 
 
-def _shared(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
+def _shared(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
     names = ("gate", "up") if moe.gated else ("up",)
     inner = [linear(weights, f"shared_{name}", x) for name in names]
-    out = linear(weights, "shared_down", activated(moe.activation, *inner))
+    out = linear(weights, "shared_down", activation_function(moe.activation, *inner))
     if not moe.shared_gate:
         return out
     return out * F.linear(x, weights["shared_expert_gate.weight"]).sigmoid()
 
 
-def activated(kind: Activation, *projected: Tensor) -> Tensor:
+def activation_function(kind: Activation, *projected: Tensor) -> Tensor:
     """The activation of one projection, or of a gate and what it gates."""
     if len(projected) == 2:
         return F.silu(projected[0]) * projected[1]
     return F.gelu(projected[0], approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
-def reference_latent(spec: LatentAttention, eps: float, weights: Weights, x: Tensor) -> Tensor:
+def reference_latent_attention(
+    spec: LatentAttention, eps: float, weights: ReferenceWeights, x: Tensor
+) -> Tensor:
     """Latent attention with keys and values made whole; ``eps`` of its norms."""
 
     def project(name: str, y: Tensor) -> Tensor:
@@ -115,4 +119,4 @@ def _turned(x: Tensor, theta: float) -> Tensor:
     return torch.cat((real * cos - imaginary * sin, imaginary * cos + real * sin), -1)
 
 
-__all__ = ["SCALE", "Weights", "linear", "reference_latent", "reference_mixture"]
+__all__ = ["SCALE", "ReferenceWeights", "linear", "reference_latent_attention", "reference_moe"]

@@ -22,7 +22,7 @@ from ...spec.model.experts import experts_of
 from ...spec.plan.plan import Plan
 from ..engine.engine import Engine
 from ..launch.json_gather import gather_json
-from ..stage.local_parameters import gather_whole
+from ..stage.local_parameters import gather_full
 from .model import Reference
 
 SMALL_SHARE = 1e-3
@@ -124,18 +124,18 @@ def loss_differences(losses: list[float], reference: list[float]) -> list[float]
 
 def gather_gradients(engine: Engine) -> dict[str, Tensor]:
     """Whole gradients of the whole model on rank 0's host; empty elsewhere. Collective."""
-    book, device = engine.book, engine.options.device
+    process_groups, device = engine.process_groups, engine.options.device
     mine: dict[str, Tensor] = {}
-    speaks = book.local_rank == 0
+    speaks = process_groups.local_rank == 0
     for parameter in engine.parameters:
         if parameter.grad is None:
             raise RunError(f"{parameter.name} has no gradient")
-        whole = gather_whole(parameter, parameter.grad, book)
+        whole = gather_full(parameter, parameter.grad, process_groups)
         if speaks:
             mine[parameter.name] = whole.contiguous()
     shapes = {name: list(value.shape) for name, value in mine.items()}
-    spoken = gather_json(shapes if speaks and book.rank else {}, device)
-    if book.rank == 0:
+    spoken = gather_json(shapes if speaks and process_groups.rank else {}, device)
+    if process_groups.rank == 0:
         for source, theirs in enumerate(spoken):
             for name, shape in theirs.items():
                 mine[name] = torch.empty(shape, device=device)

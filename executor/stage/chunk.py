@@ -29,22 +29,22 @@ from ...spec.rules.layer_rules import unsupported_dtype
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.training import LayerTraining
 from ...spec.workload.workload import DtypeRecord
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..models.block import Block
-from ..models.build import ENDS, build_layer
-from ..models.deferred_gradients import WeightWork
+from ..models.build import HEADS, build_layer
+from ..models.deferred_gradients import DeferredGradients
 from ..models.heads import Head
 from ..models.layer import LayerBuild, LayerModule
-from ..models.lora import gradients_start
-from .expert_shards import expert_placement, left_alone
-from .hpz import keep_pieces
-from .initial_weights import TIED_WEIGHT, TOKEN_WEIGHT, FirstValues, fill_layer
-from .redistribute import relayout
-from .side_inputs import Along
+from ..models.lora import backward_boundary
+from .expert_shards import expert_placement, ignored_parameters
+from .hpz import keep_secondary_shards
+from .initial_weights import TIED_WEIGHT, TOKEN_WEIGHT, InitialWeights, fill_layer
+from .redistribute import redistribute
+from .side_inputs import SideInputs
 
 if TYPE_CHECKING:
     from .options import BuildOptions
-    from .technique_hooks import LiveTechniques
+    from .technique_hooks import TechniqueHookList
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -57,19 +57,19 @@ class Chunk(nn.Module):
         layers: dict[int, LayerModule],
         strategies: dict[int, LayerStrategy],
         before: LayerStrategy | None,
-        book: GroupBook,
+        process_groups: ProcessGroups,
         places: tuple[LayerContext, ...],
-        kinds: dict[int, Layer],
+        layer_specs: dict[int, Layer],
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleDict({str(index): module for index, module in layers.items()})
         self.strategies = strategies
         self.before = before
-        self.book = book
+        self.process_groups = process_groups
         self.places = places
-        self.kinds = kinds
-        self.live: LiveTechniques | None = None
-        self.weight_work: dict[int, WeightWork] = {}
+        self.layer_specs = layer_specs
+        self.technique_hooks: TechniqueHookList | None = None
+        self.deferred_gradients: dict[int, DeferredGradients] = {}
         """By layer, where the schedule splits the backward."""
 
     def forward(
@@ -91,61 +91,63 @@ class Chunk(nn.Module):
         before, first = self.before, min(self.strategies)
         incoming = self.places[first].sources
         x = entry[0] if len(entry) > len(incoming) else None
-        along = Along(self.places, incoming, entry[len(entry) - len(incoming) :])
+        side_inputs = SideInputs(self.places, incoming, entry[len(entry) - len(incoming) :])
         del entry
         for key, module in self.layers.items():
             index, place = int(key), self.places[int(key)]
             strategy = self.strategies[index]
             if before is not None:
-                along.move(before, strategy, self.book)
+                side_inputs.redistribute(before, strategy, self.process_groups)
             if place.begins_tower:
                 x = feeds[index]
             elif before is not None and x is not None:
-                x = relayout(x, before, strategy, self.book)
+                x = redistribute(x, before, strategy, self.process_groups)
             if x is None:
                 raise RuntimeError(f"nothing came to layer {index}")
-            if self.live is None or not self.live.hold(index):
-                x = self._run(module, index, x, along, targets, scale)
+            if self.technique_hooks is None or not self.technique_hooks.is_active(index):
+                x = self._run(module, index, x, side_inputs, targets, scale)
             else:
-                with self._watched(self.live, index, x):
-                    x = self._run(module, index, x, along, targets, scale)
+                with self._with_technique_hooks(self.technique_hooks, index, x):
+                    x = self._run(module, index, x, side_inputs, targets, scale)
             if not x.requires_grad and torch.is_grad_enabled():
-                x = gradients_start(x)
+                x = backward_boundary(x)
             before = strategy
-            along.passed(index, x)
+            side_inputs.after_layer(index, x)
         last = max(self.strategies)
         if x is None or (not self.has_head and self.places[last + 1].begins_tower):
-            return along.leaving(last)
-        return (x, *along.leaving(last))
+            return side_inputs.outgoing(last)
+        return (x, *side_inputs.outgoing(last))
 
     @staticmethod
     def _run(
         module: nn.Module,
         index: int,
         x: Tensor,
-        along: Along,
+        side_inputs: SideInputs,
         targets: Tensor | None,
         scale: float,
     ) -> Tensor:
         """One layer; a bias that it makes for later ones is kept."""
         out: Any
-        if isinstance(module, ENDS):
+        if isinstance(module, HEADS):
             out = module(x, targets, scale)
         elif isinstance(module, Block):
-            out = module(x, *module.given(along.read(index), along.bias))
+            out = module(x, *module.given(side_inputs.read(index), side_inputs.bias))
             if module.makes_bias:
-                out, along.bias = out
+                out, side_inputs.bias = out
         else:
             out = module(x)
         found: Tensor = out
         return found
 
     @contextmanager
-    def _watched(self, live: LiveTechniques, index: int, x: Tensor) -> Iterator[None]:
+    def _with_technique_hooks(
+        self, technique_hooks: TechniqueHookList, index: int, x: Tensor
+    ) -> Iterator[None]:
         """Around a layer that techniques are at work in; ``x`` is its input."""
         if x.requires_grad:
-            x.register_hook(lambda grad: live.after_backward(index))  # type: ignore[no-untyped-call]
-        with live.around_layer(index):
+            x.register_hook(lambda grad: technique_hooks.after_backward(index))  # type: ignore[no-untyped-call]
+        with technique_hooks.around_layer(index):
             yield
 
     def after_backward(self, reads: bool, last: bool) -> None:
@@ -155,13 +157,13 @@ class Chunk(nn.Module):
             reads: whether it went through layers that read data.
             last: whether gradients are complete.
         """
-        if self.live is None:
+        if self.technique_hooks is None:
             return
         for index in sorted(self.strategies, reverse=True):
             if reads and self.places[index].begins_tower:  # it reads data, which have no gradient
-                self.live.after_backward(index)
+                self.technique_hooks.after_backward(index)
             if last:
-                self.live.gradients_ready(index)
+                self.technique_hooks.gradients_ready(index)
 
     @property
     def has_head(self) -> bool:
@@ -171,7 +173,7 @@ class Chunk(nn.Module):
     @property
     def loss_replicas(self) -> int:
         """Tensor-parallel ranks that find one loss; 0 without the last layer."""
-        ends = (module for module in self.layers.values() if isinstance(module, ENDS))
+        ends = (module for module in self.layers.values() if isinstance(module, HEADS))
         return sum(module.loss_replicas for module in ends)
 
     @property
@@ -212,7 +214,7 @@ def needs_sharding_wrapper(
 def build_chunk(
     plan: Plan,
     number: int,
-    book: GroupBook,
+    process_groups: ProcessGroups,
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> Chunk:
@@ -223,40 +225,48 @@ def build_chunk(
     """
     dtype = plan.workload.dtype
     policy = _precision(dtype)
-    layers = _own_layers(plan, number, book)
-    tied = _tied_ends(plan, layers)
+    layers = _own_layers(plan, number, process_groups)
+    tied = _tied_embeddings(plan, layers)
     trainings = plan.workload.layer_trainings(plan.model)
     wrapped = {
         index
         for index, layer, strategy in layers
-        if needs_sharding_wrapper(layer, strategy, book.stage_ranks, dtype)
+        if needs_sharding_wrapper(layer, strategy, process_groups.stage_ranks, dtype)
         and (trainings[index].trains or strategy.shard.optimizer > 1)
     }
     splits = plan.program.splits_backward
-    later = {index: WeightWork() for index, _, _ in layers if splits}
+    deferred = {index: DeferredGradients() for index, _, _ in layers if splits}
     modules: dict[int, LayerModule] = {}
     units: list[FSDPModule] = []
     for index, layer, strategy in layers:
         modules[index] = _build_module(
-            plan, index, layer, strategy, trainings[index], book, later.get(index), options, kernels
+            plan,
+            index,
+            layer,
+            strategy,
+            trainings[index],
+            process_groups,
+            deferred.get(index),
+            options,
+            kernels,
         )
         members = [modules[index]]
         if index in tied[-1:]:
             members = [modules[i] for i in tied]
             _tie(members)
         if index in wrapped and index not in tied[:-1]:  # those join the head's unit
-            units.append(_shard_unit(members, strategy, book, policy, layer))
+            units.append(_shard_unit(members, strategy, process_groups, policy, layer))
     strategies = {index: strategy for index, _, strategy in layers}
     places = layer_contexts(plan.model, plan.workload.seq_len)
-    before = entry_strategy(plan, book.stage, number)
-    kinds = {index: layer for index, layer, _ in layers}
-    chunk = Chunk(modules, strategies, before, book, places, kinds)
-    chunk.weight_work = later
+    before = entry_strategy(plan, process_groups.stage, number)
+    layer_specs = {index: layer for index, layer, _ in layers}
+    chunk = Chunk(modules, strategies, before, process_groups, places, layer_specs)
+    chunk.deferred_gradients = deferred
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
-        ranks = book.stage_ranks
-        plain |= {p for i in wrapped for p in left_alone(modules[i], strategies[i], ranks)}
-        mesh = book.data_mesh(layers[0][2])
+        ranks = process_groups.stage_ranks
+        plain |= {p for i in wrapped for p in ignored_parameters(modules[i], strategies[i], ranks)}
+        mesh = process_groups.data_mesh(layers[0][2])
         fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
     if not options.prefetch:
         for unit in units:  # a unit that prefetches itself prefetches nothing
@@ -265,17 +275,17 @@ def build_chunk(
 
 
 def _own_layers(
-    plan: Plan, number: int, book: GroupBook
+    plan: Plan, number: int, process_groups: ProcessGroups
 ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
     """Layers of a chunk as it holds them, with the strategies of this rank's device group."""
-    parts = plan.program.stages[book.stage].virtual_stages[number]
+    parts = plan.program.stages[process_groups.stage].virtual_stages[number]
     own = (
-        replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
+        replace(part, strategy=part.by_device_group.get(process_groups.device_group, part.strategy))
         for part in parts
     )
     found = plan.chunk_layers(tuple(own))
-    kinds = as_built(plan.model, [index for index, _, _ in found])
-    return tuple((index, kinds[index], strategy) for index, _, strategy in found)
+    layer_specs = as_built(plan.model, [index for index, _, _ in found])
+    return tuple((index, layer_specs[index], strategy) for index, _, strategy in found)
 
 
 def _build_module(
@@ -284,25 +294,25 @@ def _build_module(
     layer: Layer,
     strategy: LayerStrategy,
     training: LayerTraining,
-    book: GroupBook,
-    later: WeightWork | None,
+    process_groups: ProcessGroups,
+    deferred: DeferredGradients | None,
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> LayerModule:
-    experts = book.expert_ranks(strategy)
+    experts = process_groups.expert_ranks(strategy)
     seq_len = layer_contexts(plan.model, plan.workload.seq_len)[index].tokens
-    tp = replace(book.tensor_parallel(strategy), later=later)
+    tp = replace(process_groups.tensor_parallel(strategy), deferred=deferred)
     build = LayerBuild(
         tp=tp,
         kernels=kernels,
         recompute=strategy.recompute,
         flash=options.flash,
         seq_len=seq_len,
-        sequence=book.sequence_split(strategy, seq_len),
+        sequence=process_groups.sequence_split(strategy, seq_len),
         experts=experts,
     )
     module = build_layer(layer, build)
-    values = FirstValues(options.values, options.seed)
+    source = InitialWeights(options.weight_source, options.seed)
     fill_layer(
         module,
         plan.model,
@@ -311,7 +321,7 @@ def _build_module(
         tp,
         experts,
         seq_len,
-        values,
+        source,
         options.device,
         training,
         TORCH_DTYPES[plan.workload.dtype.param],
@@ -321,7 +331,9 @@ def _build_module(
     return module
 
 
-def _tied_ends(plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]) -> tuple[int, ...]:
+def _tied_embeddings(
+    plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
+) -> tuple[int, ...]:
     """Tables and head that are one weight inside this chunk, where it has the head.
 
     Tables without the head in their chunk are copies, each a weight of its own.
@@ -342,7 +354,7 @@ def _tie(members: list[LayerModule]) -> None:
 def _shard_unit(
     members: list[LayerModule],
     strategy: LayerStrategy,
-    book: GroupBook,
+    process_groups: ProcessGroups,
     policy: MixedPrecisionPolicy,
     layer: Layer,
 ) -> FSDPModule:
@@ -350,18 +362,22 @@ def _shard_unit(
     has_experts = experts_of(layer) is not None
     unit: Any = fully_shard(
         members if len(members) > 1 else members[0],  # type: ignore[arg-type]
-        mesh=book.data_mesh(strategy),
+        mesh=process_groups.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
         mp_policy=policy,
         ignored_params={
-            p for module in members for p in left_alone(module, strategy, book.stage_ranks)
+            p
+            for module in members
+            for p in ignored_parameters(module, strategy, process_groups.stage_ranks)
         },
-        shard_placement_fn=expert_placement(members[0], strategy, book) if has_experts else None,
+        shard_placement_fn=expert_placement(members[0], strategy, process_groups)
+        if has_experts
+        else None,
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
     if strategy.shard.secondary_parameters > 1:
-        keep_pieces(found, strategy, book)
+        keep_secondary_shards(found, strategy, process_groups)
     return found
 
 

@@ -17,7 +17,7 @@ from ...spec.schedules.stage_order import Pass
 from ...spec.workload.workload import DtypeRecord
 from .. import torch_compat
 from .chunk import Chunk
-from .split_backward_units import SplitUnit
+from .split_backward_units import SplitBackwardUnit
 
 
 class ChunkBackward:
@@ -43,7 +43,7 @@ class ChunkBackward:
         """
         chunk = self.chunk
         if item.part == "input":
-            with self._putting_off(item.micro_batch):
+            with self._deferring(item.micro_batch):
                 yield
         else:
             chunk.set_last_micro_batch(reduces)
@@ -51,13 +51,13 @@ class ChunkBackward:
         chunk.after_backward(reads=True, last=reduces)
 
     @contextmanager
-    def _putting_off(self, micro_batch: int) -> Iterator[None]:
+    def _deferring(self, micro_batch: int) -> Iterator[None]:
         with ExitStack() as stack:
-            for work in self.chunk.weight_work.values():
-                stack.enter_context(work.put_off(micro_batch))
+            for work in self.chunk.deferred_gradients.values():
+                stack.enter_context(work.defer(micro_batch))
             for unit in self._units.values():
                 unit.begin(micro_batch)
-                stack.callback(unit.over)
+                stack.callback(unit.end_input_gradient)
             yield
 
     def weights(self, micro_batch: int, reduces: bool) -> None:
@@ -70,7 +70,7 @@ class ChunkBackward:
         chunk = self.chunk
         chunk.set_last_micro_batch(reduces)
         for index in sorted(chunk.strategies, reverse=True):
-            chunk.weight_work[index].run(micro_batch)
+            chunk.deferred_gradients[index].run(micro_batch)
             if index in self._units:
                 self._units[index].finish(micro_batch)
         if isinstance(chunk, FSDPModule):
@@ -79,7 +79,7 @@ class ChunkBackward:
             chunk.after_backward(reads=False, last=True)
 
 
-def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitUnit]:
+def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitBackwardUnit]:
     """The sharded units by the first of their layers, where their backward ends."""
     first: dict[int, int] = {}
     for index in sorted(chunk.strategies, reverse=True):
@@ -91,7 +91,7 @@ def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitUnit]:
         shard, module = chunk.strategies[index].shard, chunk.layers[str(index)]
         if isinstance(module, FSDPModule):
             anew = shard.reduces_each_micro_batch or dtype.param != dtype.communication
-            found[index] = SplitUnit(module, shard.gathers_each_use, anew)
+            found[index] = SplitBackwardUnit(module, shard.gathers_each_use, anew)
     return found
 
 

@@ -18,23 +18,23 @@ from torch.distributed.tensor import Shard
 
 from ...spec.parallel.rank_groups import expert_shard_group
 from ...spec.strategy import LayerStrategy
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..models.layer import LayerModule, iter_slots
 
-EXPERTS = "experts_"
+EXPERT_PREFIX = "experts_"
 """What the names of experts' parameters begin with."""
 
 
 def expert_placement(
-    module: LayerModule, strategy: LayerStrategy, book: GroupBook
+    module: LayerModule, strategy: LayerStrategy, process_groups: ProcessGroups
 ) -> Callable[[nn.Parameter], ShardPlacementResult | None]:
     """What tells fully_shard where each parameter of a layer goes; None: over the layer's mesh."""
-    mesh = book.expert_mesh(strategy)
+    mesh = process_groups.expert_mesh(strategy)
     if mesh.ndim == 1:
         info = FSDPMeshInfo(mesh, shard_mesh_dim=0)
     else:
         info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
-    experts = _of_experts(module)
+    experts = _expert_parameters(module)
 
     def place(parameter: nn.Parameter) -> ShardPlacementResult | None:
         return ShardPlacementResult(Shard(0), info) if parameter in experts else None
@@ -42,12 +42,14 @@ def expert_placement(
     return place
 
 
-def _of_experts(module: LayerModule) -> set[nn.Parameter]:
-    slots = (slot for name, slot in iter_slots(module) if name.startswith(EXPERTS))
+def _expert_parameters(module: LayerModule) -> set[nn.Parameter]:
+    slots = (slot for name, slot in iter_slots(module) if name.startswith(EXPERT_PREFIX))
     return {parameter for slot in slots for parameter in slot.parameters()}
 
 
-def left_alone(module: LayerModule, strategy: LayerStrategy, stage_ranks: int) -> set[nn.Parameter]:
+def ignored_parameters(
+    module: LayerModule, strategy: LayerStrategy, stage_ranks: int
+) -> set[nn.Parameter]:
     """Frozen parameters that nothing cuts: nothing of them is gathered or reduced.
 
     Args:
@@ -59,5 +61,5 @@ def left_alone(module: LayerModule, strategy: LayerStrategy, stage_ranks: int) -
     if strategy.shard.optimizer == 1:
         return frozen
     if expert_shard_group(strategy, stage_ranks).size == 1:
-        return frozen & _of_experts(module)
+        return frozen & _expert_parameters(module)
     return set()

@@ -16,10 +16,12 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
 
 from ...spec.strategy import LayerStrategy
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 
 
-def keep_pieces(unit: FSDPModule, strategy: LayerStrategy, book: GroupBook) -> None:
+def keep_secondary_shards(
+    unit: FSDPModule, strategy: LayerStrategy, process_groups: ProcessGroups
+) -> None:
     """Have a unit that frees its parameters after use keep pieces of them until its backward.
 
     Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again
@@ -28,14 +30,14 @@ def keep_pieces(unit: FSDPModule, strategy: LayerStrategy, book: GroupBook) -> N
     Args:
         unit: sharded, its parameters freed after the forward pass.
         strategy: of its layers.
-        book: process groups of the plan.
+        process_groups: process groups of the plan.
     """
     state: Any = unit._get_fsdp_state()
     for group in state._fsdp_param_groups:
-        if group.mesh_info.mesh is book.data_mesh(strategy):
-            mesh: DeviceMesh | None = book.secondary_mesh(strategy)
+        if group.mesh_info.mesh is process_groups.data_mesh(strategy):
+            mesh: DeviceMesh | None = process_groups.secondary_mesh(strategy)
         else:
-            mesh = book.expert_secondary_mesh(strategy)
+            mesh = process_groups.expert_secondary_mesh(strategy)
         if mesh is None:
             continue
         info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
@@ -46,4 +48,4 @@ def keep_pieces(unit: FSDPModule, strategy: LayerStrategy, book: GroupBook) -> N
             parameter._init_sharded_post_forward_param_metadata(whole)
 
 
-__all__ = ["keep_pieces"]
+__all__ = ["keep_secondary_shards"]

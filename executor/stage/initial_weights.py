@@ -24,7 +24,7 @@ from ...spec.workload.training import (
 from ..models.layer import LayerModule
 from ..models.moe.dispatch import ExpertRanks
 from ..models.tensor_parallel import TensorParallel
-from .weight_source import Ranges, Values, whole_ranges
+from .weight_source import Ranges, WeightSource, full_ranges
 
 INITIAL_STD = 0.02
 TOKEN_WEIGHT = "tokens.weight"
@@ -53,8 +53,8 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
     return whole.normal_(std=INITIAL_STD, generator=generator)
 
 
-class SeededValues:
-    """First weights made at random; see :class:`weight_source.Values`.
+class SeededWeights:
+    """First weights made at random; see :class:`weight_source.WeightSource`.
 
     Args:
         seed: of the run.
@@ -63,15 +63,15 @@ class SeededValues:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter; see :class:`weight_source.Values`."""
+    def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`weight_source.WeightSource`."""
         whole = initial_value(spec, parameter_name(index, spec), self.seed)
-        if ranges == whole_ranges(spec):
+        if ranges == full_ranges(spec):
             return whole
         return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
 
 
-class FirstValues:
+class InitialWeights:
     """First weights of a run: a checkpoint's where there is one, adapters and the rest seeded.
 
     Args:
@@ -79,14 +79,14 @@ class FirstValues:
         seed: of the run.
     """
 
-    def __init__(self, given: Values | None, seed: int) -> None:
-        self._seeded = SeededValues(seed)
+    def __init__(self, given: WeightSource | None, seed: int) -> None:
+        self._seeded = SeededWeights(seed)
         self._given = given or self._seeded
 
-    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter; see :class:`weight_source.Values`."""
+    def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`weight_source.WeightSource`."""
         source = self._seeded if is_adapter(spec) else self._given
-        return source.part(index, spec, ranges)
+        return source.read_range(index, spec, ranges)
 
 
 def fill_layer(
@@ -97,7 +97,7 @@ def fill_layer(
     tp: TensorParallel,
     experts: ExpertRanks,
     seq_len: int,
-    values: Values,
+    weight_source: WeightSource,
     device: torch.device,
     training: LayerTraining = FULLY_TRAINED,
     frozen_dtype: torch.dtype = torch.float32,
@@ -112,7 +112,7 @@ def fill_layer(
         tp: tensor-parallel ranks.
         experts: ranks that experts are spread over.
         seq_len: rows of a position table whose length the model leaves open.
-        values: where the parameters' first values come from.
+        weight_source: where the parameters' first values come from.
         device: where parameters live.
         training: what of the layer is trained; the rest is frozen.
         frozen_dtype: what the rest is kept in.
@@ -122,7 +122,7 @@ def fill_layer(
     for spec in parameters_with_adapters(layer, seq_len, training):
         source = tied_source(model, layer_index, spec)
         ranges = expert_ranges(spec, experts) if spec.expert else local_ranges(spec, tp)
-        value = values.part(*source, ranges)
+        value = weight_source.read_range(*source, ranges)
         if spec.expert:  # experts and outputs are one dimension, which is sharded by rows
             value = value.flatten(0, 1)
         holder, kind = module.holder(spec.name)
@@ -133,7 +133,7 @@ def fill_layer(
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
     """The part of a whole parameter that a tensor-parallel rank holds."""
-    ranges = list(whole_ranges(spec))
+    ranges = list(full_ranges(spec))
     if spec.split_dim is not None and tp.size > 1:
         ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
     return tuple(ranges)
@@ -141,7 +141,7 @@ def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
 
 def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
     """The part of all experts' parameters that a rank holds: its experts, its parts of them."""
-    ranges = list(whole_ranges(spec))
+    ranges = list(full_ranges(spec))
     ranges[0] = split_range(spec.shape[0], ranks.ep, ranks.ep_rank)
     if spec.split_dim is not None:
         width = spec.shape[spec.split_dim]

@@ -27,7 +27,7 @@ from ...spec.parallel.rank_groups import (
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.training import parameters_with_adapters
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..models.layer import LayerModule
 from ..torch_compat import all_gather_single
 from .chunk import Chunk, needs_sharding_wrapper
@@ -39,9 +39,10 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
-    module's parameter unless a technique keeps it on the host; then ``on_device`` is what does, and
+    module's parameter unless a technique keeps it on the host; then ``device_tensor`` is what
+    does, and
     its gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage hold
-    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false for
+    the same part; ``tied`` names a parameter that other chunks hold too, ``in_norm`` is false for
     the copies that norms leave out.
     """
 
@@ -54,8 +55,8 @@ class LocalParameter:
     replicas: int
     partial_gradient: bool
     tied: str | None
-    counts: bool
-    on_device: Tensor | None = None
+    in_norm: bool
+    device_tensor: Tensor | None = None
     host_gradient: Tensor | None = None
 
     @property
@@ -75,7 +76,9 @@ class LocalParameter:
         return grad.to_local() if isinstance(grad, DTensor) else grad
 
 
-def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[LocalParameter]:
+def local_parameters(
+    plan: Plan, chunks: list[Chunk], process_groups: ProcessGroups
+) -> list[LocalParameter]:
     """This rank's parameters in the order of the model, frozen ones too.
 
     A weight tied in place appears once.
@@ -87,26 +90,26 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            kind, tokens = chunk.kinds[index], places[index].tokens
+            kind, tokens = chunk.layer_specs[index], places[index].tokens
             for spec in parameters_with_adapters(kind, tokens, trainings[index]):
                 holder, name = cast(LayerModule, module).holder(spec.name)
                 parameter = getattr(holder, name)
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     strategy = chunk.strategies[index]
-                    found.append(_describe(plan, book, index, spec, strategy, parameter))
+                    found.append(_describe(plan, process_groups, index, spec, strategy, parameter))
     return found
 
 
 def _describe(
     plan: Plan,
-    book: GroupBook,
+    process_groups: ProcessGroups,
     index: int,
     spec: ParameterSpec,
     strategy: LayerStrategy,
     parameter: nn.Parameter,
 ) -> LocalParameter:
-    ranks = book.stage_ranks
+    ranks = process_groups.stage_ranks
     layer = plan.model.layers()[index]
     wrapped = needs_sharding_wrapper(layer, strategy, ranks, plan.workload.dtype)
     split = strategy.weight_split if spec.split_dim is not None else 1
@@ -130,8 +133,8 @@ def _describe(
         data=_local_data(parameter),
         replicas=ranks // (split * (shards if wrapped else 1)),
         partial_gradient=partial,
-        tied=name if name in book.tied else None,
-        counts=name not in book.tied or index == source,
+        tied=name if name in process_groups.tied else None,
+        in_norm=name not in process_groups.tied or index == source,
     )
 
 
@@ -140,29 +143,31 @@ def _local_data(parameter: nn.Parameter) -> Tensor:
     return data.to_local() if isinstance(data, DTensor) else data
 
 
-def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:
+def gather_full(local: LocalParameter, value: Tensor, process_groups: ProcessGroups) -> Tensor:
     """A whole parameter or gradient, gathered together by all ranks that have parts of it."""
     parameter, spec, strategy = local.parameter, local.spec, local.strategy
     if isinstance(parameter, DTensor):
-        value = _gather_shards(local, parameter, value, book)
+        value = _gather_shards(local, parameter, value, process_groups)
     if spec.expert:
         value = value.view(spec.expert_shape(strategy.ep, strategy.etp))
         if spec.split_dim is not None:
-            value = _gather_split(spec, spec.split_dim, value, book, expert_tensor_group(strategy))
-        return _gather_split(spec, 0, value, book, expert_group(strategy))
+            value = _gather_split(
+                spec, spec.split_dim, value, process_groups, expert_tensor_group(strategy)
+            )
+        return _gather_split(spec, 0, value, process_groups, expert_group(strategy))
     if spec.split_dim is None or strategy.weight_split == 1:
         return value
-    return _gather_split(spec, spec.split_dim, value, book, tensor_group(strategy))
+    return _gather_split(spec, spec.split_dim, value, process_groups, tensor_group(strategy))
 
 
 def _gather_shards(
-    local: LocalParameter, parameter: DTensor, value: Tensor, book: GroupBook
+    local: LocalParameter, parameter: DTensor, value: Tensor, process_groups: ProcessGroups
 ) -> Tensor:
     """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last ones short."""
     strategy, is_expert = local.strategy, local.spec.expert
     shape = shard_group(strategy)
     if is_expert:
-        shape = expert_shard_group(strategy, book.stage_ranks)
+        shape = expert_shard_group(strategy, process_groups.stage_ranks)
     if shape.size == 1:
         return value
     rows = parameter.shape[0]
@@ -170,13 +175,13 @@ def _gather_shards(
     padded = torch.zeros((chunk, *value.shape[1:]), dtype=value.dtype, device=value.device)
     padded[: value.shape[0]] = value
     out = padded.new_empty((chunk * shape.size, *value.shape[1:]))
-    group = book.expert_state_group(shape) if is_expert else book.group(shape)
+    group = process_groups.expert_state_group(shape) if is_expert else process_groups.group(shape)
     all_gather_single(out, padded, group=group)
     return out[:rows]
 
 
 def _gather_split(
-    spec: ParameterSpec, dim: int, value: Tensor, book: GroupBook, shape: RankGroup
+    spec: ParameterSpec, dim: int, value: Tensor, process_groups: ProcessGroups, shape: RankGroup
 ) -> Tensor:
     """The parts along ``dim`` of the ranks of a group, side by side."""
     if shape.size == 1:
@@ -187,5 +192,5 @@ def _gather_split(
     padded = moved.new_zeros((part, *moved.shape[1:]))
     padded[: moved.shape[0]] = moved
     out = padded.new_empty((part * shape.size, *moved.shape[1:]))
-    all_gather_single(out, padded, group=book.group(shape))
+    all_gather_single(out, padded, group=process_groups.group(shape))
     return out[:size].movedim(0, dim)

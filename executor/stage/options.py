@@ -10,7 +10,7 @@ import torch
 from ...kernels.dispatch import Policy
 from ..technique import RunTechniques
 from ..techniques import SHIPPED
-from .weight_source import Values
+from .weight_source import WeightSource
 
 Compiler = Literal["inductor", "aot_eager"]
 """inductor writes fused kernels. aot_eager traces and differentiates just so, but runs each
@@ -23,7 +23,7 @@ class BuildOptions:
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others. ``compiler``:
     of the layers that the plan compiles. ``techniques`` are those that the plan may hold.
-    ``values`` gives the first weights; None: random ones by the seed.
+    ``weight_source`` gives the first weights; None: random ones by the seed.
     """
 
     seed: int
@@ -34,4 +34,4 @@ class BuildOptions:
     compiler: Compiler = "inductor"
     collective_timeout_s: float = 60.0
     techniques: RunTechniques = SHIPPED
-    values: Values | None = None
+    weight_source: WeightSource | None = None

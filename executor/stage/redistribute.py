@@ -27,14 +27,14 @@ from ...spec.parallel.rank_groups import (
 )
 from ...spec.report.trace_marks import COMMUNICATE_CP, COMMUNICATE_TP
 from ...spec.strategy import LayerStrategy
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..groups.token_exchange import TokenExchange
 from ..torch_compat import all_gather_single
 
 SEQUENCE, BATCH = 0, 1
 
 
-def _join(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+def _gather(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
     """All ranks' parts side by side along ``dim``, ``whole`` long; the last parts may be short."""
     size = group.size()
     part = -(-whole // size)
@@ -50,49 +50,49 @@ def _join(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
     return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()
 
 
-def _cut(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+def _split(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     """This rank's part of ``x`` along ``dim``, in storage of its own."""
     start, stop = split_range(x.shape[dim], group.size(), group.rank())
     return x.narrow(dim, start, stop - start).clone(memory_format=torch.contiguous_format)
 
 
-class _Join(Function):
+class _GatherDim(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
         ctx.dim, ctx.group = dim, group
-        return _join(x, dim, group, whole)
+        return _gather(x, dim, group, whole)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return _cut(grads[0], ctx.dim, ctx.group), None, None, None
+        return _split(grads[0], ctx.dim, ctx.group), None, None, None
 
 
-class _Cut(Function):
+class _SplitDim(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
         ctx.dim, ctx.group, ctx.whole = dim, group, x.shape[dim]
-        return _cut(x, dim, group)
+        return _split(x, dim, group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _join(grads[0], ctx.dim, ctx.group, ctx.whole), None, None
+        return _gather(grads[0], ctx.dim, ctx.group, ctx.whole), None, None
 
 
-class _Exchange(Function):
+class _ExchangeTokens(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, plan: TokenExchange) -> Tensor:
         ctx.plan = plan
-        moved = _moved(x, plan.packed, plan.sends, plan.gets, plan.group)
+        moved = _exchanged(x, plan.packed, plan.sends, plan.gets, plan.group)
         return moved[plan.arranged].view(*plan.after, -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         plan: TokenExchange = ctx.plan
-        moved = _moved(grads[0], plan.restored, plan.gets, plan.sends, plan.group)
+        moved = _exchanged(grads[0], plan.restored, plan.gets, plan.sends, plan.group)
         return moved[plan.unpacked].view(*plan.before, -1), None
 
 
-def _moved(
+def _exchanged(
     x: Tensor, order: Tensor, sends: list[int], gets: list[int], group: dist.ProcessGroup
 ) -> Tensor:
     """Rows of ``x`` sent in an order, and those that came instead, (rows, hidden)."""
@@ -103,56 +103,67 @@ def _moved(
     return received
 
 
-def _joined(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
-    out: Tensor = _Join.apply(x, dim, group, whole)  # type: ignore[no-untyped-call]
+def _gathered(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+    out: Tensor = _GatherDim.apply(x, dim, group, whole)  # type: ignore[no-untyped-call]
     return out
 
 
-def _part_of(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-    out: Tensor = _Cut.apply(x, dim, group)  # type: ignore[no-untyped-call]
+def _local_part(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    out: Tensor = _SplitDim.apply(x, dim, group)  # type: ignore[no-untyped-call]
     return out
 
 
-def relayout(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> Tensor:
+def redistribute(
+    x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
+) -> Tensor:
     """Activations in the layout of ``before`` brought into that of ``after``.
 
     Args:
         x: this rank's part after the layer with strategy ``before``.
         before: strategy of the layer that made it.
         after: strategy of the layer that takes it.
-        book: the rank's groups.
+        process_groups: the rank's groups.
     """
     if before.layout == after.layout:
         return x
     if exchanges_tokens(before, after):
-        return _exchange(x, before, after, book)
+        return _exchange(x, before, after, process_groups)
     if before.layout[2]:
-        group = book.group(tensor_group(before))
-        x = _joined(x, SEQUENCE, group, x.shape[SEQUENCE] * before.tp)
-    x = _move_batch(x, before.tp, after.tp, book)
+        group = process_groups.group(tensor_group(before))
+        x = _gathered(x, SEQUENCE, group, x.shape[SEQUENCE] * before.tp)
+    x = _redistribute_batch(x, before.tp, after.tp, process_groups)
     if after.layout[2]:
-        x = _part_of(x, SEQUENCE, book.group(tensor_group(after)))
+        x = _local_part(x, SEQUENCE, process_groups.group(tensor_group(after)))
     return x
 
 
-def _exchange(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> Tensor:
+def _exchange(
+    x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
+) -> Tensor:
     """Tokens that ranks hold alike are cut, all are exchanged, and joined where they belong."""
     if before.tp > 1 and not before.layout[2]:
-        x = _part_of(x, SEQUENCE, book.group(tensor_group(before)))
-    x = _Exchange.apply(x, book.token_exchange(before, after))  # type: ignore[no-untyped-call]
+        x = _local_part(x, SEQUENCE, process_groups.group(tensor_group(before)))
+    x = _ExchangeTokens.apply(x, process_groups.token_exchange(before, after))  # type: ignore[no-untyped-call]
     if after.tp > 1 and not after.layout[2]:
-        x = _joined(x, SEQUENCE, book.group(tensor_group(after)), book.tokens_held(after))
+        x = _gathered(
+            x,
+            SEQUENCE,
+            process_groups.group(tensor_group(after)),
+            process_groups.local_tokens(after),
+        )
     return x
 
 
-def _move_batch(x: Tensor, tp_from: int, tp_to: int, book: GroupBook) -> Tensor:
+def _redistribute_batch(
+    x: Tensor, tp_from: int, tp_to: int, process_groups: ProcessGroups
+) -> Tensor:
     steps: list[RankGroup] = batch_redistribute_steps(tp_from, tp_to)
     cuts = len(steps) == 2 or tp_from > tp_to
     for step in steps:
-        group = book.group(step)
+        group = process_groups.group(step)
         if cuts:
-            x = _part_of(x, BATCH, group)
+            x = _local_part(x, BATCH, group)
         else:
-            x = _joined(x, BATCH, group, x.shape[BATCH] * group.size())
+            x = _gathered(x, BATCH, group, x.shape[BATCH] * group.size())
         cuts = False
     return x

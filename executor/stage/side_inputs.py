@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ...spec.model.towers import LayerContext, TowerOutput, tower_outputs_after
 from ...spec.strategy import LayerStrategy
-from ..groups.process_groups import GroupBook
-from .redistribute import relayout
+from ..groups.process_groups import ProcessGroups
+from .redistribute import redistribute
 
 
-class Along:
+class SideInputs:
     """What comes along in one forward pass of a chunk.
 
     Args:
@@ -34,16 +34,18 @@ class Along:
         self._outputs = dict(zip(incoming, values, strict=True))
         self.bias: Tensor | None = None
 
-    def move(self, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> None:
+    def redistribute(
+        self, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
+    ) -> None:
         """Bring everything into the layout of the next layer."""
         for source, value in self._outputs.items():
-            self._outputs[source] = relayout(value, before, after, book)
+            self._outputs[source] = redistribute(value, before, after, process_groups)
 
     def read(self, index: int) -> tuple[Tensor, ...]:
         """The outputs that a layer reads."""
         return tuple(self._outputs[source] for source in self._places[index].read)
 
-    def passed(self, index: int, x: Tensor) -> None:
+    def after_layer(self, index: int, x: Tensor) -> None:
         """A layer is done: take its output if another tower reads it, let go of what none does."""
         following = tower_outputs_after(self._places, index)
         own = {source: x for source in following if source.layer == index}
@@ -51,9 +53,9 @@ class Along:
         if own:
             self.bias = None
 
-    def leaving(self, index: int) -> tuple[Tensor, ...]:
+    def outgoing(self, index: int) -> tuple[Tensor, ...]:
         """What goes on from the last layer of a chunk, in the order in which it is received."""
         return tuple(self._outputs[source] for source in tower_outputs_after(self._places, index))
 
 
-__all__ = ["Along"]
+__all__ = ["SideInputs"]

@@ -24,18 +24,18 @@ from .. import torch_compat
 from ..models.deferred_gradients import add_gradients
 
 
-class SplitUnit:
+class SplitBackwardUnit:
     """A unit of a chunk whose backward may come in two parts.
 
     Args:
         unit: what fully_shard made of one layer, or of several that move together.
         gathers_each_use: whether parameters are freed after each use.
-        starts_anew: whether a micro-batch finds no gradients to add its own to.
+        resets_gradients: whether a micro-batch finds no gradients to add its own to.
     """
 
-    def __init__(self, unit: FSDPModule, gathers_each_use: bool, starts_anew: bool) -> None:
+    def __init__(self, unit: FSDPModule, gathers_each_use: bool, resets_gradients: bool) -> None:
         self._frees = gathers_each_use
-        self._starts_anew = starts_anew
+        self._resets_gradients = resets_gradients
         self._micro_batch: int | None = None
         self._set_aside: dict[int, list[tuple[Tensor, Tensor]]] = {}
         self._endings: list[Callable[..., None]] = []
@@ -47,7 +47,7 @@ class SplitUnit:
         """The next backward makes this micro-batch's input gradient alone."""
         self._micro_batch = micro_batch
 
-    def over(self) -> None:
+    def end_input_gradient(self) -> None:
         """The input gradient is made."""
         self._micro_batch = None
 
@@ -64,12 +64,12 @@ class SplitUnit:
         if self._micro_batch is None:
             end_whole(*given)
             return
-        torch_compat.mark_backward_over(group)
+        torch_compat.mark_backward_done(group)
         if self._frees:
             group.reshard()
-        if self._starts_anew:
+        if self._resets_gradients:
             aside = self._set_aside.setdefault(self._micro_batch, [])
-            for parameter in torch_compat.whole_parameters(group):
+            for parameter in torch_compat.unsharded_parameters(group):
                 if parameter.grad is not None:
                     aside.append((parameter, parameter.grad))
                     parameter.grad = None

@@ -18,18 +18,18 @@ from ...spec.plan.plan import Plan
 from ...spec.plan.technique_groups import used_techniques
 from ...spec.report.trace_marks import technique_mark
 from ...spec.strategy import LayerStrategy
-from ..groups.process_groups import GroupBook
-from ..technique import LivePlace, LiveTechnique, NamedState, RunTechniques
+from ..groups.process_groups import ProcessGroups
+from ..technique import NamedState, RunTechniques, TechniqueContext, TechniqueHooks
 from .local_parameters import LocalParameter
 from .options import BuildOptions
 
 
-class LiveTechniques:
+class TechniqueHookList:
     """What the techniques of a plan do on this rank.
 
     Args:
         plan: a legal plan.
-        book: the groups of this rank, techniques' too.
+        process_groups: the groups of this rank, techniques' too.
         options: the techniques, device and seed.
         layers: this rank's layers by number: strategy and parameters.
         units: those of them that are sharded.
@@ -38,21 +38,21 @@ class LiveTechniques:
     def __init__(
         self,
         plan: Plan,
-        book: GroupBook,
+        process_groups: ProcessGroups,
         options: BuildOptions,
         layers: Mapping[int, tuple[LayerStrategy, tuple[LocalParameter, ...]]],
         units: Mapping[int, FSDPModule] | None = None,
     ) -> None:
-        self._live: dict[str, LiveTechnique] = {}
+        self._hooks: dict[str, TechniqueHooks] = {}
         used = used_techniques(plan)
         for run in options.techniques.runs:
             if run.name not in used:
                 continue
             own = {n: held for n, held in layers.items() if run.name in held[0].techniques}
-            place = LivePlace(
+            place = TechniqueContext(
                 name=run.name,
                 plan=plan,
-                book=book,
+                process_groups=process_groups,
                 device=options.device,
                 seed=options.seed,
                 strategies={n: strategy for n, (strategy, _) in own.items()},
@@ -60,18 +60,18 @@ class LiveTechniques:
                 units={n: unit for n, unit in (units or {}).items() if n in own},
                 streams={name: _stream(options.device) for name in run.streams},
             )
-            self._live[run.name] = run.start(place)
+            self._hooks[run.name] = run.start(place)
         self._names = {
-            n: tuple(name for name in self._live if name in strategy.techniques)
+            n: tuple(name for name in self._hooks if name in strategy.techniques)
             for n, (strategy, _) in layers.items()
         }
 
     @property
     def names(self) -> tuple[str, ...]:
         """The techniques at work anywhere in the plan."""
-        return tuple(self._live)
+        return tuple(self._hooks)
 
-    def hold(self, layer: int) -> bool:
+    def is_active(self, layer: int) -> bool:
         """Whether any technique is at work in a layer."""
         return bool(self._names[layer])
 
@@ -80,7 +80,7 @@ class LiveTechniques:
         """Around a layer's forward."""
         with ExitStack() as stack:
             for name in self._names[layer]:
-                stack.enter_context(self._live[name].around_layer(layer))
+                stack.enter_context(self._hooks[name].around_layer(layer))
             yield
 
     def after_backward(self, layer: int) -> None:
@@ -94,43 +94,43 @@ class LiveTechniques:
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
         """A parameter as the optimizer has it, where a technique keeps it elsewhere."""
         for name in self._names.get(parameter.layer, ()):
-            parameter = self._live[name].relocated(parameter)
+            parameter = self._hooks[name].relocated(parameter)
         return parameter
 
     def relocated_changed(self) -> None:
         """The tensors of relocated parameters hold other numbers."""
-        self._call(self._live, lambda live: live.relocated_changed())
+        self._call(self._hooks, lambda live: live.relocated_changed())
 
     def begin_step(self) -> None:
         """Before the first pass of a step."""
-        self._call(self._live, lambda live: live.begin_step())
+        self._call(self._hooks, lambda live: live.begin_step())
 
     def before_update(self) -> None:
         """Gradients are complete, and the norm is known."""
-        self._call(self._live, lambda live: live.before_update())
+        self._call(self._hooks, lambda live: live.before_update())
 
     def gradients_final(self) -> None:
         """Gradients are clipped, and the optimizer is next."""
-        self._call(self._live, lambda live: live.gradients_final())
+        self._call(self._hooks, lambda live: live.gradients_final())
 
     def end_step(self) -> None:
         """After the update."""
-        self._call(self._live, lambda live: live.end_step())
+        self._call(self._hooks, lambda live: live.end_step())
 
     def close(self) -> None:
         """No later use is possible."""
-        self._call(self._live, lambda live: live.close())
+        self._call(self._hooks, lambda live: live.close())
 
-    def _call(self, names: Iterable[str], hook: Callable[[LiveTechnique], None]) -> None:
+    def _call(self, names: Iterable[str], hook: Callable[[TechniqueHooks], None]) -> None:
         for name in names:
             with mark(technique_mark(name)):
-                hook(self._live[name])
+                hook(self._hooks[name])
 
     def state(self) -> dict[str, NamedState]:
         """What all techniques keep from step to step, as ``TECHNIQUE.NAME``."""
         return {
             f"{name}.{key}": entry
-            for name, live in self._live.items()
+            for name, live in self._hooks.items()
             for key, entry in live.state().items()
         }
 

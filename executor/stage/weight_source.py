@@ -16,15 +16,15 @@ Ranges = tuple[tuple[int, int], ...]
 """First and last (exclusive) place of a part along each dimension of a whole tensor."""
 
 
-def whole_ranges(spec: ParameterSpec) -> Ranges:
+def full_ranges(spec: ParameterSpec) -> Ranges:
     """All of a parameter."""
     return tuple((0, size) for size in spec.shape)
 
 
-class Values(Protocol):
+class WeightSource(Protocol):
     """A source of first weights."""
 
-    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+    def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
         """A part of a parameter, in float32 on the CPU, in storage of its own.
 
         Args:

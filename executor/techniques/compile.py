@@ -3,7 +3,8 @@
 A block on one rank is one region. Elsewhere collectives stay eager, so that what travels is what
 the plan says, and so does core attention that is recomputed: the parts between them are regions.
 Every region is traced whole (``fullgraph``): what the compiler cannot take is an error, and never
-runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled, and
+runs eagerly instead. RegionWeights are arguments, so blocks of one form share what was compiled,
+and
 fully_shard may gather them as it likes.
 
 CUDA graphs are those of torch's graph trees. They hold what a pass leaves until the step ends, of
@@ -32,14 +33,14 @@ from ...spec.techniques.compile import NAME, compiles_whole, mode_of
 from ..models import compiled_regions
 from ..models.attention import angles_of
 from ..models.block import Block
-from ..models.layer import LayerModule, again, iter_slots
+from ..models.layer import LayerModule, iter_slots, recomputed
 from ..models.tensor_parallel import column_linear, row_linear
-from ..technique import LivePlace, LiveTechnique, TechniqueRun
+from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
 
 if TYPE_CHECKING:
     from ..stage.options import BuildOptions, Compiler
 
-COMPILERS_OF_CORES = ("g++", "clang++")
+CPU_COMPILERS = ("g++", "clang++")
 
 
 def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
@@ -72,7 +73,7 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
     if device.type == "cuda":
         return unusable("triton")
     given = os.environ.get("CXX")
-    found = any(shutil.which(name) for name in ((given,) if given else COMPILERS_OF_CORES))
+    found = any(shutil.which(name) for name in ((given,) if given else CPU_COMPILERS))
     return None if found else "no C++ compiler, such as g++, to compile for cores with"
 
 
@@ -94,14 +95,14 @@ def forget_compiled() -> None:
         torch.compiler.reset()
 
 
-class LiveCompile(LiveTechnique):
+class CompileHooks(TechniqueHooks):
     """What compiled layers need around steps.
 
     Args:
         place: this rank's layers.
     """
 
-    def __init__(self, place: LivePlace) -> None:
+    def __init__(self, place: TechniqueContext) -> None:
         self._strategies = tuple(place.strategies.values())
 
     def begin_step(self) -> None:
@@ -160,7 +161,7 @@ class CompiledBlock:
 
     def __call__(self, block: Block, x: Tensor) -> Tensor:
         """One block on activations (seq, batch, hidden)."""
-        weights: compiled_regions.Weights = {
+        weights: compiled_regions.RegionWeights = {
             f"{name}.{kind}": value
             for name, slot in iter_slots(block)
             for kind, value in slot.named_parameters(recurse=False)
@@ -175,25 +176,25 @@ class CompiledBlock:
         self,
         block: Block,
         x: Tensor,
-        weights: compiled_regions.Weights,
+        weights: compiled_regions.RegionWeights,
         angles: compiled_regions.Angles,
     ) -> Tensor:
-        def only(*names: str) -> compiled_regions.Weights:
+        def only(*names: str) -> compiled_regions.RegionWeights:
             """What a region reads: its guards look at nothing else."""
             return {key: w for key, w in weights.items() if key.partition(".")[0] in names}
 
         first, second = "attention_norm", "mlp_norm"
-        normal = self.region("normalised")(self.form, x, only(first), first)
+        normal = self.region("normalized")(self.form, x, only(first), first)
         projected = self._projected(block, normal, ("query", "key", "value"))
         given = (self.form, *projected, only("query_norm", "key_norm"), angles)
         if self.again:
-            attended = again(block.attend, *self.region("positioned")(*given))
+            attended = recomputed(block.attend, *self.region("positioned")(*given))
         else:
-            attended = self.region("mixed")(*given)
+            attended = self.region("attend")(*given)
         added = self._row(block, attended, "output")
-        x, normal = self.region("joined")(self.form, x, added, only(second), second)
+        x, normal = self.region("add_and_norm")(self.form, x, added, only(second), second)
         names = ("gate", "up") if self.form.activation == "swiglu" else ("up",)
-        out = self.region("activated")(self.form, *self._projected(block, normal, names))
+        out = self.region("apply_activation")(self.form, *self._projected(block, normal, names))
         return x + self._row(block, out, "down")
 
     @staticmethod
@@ -207,5 +208,5 @@ class CompiledBlock:
 
 
 TECHNIQUE = TechniqueRun(
-    name=NAME, prepare=compile_layer, start=LiveCompile, hides_bytes=hides_bytes
+    name=NAME, prepare=compile_layer, start=CompileHooks, hides_bytes=hides_bytes
 )

@@ -19,20 +19,20 @@ from torch import Tensor
 
 from ...spec.report.trace_marks import technique_mark
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
-from ..host.parameter_fetch import bring_for_gathers, device_copy
+from ..host.parameter_fetch import device_copy, fetch_for_gathers
 from ..host.tier import host_copy, host_like
 from ..stage.local_parameters import LocalParameter
-from ..technique import LivePlace, LiveTechnique, TechniqueRun
+from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
 
 
-class LiveOffload(LiveTechnique):
+class CpuOffloadHooks(TechniqueHooks):
     """Copies between the device's and the host's states of this rank's offloaded layers.
 
     Args:
         place: this rank's layers.
     """
 
-    def __init__(self, place: LivePlace) -> None:
+    def __init__(self, place: TechniqueContext) -> None:
         self._place = place
         self._device = place.device
         self._held: dict[int, list[LocalParameter]] = {layer: [] for layer in place.strategies}
@@ -43,23 +43,23 @@ class LiveOffload(LiveTechnique):
         found = replace(
             parameter,
             data=host_copy(parameter.data, self._device),
-            on_device=parameter.data,
+            device_tensor=parameter.data,
             host_gradient=host_like(parameter.data, self._device),
         )
         held = self._held[parameter.layer]
         held.append(found)
-        if self._brings(parameter.layer) and len(held) == len(self._place.parameters[found.layer]):
+        if self._fetches(parameter.layer) and len(held) == len(self._place.parameters[found.layer]):
             unit = self._place.units[parameter.layer]
-            bring_for_gathers(unit, held, technique_mark(NAME))
+            fetch_for_gathers(unit, held, technique_mark(NAME))
         return found
 
-    def _brings(self, layer: int) -> bool:
+    def _fetches(self, layer: int) -> bool:
         """Whether the device has a layer's parameters only while it gathers them."""
         return offloads_parameters(self._place.strategies[layer])
 
     def relocated_changed(self) -> None:
         """Weights on the host are others, as after a restart: so are the device's."""
-        self._copy_up()
+        self._copy_to_device()
 
     def gradients_final(self) -> None:
         """Gradients go down to the host, for the update."""
@@ -73,13 +73,13 @@ class LiveOffload(LiveTechnique):
     def end_step(self) -> None:
         """Updated weights come back to the device; a step that was skipped has none."""
         if self._updating:
-            self._copy_up()
+            self._copy_to_device()
         self._updating = False
 
-    def _copy_up(self) -> None:
+    def _copy_to_device(self) -> None:
         with torch.no_grad():
             for held in self._with_data():
-                if self._brings(held[0].layer):
+                if self._fetches(held[0].layer):
                     continue  # before the next gather
                 targets = [device_copy(parameter) for parameter in held]
                 torch._foreach_copy_(targets, [p.data for p in held], non_blocking=True)
@@ -112,4 +112,4 @@ def _finish(device: torch.device) -> None:
         torch.cuda.current_stream(device).synchronize()
 
 
-TECHNIQUE = TechniqueRun(name=NAME, start=LiveOffload)
+TECHNIQUE = TechniqueRun(name=NAME, start=CpuOffloadHooks)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     import torch
 
-    from .recorder import Change
+    from .recorder import MemoryChange
 
-MOST_ENTRIES = 1_000_000
+MAX_ENTRIES = 1_000_000
 """Trace entries that are kept of a CUDA device; the oldest are overwritten."""
 ONLY_STREAM = 0
 US = 1e-6
@@ -37,7 +37,7 @@ class Snapshot(TypedDict):
     device_traces: list[list[dict[str, Any]]]
 
 
-def cpu_snapshot(history: Sequence[Change]) -> Snapshot:
+def cpu_snapshot(history: Sequence[MemoryChange]) -> Snapshot:
     """The snapshot of a core's live storages.
 
     Addresses are made up: each allocation has a range that no other has.
@@ -99,7 +99,7 @@ def recording_cuda(device: torch.device) -> Iterator[None]:
         "all",
         context="alloc",
         stacks="python",
-        max_entries=MOST_ENTRIES,
+        max_entries=MAX_ENTRIES,
         device=device,
         clear_history=True,
     )
@@ -117,10 +117,10 @@ def cuda_snapshot(device: torch.device) -> Snapshot:
     """
     import torch
 
-    return of_device(torch.cuda.memory._snapshot(device), device.index)
+    return device_snapshot(torch.cuda.memory._snapshot(device), device.index)
 
 
-def of_device(found: dict[str, Any], index: int) -> Snapshot:
+def device_snapshot(found: dict[str, Any], index: int) -> Snapshot:
     """The part of the allocator's snapshot that is of one device, as plain JSON."""
     segments = [_plain(row) for row in found["segments"] if row.get("device", index) == index]
     traces = found["device_traces"]

@@ -36,7 +36,7 @@ from ...spec.report.work_items import (
     Kernel,
     kernel_name,
 )
-from ..host.tier import making, on_host
+from ..host.tier import is_allocating, on_host
 
 AFTER_COLLECTIVE_S = 0.001
 
@@ -277,7 +277,7 @@ def _collective(name: str, args: Any) -> Collective | None:
     return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """A storage that was made, grown, emptied or freed, why, and the bytes that live then.
 
     ``storage`` identifies it among those alive; ``time_ns`` is since 1970.
@@ -308,7 +308,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self.host_bytes = 0
         self.host_peak_bytes = 0
-        self.history: list[Change] = []
+        self.history: list[MemoryChange] = []
         self._sizes: dict[int, int] = {}
         self._hosted: dict[int, int] = {}
         self._collective_before = False
@@ -329,7 +329,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _follow(self, tensor: Tensor, cause: str) -> None:
-        if making() or on_host(tensor):
+        if is_allocating() or on_host(tensor):
             self._follow_host(tensor.untyped_storage())
         elif tensor.device.type != "meta":
             self._follow_storage(tensor.untyped_storage(), cause)
@@ -364,7 +364,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live_bytes += change
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         if change:
-            self.history.append(Change(change, cause, self.live_bytes, key, time.time_ns()))
+            self.history.append(MemoryChange(change, cause, self.live_bytes, key, time.time_ns()))
 
     @contextmanager
     def following_resizes(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from ..launch.progress import PROGRESS
 from .memory_snapshot import Snapshot, allocated_curve, cpu_snapshot, cuda_snapshot, recording_cuda
 from .recorder import LiveBytes
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 """Points of a curve that a trace shows a rank."""
 
 
@@ -62,9 +62,7 @@ class StepMemory(NamedTuple):
         return [(marks_ns[0] + round(time), size) for time, (_, size) in pairs]
 
 
-def thinned(
-    points: Sequence[tuple[float, int]], most: int = MOST_POINTS
-) -> list[tuple[float, int]]:
+def thinned(points: Sequence[tuple[float, int]], most: int = MAX_POINTS) -> list[tuple[float, int]]:
     """At most ``most`` points of a curve, the highest of every stretch, and the last."""
     if len(points) <= most:
         return list(points)
@@ -126,7 +124,7 @@ def by_stage(engine: Engine, memory: StepMemory) -> dict[str, list[int]]:
     """
     own = [memory.peak_bytes, memory.reserved_bytes or 0, memory.host_bytes]
     peaks = gather_json(own, engine.options.device)
-    stages = [peaks[first : first + count] for first, count in engine.book.layout]
+    stages = [peaks[first : first + count] for first, count in engine.process_groups.layout]
     found = {"allocated_bytes": [max(peak for peak, _, _ in stage) for stage in stages]}
     if memory.reserved_bytes is not None:
         found["reserved_bytes"] = [max(held for _, held, _ in stage) for stage in stages]

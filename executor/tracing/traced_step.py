@@ -64,8 +64,8 @@ def rank_trace(events: Sequence[Any]) -> RankTrace:
     Args:
         events: of torch's profiler.
     """
-    host = [event for event in events if torch_compat.of_host_operation(event)]
-    device = [event for event in events if torch_compat.on_device(event)]
+    host = [event for event in events if torch_compat.is_host_operation(event)]
+    device = [event for event in events if torch_compat.is_on_device(event)]
     threads = {next(event.start_thread_id() for event in host if event.name() == STEP)}
     launching = {event.linked_correlation_id() for event in device}
     threads |= {e.start_thread_id() for e in host if e.correlation_id() in launching}
@@ -102,7 +102,7 @@ def trace_step(
         memory: of another step with its snapshot, drawn beside the times.
     """
     timeline = traced_timeline(engine, memory)
-    if where is not None and engine.book.rank == 0:
+    if where is not None and engine.process_groups.rank == 0:
         write_atomically(where, timeline.to_perfetto())
     ranks = dist.get_world_size()
     by_rank = [measured_breakdown(timeline, rank) for rank in range(ranks)]

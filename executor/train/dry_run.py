@@ -32,9 +32,9 @@ from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.work_items import Collective
 from ..data.tasks import plan_task
 from ..engine.engine import Engine
-from ..groups.process_groups import GroupBook
+from ..groups.process_groups import ProcessGroups
 from ..groups.rank_layout import plan_world_size, stage_layout
-from ..models.moe.routing import forget_numbers
+from ..models.moe.routing import clear_row_numbers
 from ..stage.options import BuildOptions
 from ..technique import RunTechniques
 from ..techniques import SHIPPED
@@ -44,7 +44,7 @@ TIMEOUT_S = 60.0
 HOST = torch.device("cpu")
 
 
-def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
+def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
     """What the first rank of each stage would do in a step; stages that are alike appear once.
 
     Args:
@@ -60,10 +60,10 @@ def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
-    return [_rehearsed(plan, stages, options) for stages in _alike(plan)]
+    return [_dry_run_stages(plan, stages, options) for stages in _identical_stages(plan)]
 
 
-def _alike(plan: Plan) -> list[list[int]]:
+def _identical_stages(plan: Plan) -> list[list[int]]:
     """Numbers of the stages, those with equal layers, strategies and messages together."""
     found: dict[object, list[int]] = {}
     last = len(plan.program.stages) - 1
@@ -81,7 +81,7 @@ def _alike(plan: Plan) -> list[list[int]]:
     return list(found.values())
 
 
-def _rehearsed(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str, Any]:
+def _dry_run_stages(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str, Any]:
     short, longer = _shortened(plan)
     seen = _step(short, stages[0], options)
     counts = Counter(seen.collectives)
@@ -122,7 +122,7 @@ def _with(plan: Plan, microbatches: int) -> Plan:
     )
 
 
-class _Seen(NamedTuple):
+class _DryStep(NamedTuple):
     """A step of one rank."""
 
     resident_bytes: int
@@ -131,39 +131,39 @@ class _Seen(NamedTuple):
     collectives: list[Collective]
 
 
-def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
+def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
     rank = stage_layout(plan)[stage][0]
     with alone_in_world(rank, plan_world_size(plan)):
-        book = GroupBook(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
-        _make_meshes(plan, stage, book)
+        process_groups = ProcessGroups(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
+        _make_meshes(plan, stage, process_groups)
         _forget_tables()  # of tensors with contents
         with FakeTensorMode():
-            engine = Engine(plan, rank, options, _records(plan), book=book)
-            engine.rehearse_step()  # makes the optimizer's state, and what libraries cache
+            engine = Engine(plan, rank, options, _records(plan), process_groups=process_groups)
+            engine.dry_run_step()  # makes the optimizer's state, and what libraries cache
             live = LiveBytes(engine.resident_tensors(), pauses=False)
             with live, live.following_resizes(), Recorder() as seen:
                 resident = live.live_bytes
-                engine.rehearse_step()
+                engine.dry_run_step()
             _forget_tables()
-        return _Seen(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
+        return _DryStep(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
 
 
-def _make_meshes(plan: Plan, stage: int, book: GroupBook) -> None:
+def _make_meshes(plan: Plan, stage: int, process_groups: ProcessGroups) -> None:
     """Make what layers' states are cut over, of numbers that have to be there."""
     for strategy in plan.stage_strategies(stage):
-        book.data_mesh(strategy)
+        process_groups.data_mesh(strategy)
     for parts in plan.program.stages[stage].virtual_stages:
         for _, layer, strategy in plan.chunk_layers(parts):
             if strategy.shard.secondary_parameters > 1:
-                book.secondary_mesh(strategy)
+                process_groups.secondary_mesh(strategy)
             if experts_of(layer) is not None:
-                book.expert_mesh(strategy)
-                book.expert_secondary_mesh(strategy)
+                process_groups.expert_mesh(strategy)
+                process_groups.expert_secondary_mesh(strategy)
 
 
 def _forget_tables() -> None:
     forget_angles()
-    forget_numbers()
+    clear_row_numbers()
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def main() -> int:
     """Read a plan, print what its ranks would do; the exit code."""
     try:
         plan = load_plan(sys.stdin.read(), "PLAN.json")
-        json.dump(rehearse(plan), sys.stdout, allow_nan=False)
+        json.dump(dry_run(plan), sys.stdout, allow_nan=False)
     except ShardwrightError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -22,9 +22,9 @@ from ...spec.errors import InputError, one_of
 from ...spec.plan.plan import Plan, plan_of
 from ...spec.plan.technique_groups import used_techniques
 from .. import torch_compat
-from ..checkpoint.loader import Found
+from ..checkpoint.loader import FoundCheckpoint
 from ..checkpoint.reference_state import fill_reference
-from ..checkpoint.session import Checkpoints, run_facts
+from ..checkpoint.session import CheckpointSession, run_facts
 from ..checkpoint.settings import CheckpointSettings
 from ..data.records import data_batches, random_batches
 from ..data.tasks import Batch
@@ -32,19 +32,19 @@ from ..engine.engine import Engine, StepResult
 from ..engine.optimizer_step import AdamWOptions
 from ..host.process_memory import peak_resident_bytes, reset_peak, resident_bytes
 from ..host.transfers import release
-from ..huggingface.run_endpoints import WeightEnds, usual_tokenizer
-from ..launch.consistency import require_agreement, text_digest
+from ..huggingface.run_endpoints import RunEndpoints, default_tokenizer
+from ..launch.consistency import require_consistency, text_digest
 from ..launch.fault_injection import Fault, FaultList, attempt_of
 from ..launch.json_gather import gather_json
 from ..launch.preflight import preflight
 from ..launch.rank_context import RankContext
-from ..launch.refusals import plan_refusal
+from ..launch.refusals import find_unsupported
 from ..reference.model import Reference
 from ..reference.verify import gather_gradients, verification_document, verify
 from ..stage.chunk import TORCH_DTYPES
 from ..stage.options import BuildOptions, Compiler
 from ..stage.technique_hooks import hides_bytes
-from ..stage.weight_source import Values
+from ..stage.weight_source import WeightSource
 from ..technique import RunTechniques
 from ..techniques import SHIPPED
 from ..tracing.step_memory import StepMemory, by_stage, follow_step
@@ -115,15 +115,17 @@ def train(
     require_executable(plan, techniques)
     if settings.attention != "flash" and any(each.cp > 1 for each in plan.layer_strategies()):
         raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
-    ends = WeightEnds(plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer)
+    endpoints = RunEndpoints(
+        plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer
+    )
     batch = make_batches(plan, settings)
-    facts = {**_facts(plan, settings, batch), **ends.facts()}
-    require_agreement(facts, context.device)
+    facts = {**_facts(plan, settings, batch), **endpoints.facts()}
+    require_consistency(facts, context.device)
     preflight(plan, context.device)
-    ran = _trained(plan, context, settings, batch, techniques, ends, facts[TEXT])
+    ran = _trained(plan, context, settings, batch, techniques, endpoints, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
     if ran.result is not None and settings.verify:
-        ran.result["verify"] = _verify(plan, context, settings, batch, ran, ends)
+        ran.result["verify"] = _verify(plan, context, settings, batch, ran, endpoints)
     return ran.result
 
 
@@ -133,7 +135,7 @@ class _Ran(NamedTuple):
     result: dict[str, Any] | None
     steps: list[StepResult]
     gradients: dict[str, Tensor]
-    begun_at: Found | None
+    begun_at: FoundCheckpoint | None
 
 
 def _trained(
@@ -142,15 +144,15 @@ def _trained(
     settings: TrainSettings,
     batch: Batch,
     techniques: RunTechniques,
-    ends: WeightEnds,
+    endpoints: RunEndpoints,
     text: str,
 ) -> _Ran:
     """Train; the engine lives only in here."""
     reset_peak()
     before_bytes = resident_bytes()
-    engine = make_engine(plan, context, settings, batch, techniques, ends.values)
+    engine = make_engine(plan, context, settings, batch, techniques, endpoints.weight_source)
     run = run_facts(plan, settings.seed, text, settings.adamw)
-    checkpoints = Checkpoints(engine, context, settings.checkpoint, run)
+    checkpoints = CheckpointSession(engine, context, settings.checkpoint, run)
     checkpoints.begin(settings.steps, spare=settings.verify)
     first = engine.step_index
     gradients: dict[str, Tensor] = {}
@@ -163,7 +165,7 @@ def _trained(
     steps = run_steps(engine, settings.steps, context, hooks)
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
-    ends.save(engine)
+    endpoints.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
     peaks: dict[str, list[int]] = {}
@@ -208,7 +210,7 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     Raises:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
-    if found := plan_refusal(plan, techniques.values):
+    if found := find_unsupported(plan, techniques.values):
         raise InputError("plan", found.reason, found.allowed)
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
         known = ", ".join(run.name for run in techniques.runs) or "none"
@@ -220,7 +222,7 @@ def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     if settings.random_tokens:
         return random_batches(plan, settings.seed)
     data = None if settings.data is None else Path(settings.data)
-    tokenizer = usual_tokenizer(data, settings.tokenizer, settings.init_from)
+    tokenizer = default_tokenizer(data, settings.tokenizer, settings.init_from)
     return data_batches(plan, data, tokenizer, settings.seed)
 
 
@@ -230,7 +232,7 @@ def make_engine(
     settings: TrainSettings,
     batch: Batch,
     techniques: RunTechniques = SHIPPED,
-    values: Values | None = None,
+    weight_source: WeightSource | None = None,
 ) -> Engine:
     """This rank's part of the plan."""
     options = BuildOptions(
@@ -242,7 +244,7 @@ def make_engine(
         collective_timeout_s=context.collective_timeout_s,
         compiler=settings.compiler,
         techniques=techniques,
-        values=values,
+        weight_source=weight_source,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw, settings.steps)
 
@@ -250,18 +252,18 @@ def make_engine(
 def _hooks(
     settings: TrainSettings,
     context: RankContext,
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointSession,
     inspect: Callable[[], None],
 ) -> StepHooks:
     """Faults that were asked for, a look at gradients, and checkpoints."""
     faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
 
     def look(step: int) -> None:
-        faults.strike(context.rank, step, "update", attempt)
+        faults.inject(context.rank, step, "update", attempt)
         inspect()
 
     return StepHooks(
-        begin=lambda step: faults.strike(context.rank, step, "begin", attempt),
+        begin=lambda step: faults.inject(context.rank, step, "begin", attempt),
         inspect=look,
         done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
     )
@@ -300,7 +302,7 @@ def _verify(
     settings: TrainSettings,
     batch: Batch,
     ran: _Ran,
-    ends: WeightEnds,
+    endpoints: RunEndpoints,
 ) -> dict[str, Any]:
     """Against a single process that starts where the run did: anew, or from the checkpoint."""
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
@@ -312,7 +314,7 @@ def _verify(
         dtype,
         settings.adamw,
         last_step=settings.steps,
-        values=ends.values,
+        weight_source=endpoints.weight_source,
     )
     if ran.begun_at is not None:
         fill_reference(reference, ran.begun_at)

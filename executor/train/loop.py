@@ -35,7 +35,7 @@ def run_steps(
         RunError: a loss or gradient norm that is not a number.
     """
     found: list[StepResult] = []
-    with _quiet_collector() as collect:
+    with _paused_gc() as collect:
         for number in range(engine.step_index + 1, last + 1):
             hooks.begin(number)
             step = engine.step(partial(hooks.inspect, number))
@@ -65,7 +65,7 @@ def reported_norm(step: StepResult) -> float | None:
 
 
 @contextmanager
-def _quiet_collector() -> Iterator[Callable[[], int]]:
+def _paused_gc() -> Iterator[Callable[[], int]]:
     """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
     gc.collect()
     gc.freeze()

@@ -46,7 +46,7 @@ class _Linear(NamedTuple):
     bias: bool
 
 
-class _Attended(NamedTuple):
+class _AttentionCall(NamedTuple):
     """Core attention that was called."""
 
     heads: int
@@ -56,21 +56,21 @@ class _Attended(NamedTuple):
 
 
 @dataclass
-class _Seen:
+class _LayerTrace:
     """What one layer called, in order."""
 
     before: list[_Linear] = field(default_factory=list)
     after: list[_Linear] = field(default_factory=list)
-    attended: _Attended | None = None
+    attended: _AttentionCall | None = None
     activation: Activation | None = None
 
 
-class _Watch(TorchFunctionMode):
+class _CallTracer(TorchFunctionMode):
     """Notes linear layers, attention and activations while it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: _Seen | None = None
+        self.seen: _LayerTrace | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -82,7 +82,7 @@ class _Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
     @staticmethod
-    def _note(seen: _Seen, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    def _note(seen: _LayerTrace, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         if func in (F.linear, torch._C._nn.linear):
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
             weight = args[1] if len(args) > 1 else kwargs["weight"]
@@ -90,8 +90,8 @@ class _Watch(TorchFunctionMode):
             (seen.before if seen.attended is None else seen.after).append(found)
         elif func in (F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention):
             query, key = args[:2]
-            masked = kwargs.get("is_causal", False) or _hides_later(args, kwargs)
-            seen.attended = _Attended(query.shape[-3], key.shape[-3], query.shape[-1], masked)
+            masked = kwargs.get("is_causal", False) or _is_causal(args, kwargs)
+            seen.attended = _AttentionCall(query.shape[-3], key.shape[-3], query.shape[-1], masked)
         elif func is F.multi_head_attention_forward:
             _note_whole_attention(seen, args, kwargs)
         elif func in ACTIVATIONS or func is torch._C._nn.gelu:
@@ -99,17 +99,17 @@ class _Watch(TorchFunctionMode):
             seen.activation = "gelu_tanh" if tanh else ACTIVATIONS.get(func, "gelu")
 
 
-def _note_whole_attention(seen: _Seen, args: Any, kwargs: dict[str, Any]) -> None:
+def _note_whole_attention(seen: _LayerTrace, args: Any, kwargs: dict[str, Any]) -> None:
     """Torch's own attention, its projections among its arguments."""
     width, heads, weight, bias = args[3:7]
     output, output_bias = args[11:13]
     causal = kwargs.get("is_causal", False) or kwargs.get("attn_mask") is not None
     seen.before.append(_Linear(weight.shape[1], weight.shape[0], bias is not None))
-    seen.attended = _Attended(heads, heads, width // heads, causal)
+    seen.attended = _AttentionCall(heads, heads, width // heads, causal)
     seen.after.append(_Linear(output.shape[1], output.shape[0], output_bias is not None))
 
 
-def _hides_later(args: Any, kwargs: dict[str, Any]) -> bool:
+def _is_causal(args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether a mask was given: decoders hide later tokens by one, encoders give none here."""
     mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
     return isinstance(mask, Tensor)
@@ -172,11 +172,11 @@ def _traced(module: nn.Module, name: str, layers: str | None) -> ModelSpec:
     return ModelSpec(name=name, towers=(Tower(name="text", layers=runs),), tie_embeddings=tied)
 
 
-def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_Seen, int]:
+def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_LayerTrace, int]:
     """What the first layer calls, and the width of what it is given."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    watch, widths = _Watch(), list[int]()
+    watch, widths = _CallTracer(), list[int]()
 
     def begin(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
@@ -186,7 +186,7 @@ def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_Seen, int]:
     def end(*_: Any) -> None:
         watch.seen = None
 
-    seen = _Seen()
+    seen = _LayerTrace()
     hooks = [
         block.register_forward_pre_hook(begin, with_kwargs=True),
         block.register_forward_hook(end),
@@ -215,7 +215,7 @@ def _training(module: nn.Module) -> Iterator[None]:
         module.train(was)
 
 
-def _block(kind: str, seen: _Seen, hidden: int, norm: NormKind, rotary: bool) -> BlockLayer:
+def _block(kind: str, seen: _LayerTrace, hidden: int, norm: NormKind, rotary: bool) -> BlockLayer:
     """The layer that made these calls; without a table of positions heads are taken to turn.
 
     Raises:

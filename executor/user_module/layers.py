@@ -9,14 +9,14 @@ from torch import nn
 from ...spec.errors import InputError, nearest_name
 
 
-class Layers(NamedTuple):
-    """Layers of one class, in the order in which a list of the module holds them."""
+class RepeatedLayers(NamedTuple):
+    """RepeatedLayers of one class, in the order in which a list of the module holds them."""
 
     name: str
     blocks: tuple[nn.Module, ...]
 
 
-def find_layers(module: nn.Module, named: str | None = None) -> Layers:
+def find_layers(module: nn.Module, named: str | None = None) -> RepeatedLayers:
     """The list of layers that holds most of the module's parameters, or the one that is named.
 
     Args:
@@ -35,17 +35,17 @@ def find_layers(module: nn.Module, named: str | None = None) -> Layers:
         if named not in lists:
             allowed = "a list of layers: " + (", ".join(lists) or "this module has none")
             raise InputError("layers", named, allowed, nearest_name(named, list(lists)))
-        return Layers(named, lists[named])
+        return RepeatedLayers(named, lists[named])
     alike = {name: blocks for name, blocks in lists.items() if len({type(b) for b in blocks}) == 1}
     if not alike:
         given = type(module).__name__
         raise InputError("layers", given, "a module with a list of layers of one class")
     name = max(alike, key=lambda key: (sum(map(_elements, alike[key])), -len(key)))
-    return Layers(name, alike[name])
+    return RepeatedLayers(name, alike[name])
 
 
 def _elements(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-__all__ = ["Layers", "find_layers"]
+__all__ = ["RepeatedLayers", "find_layers"]

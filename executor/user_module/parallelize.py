@@ -26,7 +26,7 @@ from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ..groups.rank_layout import plan_world_size
 from ..stage.chunk import TORCH_DTYPES
-from .layers import Layers, find_layers
+from .layers import RepeatedLayers, find_layers
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
 ALLOWED = "what a foreign module can follow: dp, sharding and full recomputation"
@@ -77,7 +77,7 @@ def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
         module.set_requires_gradient_sync(last or not whole)
 
 
-def _strategies(plan: Plan, found: Layers) -> tuple[list[LayerStrategy], LayerStrategy]:
+def _strategies(plan: Plan, found: RepeatedLayers) -> tuple[list[LayerStrategy], LayerStrategy]:
     """The strategies of the module's layers, and the one of what stands outside them.
 
     Raises:
@@ -91,7 +91,7 @@ def _strategies(plan: Plan, found: Layers) -> tuple[list[LayerStrategy], LayerSt
         allowed = f"{len(found.blocks)}, the layers of {found.name} (or name another list)"
         raise InputError("plan.model", f"{len(blocks)} blocks", allowed)
     for strategy in dict.fromkeys([*blocks, *ends]):
-        if reason := _refusal(strategy):
+        if reason := _unsupported(strategy):
             raise InputError("plan", reason, ALLOWED, "--pin tp=1 --pin pp=1")
     if len({strategy.shard for strategy in ends}) > 1:
         given = "another sharding for the embedding than for the head"
@@ -111,7 +111,7 @@ def _check_shape(plan: Plan) -> None:
         raise InputError("plan", f"{ranks} ranks", f"{started}, the ranks that were started")
 
 
-def _refusal(strategy: LayerStrategy) -> str | None:
+def _unsupported(strategy: LayerStrategy) -> str | None:
     """Why a layer that nobody here wrote cannot follow a strategy; None if it can."""
     for name in ("tp", "cp", "ep", "etp"):
         if getattr(strategy, name) > 1:

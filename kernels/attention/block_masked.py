@@ -20,15 +20,15 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..dispatch import Dispatcher, Family, Request, Variant
-from ..fused import triton_refuses
+from ..fused import triton_unsupported
 from .flash import check_heads
-from .masks import Mask, seen_in_blocks, visible
+from .masks import Mask, visible, visible_in_blocks
 
-NARROWEST_HEAD, WIDEST_HEAD = 16, 256
+MIN_HEAD_DIM, MAX_HEAD_DIM = 16, 256
 """head_dim that flex attention takes (its products need 16) and has tuned block sizes for."""
 BLOCK = 128
 """Queries and keys of a block of scores: the library's usual size."""
-KEPT_MAPS = 16
+MAX_CACHED_MAPS = 16
 """Maps of empty blocks that are kept: a few for each mask of a run, the last packings of data."""
 
 
@@ -64,12 +64,12 @@ def _apart(function: Any) -> FunctionType:
     return FunctionType(code, function.__globals__, closure=function.__closure__)
 
 
-@lru_cache(maxsize=KEPT_MAPS)
+@lru_cache(maxsize=MAX_CACHED_MAPS)
 def _block_map(mask: Mask, batch: int, seq: int, device: torch.device) -> Any:
     """Which blocks of scores are empty, full or in between, as flex attention takes it."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    counts = seen_in_blocks(mask, batch, seq, device, BLOCK)
+    counts = visible_in_blocks(mask, batch, seq, device, BLOCK)
     full = counts == BLOCK * BLOCK
     mixed_counts, mixed = _listed((counts > 0) & ~full)
     full_counts, whole = _listed(full)
@@ -101,14 +101,14 @@ def _flex(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
     return out
 
 
-def _flex_refuses(request: Request) -> str | None:
+def _flex_unsupported(request: Request) -> str | None:
     if request.device.type != "cuda":
         return "not a CUDA device"
-    if reason := triton_refuses(request):
+    if reason := triton_unsupported(request):
         return reason
     width = request.shape[-1]
-    if not NARROWEST_HEAD <= width <= WIDEST_HEAD:
-        return f"heads of {width} are outside {NARROWEST_HEAD} to {WIDEST_HEAD}"
+    if not MIN_HEAD_DIM <= width <= MAX_HEAD_DIM:
+        return f"heads of {width} are outside {MIN_HEAD_DIM} to {MAX_HEAD_DIM}"
     return None
 
 
@@ -124,7 +124,7 @@ def _scores(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
 BLOCK_MASKED_ATTENTION = Family(
     "block_masked_attention",
     (
-        Variant("flex", _flex, _flex_refuses),
+        Variant("flex", _flex, _flex_unsupported),
         Variant("scores", _scores, fused=False),
     ),
 )

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 from ..dispatch import Family, Request, Variant
 from ..fused import capability
 
-WIDEST_HEAD = 256
+MAX_HEAD_DIM = 256
 """head_dim up to which the CUDA kernel is built."""
 HEAD_STEP = 8
 """The CUDA kernel takes heads of a multiple of so many elements; others are padded."""
 
 
-def flash_cuda_refuses(request: Request) -> str | None:
+def flash_cuda_unsupported(request: Request) -> str | None:
     """Why the library's flash kernel for CUDA cannot run (..., head_dim); None if it can.
 
     The conditions are those that ``mha_fwd`` and ``mha_bwd`` check in
@@ -38,10 +38,10 @@ def flash_cuda_refuses(request: Request) -> str | None:
     if request.dtype not in (torch.bfloat16, torch.float16):
         return f"not for {str(request.dtype).removeprefix('torch.')}"
     width = request.shape[-1]
-    return f"heads of {width} are wider than {WIDEST_HEAD}" if width > WIDEST_HEAD else None
+    return f"heads of {width} are wider than {MAX_HEAD_DIM}" if width > MAX_HEAD_DIM else None
 
 
-def _flash_cpu_refuses(request: Request) -> str | None:
+def _flash_cpu_unsupported(request: Request) -> str | None:
     return None if request.device.type == "cpu" else "not a core"
 
 
@@ -154,8 +154,8 @@ def _plain_backward(
 FLASH_LSE = Family(
     "flash_attention_lse",
     (
-        Variant("flash", _cuda_forward, flash_cuda_refuses),
-        Variant("flash_for_cpu", _cpu_forward, _flash_cpu_refuses),
+        Variant("flash", _cuda_forward, flash_cuda_unsupported),
+        Variant("flash_for_cpu", _cpu_forward, _flash_cpu_unsupported),
         Variant("scores", _plain_forward, fused=False),
     ),
 )
@@ -163,8 +163,8 @@ FLASH_LSE = Family(
 FLASH_BLOCK_BACKWARD = Family(
     "flash_attention_block_backward",
     (
-        Variant("flash", _cuda_backward, flash_cuda_refuses),
-        Variant("flash_for_cpu", _cpu_backward, _flash_cpu_refuses),
+        Variant("flash", _cuda_backward, flash_cuda_unsupported),
+        Variant("flash_for_cpu", _cpu_backward, _flash_cpu_unsupported),
         Variant("scores", _plain_backward, fused=False),
     ),
 )
@@ -176,6 +176,6 @@ __all__ = [
     "FLASH_LSE",
     "HEAD_STEP",
     "dense_heads",
-    "flash_cuda_refuses",
+    "flash_cuda_unsupported",
     "wide",
 ]

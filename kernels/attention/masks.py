@@ -121,17 +121,17 @@ MOST_AT_ONCE = 1 << 26
 def visible(mask: Mask, batch: int, seq: int, device: torch.device) -> Tensor:
     """The mask as a table, (batch or 1, 1, seq, seq) of bool: true where the key is seen."""
     place = torch.arange(seq, device=device)
-    return _sees(mask, batch, device)(place, place)
+    return _visibility(mask, batch, device)(place, place)
 
 
-def seen_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block: int) -> Tensor:
+def visible_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block: int) -> Tensor:
     """Pairs that are seen in each block of the table, (batch or 1, 1, blocks, blocks).
 
     The last blocks reach over the end of the sequence, where nothing is seen. A few rows of blocks
     are worked out at a time, so that the whole table never exists.
     """
     blocks = -(-seq // block)
-    sees = _sees(mask, batch, device)
+    sees = _visibility(mask, batch, device)
     keys = torch.arange(blocks * block, device=device)
     samples = batch if mask.per_sample else 1
     rows = max(1, MOST_AT_ONCE // (samples * block * len(keys))) * block
@@ -144,7 +144,7 @@ def seen_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block
     return torch.cat(counts, 2)
 
 
-def _sees(mask: Mask, batch: int, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+def _visibility(mask: Mask, batch: int, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
     """Tables (batch or 1, 1, queries, keys) of a mask for any queries and keys."""
     function = mask.function(device)
     samples = torch.arange(batch if mask.per_sample else 1, device=device).view(-1, 1, 1, 1)
@@ -163,6 +163,6 @@ __all__ = [
     "Mask",
     "MaskFunction",
     "SlidingWindowMask",
-    "seen_in_blocks",
     "visible",
+    "visible_in_blocks",
 ]

@@ -16,9 +16,9 @@ from torch.autograd import Function
 from torch.autograd.graph import increment_version
 
 from ..dispatch import Dispatcher, Family, Request, Variant
-from ..fused import liger_refuses, operation, power_of_two
+from ..fused import liger_unsupported, operation, power_of_two
 
-MOST_HALVES = 16384
+MAX_HALVES = 16384
 """Numbers of a token's heads, padded to powers of two, that a program holds in each half."""
 
 
@@ -71,26 +71,26 @@ def _make_table(
     return turned.cos().to(device, dtype), turned.sin().to(device, dtype)
 
 
-class _TurnHeads(Function):
+class _RotateHeads(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _last_turned(x, cos, sin, 1.0)
+        return _rotated_last(x, cos, sin, 1.0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return _last_turned(grads[0], cos, sin, -1.0), None, None
+        return _rotated_last(grads[0], cos, sin, -1.0), None, None
 
 
-def _last_turned(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+def _rotated_last(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     """The last numbers of each head turned, as many as there are angles for; the first copied."""
     width = 2 * cos.shape[-1]
-    turned = _turn(x[..., -width:], cos, sin, sign)
+    turned = _rotate(x[..., -width:], cos, sin, sign)
     return turned if x.shape[-1] == width else torch.cat((x[..., :-width], turned), -1)
 
 
-def turn_heads(x: Tensor, angles: Angles) -> Tensor:
+def rotate_heads(x: Tensor, angles: Angles) -> Tensor:
     """The last ``angles.head_dim`` numbers of every head turned by position, in eager operations.
 
     Args:
@@ -98,11 +98,11 @@ def turn_heads(x: Tensor, angles: Angles) -> Tensor:
         angles: of positions 0 to seq.
     """
     table = angle_table(angles, x.dtype, x.device)
-    out: Tensor = _TurnHeads.apply(x, *table)  # type: ignore[no-untyped-call]
+    out: Tensor = _RotateHeads.apply(x, *table)  # type: ignore[no-untyped-call]
     return out
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     """``x`` (s, b, heads, d) turned by the angles of ``cos``/``sin`` (s, d/2) times ``sign``."""
     cos, sin = cos[:, None, None, :], sin[:, None, None, :]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -117,7 +117,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
 
 def _eager(query: Tensor, key: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
     table = angle_table(angles, query.dtype, query.device)
-    turned = [_TurnHeads.apply(x, *table) for x in (query, key)]  # type: ignore[no-untyped-call]
+    turned = [_RotateHeads.apply(x, *table) for x in (query, key)]  # type: ignore[no-untyped-call]
     return turned[0], turned[1]
 
 
@@ -128,7 +128,7 @@ def _fake_rope(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool)
 @operation(
     "rope_(Tensor(a!) query, Tensor(b!) key, Tensor cos, Tensor sin, bool back) -> ()", _fake_rope
 )
-def _fused_turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
+def _fused_rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
     from liger_kernel.ops.rope import rope_backward, rope_forward
 
     # To the library: one sample of (seq · batch) tokens, heads before tokens.
@@ -145,14 +145,14 @@ class _FusedRope(Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(cos, sin)
         query, key = query.contiguous(), key.contiguous()
-        _fused_turn(query, key, cos, sin, False)
+        _fused_rotate(query, key, cos, sin, False)
         increment_version((query, key))  # who kept what was there before is told
         return query.view_as(query), key.view_as(key)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         query, key = (grad.contiguous() for grad in grads)
-        _fused_turn(query, key, *ctx.saved_tensors, True)
+        _fused_rotate(query, key, *ctx.saved_tensors, True)
         return query, key, None, None
 
 
@@ -162,18 +162,16 @@ def _fused(query: Tensor, key: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
     return turned[0], turned[1]
 
 
-def _fused_refuses(request: Request) -> str | None:
-    if reason := liger_refuses(request):
+def _fused_unsupported(request: Request) -> str | None:
+    if reason := liger_unsupported(request):
         return reason
     heads, head_dim = request.shape[-2:]
     padded = power_of_two(heads) * power_of_two(head_dim) // 2
-    return (
-        f"{heads} heads of {head_dim} are too much for a program" * (padded > MOST_HALVES) or None
-    )
+    return f"{heads} heads of {head_dim} are too much for a program" * (padded > MAX_HALVES) or None
 
 
 ROPE = Family(
-    "rope", (Variant("liger", _fused, _fused_refuses), Variant("eager", _eager, fused=False))
+    "rope", (Variant("liger", _fused, _fused_unsupported), Variant("eager", _eager, fused=False))
 )
 """Decided by the queries, (seq, batch, heads, head_dim)."""
 

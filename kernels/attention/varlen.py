@@ -18,7 +18,7 @@ from torch.autograd import Function
 from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Variant
 from .flash import check_heads, flash_attention_with_lse
-from .flash_variants import HEAD_STEP, dense_heads, flash_cuda_refuses
+from .flash_variants import HEAD_STEP, dense_heads, flash_cuda_unsupported
 
 LEAST_LONGEST = 2
 """With a longest sequence of one token the kernel folds shared heads into rows of a batch, which
@@ -85,7 +85,7 @@ def _check_bounds(ends: list[int], tokens: int, longest: int) -> None:
 VARLEN_ATTENTION = Family(
     "varlen_attention",
     (
-        Variant("packed_flash", _PackedFlash.apply, flash_cuda_refuses),
+        Variant("packed_flash", _PackedFlash.apply, flash_cuda_unsupported),
         Variant("one_by_one", _one_by_one, fused=False),
     ),
 )

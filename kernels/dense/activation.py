@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from ..dispatch import Dispatcher, Family, Variant
-from ..fused import liger_refuses_rows, operation
+from ..fused import liger_rows_unsupported, operation
 
 
 class _EagerSwiGlu(Function):
@@ -126,7 +126,7 @@ def _fused_geglu(gate: Tensor, up: Tensor) -> Tensor:
 SWIGLU = Family(
     "swiglu",
     (
-        Variant("liger", _fused_swiglu, liger_refuses_rows),
+        Variant("liger", _fused_swiglu, liger_rows_unsupported),
         Variant("eager", _EagerSwiGlu.apply, fused=False),
     ),
 )
@@ -134,7 +134,7 @@ SWIGLU = Family(
 GEGLU = Family(
     "geglu",
     (
-        Variant("liger", _fused_geglu, liger_refuses_rows),
+        Variant("liger", _fused_geglu, liger_rows_unsupported),
         Variant("eager", _EagerGeGlu.apply, fused=False),
     ),
 )

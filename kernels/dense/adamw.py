@@ -35,7 +35,7 @@ class AdamWState(NamedTuple):
     """Steps taken so far, () float32 each."""
 
 
-def _fused_refuses(request: Request) -> str | None:
+def _fused_unsupported(request: Request) -> str | None:
     kind = request.device.type
     if kind not in FUSED_DEVICES:
         return f"no fused step for {kind}"
@@ -47,7 +47,7 @@ def _fused_refuses(request: Request) -> str | None:
 ADAMW = Family(
     "adamw",
     (
-        Variant("fused", partial(adamw, fused=True), _fused_refuses),
+        Variant("fused", partial(adamw, fused=True), _fused_unsupported),
         Variant("foreach", partial(adamw, foreach=True), fused=False),
     ),
 )

@@ -24,15 +24,15 @@ from torch.autograd import Function
 
 from ...spec.report.work_items import loss_chunks
 from ..dispatch import Dispatcher, Family, Variant
-from ..fused import liger_refuses, operation, power_of_two
+from ..fused import liger_unsupported, operation, power_of_two
 
 LossInPlace = Callable[[Tensor, Tensor, Tensor, float], None]
 """(logits, targets, losses, scale): logits become the gradient of ``scale`` times the loss."""
 NO_TOKEN = -100
 """No target is this: the library's mark of tokens to leave out."""
-WIDEST_BLOCK, WARPS = 32768, 32
+MAX_BLOCK, WARPS = 32768, 32
 """Words that a program of the kernel takes at once, and its warps, as the library has them."""
-NOTHING_ELSE: dict[str, Any] = {
+UNUSED_ARGUMENTS: dict[str, Any] = {
     "weight_ptr": None,
     "z_loss_ptr": None,
     "token_accuracy_ptr": None,
@@ -78,9 +78,9 @@ def _fused_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -
             n_non_ignore=1 / scale,  # the mean over so many tokens is the sum times the scale
             reduction="mean",
             ignore_index=NO_TOKEN,
-            BLOCK_SIZE=min(WIDEST_BLOCK, power_of_two(vocab)),
+            BLOCK_SIZE=min(MAX_BLOCK, power_of_two(vocab)),
             num_warps=WARPS,
-            **NOTHING_ELSE,
+            **UNUSED_ARGUMENTS,
         )
 
 
@@ -151,7 +151,7 @@ def _with(loss_in_place: LossInPlace) -> Callable[..., Any]:
 LINEAR_CROSS_ENTROPY = Family(
     "linear_cross_entropy",
     (
-        Variant("liger", _with(_fused_loss), liger_refuses),
+        Variant("liger", _with(_fused_loss), liger_unsupported),
         Variant("eager", _with(_eager_loss), fused=False),
     ),
 )

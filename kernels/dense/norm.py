@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..dispatch import Dispatcher, Family, Variant
-from ..fused import liger_refuses_rows, operation
+from ..fused import liger_rows_unsupported, operation
 
 
 class _EagerRmsNorm(Function):
@@ -94,7 +94,7 @@ class _FusedRmsNorm(Function):
 RMS_NORM = Family(
     "rms_norm",
     (
-        Variant("liger", _FusedRmsNorm.apply, liger_refuses_rows),
+        Variant("liger", _FusedRmsNorm.apply, liger_rows_unsupported),
         Variant("eager", _EagerRmsNorm.apply, fused=False),
     ),
 )

@@ -25,7 +25,7 @@ from .grouped_matmul import (
     filled_groups,
     kernel_rows,
     kernel_stack,
-    one_kernel_refuses,
+    one_kernel_unsupported,
 )
 
 
@@ -90,20 +90,25 @@ class _Products(NamedTuple):
     weight_gradient: Callable[..., Any]
 
 
-Gradients = Callable[[], list[Tensor]]
+MakeGradients = Callable[[], list[Tensor]]
 """Makes the gradients of the weights, (groups, n, k) each, from what it holds."""
-Keep = Callable[[Gradients], bool]
+DeferGradients = Callable[[MakeGradients], bool]
 """Asked by a backward whether it takes them for later; if so, the backward gives none."""
 
 
 class _GroupedLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, run: _Products, x: Tensor, offsets: Tensor, keep: Keep | None, *weights: Tensor
+        ctx: Any,
+        run: _Products,
+        x: Tensor,
+        offsets: Tensor,
+        defer: DeferGradients | None,
+        *weights: Tensor,
     ) -> Any:
         ctx.trains = any(ctx.needs_input_grad[4:])
         ctx.save_for_backward(x if ctx.trains else None, offsets, *weights)
-        ctx.run, ctx.keep = run, keep
+        ctx.run, ctx.defer = run, defer
         return tuple(run.product(x, weight.transpose(1, 2), offsets) for weight in weights)
 
     @staticmethod
@@ -121,7 +126,7 @@ class _GroupedLinear(Function):
         def gradients() -> list[Tensor]:
             return [run.weight_gradient(grad.t(), x, offsets) for grad in grads]
 
-        if ctx.keep is not None and ctx.keep(gradients):
+        if ctx.defer is not None and ctx.defer(gradients):
             return (None, grad_x, None, None, *(None for _ in weights))
         return (None, grad_x, None, None, *gradients())
 
@@ -132,7 +137,7 @@ _LOOP = _Products(_product, _add_product, _weight_gradient)
 GROUPED_LINEAR = Family(
     "grouped_linear",
     (
-        Variant("one_kernel", partial(_GroupedLinear.apply, _ONE_KERNEL), one_kernel_refuses),
+        Variant("one_kernel", partial(_GroupedLinear.apply, _ONE_KERNEL), one_kernel_unsupported),
         Variant("loop", partial(_GroupedLinear.apply, _LOOP), fused=False),
     ),
 )
@@ -144,7 +149,7 @@ def grouped_linear(
     x: Tensor,
     weights: list[Tensor],
     offsets: Tensor,
-    keep: Keep | None = None,
+    defer: DeferGradients | None = None,
 ) -> tuple[Tensor, ...]:
     """Projections of every group's rows by the group's part of each weight.
 
@@ -154,7 +159,7 @@ def grouped_linear(
         weights: each (groups, n, k), in the type of ``x``.
         offsets: (groups,) int32 on the same device: where each group's rows end, the last at
             ``rows``; a group may be empty.
-        keep: takes the weights' gradients for later, where it wants to.
+        defer: takes the weights' gradients for later, where it wants to.
 
     Returns:
         One (rows, n) a weight.
@@ -171,7 +176,7 @@ def grouped_linear(
         given = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
         raise InputError("offsets", given, f"int32 ({weights[0].shape[0]},)")
     run = kernels.pick(GROUPED_LINEAR, weights[0]) if x.numel() else _in_a_loop
-    out: tuple[Tensor, ...] = run(x, offsets, keep, *weights)
+    out: tuple[Tensor, ...] = run(x, offsets, defer, *weights)
     return out
 
 
@@ -179,4 +184,4 @@ _in_a_loop: Callable[..., Any] = partial(_GroupedLinear.apply, _LOOP)
 """Operands without elements have no strides that the single kernel takes."""
 
 
-__all__ = ["GROUPED_LINEAR", "Gradients", "Keep", "grouped_linear"]
+__all__ = ["GROUPED_LINEAR", "DeferGradients", "MakeGradients", "grouped_linear"]

@@ -19,16 +19,16 @@ from torch.nn import functional as F
 from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Request, Variant
 from ..fused import capability
-from ..group_ends import read_ends
+from ..group_ends import read_offsets
 
-MOST_GROUPS = 1023
+MAX_GROUPS = 1023
 ALIGNMENT_BYTES = 16
 LEAVES_EMPTY_GROUPS = (10,)
 """Major capabilities on which weight gradients of empty groups come out unwritten: pytorch issue
 172439."""
 
 
-def one_kernel_refuses(request: Request) -> str | None:
+def one_kernel_unsupported(request: Request) -> str | None:
     """Why the library has no single kernel for weights (groups, k, n); None if it has.
 
     Sources, the same in torch 2.11 and 2.13: devices and types, ``_grouped_mm_cuda`` in
@@ -43,8 +43,8 @@ def one_kernel_refuses(request: Request) -> str | None:
     if request.dtype != torch.bfloat16:
         return f"a loop on the host for {str(request.dtype).removeprefix('torch.')}"
     groups, k, n = request.shape
-    if groups > MOST_GROUPS:
-        return f"{groups} groups are more than {MOST_GROUPS}"
+    if groups > MAX_GROUPS:
+        return f"{groups} groups are more than {MAX_GROUPS}"
     step = ALIGNMENT_BYTES // request.dtype.itemsize
     if k % step or n % step:
         return f"rows of {k} and {n} elements are no multiples of {ALIGNMENT_BYTES} bytes"
@@ -105,7 +105,7 @@ def filled_groups(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
     Raises:
         InputError: the offsets do not rise to the number of rows.
     """
-    ends = [0, *read_ends(offsets, rows)]
+    ends = [0, *read_offsets(offsets, rows)]
     if ends != sorted(ends) or ends[-1] != rows:
         raise InputError("offsets", ends[1:], f"rising to the {rows} rows")
     for group, (start, end) in enumerate(pairwise(ends)):
@@ -143,7 +143,7 @@ class _Loop(Function):
 GROUPED_MATMUL = Family(
     "grouped_matmul",
     (
-        Variant("one_kernel", _OneKernel.apply, one_kernel_refuses),
+        Variant("one_kernel", _OneKernel.apply, one_kernel_unsupported),
         Variant("loop", _Loop.apply, fused=False),
     ),
 )

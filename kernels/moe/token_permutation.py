@@ -22,7 +22,7 @@ from torch.autograd import Function
 
 from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Variant
-from ..element_views import as_integers, copying_refuses, summing_refuses, summing_type
+from ..element_views import as_integers, copying_unsupported, summing_type, summing_unsupported
 from ..fused import operation
 from .expert_order import ExpertOrder
 
@@ -159,7 +159,7 @@ _EAGER = _Moves(_permute, _unpermute, _unpermute_backward)
 PERMUTE = Family(
     "permute",
     (
-        Variant("triton", partial(_Permute.apply, _FUSED), copying_refuses),
+        Variant("triton", partial(_Permute.apply, _FUSED), copying_unsupported),
         Variant("eager", partial(_Permute.apply, _EAGER), fused=False),
     ),
 )
@@ -168,7 +168,7 @@ PERMUTE = Family(
 UNPERMUTE = Family(
     "unpermute",
     (
-        Variant("triton", partial(_Unpermute.apply, _FUSED), summing_refuses),
+        Variant("triton", partial(_Unpermute.apply, _FUSED), summing_unsupported),
         Variant("eager", partial(_Unpermute.apply, _EAGER), fused=False),
     ),
 )

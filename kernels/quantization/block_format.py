@@ -14,9 +14,9 @@ from ..hadamard import GROUP
 LEVELS = {4: 7, 8: 127}
 """Largest level of each width: the same on both sides of zero, so 15 of 16 levels in 4 bits, as
 in SDP4Bit (2024), and 255 of 256 in 8."""
-WIDEST_BLOCK = 32768
+MAX_BLOCK = 32768
 """Elements that one program of the fused kernels holds."""
-SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+MIN_SCALE = torch.finfo(torch.float32).tiny
 """Smaller scales are written as zero: not every device computes with subnormal numbers."""
 
 
@@ -45,10 +45,10 @@ class BlockFormat:
             nearest = min(LEVELS, key=lambda known: abs(known - self.bits))
             raise InputError("bits", self.bits, "4 or 8", nearest)
         step = GROUP if self.hadamard else 2
-        if self.block % step or not step <= self.block <= WIDEST_BLOCK:
-            nearest = min(max(round(self.block / step) * step, step), WIDEST_BLOCK)
+        if self.block % step or not step <= self.block <= MAX_BLOCK:
+            nearest = min(max(round(self.block / step) * step, step), MAX_BLOCK)
             why = " (with the transform)" if self.hadamard else ""
-            allowed = f"a multiple of {step}{why}, at most {WIDEST_BLOCK}"
+            allowed = f"a multiple of {step}{why}, at most {MAX_BLOCK}"
             raise InputError("block", self.block, allowed, nearest)
 
     @property
@@ -79,7 +79,7 @@ class BlockFormat:
         return x.shape[:-1].numel() * self.blocks(x.shape[-1]) * self.counters_of_block
 
 
-class Quantised(NamedTuple):
+class Quantized(NamedTuple):
     """What is sent in place of (…, width) numbers.
 
     Attributes:
@@ -93,7 +93,7 @@ class Quantised(NamedTuple):
     scales: Tensor
 
 
-def check_fits(quantised: Quantised, form: BlockFormat, shape: tuple[int, ...]) -> None:
+def check_fits(quantised: Quantized, form: BlockFormat, shape: tuple[int, ...]) -> None:
     """Whether the parts are those of numbers of this shape.
 
     Raises:
@@ -110,4 +110,4 @@ def check_fits(quantised: Quantised, form: BlockFormat, shape: tuple[int, ...]) 
             raise InputError(name, given, f"{dtype} of shape {(*rows, size)}")
 
 
-__all__ = ["BlockFormat", "Quantised", "check_fits"]
+__all__ = ["BlockFormat", "Quantized", "check_fits"]

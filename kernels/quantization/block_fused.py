@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from ..fused import operation
 from ..rounding import Philox
-from .block_format import BlockFormat, Quantised
+from .block_format import BlockFormat, Quantized
 
 
 def _form(bits: int, block: int, hadamard: bool) -> BlockFormat:
@@ -37,8 +37,8 @@ def _block_quantise(
     from . import block_quantize_triton as kernel
 
     packed, scales = _fake_encode(x, bits, block, hadamard, seed, offset)
-    chance = None if seed is None else Philox(seed, offset)
-    kernel.encode(x.contiguous(), packed, scales, _form(bits, block, hadamard), chance)
+    philox = None if seed is None else Philox(seed, offset)
+    kernel.encode(x.contiguous(), packed, scales, _form(bits, block, hadamard), philox)
     return packed, scales
 
 
@@ -61,7 +61,7 @@ def _block_dequantise_sum(
     from . import block_quantize_triton as kernel
 
     out = _fake_decode(packed, scales, width, bits, block, hadamard, dtype)
-    peers = Quantised(packed.contiguous(), scales.contiguous())
+    peers = Quantized(packed.contiguous(), scales.contiguous())
     kernel.decode(peers, out, _form(bits, block, hadamard), packed.shape[0], add=False)
     return out
 
@@ -83,25 +83,25 @@ def _block_dequantise_add(
     from . import block_quantize_triton as kernel
 
     whole = weight.contiguous()
-    difference = Quantised(packed.contiguous(), scales.contiguous())
+    difference = Quantized(packed.contiguous(), scales.contiguous())
     kernel.decode(difference, whole, _form(bits, block, hadamard), peers=1, add=True)
     if whole is not weight:
         weight.copy_(whole)
 
 
-def encode(x: Tensor, form: BlockFormat, chance: Philox | None) -> Quantised:
+def encode(x: Tensor, form: BlockFormat, philox: Philox | None) -> Quantized:
     """As :func:`block_portable.encode`, bit by bit."""
-    seed, offset = chance or (None, 0)
-    return Quantised(*_block_quantise(x, form.bits, form.block, form.hadamard, seed, offset))
+    seed, offset = philox or (None, 0)
+    return Quantized(*_block_quantise(x, form.bits, form.block, form.hadamard, seed, offset))
 
 
-def decode_sum(peers: Quantised, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
+def decode_sum(peers: Quantized, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
     """As :func:`block_portable.decode_sum`, bit by bit."""
     out: Tensor = _block_dequantise_sum(*peers, width, form.bits, form.block, form.hadamard, dtype)
     return out
 
 
-def add_decoded(weight: Tensor, quantised: Quantised, form: BlockFormat) -> None:
+def add_decoded(weight: Tensor, quantised: Quantized, form: BlockFormat) -> None:
     """As :func:`block_portable.add_decoded`, bit by bit."""
     _block_dequantise_add(weight, *quantised, form.bits, form.block, form.hadamard)
     if not weight.is_inference():

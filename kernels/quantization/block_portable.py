@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..hadamard import GROUP, hadamard, hadamard_reference
-from ..rounding import Philox, random_words, round_by_chance, uniforms
-from .block_format import SMALLEST_SCALE, BlockFormat, Quantised
+from ..rounding import Philox, random_words, stochastic_round, uniforms
+from .block_format import MIN_SCALE, BlockFormat, Quantized
 
 
 def _blocks_of(x: Tensor, form: BlockFormat) -> Tensor:
@@ -18,11 +18,11 @@ def _blocks_of(x: Tensor, form: BlockFormat) -> Tensor:
     return filled.reshape(*x.shape[:-1], blocks, form.block)
 
 
-def block_uniforms(x: Tensor, form: BlockFormat, chance: Philox) -> Tensor:
+def block_uniforms(x: Tensor, form: BlockFormat, philox: Philox) -> Tensor:
     """The number in [0, 1) that decides about each element, (…, blocks, block) float32."""
     blocks, counters_each = form.blocks(x.shape[-1]), form.counters_of_block
     counters = torch.arange(x.shape[:-1].numel() * blocks * counters_each, device=x.device)
-    words = random_words(chance.seed, counters + chance.offset)
+    words = random_words(philox.seed, counters + philox.offset)
     drawn = uniforms(words).view(*x.shape[:-1], blocks, 4 * counters_each)
     return drawn[..., : form.block]
 
@@ -43,25 +43,25 @@ def unpack(packed: Tensor, form: BlockFormat) -> Tensor:
     return packed.reshape(*packed.shape[:-1], packed.shape[-1] // form.block, form.block)
 
 
-def encode(x: Tensor, form: BlockFormat, chance: Philox | None) -> Quantised:
+def encode(x: Tensor, form: BlockFormat, philox: Philox | None) -> Quantized:
     """Levels and scales of (…, width) ``x``."""
     values = _blocks_of(x.float(), form)
     if form.hadamard:
         values = hadamard(values)
     highest = values.abs().amax(-1)
     scales = highest / form.levels
-    scales = torch.where(scales >= SMALLEST_SCALE, scales, 0)
+    scales = torch.where(scales >= MIN_SCALE, scales, 0)
     scales = torch.where(highest < torch.inf, scales, torch.nan)
     usable = (scales > 0).unsqueeze(-1)
     levels = torch.where(usable, values / scales.unsqueeze(-1), 0)
-    if chance is None:
+    if philox is None:
         levels = levels.round()
     else:
-        levels = round_by_chance(levels, block_uniforms(x, form, chance))
-    return Quantised(_pack(levels.clamp(-form.levels, form.levels), form), scales)
+        levels = stochastic_round(levels, block_uniforms(x, form, philox))
+    return Quantized(_pack(levels.clamp(-form.levels, form.levels), form), scales)
 
 
-def decode_sum(peers: Quantised, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
+def decode_sum(peers: Quantized, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
     """Sum over the first axis, in its order and in float32."""
     total = torch.zeros((*peers.scales.shape[1:], form.block), device=peers.scales.device)
     for packed, scales in zip(*peers, strict=True):
@@ -71,9 +71,9 @@ def decode_sum(peers: Quantised, width: int, form: BlockFormat, dtype: torch.dty
     return total.flatten(-2)[..., :width].to(dtype)
 
 
-def add_decoded(weight: Tensor, quantised: Quantised, form: BlockFormat) -> None:
+def add_decoded(weight: Tensor, quantised: Quantized, form: BlockFormat) -> None:
     """Add to (…, width) ``weight`` in float32, and round once."""
-    peers = Quantised(*(part[None] for part in quantised))
+    peers = Quantized(*(part[None] for part in quantised))
     difference = decode_sum(peers, weight.shape[-1], form, torch.float32)
     weight.copy_(weight.float() + difference)
 

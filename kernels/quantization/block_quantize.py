@@ -19,42 +19,42 @@ from torch import Tensor
 
 from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Variant
-from ..fused import triton_refuses
+from ..fused import triton_unsupported
 from ..rounding import Philox
 from . import block_fused, block_portable
-from .block_format import BlockFormat, Quantised, check_fits
+from .block_format import BlockFormat, Quantized, check_fits
 
-BLOCK_QUANTISE = Family(
+BLOCK_QUANTIZE = Family(
     "block_quantise",
     (
-        Variant("triton", block_fused.encode, triton_refuses),
+        Variant("triton", block_fused.encode, triton_unsupported),
         Variant("eager", block_portable.encode, fused=False),
     ),
 )
 """Decided by what is quantised, (…, width)."""
 
-BLOCK_DEQUANTISE = Family(
+BLOCK_DEQUANTIZE = Family(
     "block_dequantise",
     (
-        Variant("triton", block_fused.decode_sum, triton_refuses),
+        Variant("triton", block_fused.decode_sum, triton_unsupported),
         Variant("eager", block_portable.decode_sum, fused=False),
     ),
 )
 """Decided by the scales, (peers, …, blocks) float32."""
 
-BLOCK_DEQUANTISE_ADD = Family(
+BLOCK_DEQUANTIZE_ADD = Family(
     "block_dequantise_add",
     (
-        Variant("triton", block_fused.add_decoded, triton_refuses),
+        Variant("triton", block_fused.add_decoded, triton_unsupported),
         Variant("eager", block_portable.add_decoded, fused=False),
     ),
 )
 """Decided by the weights, (…, width)."""
 
 
-def quantise(
-    kernels: Dispatcher, x: Tensor, form: BlockFormat, chance: Philox | None = None
-) -> Quantised:
+def quantize(
+    kernels: Dispatcher, x: Tensor, form: BlockFormat, philox: Philox | None = None
+) -> Quantized:
     """Levels and scales of ``x``.
 
     Args:
@@ -62,7 +62,7 @@ def quantise(
         x: (…, width) floats; blocks run along the last axis. Gradients that are reduced and
             scattered are (ranks, shard), so that every shard has blocks of its own.
         form: bits, block, transform.
-        chance: rounds up or down at random, right on average: the stream of bits and the first
+        philox: rounds up or down at random, right on average: the stream of bits and the first
             of the ``form.counters(x)`` counters that are used. None: to the nearest, the even
             level on a tie. Every implementation draws the same bits.
 
@@ -72,14 +72,14 @@ def quantise(
     if not x.ndim:
         raise InputError("x", "a number", "at least one axis", "x.view(1)")
     with torch.no_grad():
-        run = kernels.pick(BLOCK_QUANTISE, x)
-        out: Quantised = run(x.detach(), form, chance.checked() if chance else None)
+        run = kernels.pick(BLOCK_QUANTIZE, x)
+        out: Quantized = run(x.detach(), form, philox.checked() if philox else None)
     return out
 
 
-def dequantise(
+def dequantize(
     kernels: Dispatcher,
-    quantised: Quantised,
+    quantised: Quantized,
     form: BlockFormat,
     width: int,
     dtype: torch.dtype = torch.float32,
@@ -96,13 +96,13 @@ def dequantise(
     Raises:
         InputError: parts that do not belong to such numbers.
     """
-    peers = Quantised(*(part[None] for part in quantised))
-    return dequantise_sum(kernels, peers, form, width, dtype)
+    peers = Quantized(*(part[None] for part in quantised))
+    return dequantize_sum(kernels, peers, form, width, dtype)
 
 
-def dequantise_sum(
+def dequantize_sum(
     kernels: Dispatcher,
-    peers: Quantised,
+    peers: Quantized,
     form: BlockFormat,
     width: int,
     dtype: torch.dtype = torch.float32,
@@ -127,12 +127,12 @@ def dequantise_sum(
         raise InputError("peers", given, "(peers, …, blocks) with at least one peer")
     check_fits(peers, form, (*peers.scales.shape[:-1], width))
     with torch.no_grad():
-        out: Tensor = kernels.pick(BLOCK_DEQUANTISE, peers.scales)(peers, width, form, dtype)
+        out: Tensor = kernels.pick(BLOCK_DEQUANTIZE, peers.scales)(peers, width, form, dtype)
     return out
 
 
-def dequantise_add_(
-    kernels: Dispatcher, weight: Tensor, difference: Quantised, form: BlockFormat
+def dequantize_add_(
+    kernels: Dispatcher, weight: Tensor, difference: Quantized, form: BlockFormat
 ) -> Tensor:
     """Add a difference to weights in place, in float32 and rounded once; gives the weights back.
 
@@ -147,16 +147,16 @@ def dequantise_add_(
     """
     check_fits(difference, form, tuple(weight.shape))
     with torch.no_grad():
-        kernels.pick(BLOCK_DEQUANTISE_ADD, weight)(weight.detach(), difference, form)
+        kernels.pick(BLOCK_DEQUANTIZE_ADD, weight)(weight.detach(), difference, form)
     return weight
 
 
 __all__ = [
-    "BLOCK_DEQUANTISE",
-    "BLOCK_DEQUANTISE_ADD",
-    "BLOCK_QUANTISE",
-    "dequantise",
-    "dequantise_add_",
-    "dequantise_sum",
-    "quantise",
+    "BLOCK_DEQUANTIZE",
+    "BLOCK_DEQUANTIZE_ADD",
+    "BLOCK_QUANTIZE",
+    "dequantize",
+    "dequantize_add_",
+    "dequantize_sum",
+    "quantize",
 ]

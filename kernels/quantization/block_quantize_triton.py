@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..rounding import Philox
-from .block_format import SMALLEST_SCALE, BlockFormat, Quantised
+from .block_format import MIN_SCALE, BlockFormat, Quantized
 
 _TILE = 4096
 """Elements of a program that holds several small blocks."""
@@ -147,23 +147,23 @@ def _geometry(form: BlockFormat, blocks: int) -> tuple[tuple[int], dict[str, int
 
 
 def encode(
-    x: Tensor, packed: Tensor, scales: Tensor, form: BlockFormat, chance: Philox | None
+    x: Tensor, packed: Tensor, scales: Tensor, form: BlockFormat, philox: Philox | None
 ) -> None:
     """Write levels and scales of contiguous (…, width) ``x``."""
     blocks, width = scales.numel(), x.shape[-1]
     if not blocks:
         return
     grid, sizes = _geometry(form, blocks)
-    seed, offset = chance or _NEVER
+    seed, offset = philox or _NEVER
     with torch.cuda.device_of(x):
         _encode[grid](
             x, packed, scales, width, blocks, scales.shape[-1], seed, offset,
-            LEVELS=form.levels, SMALLEST=SMALLEST_SCALE, HADAMARD=form.hadamard,
-            CHANCE=chance is not None, **sizes,
+            LEVELS=form.levels, SMALLEST=MIN_SCALE, HADAMARD=form.hadamard,
+            CHANCE=philox is not None, **sizes,
         )  # fmt: skip
 
 
-def decode(quantised: Quantised, out: Tensor, form: BlockFormat, peers: int, add: bool) -> None:
+def decode(quantised: Quantized, out: Tensor, form: BlockFormat, peers: int, add: bool) -> None:
     """Write, or add to contiguous (…, width) ``out``, the sum over the first axis of ``peers``."""
     packed, scales = quantised
     blocks, width = scales.numel() // peers, out.shape[-1]

@@ -21,14 +21,14 @@ from torch.autograd import Function
 
 from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Variant
-from ..element_views import copying_refuses
-from .moves import EAGER, FUSED, Moves
+from ..element_views import copying_unsupported
+from .moves import EAGER, FUSED, RangeMoves
 from .ranges import TokenRanges
 
 
 class _Gather(Function):
     @staticmethod
-    def forward(ctx: Any, moves: Moves, source: Tensor, ranges: TokenRanges) -> Tensor:
+    def forward(ctx: Any, moves: RangeMoves, source: Tensor, ranges: TokenRanges) -> Tensor:
         ctx.moves, ctx.ranges = moves, ranges
         out = source.new_empty((ranges.total, *source.shape[1:]))
         moves.gather(source, ranges, out)
@@ -48,7 +48,7 @@ class _Gather(Function):
 
 class _Scatter(Function):
     @staticmethod
-    def forward(ctx: Any, moves: Moves, rows: Tensor, ranges: TokenRanges) -> Tensor:
+    def forward(ctx: Any, moves: RangeMoves, rows: Tensor, ranges: TokenRanges) -> Tensor:
         ctx.moves, ctx.ranges = moves, ranges
         out = rows.new_zeros((ranges.tokens, *rows.shape[1:]))
         moves.scatter(rows, ranges, out)
@@ -61,7 +61,7 @@ class _Scatter(Function):
         return None, out, None
 
 
-def _gather(moves: Moves, source: Tensor, ranges: TokenRanges, out: Tensor | None) -> Tensor:
+def _gather(moves: RangeMoves, source: Tensor, ranges: TokenRanges, out: Tensor | None) -> Tensor:
     if out is None:
         made: Tensor = _Gather.apply(moves, source, ranges)  # type: ignore[no-untyped-call]
         return made
@@ -69,7 +69,7 @@ def _gather(moves: Moves, source: Tensor, ranges: TokenRanges, out: Tensor | Non
     return out
 
 
-def _scatter(moves: Moves, rows: Tensor, ranges: TokenRanges, out: Tensor | None) -> Tensor:
+def _scatter(moves: RangeMoves, rows: Tensor, ranges: TokenRanges, out: Tensor | None) -> Tensor:
     if out is None:
         made: Tensor = _Scatter.apply(moves, rows, ranges)  # type: ignore[no-untyped-call]
         return made
@@ -80,7 +80,7 @@ def _scatter(moves: Moves, rows: Tensor, ranges: TokenRanges, out: Tensor | None
 GATHER_TOKEN_RANGES = Family(
     "gather_token_ranges",
     (
-        Variant("triton", partial(_gather, FUSED), copying_refuses),
+        Variant("triton", partial(_gather, FUSED), copying_unsupported),
         Variant("eager", partial(_gather, EAGER), fused=False),
     ),
 )
@@ -89,7 +89,7 @@ GATHER_TOKEN_RANGES = Family(
 SCATTER_TOKEN_RANGES = Family(
     "scatter_token_ranges",
     (
-        Variant("triton", partial(_scatter, FUSED), copying_refuses),
+        Variant("triton", partial(_scatter, FUSED), copying_unsupported),
         Variant("eager", partial(_scatter, EAGER), fused=False),
     ),
 )

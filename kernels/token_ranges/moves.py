@@ -99,7 +99,7 @@ def _sum_each(rows: Tensor, ranges: TokenRanges, out: Tensor) -> None:
     out.copy_(total)
 
 
-class Moves(NamedTuple):
+class RangeMoves(NamedTuple):
     """One implementation: each writes its last argument.
 
     ``gather`` and ``scatter`` copy tokens into rows and back; ``add_up`` writes each token the
@@ -111,7 +111,7 @@ class Moves(NamedTuple):
     add_up: Callable[[Tensor, TokenRanges, Tensor], None]
 
 
-FUSED = Moves(_gather_fused, _scatter_fused, _sum_fused)
-EAGER = Moves(_gather_each, _scatter_each, _sum_each)
+FUSED = RangeMoves(_gather_fused, _scatter_fused, _sum_fused)
+EAGER = RangeMoves(_gather_each, _scatter_each, _sum_each)
 
-__all__ = ["EAGER", "FUSED", "Moves"]
+__all__ = ["EAGER", "FUSED", "RangeMoves"]

@@ -9,7 +9,7 @@ from typing import Any
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.rate_changes import LinkRateChange
-from ...datasets.clusters.resize import sized
+from ...datasets.clusters.resize import resize
 from ...spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
 from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
 from ...spec.errors import InputError, one_of
@@ -131,7 +131,7 @@ def _count(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
         raise InputError(where, value, allowed, f"{low} or {low + per_node}")
     else:
         nodes = now // per_node
-    found = sized(setting.cluster, group.name, nodes, per_node, where)
+    found = resize(setting.cluster, group.name, nodes, per_node, where)
     return setting.resized(found), Change(path, was, now)
 
 

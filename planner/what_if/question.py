@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...datasets.clusters.parsed_cluster import ParsedCluster, expansion
-from ...datasets.clusters.resize import enlarged
+from ...datasets.clusters.resize import enlarge
 from ...spec.errors import InputError
 from ...spec.inputs.what_if_keys import what_if_key
 from .changes import changed
@@ -118,7 +118,7 @@ def _counts(path: str) -> bool:
 
 def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:
     was = expansion(setting.cluster)
-    found = enlarged(setting.cluster, added, "--add")
+    found = enlarge(setting.cluster, added, "--add")
     return setting.resized(found), Change("cluster", was, expansion(found.cluster))
 
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...spec.report.work_items import Kernel
-from .case import Case, Place
+from .case import Case, TensorSpec
 from .fused_cases import fused
-from .shaped_cases import attention, batched_products, products
+from .shaped_cases import attention, batched_matmul_cases, matmul_cases
 from .sizes import COARSE, CUDA_COARSE, CUDA_FINE, FINE, Sizes
-from .streamed_cases import optimizer, streamed
+from .streamed_cases import memory_bound_cases, optimizer
 
 __all__ = ["COARSE", "CUDA_COARSE", "CUDA_FINE", "FINE", "Sizes", "all_cases", "sizes_for"]
 
@@ -45,18 +45,18 @@ def all_cases(sizes: Sizes, dtypes: Sequence[str], device: torch.device = CORE) 
     seen: set[Kernel] = set()
     for part in (sizes.middle(), sizes):
         for dtype in dtypes:
-            for case in _cases(part, Place(dtype, device)):
+            for case in _cases(part, TensorSpec(dtype, device)):
                 if case.kernel not in seen:
                     seen.add(case.kernel)
                     yield case._replace(first=part is not sizes)
 
 
-def _cases(sizes: Sizes, place: Place) -> Iterator[Case]:
-    yield from products(sizes, place)
-    yield from attention(sizes, place)
+def _cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
+    yield from matmul_cases(sizes, tensor_spec)
+    yield from attention(sizes, tensor_spec)
     for elements in sizes.elements:
         rows = max(1, elements // sizes.width)
-        yield from streamed(rows, sizes, place)
-        yield from fused(rows, sizes, place)
-        yield from optimizer(elements, place)
-    yield from batched_products(sizes, place)
+        yield from memory_bound_cases(rows, sizes, tensor_spec)
+        yield from fused(rows, sizes, tensor_spec)
+        yield from optimizer(elements, tensor_spec)
+    yield from batched_matmul_cases(sizes, tensor_spec)

@@ -11,9 +11,9 @@ from torch import Tensor
 from ...spec.report.work_items import Kernel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-DRAWN = 2**16
+RANDOM_ELEMENTS = 2**16
 """Random elements that are drawn; larger operands repeat them, for drawing takes a core long."""
-Run = Callable[[], object]
+KernelRun = Callable[[], object]
 
 
 class Case(NamedTuple):
@@ -23,36 +23,36 @@ class Case(NamedTuple):
     """
 
     kernel: Kernel
-    prepare: Callable[[], Run]
+    prepare: Callable[[], KernelRun]
     first: bool = False
 
 
-class Place(NamedTuple):
+class TensorSpec(NamedTuple):
     """Type (by the lowering's name) and device of a case's operands."""
 
     dtype: str
     device: torch.device
 
     @property
-    def kind(self) -> torch.dtype:
+    def torch_dtype(self) -> torch.dtype:
         """The library's name of the type."""
         return DTYPES[self.dtype]
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return self.kind.itemsize
+        return self.torch_dtype.itemsize
 
     def random(self, *shape: int) -> Tensor:
         """Normally distributed numbers of the case's type."""
-        return drawn(shape, self.kind, self.device)
+        return random_tensor(shape, self.torch_dtype, self.device)
 
 
-def drawn(shape: tuple[int, ...], kind: torch.dtype, device: torch.device) -> Tensor:
+def random_tensor(shape: tuple[int, ...], torch_dtype: torch.dtype, device: torch.device) -> Tensor:
     """Normally distributed numbers, those beyond the first 65,536 repeated."""
-    out = torch.empty(shape, dtype=kind, device=device)
+    out = torch.empty(shape, dtype=torch_dtype, device=device)
     flat = out.view(-1)
-    block = torch.randn(min(DRAWN, flat.numel()), dtype=kind, device=device)
+    block = torch.randn(min(RANDOM_ELEMENTS, flat.numel()), dtype=torch_dtype, device=device)
     whole = flat.numel() // block.numel() * block.numel()
     flat[:whole].view(-1, block.numel()).copy_(block.expand(whole // block.numel(), -1))
     flat[whole:].copy_(block[: flat.numel() - whole])

@@ -17,7 +17,7 @@ SHORTAGES = {
     "too many resources requested": "out of device resources",  # a launch's registers
 }
 """Words of an error, and the reason in ours."""
-MOST_WORDS = 160
+MAX_ERROR_CHARS = 160
 """Characters of an error that are told."""
 
 
@@ -28,5 +28,5 @@ def shortage(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     for words, why in SHORTAGES.items():
         if words in text:
-            return f"{why} ({text[:MOST_WORDS]})"
+            return f"{why} ({text[:MAX_ERROR_CHARS]})"
     return None

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from ...spec.report.work_items import FLASH, Kernel
-from .case import Case, Place, Run
+from .case import Case, KernelRun, TensorSpec
 from .sizes import Sizes
 
 aten = torch.ops.aten
@@ -21,80 +21,82 @@ FLASH_TYPES = ("bf16", "fp16")
 """Types of a GPU's flash kernels; a core's take fp32, too."""
 
 
-def products(sizes: Sizes, place: Place) -> Iterator[Case]:
+def matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
     """Matrix products (m, k) · (k, n), the right side transposed as a weight is."""
     for m, k, n in product(sizes.sides, repeat=3):
-        traffic = (m * k + k * n + m * n) * place.itemsize
-        kernel = Kernel("matmul", (m, k, n), place.dtype, 2 * m * k * n, traffic)
-        yield Case(kernel, partial(_product, place, m, k, n))
+        traffic = (m * k + k * n + m * n) * tensor_spec.itemsize
+        kernel = Kernel("matmul", (m, k, n), tensor_spec.dtype, 2 * m * k * n, traffic)
+        yield Case(kernel, partial(_product, tensor_spec, m, k, n))
 
 
-def _product(place: Place, m: int, k: int, n: int) -> Run:
-    return partial(place.random(m, k).mm, place.random(n, k).t())
+def _product(tensor_spec: TensorSpec, m: int, k: int, n: int) -> KernelRun:
+    return partial(tensor_spec.random(m, k).mm, tensor_spec.random(n, k).t())
 
 
-def batched_products(sizes: Sizes, place: Place) -> Iterator[Case]:
+def batched_matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
     """The products of unfused attention, scores and mix."""
     for batch, seq, dim in product(sizes.heads, sizes.score_sequences, sizes.head_dims):
-        traffic = (2 * batch * seq * dim + batch * seq * seq) * place.itemsize
+        traffic = (2 * batch * seq * dim + batch * seq * seq) * tensor_spec.itemsize
         flops = 2 * batch * seq * seq * dim
-        up = Kernel("batched_matmul", (batch, seq, dim, seq), place.dtype, flops, traffic)
-        yield Case(up, partial(_scores, place, batch, seq, dim))
-        down = Kernel("batched_matmul", (batch, seq, seq, dim), place.dtype, flops, traffic)
-        yield Case(down, partial(_mix, place, batch, seq, dim))
+        up = Kernel("batched_matmul", (batch, seq, dim, seq), tensor_spec.dtype, flops, traffic)
+        yield Case(up, partial(_scores, tensor_spec, batch, seq, dim))
+        down = Kernel("batched_matmul", (batch, seq, seq, dim), tensor_spec.dtype, flops, traffic)
+        yield Case(down, partial(_mix, tensor_spec, batch, seq, dim))
 
 
-def _scores(place: Place, batch: int, seq: int, dim: int) -> Run:
-    query = place.random(batch, seq, dim)
+def _scores(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
+    query = tensor_spec.random(batch, seq, dim)
     return partial(query.bmm, query.transpose(1, 2))
 
 
-def _mix(place: Place, batch: int, seq: int, dim: int) -> Run:
-    return partial(place.random(batch, seq, seq).bmm, place.random(batch, seq, dim))
+def _mix(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
+    return partial(tensor_spec.random(batch, seq, seq).bmm, tensor_spec.random(batch, seq, dim))
 
 
-def attention(sizes: Sizes, place: Place) -> Iterator[Case]:
+def attention(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
     """Causal flash attention, forward and backward, by the kernels that a run takes there."""
-    on_core = place.device.type == "cpu"
-    if not on_core and place.dtype not in FLASH_TYPES:
+    on_core = tensor_spec.device.type == "cpu"
+    if not on_core and tensor_spec.dtype not in FLASH_TYPES:
         return
     ways = (_core_forward, _core_backward) if on_core else (_forward, _backward)
     for heads, seq, dim in product(sizes.heads, sizes.sequences, sizes.head_dims):
         shape = (1, heads, heads, seq, dim)
-        one, tensor_bytes = 2 * heads * seq * seq * dim, heads * seq * dim * place.itemsize
+        one, tensor_bytes = 2 * heads * seq * seq * dim, heads * seq * dim * tensor_spec.itemsize
         works = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
         for prepare, (op, count, tensors) in zip(ways, works, strict=True):
             traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
-            kernel = Kernel(op, shape, place.dtype, count * one, traffic)
-            yield Case(kernel, partial(prepare, place, heads, seq, dim))
+            kernel = Kernel(op, shape, tensor_spec.dtype, count * one, traffic)
+            yield Case(kernel, partial(prepare, tensor_spec, heads, seq, dim))
 
 
-def _operands(place: Place, heads: int, seq: int, dim: int) -> Operands:
+def _operands(tensor_spec: TensorSpec, heads: int, seq: int, dim: int) -> Operands:
     """Query, key and value as a run has them: (seq, batch, heads, head_dim) in memory."""
-    query, key, value = (place.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3))
+    query, key, value = (
+        tensor_spec.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3)
+    )
     return query, key, value
 
 
-def _core_forward(place: Place, *shape: int) -> Run:
+def _core_forward(tensor_spec: TensorSpec, *shape: int) -> KernelRun:
     run = aten._scaled_dot_product_flash_attention_for_cpu.default
-    return partial(run, *_operands(place, *shape), 0.0, True)
+    return partial(run, *_operands(tensor_spec, *shape), 0.0, True)
 
 
-def _core_backward(place: Place, *shape: int) -> Run:
-    operands = _operands(place, *shape)
+def _core_backward(tensor_spec: TensorSpec, *shape: int) -> KernelRun:
+    operands = _operands(tensor_spec, *shape)
     forward = aten._scaled_dot_product_flash_attention_for_cpu.default
     out, log_sum = forward(*operands, 0.0, True)
     run = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return partial(run, torch.randn_like(out), *operands, out, log_sum, 0.0, True)
 
 
-def _forward(place: Place, *shape: int) -> Run:
-    operands = _operands(place, *shape)
+def _forward(tensor_spec: TensorSpec, *shape: int) -> KernelRun:
+    operands = _operands(tensor_spec, *shape)
     return _cudnn(operands) if _takes_cudnn(operands) else _flash(operands)
 
 
-def _backward(place: Place, *shape: int) -> Run:
-    operands = _operands(place, *shape)
+def _backward(tensor_spec: TensorSpec, *shape: int) -> KernelRun:
+    operands = _operands(tensor_spec, *shape)
     return _cudnn_backward(operands) if _takes_cudnn(operands) else _flash_backward(operands)
 
 
@@ -113,7 +115,7 @@ def _flash(operands: Operands) -> Callable[[], Any]:
     return partial(run, *operands, 0.0, True, False)
 
 
-def _flash_backward(operands: Operands) -> Run:
+def _flash_backward(operands: Operands) -> KernelRun:
     out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _flash(operands)()
     run = aten._scaled_dot_product_flash_attention_backward.default
     lengths = (query_ends, key_ends, queries, keys)
@@ -127,7 +129,7 @@ def _cudnn(operands: Operands) -> Callable[[], Any]:
     return partial(run, *operands, None, True, 0.0, True, False)
 
 
-def _cudnn_backward(operands: Operands) -> Run:
+def _cudnn_backward(operands: Operands) -> KernelRun:
     out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _cudnn(operands)()
     run = aten._scaled_dot_product_cudnn_attention_backward.default
     lengths = (query_ends, key_ends, queries, keys)

@@ -12,7 +12,8 @@ class Sizes:
 
     ``unfused_sequences`` are those of attention by products and a score matrix (None: all).
     ``width`` is that of a row of the reducing, normalising and indexed cases, ``vocab`` the rows
-    of the table that is indexed. ``words`` is the width of the loss's rows where there are enough
+    of the table that is indexed. ``loss_vocab`` is the width of the loss's rows where there are
+    enough
     of them (None: as of the others).
     """
 
@@ -24,7 +25,7 @@ class Sizes:
     unfused_sequences: tuple[int, ...] | None = None
     width: int = 256
     vocab: int = 4096
-    words: int | None = None
+    loss_vocab: int | None = None
 
     @property
     def score_sequences(self) -> tuple[int, ...]:
@@ -65,7 +66,7 @@ CUDA_COARSE = Sizes(
     unfused_sequences=(1024, 2048),
     width=4096,
     vocab=32768,
-    words=131072,
+    loss_vocab=131072,
 )
 CUDA_FINE = Sizes(
     sides=(128, 512, 1024, 2048, 4096, 8192, 16384),
@@ -76,6 +77,6 @@ CUDA_FINE = Sizes(
     unfused_sequences=(512, 1024, 2048, 4096),
     width=4096,
     vocab=32768,
-    words=131072,
+    loss_vocab=131072,
 )
 """Sides and heads of models from 1 B to 70 B parameters and the parts that ranks have of them."""

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 ROUNDS = 8
 """Most linearisations: the simulated step is made of straight pieces, so few change anything."""
 HALVINGS = 6
 """Of a step that made the fit worse."""
 NUDGES = (1e-7, 1e-7, 1e-7, 1e-7, 1e-3)
 """By how much each constant is changed to see what it does: seconds, and a part of one."""
-ENOUGH = 1e-9
+TOLERANCE = 1e-9
 """Relative gain of a round below which there is no other."""
 
 
-def where_simulated_is_measured(
-    simulated: Callable[[list[float]], list[float]], measured_s: Values, start: list[float]
+def fit_simulation(
+    simulated: Callable[[list[float]], list[float]], measured_s: FloatArray, start: list[float]
 ) -> list[float]:
     """Constants, none negative, with which simulated steps come nearest to measured ones.
 
@@ -48,18 +48,18 @@ def where_simulated_is_measured(
         else:
             break
         guess, found_s = tried, tried_s
-        if _misfit(found_s, measured_s) > before * (1 - ENOUGH):
+        if _misfit(found_s, measured_s) > before * (1 - TOLERANCE):
             break
     return [float(value) for value in guess]
 
 
-def _misfit(found_s: Values, measured_s: Values) -> float:
+def _misfit(found_s: FloatArray, measured_s: FloatArray) -> float:
     return float((((found_s - measured_s) / measured_s) ** 2).sum())
 
 
 def _slopes(
-    simulated: Callable[[list[float]], list[float]], guess: Values, found_s: Values
-) -> Values:
+    simulated: Callable[[list[float]], list[float]], guess: FloatArray, found_s: FloatArray
+) -> FloatArray:
     """How much every step (rows) changes with each constant (columns)."""
     columns = []
     for number, nudge in enumerate(NUDGES):
@@ -69,7 +69,9 @@ def _slopes(
     return np.stack(columns, axis=1)
 
 
-def non_negative_least_squares(matrix: Values, values: Values, weights: Values) -> Values:
+def non_negative_least_squares(
+    matrix: FloatArray, values: FloatArray, weights: FloatArray
+) -> FloatArray:
     """Weighted least squares with no negative coefficient, by trying every set of columns.
 
     The columns are few; the best set whose own solution is positive is the optimum. Where there

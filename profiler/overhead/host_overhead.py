@@ -32,14 +32,14 @@ from ...spec.cluster.machine_profile import MachineProfile
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.plan.plan import Plan
 from ...spec.report.work_items import Kernel
-from .host_fit import non_negative_least_squares, where_simulated_is_measured
+from .host_fit import fit_simulation, non_negative_least_squares
 from .probes import local_ranks, message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "collective", "unit", "step")
 """On cores; the slowdown of kernels follows them."""
 DEVICE_CONSTANTS = ("kernel", "collective", "layer_pass", "step")
 """Elsewhere."""
-LEAST_PROBES = 2
+MIN_PROBES = 2
 """How many are timed even when the time is spent."""
 HALVINGS = 20
 """Of the range that a message's time is looked for in: a millionth of it is left."""
@@ -61,7 +61,7 @@ def with_overheads(
     plans: list[Plan] = []
     step_s: list[float] = []
     for probe in probes(profile.ranks, coarse, profile.device):
-        if len(step_s) >= LEAST_PROBES and is_over():
+        if len(step_s) >= MIN_PROBES and is_over():
             break
         plans.append(probe_plan(probe, profile.ranks, profile.device))
         step_s.append(measure(plans[-1]))
@@ -92,7 +92,7 @@ def _by_simulation(profile: MachineProfile, plans: list[Plan], step_s: Seconds) 
 
     launch_s = profile.host_s.get("launch", stack("shardwright").launch_s)
     start = [launch_s, *[0.0] * len(DEVICE_CONSTANTS)]
-    return with_values(where_simulated_is_measured(simulated, step_s, start))
+    return with_values(fit_simulation(simulated, step_s, start))
 
 
 def _with_constants(

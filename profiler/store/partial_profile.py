@@ -18,7 +18,7 @@ from .profiles import profile_folder, save_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partial:
+class PartialProfile:
     """Rows so far, the finished stages; ``coarse`` and ``storage`` say which sweep they are of."""
 
     profile: MachineProfile
@@ -32,19 +32,19 @@ def partial_path(profile: MachineProfile) -> Path:
     return profile_folder() / "partial" / f"{profile.fingerprint}-{profile.ranks}.json"
 
 
-def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> Partial | None:
+def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialProfile | None:
     """What an earlier measurement of the same machine, ranks and kind of sweep had finished.
 
     Args:
         empty: the profile that is about to be measured, without rows.
-        coarse: as :class:`Partial`.
-        storage: as :class:`Partial`.
+        coarse: as :class:`PartialProfile`.
+        storage: as :class:`PartialProfile`.
     """
     path = partial_path(empty)
     if not path.exists():
         return None
     try:
-        found = from_json(Partial, read_text(path, "an unfinished profile"), str(path))
+        found = from_json(PartialProfile, read_text(path, "an unfinished profile"), str(path))
     except InputError:
         return None
     of = (found.profile.fingerprint, found.profile.ranks, found.profile.device)
@@ -52,7 +52,7 @@ def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> Partial |
     return found if same and (found.coarse, found.storage) == (coarse, storage) else None
 
 
-def save_partial(partial: Partial) -> None:
+def save_partial(partial: PartialProfile) -> None:
     """Keep what is finished, whole or not at all."""
     save_document(partial_path(partial.profile), partial)
 

@@ -22,7 +22,7 @@ Row = TypeVar("Row", KernelRow, CollectiveRow, CopyRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Measurements:
     """What a stage found: documents of rows, host seconds of a launch, factor of sharing."""
 
     kernels: Sequence[Document] = ()
@@ -38,7 +38,7 @@ def case_key(case: Kernel | KernelRow) -> tuple[str, tuple[int, ...], str, int]:
     return case.op, case.shape, case.dtype, case.traffic_bytes
 
 
-def with_found(profile: MachineProfile, found: Found) -> MachineProfile:
+def with_measurements(profile: MachineProfile, found: Measurements) -> MachineProfile:
     """The profile with what a stage found.
 
     Of what was timed before the least stands on cores, where others only add; elsewhere the last.

@@ -91,7 +91,7 @@ def save_document(path: Path, noun: Any) -> Path:
     return path
 
 
-class Shelf(NamedTuple):
+class StoredProfiles(NamedTuple):
     """What is stored of this machine.
 
     ``profile`` is the newest of the ranks asked for, ``other_ranks`` the numbers of ranks of the
@@ -105,13 +105,13 @@ class Shelf(NamedTuple):
 
 def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
     """The newest readable profile of this machine with ``ranks`` ranks at work, if any."""
-    return shelf(ranks, device).profile
+    return stored_profiles(ranks, device).profile
 
 
-def shelf(ranks: int, device: str = CPU) -> Shelf:
+def stored_profiles(ranks: int, device: str = CPU) -> StoredProfiles:
     """What is stored of this machine's devices of a kind; files of others are not opened."""
     if next(profile_folder().glob("*.json"), None) is None:
-        return Shelf()  # and what identifies this machine need not be read
+        return StoredProfiles()  # and what identifies this machine need not be read
     mine = fingerprint(device)
     others: set[int] = set()
     same: list[tuple[str, Path]] = []
@@ -128,8 +128,8 @@ def shelf(ranks: int, device: str = CPU) -> Shelf:
         except InputError as error:
             unreadable.append(str(error))
         else:
-            return Shelf(profile, tuple(sorted(others)), tuple(unreadable))
-    return Shelf(None, tuple(sorted(others)), tuple(unreadable))
+            return StoredProfiles(profile, tuple(sorted(others)), tuple(unreadable))
+    return StoredProfiles(None, tuple(sorted(others)), tuple(unreadable))
 
 
 def _load(path: Path, mine: str, ranks: int, device: str) -> MachineProfile:

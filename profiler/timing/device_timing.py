@@ -21,12 +21,12 @@ import torch
 
 from ...executor.host.transfers import finish
 
-Run = Callable[[], object]
+DeviceRun = Callable[[], object]
 WARM_UP_RUNS = 3
-LEAST_RUNS, MOST_RUNS = 10, 200
+MIN_RUNS, MAX_RUNS = 10, 200
 CACHE_TIMES = 3
 """How many times the last-level cache all copies together fill."""
-MOST_COPIES = 64
+MAX_COPIES = 64
 QUEUED_RUNS = 20
 """Most runs behind one pause: the device's queue holds about a thousand launches."""
 LONGER_PAUSE = 1.5
@@ -52,10 +52,10 @@ def copies_to_miss_cache(touched_bytes: int, device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     cache = torch.cuda.get_device_properties(device).L2_cache_size
-    return max(1, min(MOST_COPIES, math.ceil(CACHE_TIMES * cache / max(touched_bytes, 1))))
+    return max(1, min(MAX_COPIES, math.ceil(CACHE_TIMES * cache / max(touched_bytes, 1))))
 
 
-def time_on(device: torch.device, rotation: Sequence[Run], budget_s: float = 0.1) -> Timing:
+def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float = 0.1) -> Timing:
     """Time the same work on several copies of its operands, each used in turn.
 
     Args:
@@ -74,20 +74,20 @@ def time_on(device: torch.device, rotation: Sequence[Run], budget_s: float = 0.1
 def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: float) -> Timing:
     """A few runs say how many there is time for, where a run takes the host at least so long."""
     first_s = statistics.median(measured(WARM_UP_RUNS))
-    runs = max(LEAST_RUNS, min(MOST_RUNS, round(budget_s / max(first_s, host_s, 1e-9))))
+    runs = max(MIN_RUNS, min(MAX_RUNS, round(budget_s / max(first_s, host_s, 1e-9))))
     seconds = sorted(measured(runs))
     low, middle, high = statistics.quantiles(seconds, n=4)
     return Timing(middle, (high - low) / middle if middle else 0.0, runs)
 
 
-def _host_s(device: torch.device, rotation: Sequence[Run]) -> float:
+def _host_s(device: torch.device, rotation: Sequence[DeviceRun]) -> float:
     """Warm up; the median of what a run takes the host, who waits for none."""
     seconds = _clocked(rotation, WARM_UP_RUNS)
     finish(device)
     return statistics.median(seconds)
 
 
-def _clocked(rotation: Sequence[Run], runs: int) -> list[float]:
+def _clocked(rotation: Sequence[DeviceRun], runs: int) -> list[float]:
     found = []
     for number in range(runs):
         start_s = time.perf_counter()
@@ -96,7 +96,9 @@ def _clocked(rotation: Sequence[Run], runs: int) -> list[float]:
     return found
 
 
-def _events(device: torch.device, rotation: Sequence[Run], host_s: float, runs: int) -> list[float]:
+def _events(
+    device: torch.device, rotation: Sequence[DeviceRun], host_s: float, runs: int
+) -> list[float]:
     """Seconds of each run, queued in ``host_s`` seconds of the host."""
     pause_s = LONGER_PAUSE * (host_s + EVENTS_S)
     most = max(1, min(QUEUED_RUNS, int(LONG_PAUSE_S / pause_s)))

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from ...executor.host.transfers import release
 from ..cases.all_cases import all_cases, sizes_for
-from ..cases.case import Case, Run
+from ..cases.case import Case, KernelRun
 from ..cases.out_of_resources import ELSEWHERE, shortage
 from ..store.profile_rows import case_key
 from .device_timing import copies_to_miss_cache, time_on
@@ -104,7 +104,7 @@ def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, floa
 
 def _time_on_device(case: Case, device: torch.device, budget_s: float) -> tuple[float, float]:
     copies = copies_to_miss_cache(case.kernel.traffic_bytes, device)
-    rotation: list[Run] = [case.prepare() for _ in range(copies)]
+    rotation: list[KernelRun] = [case.prepare() for _ in range(copies)]
     found = time_on(device, rotation, budget_s)
     return found.median_s, found.spread
 

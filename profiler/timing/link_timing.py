@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from ...executor.host.transfers import finish
 from ...executor.torch_compat import all_gather_single, reduce_scatter_single
-from .product_load import ProductLoad, timed_on_stream
+from .product_load import MatmulLoad, timed_on_stream
 
 if TYPE_CHECKING:
     from ...executor.launch.rank_context import RankContext
@@ -40,7 +40,7 @@ def measure_links(context: RankContext, payload: dict[str, Any]) -> list[dict[st
         Rows as spec.profile.CollectiveRow; payloads are those of spec.kernels.Collective.
     """
     elements = _elements(context.device, payload["coarse"])
-    load = ProductLoad(context.device) if context.device.type == "cuda" else None
+    load = MatmulLoad(context.device) if context.device.type == "cuda" else None
     end_s = time.perf_counter() + payload["budget_s"]
     rows: list[dict[str, Any]] = []
     groups = {size: _my_group(context, size) for size in _group_sizes(context.world_size)}
@@ -124,7 +124,7 @@ def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) 
 
 
 def _timed(
-    run: Callable[[], None], end_s: float, device: torch.device, load: ProductLoad | None = None
+    run: Callable[[], None], end_s: float, device: torch.device, load: MatmulLoad | None = None
 ) -> tuple[tuple[float, float], bool]:
     """Seconds of the slowest rank and their spread; whether any rank is past ``end_s``.
 
@@ -137,7 +137,7 @@ def _timed(
     for _ in range(RUNS):
         dist.barrier()
         finish(device)
-        seconds = _clocked(run, device) if load is None else load.seconds_beside(run)
+        seconds = _clocked(run, device) if load is None else load.overlapped_seconds(run)
         now_s = time.perf_counter()
         values = [seconds, float(now_s > end_s)]
         both = torch.tensor(values, dtype=torch.float64, device=device)

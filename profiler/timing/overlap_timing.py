@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ...executor.host.transfers import finish
-from .product_load import ProductLoad, timed_on_stream
+from .product_load import MatmulLoad, timed_on_stream
 
 if TYPE_CHECKING:
     from ...executor.launch.rank_context import RankContext
@@ -26,7 +26,7 @@ ROUNDS = 9
 SHARED_S = 0.02
 """About how long each of two works takes whose sharing is timed."""
 SHARED_BYTES = 2**26
-MOST_REPEATS = 500
+MAX_REPEATS = 500
 LEAST, MOST = 1.0, 2.0
 """Nothing lost, and one after the other."""
 ON_CORES = "a core computes, launches and communicates in turn"
@@ -61,7 +61,7 @@ def _launch_s(device: torch.device) -> float:
 def _slowdown(context: RankContext) -> float:
     """Of products beside a sum over all ranks, or with one rank beside copies on the device."""
     device = context.device
-    load = ProductLoad(device)
+    load = MatmulLoad(device)
     shared = torch.ones(SHARED_BYTES // 4, device=device)
     other = torch.empty_like(shared)
 
@@ -70,7 +70,7 @@ def _slowdown(context: RankContext) -> float:
 
     work()
     once_s = _most(timed_on_stream(work, device), context)
-    repeats = max(1, min(MOST_REPEATS, round(SHARED_S / once_s)))
+    repeats = max(1, min(MAX_REPEATS, round(SHARED_S / once_s)))
     products = load.count_for(_most(SHARED_S, context))
 
     def repeated() -> None:

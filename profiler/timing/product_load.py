@@ -13,11 +13,11 @@ from ...executor.host.transfers import finish
 SIDE = 4096
 LONGER = 3.0
 """How much longer than the timed work alone the products run that it is timed beside."""
-MOST_PRODUCTS = 400
+MAX_MATMULS = 400
 """That are queued at once: the queue of a device holds about a thousand launches."""
 
 
-class ProductLoad:
+class MatmulLoad:
     """bf16 products on a stream of their own.
 
     Args:
@@ -49,9 +49,9 @@ class ProductLoad:
 
     def count_for(self, seconds: float) -> int:
         """Products that take about so long."""
-        return max(1, min(MOST_PRODUCTS, math.ceil(seconds / self.product_s)))
+        return max(1, min(MAX_MATMULS, math.ceil(seconds / self.product_s)))
 
-    def seconds_beside(self, run: Callable[[], object]) -> float:
+    def overlapped_seconds(self, run: Callable[[], object]) -> float:
         """Of work on the current stream that begins and ends while products run.
 
         A first run alone says how many products that takes.

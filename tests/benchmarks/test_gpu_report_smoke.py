@@ -13,7 +13,7 @@ from gpu.smoke_checks import CHECKS
 from gpu.smoke_kernels import KERNEL_CHECKS
 from gpu.stages import smoke
 
-from shardwright.kernels.quantization.block_format import Quantised
+from shardwright.kernels.quantization.block_format import Quantized
 
 CORE = torch.device("cpu")
 
@@ -56,13 +56,13 @@ def test_a_wrong_kernel_is_a_row_that_says_so(
 def test_levels_that_differ_in_one_bit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = smoke_kernels.quantise
 
-    def wrong(kernels: Any, x: Any, form: Any, chance: Any) -> Quantised:
-        packed, scales = right(kernels, x, form, chance)
+    def wrong(kernels: Any, x: Any, form: Any, philox: Any) -> Quantized:
+        packed, scales = right(kernels, x, form, philox)
         if kernels.policy == "portable":
             packed[3, 7] ^= 1
-        return Quantised(packed, scales)
+        return Quantized(packed, scales)
 
-    monkeypatch.setattr(smoke_kernels, "quantise", wrong)
+    monkeypatch.setattr(smoke_kernels, "quantize", wrong)
     with pytest.raises(ValueError, match=r"^8 bits: 1 of \d+ levels differ$"):
         KERNEL_CHECKS["quantise, rounded by chance"](CORE)
 

@@ -10,7 +10,7 @@ from generators.zoned_clusters import in_zones
 from shardwright.datasets.clusters.file import cluster_from_keys
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.clusters.parsed_cluster import ParsedCluster, expansion
-from shardwright.datasets.clusters.resize import enlarged, sized
+from shardwright.datasets.clusters.resize import enlarge, resize
 from shardwright.spec.cluster.cluster_spec import ClusterSpec
 from shardwright.spec.errors import InputError
 from shardwright.spec.rules.input_rules import cluster_problems
@@ -33,16 +33,16 @@ def cluster(text: str) -> ClusterSpec:
 def test_a_cluster_of_another_size_is_that_of_the_text(
     was: str, nodes: int, per_node: int, now: str
 ) -> None:
-    found = sized(cluster(was), "main", nodes, per_node, "--set nodes")
+    found = resize(cluster(was), "main", nodes, per_node, "--set nodes")
     assert found.cluster == cluster(now)
-    assert sized(found.cluster, "main", nodes, per_node, "x").cluster == found.cluster
+    assert resize(found.cluster, "main", nodes, per_node, "x").cluster == found.cluster
 
 
 def test_a_network_that_nobody_named_is_an_assumption() -> None:
-    assert [n.path for n in sized(cluster("1x8xH100"), "main", 2, 8, "x").notes] == [
+    assert [n.path for n in resize(cluster("1x8xH100"), "main", 2, 8, "x").notes] == [
         "cluster.levels.1.fabric"
     ]
-    assert sized(cluster("2x8xH100"), "main", 4, 8, "x").notes == ()
+    assert resize(cluster("2x8xH100"), "main", 4, 8, "x").notes == ()
 
 
 def test_what_was_typed_stays() -> None:
@@ -53,21 +53,21 @@ def test_what_was_typed_stays() -> None:
     }  # fmt: skip
     typed = cluster_from_keys(keys, "keys").cluster
     for nodes in (5, 12, 16):
-        grown = sized(typed, "main", nodes, 8, "x").cluster
+        grown = resize(typed, "main", nodes, 8, "x").cluster
         asked = cluster_from_keys({**keys, "nodes": nodes}, "keys").cluster
         assert grown == asked
-    small = sized(typed, "main", 3, 8, "x").cluster
+    small = resize(typed, "main", 3, 8, "x").cluster
     assert [level.level for level in small.levels] == ["intra_node", "intra_rack"]
     assert small.levels[-1].bandwidth_bytes_per_s == 25e9
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="at most 8 H100-SXM-80GB in a node"):
-        sized(cluster("2x8xH100"), "main", 2, 16, "--set devices_per_node")
+        resize(cluster("2x8xH100"), "main", 2, 16, "--set devices_per_node")
     with pytest.raises(InputError, match="one node: cores of this machine"):
-        sized(cluster("local:2"), "main", 2, 2, "--set nodes")
+        resize(cluster("local:2"), "main", 2, 2, "--set nodes")
     with pytest.raises(InputError, match="at most"):
-        sized(cluster("2x8xH100"), "main", 2**25, 8, "--set nodes")
+        resize(cluster("2x8xH100"), "main", 2**25, 8, "--set nodes")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_cannot_be_is_refused() -> None:
 def test_added_nodes_join_their_kind_or_make_a_group(
     was: str, added: str, groups: list[tuple[str, int]], names: dict[str, str]
 ) -> None:
-    found = enlarged(cluster(was), parse_cluster(added), "--add")
+    found = enlarge(cluster(was), parse_cluster(added), "--add")
     assert [(group.name, group.nodes) for group in found.cluster.groups] == groups
     assert found.names == names
     assert not list(cluster_problems(found.cluster))
@@ -101,14 +101,14 @@ def test_added_devices_are_capped_as_those_of_the_plan() -> None:
     own = cluster("2x8xH100")
     memory = replace(own.groups[0].memory, hbm_bytes=40 * 2**30)
     capped = replace(own, groups=(replace(own.groups[0], memory=memory),))
-    found = enlarged(capped, parse_cluster("1x8xH100"), "--add")
+    found = enlarge(capped, parse_cluster("1x8xH100"), "--add")
     assert {group.memory.hbm_bytes for group in found.cluster.groups} == {40 * 2**30}
     assert any(note.path == "added cluster.memory" for note in found.notes)
 
 
 def test_cores_join_nothing() -> None:
     with pytest.raises(InputError, match="accelerators"):
-        enlarged(cluster("2x8xH100"), parse_cluster("local:2"), "--add")
+        enlarge(cluster("2x8xH100"), parse_cluster("local:2"), "--add")
 
 
 ZONED = in_zones(
@@ -122,27 +122,27 @@ def _added(zone: str, device: str) -> ParsedCluster:
 
 
 def test_groups_keep_their_zones_when_one_grows() -> None:
-    found = sized(ZONED, "a100", 3, 8, "--set").cluster
+    found = resize(ZONED, "a100", 3, 8, "--set").cluster
     assert [group.zone for group in found.groups] == ["east", "east", "west"]
     assert [level.group_size for level in found.levels] == [32, 40]
     assert list(cluster_problems(found)) == []
 
 
 def test_added_nodes_join_a_group_of_their_zone() -> None:
-    grown = enlarged(ZONED, _added("west", "A100-80GB"), "--add").cluster
+    grown = enlarge(ZONED, _added("west", "A100-80GB"), "--add").cluster
     assert [group.nodes for group in grown.groups] == [1, 1, 2]
-    other = enlarged(ZONED, _added("west", "L40S"), "--add").cluster
+    other = enlarge(ZONED, _added("west", "L40S"), "--add").cluster
     assert [group.zone for group in other.groups] == ["east", "east", "west", "west"]
     between = replace(ZONED.levels[1], group_size=32)
     assert other.levels[1] == between
     assert [level.group_size for level in other.levels] == [16, 32]
     with pytest.raises(InputError, match=r"--add: groups\.3\.zone: got none; allowed: a zone"):
-        enlarged(ZONED, _added("", "L40S"), "--add")
+        enlarge(ZONED, _added("", "L40S"), "--add")
 
 
 def test_a_group_with_a_zone_joins_another_zone() -> None:
     alone = ZONED.in_zone("west")
-    found = enlarged(alone, _added("north", "A100-80GB"), "--add")
+    found = enlarge(alone, _added("north", "A100-80GB"), "--add")
     assert found.cluster.zones == ("west", "north")
     assert [level.level for level in found.cluster.levels] == ["inter_rack", "inter_zone"]
     assert "cluster.levels.1.fabric" in {note.path for note in found.notes}

@@ -10,7 +10,7 @@ from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.fabric import fabric
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.models.load import presets
-from shardwright.datasets.published.names import fits, model_entry, names, source_entry
+from shardwright.datasets.published.names import matches_run, model_entry, names, source_entry
 from shardwright.datasets.published.runs import MEMORY_TABLE, published_runs
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -55,7 +55,7 @@ def test_every_condition_of_a_source_has_runs() -> None:
         own = [run for run in RUNS if run.source_name == name]
         for condition in entry.get("where", ()):
             assert {**condition, **condition.get("of_memory", {})}["why"]
-            assert any(fits(condition, run) for run in own), (name, condition)
+            assert any(matches_run(condition, run) for run in own), (name, condition)
 
 
 def test_a_later_condition_comes_before_an_earlier() -> None:

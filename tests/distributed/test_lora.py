@@ -19,7 +19,7 @@ from ranks.rank_pools import RankPool
 
 from shardwright.executor.data.text import RandomBatches
 from shardwright.executor.engine.optimizer_step import AdamWOptions
-from shardwright.executor.huggingface.reader import Checkpoint
+from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.executor.reference.model import Reference
 from shardwright.spec.errors import ShardwrightError
@@ -152,9 +152,9 @@ def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: 
     adapters = FEW if kind == "qwen3" else LORA
     alone = case_for(folder, "alone", 1, adapters=adapters).plan()
     batches = RandomBatches(alone.model.vocab, 16, 8, seed=0)
-    values, cpu = Checkpoint(folder, alone.model, 16), torch.device("cpu")
+    values, cpu = HuggingFaceCheckpoint(folder, alone.model, 16), torch.device("cpu")
     fast = AdamWOptions(learning_rate=LearningRate(peak=1e-2))
-    trained = Reference(alone, 0, cpu, batches, torch.float32, fast, values=values)
+    trained = Reference(alone, 0, cpu, batches, torch.float32, fast, weight_source=values)
     for _ in range(STEPS):
         trained.backward_step()
         trained.update()

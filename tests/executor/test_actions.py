@@ -102,7 +102,7 @@ def test_a_v_would_wait_for_ever_for_what_its_turn_takes_later(
     plan = MixedCase(name="", held=(ranks(1),) * 4, base=base).plan()
     assert Play(plan, False).run() == []
     monkeypatch.setattr("checks.action_play.send_buffer_release", lambda *given: None)
-    assert any("let_go" in where for where in Play(plan, False).run())
+    assert any("wait_sent" in where for where in Play(plan, False).run())
 
 
 def test_the_play_sees_a_rank_that_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,16 +113,16 @@ def test_the_play_sees_a_rank_that_waits_for_ever(monkeypatch: pytest.MonkeyPatc
         for action in stage_actions(*given):  # type: ignore[arg-type]
             if action.kind == "receive":
                 found.append(action._replace(kind="post"))
-            if action.kind not in ("post", "let_go"):
+            if action.kind not in ("post", "wait_sent"):
                 found.append(action)
             if action.kind == "send":
-                found += [action._replace(kind="let_go")] * 2
+                found += [action._replace(kind="wait_sent")] * 2
         return tuple(found)
 
     monkeypatch.setattr("checks.action_play.stage_actions", late)
     base = Case(name="", kind="1f1b", micro_batch=4, global_batch=16)
     plan = MixedCase(name="", held=(ranks(2), ranks(1)), base=base).plan()
-    assert any("send" in where or "let_go" in where for where in Play(plan, False).run())
+    assert any("send" in where or "wait_sent" in where for where in Play(plan, False).run())
 
 
 def test_each_pass_is_posted_one_ahead_and_the_last_backward_reduces() -> None:
@@ -133,22 +133,22 @@ def test_each_pass_is_posted_one_ahead_and_the_last_backward_reduces() -> None:
         for action in stage_actions(order, {(False, 0)}, {(True, 0)})
     ]
     assert found == [
-        ("let_go", "F0"),
+        ("wait_sent", "F0"),
         ("forward", "F0"),
         ("send", "F0"),
-        ("let_go", "F1"),
+        ("wait_sent", "F1"),
         ("post", "B0"),
         ("forward", "F1"),
         ("send", "F1"),
-        ("let_go", "B0"),
+        ("wait_sent", "B0"),
         ("post", "B1"),
         ("receive", "B0"),
         ("backward", "B0"),
-        ("let_go", "B1"),
+        ("wait_sent", "B1"),
         ("receive", "B1"),
         ("backward", "B1"),
-        ("let_go", "B1"),
-        ("let_go", "B1"),
+        ("wait_sent", "B1"),
+        ("wait_sent", "B1"),
     ]
     reducing = [a.item for a in stage_actions(order, both, both) if a.reduces]
     assert reducing == [Pass(False, 0, 1)]

@@ -22,7 +22,7 @@ from ranks.rank_jobs import make_engine, recorded_step
 from shardwright.costmodel.lowering.step_work import step_work
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.simulator import Simulator
-from shardwright.executor.train.dry_run import rehearse
+from shardwright.executor.train.dry_run import dry_run
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.model.model_spec import ModelSpec
 from shardwright.spec.plan.plan import Plan
@@ -52,7 +52,7 @@ def recorded(plan: Plan, rank: int, fake_ranks: FakeRanks) -> Counter[tuple[Any,
 def test_collectives_are_those_of_a_step_with_contents(seed: int, fake_ranks: FakeRanks) -> None:
     case = random_case(seed, ranks=16, stages=(1, 2, 4)[seed % 3], sizes=SIZES)
     plan = case.plan()
-    for row in rehearse(plan, case.flash):
+    for row in dry_run(plan, case.flash):
         assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
 
 
@@ -68,7 +68,7 @@ def test_encoders_are_rehearsed_as_they_step(
     model: Callable[[], ModelSpec], strategy: LayerStrategy, fake_ranks: FakeRanks
 ) -> None:
     plan = FamilyCase(name="", model=model(), strategies=strategy).plan()
-    for row in rehearse(plan):
+    for row in dry_run(plan):
         assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
 
 
@@ -80,7 +80,7 @@ def test_encoders_are_rehearsed_as_they_step(
 def test_experts_are_rehearsed_under_an_even_load(strategy: LayerStrategy) -> None:
     """As the lowering prices them: what a run moves depends on what its tokens choose."""
     plan = spread(Case(name="", sizes=MIXTRAL), strategy).plan()
-    (row,) = rehearse(plan)
+    (row,) = dry_run(plan)
     work = step_work(plan, executor_stack(True), 0)
     lowered = Counter(tuple(item) for item in work if isinstance(item, Collective))
     assert counted(row["collectives"]) == lowered
@@ -99,7 +99,7 @@ def test_many_micro_batches_are_reckoned_from_few(kind: Any, fake_ranks: FakeRan
         strategies=sharded("zero2", 2),
     )
     plan = case.plan()
-    for row in rehearse(plan):
+    for row in dry_run(plan):
         assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
 
 
@@ -115,7 +115,7 @@ def test_the_peak_of_a_large_model_is_the_predicted_one(case: Case) -> None:
     """No rank of this size fits this machine, and none is made."""
     batch = 8 * case.micro_batch
     plan = replace(case, sizes=LARGE, seq_len=2048, global_batch=batch).plan()
-    rows = rehearse(plan)
+    rows = dry_run(plan)
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
     memory = simulator.run(plan).memory
     for row in rows:
@@ -134,7 +134,7 @@ def test_as_a_command_it_reads_a_plan_and_writes_json() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == json.loads(json.dumps(rehearse(plan)))
+    assert json.loads(done.stdout) == json.loads(json.dumps(dry_run(plan)))
 
 
 def test_as_a_command_it_refuses_in_one_line() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shardwright.kernels.attention.attention import flash_attention, unfused_attention
-from shardwright.kernels.attention.rope import Angles, rope_reference, turn_heads
+from shardwright.kernels.attention.rope import Angles, rope_reference, rotate_heads
 
 SEQ, BATCH, HEADS, KEY, VALUE = 24, 2, 3, 20, 12
 
@@ -45,7 +45,7 @@ def test_narrow_values_give_the_definition_both_ways(attend: object) -> None:
 def test_the_last_numbers_of_a_head_turn(width: int) -> None:
     x = heads(KEY, 3)
     copy = x.detach().clone().double().requires_grad_()
-    out = turn_heads(x, Angles(SEQ, width, 10000.0))
+    out = rotate_heads(x, Angles(SEQ, width, 10000.0))
     first, last = copy.split([KEY - width, width], -1)  # type: ignore[no-untyped-call]
     wanted = torch.cat((first, rope_reference(last, 10000.0)), -1)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(9))

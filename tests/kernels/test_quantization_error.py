@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.quantization.block_format import BlockFormat, Quantised
-from shardwright.kernels.quantization.block_quantize import dequantise, dequantise_sum, quantise
+from shardwright.kernels.quantization.block_format import BlockFormat, Quantized
+from shardwright.kernels.quantization.block_quantize import dequantize, dequantize_sum, quantize
 from shardwright.kernels.rounding import Philox
 
 PORTABLE = Dispatcher("portable")
@@ -27,7 +27,7 @@ def error(found: Tensor, exact: Tensor, over: Tensor | None = None) -> float:
 
 
 def decoded(x: Tensor, form: BlockFormat) -> Tensor:
-    return dequantise(PORTABLE, quantise(PORTABLE, x, form), form, x.shape[-1])
+    return dequantize(PORTABLE, quantize(PORTABLE, x, form), form, x.shape[-1])
 
 
 def heavy_tailed(*shape: int) -> Tensor:
@@ -98,14 +98,14 @@ def reduce_scatter(
     pieces = x.view(nodes, local, nodes, local, shard).permute(3, 0, 1, 2, 4)
     crossing = []
     for node, place in itertools.product(range(nodes), range(local)):
-        sent = quantise(PORTABLE, pieces[place, node], first, next(streams))
-        summed = dequantise_sum(PORTABLE, sent, between[0], shard)
-        crossing.append(quantise(PORTABLE, summed, between[1], next(streams)))
+        sent = quantize(PORTABLE, pieces[place, node], first, next(streams))
+        summed = dequantize_sum(PORTABLE, sent, between[0], shard)
+        crossing.append(quantize(PORTABLE, summed, between[1], next(streams)))
     packed, scales = (torch.stack(parts) for parts in zip(*crossing, strict=True))
     out = []
     for to_node, place in itertools.product(range(nodes), range(local)):
-        peers = Quantised(packed[place::local, to_node], scales[place::local, to_node])
-        out.append(dequantise_sum(PORTABLE, peers, second, shard))
+        peers = Quantized(packed[place::local, to_node], scales[place::local, to_node])
+        out.append(dequantize_sum(PORTABLE, peers, second, shard))
     return torch.cat(out)
 
 

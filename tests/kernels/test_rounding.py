@@ -12,7 +12,7 @@ from shardwright.kernels.rounding import (
     Philox,
     philox_rounds,
     random_words,
-    round_by_chance,
+    stochastic_round,
     uniforms,
 )
 from shardwright.spec.errors import InputError
@@ -64,7 +64,7 @@ def test_rounding_by_chance_is_right_on_average() -> None:
     x = torch.tensor([-6.75, -0.5, -1e-3, 0.0, 0.125, 2.9, 5.0])
     draws = 20_000
     uniform = uniforms(random_words(5, torch.arange(draws)))[:, 0:1]
-    rounded = round_by_chance(x, uniform).double()
+    rounded = stochastic_round(x, uniform).double()
     fraction = (x - x.floor()).double()
     standard_error = (fraction * (1 - fraction) / draws).sqrt()
     assert bool(((rounded.mean(0) - x).abs() <= 4 * standard_error).all())

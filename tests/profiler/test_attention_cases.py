@@ -9,12 +9,12 @@ import torch
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwright.profiler.cases.case import Case, Place
+from shardwright.profiler.cases.case import Case, TensorSpec
 from shardwright.profiler.cases.shaped_cases import attention
 from shardwright.profiler.cases.sizes import Sizes
 from shardwright.spec.report.work_items import ATTENTIONS, kernel_name
 
-NOWHERE = Place("bf16", torch.device("meta"))
+NOWHERE = TensorSpec("bf16", torch.device("meta"))
 HEADS, SEQ, DIM = 4, 32, 64
 ONE = Sizes(sides=(8,), elements=(8,), heads=(HEADS,), sequences=(SEQ,), head_dims=(DIM,))
 

@@ -18,8 +18,8 @@ from shardwright.profiler.cases.all_cases import (
     all_cases,
     sizes_for,
 )
-from shardwright.profiler.cases.case import Place, drawn
-from shardwright.profiler.cases.streamed_cases import Rows
+from shardwright.profiler.cases.case import TensorSpec, random_tensor
+from shardwright.profiler.cases.streamed_cases import RowOperands
 from shardwright.profiler.timing import kernel_timing
 from shardwright.spec.report.work_items import FLASH_BACKWARDS, FLASH_FORWARDS
 
@@ -108,7 +108,7 @@ def test_operands_are_freed_with_their_case() -> None:
 
 def test_fused_operations_are_what_a_run_records() -> None:
     """Under Triton's interpreter: the name, and the bytes that it reads and writes."""
-    rows = Rows(6, 64, 8, Place("fp32", CORE))
+    rows = RowOperands(6, 64, 8, TensorSpec("fp32", CORE))
     for item in fused_cases.FUSED_OPS:
         run = item.streamed.prepare(rows)
         with Recorder() as recorder:
@@ -120,13 +120,13 @@ def test_fused_operations_are_what_a_run_records() -> None:
 
 
 def test_on_a_core_nothing_is_fused() -> None:
-    assert not list(fused_cases.fused(4, TINY, Place("fp32", CORE)))
+    assert not list(fused_cases.fused(4, TINY, TensorSpec("fp32", CORE)))
 
 
 @pytest.mark.parametrize("shape", [(3,), (1000, 77), (2**17 + 5,)])
 def test_operands_are_random_all_over(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    found = drawn(shape, torch.float32, CORE)
+    found = random_tensor(shape, torch.float32, CORE)
     assert found.shape == shape
     assert bool(found.isfinite().all())
     if found.numel() > 100:

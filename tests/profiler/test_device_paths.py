@@ -100,7 +100,7 @@ def test_launches_and_sharing(alone: RankContext) -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_collective_beside_products(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    products = product_load.ProductLoad(CORE)
+    products = product_load.MatmulLoad(CORE)
     monkeypatch.setattr(products, "start", started.append)
     (seconds, spread), is_over = link_timing._timed(lambda: None, 1e12, CORE, products)
     assert seconds >= 0

@@ -102,14 +102,14 @@ def test_profiles_are_found_by_device() -> None:
     assert found.device == DEVICE
     assert profiles.newest_profile(2) is None
     assert profiles.newest_profile(1, DEVICE) is None
-    assert profiles.shelf(4, DEVICE).other_ranks == (2,)
+    assert profiles.stored_profiles(4, DEVICE).other_ranks == (2,)
 
 
 def test_a_profile_of_another_device_under_this_name_is_skipped() -> None:
     path = profiles.save_profile(device_profile(2))
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "device": "H100-SXM-80GB"}))
-    skipped = profiles.shelf(2, DEVICE)
+    skipped = profiles.stored_profiles(2, DEVICE)
     assert skipped.profile is None
     assert "H100" in skipped.unreadable[0]
 

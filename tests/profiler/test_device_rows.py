@@ -11,7 +11,7 @@ import torch
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.profiler.store import cuda_facts as cuda_facts_module
 from shardwright.profiler.store.cuda_facts import _asked_driver, cuda_facts, cuda_models
-from shardwright.profiler.store.profile_rows import Found, with_found
+from shardwright.profiler.store.profile_rows import Measurements, with_measurements
 from shardwright.profiler.store.profiles import fingerprint, machine_facts
 from shardwright.profiler.timing import storage_timing
 from shardwright.profiler.timing.copy_timing import KINDS, measure_copies
@@ -30,10 +30,15 @@ def test_a_core_has_no_host_copies_and_shares_nothing() -> None:
     copies = measure_copies(ALONE, {"coarse": True, "budget_s": 1.0})
     assert copies["rows"] == []
     sharing = measure_sharing(ALONE, {})
-    profile = with_found(EMPTY, Found(skipped=[*copies["skipped"], *sharing["skipped"]]))
+    profile = with_measurements(
+        EMPTY, Measurements(skipped=[*copies["skipped"], *sharing["skipped"]])
+    )
     assert [item.op for item in profile.skipped] == [*KINDS, "launch", "overlap", "beside_product"]
     assert all("core" in item.why for item in profile.skipped)
-    assert with_found(profile, Found(skipped=copies["skipped"])).skipped == profile.skipped
+    assert (
+        with_measurements(profile, Measurements(skipped=copies["skipped"])).skipped
+        == profile.skipped
+    )
     assert from_json(MachineProfile, canonical_json(profile), "p") == profile
 
 

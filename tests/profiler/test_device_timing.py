@@ -123,4 +123,4 @@ def test_work_takes_turns_over_its_copies(monkeypatch: pytest.MonkeyPatch) -> No
 
     time_on(GPU, [copy(number) for number in range(3)], 0.0)
     timed = used[2 * WARM_UP_RUNS :]
-    assert timed == [number % 3 for number in range(device_timing.LEAST_RUNS)]
+    assert timed == [number % 3 for number in range(device_timing.MIN_RUNS)]

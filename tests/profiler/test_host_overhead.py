@@ -14,7 +14,7 @@ from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.profiler.overhead.host_fit import non_negative_least_squares
-from shardwright.profiler.overhead.host_overhead import CONSTANTS, LEAST_PROBES, with_overheads
+from shardwright.profiler.overhead.host_overhead import CONSTANTS, MIN_PROBES, with_overheads
 from shardwright.profiler.overhead.probes import message_probe, probe_plan, probes
 from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.plan.plan import Plan
@@ -58,11 +58,11 @@ def test_when_time_is_up_the_probes_so_far_do() -> None:
         return 1.5 * step_s(plan, bare)
 
     found = with_overheads(bare, measure, True, lambda: True)
-    assert len(measured) == LEAST_PROBES + 1, "the last is for messages"
+    assert len(measured) == MIN_PROBES + 1, "the last is for messages"
     assert len(measured) < len(probes(2, coarse=True))
     constants = [found.host_s[name] for name in CONSTANTS] + [found.kernel_slowdown - 1]
     assert sum(value > 0 for value in constants) == 1, "no more than two steps can tell"
-    for plan in measured[:LEAST_PROBES]:
+    for plan in measured[:MIN_PROBES]:
         assert step_s(plan, found) == pytest.approx(1.5 * step_s(plan, bare), rel=0.3)
 
 

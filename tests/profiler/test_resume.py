@@ -15,7 +15,7 @@ from shardwright.profiler.cases.all_cases import Sizes
 from shardwright.profiler.store.partial_profile import partial_path
 from shardwright.profiler.store.profile_rows import case_key
 from shardwright.profiler.store.profiles import profile_folder
-from shardwright.profiler.sweep import Target
+from shardwright.profiler.sweep import SweepTarget
 from shardwright.profiler.timing import kernel_timing
 from shardwright.spec.cluster.machine_profile import KernelRow, MachineProfile
 from shardwright.spec.errors import RunError
@@ -186,17 +186,17 @@ def shaped(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_another_kind_of_sweep_starts_over(machine: Machine, tmp_path: Path) -> None:
     broken_at(machine, "measure_links")
-    for budget_s, target in ((MANY_S, None), (FEW_S, Target(fresh=True))):
+    for budget_s, target in ((MANY_S, None), (FEW_S, SweepTarget(fresh=True))):
         machine.breaks = "measure_kernels"
         with pytest.raises(RunError):
             sweep.measure(budget_s, 2, None, target)
     machine.breaks = "measure_kernels"
     with pytest.raises(RunError):
-        sweep.measure(FEW_S, 2, None, Target(storage=tmp_path))
+        sweep.measure(FEW_S, 2, None, SweepTarget(storage=tmp_path))
     with pytest.raises(RunError):
         sweep.measure(FEW_S, 3)
     with pytest.raises(RunError):
-        sweep.measure(FEW_S, 2, None, Target(device="H200-SXM-141GB"))
+        sweep.measure(FEW_S, 2, None, SweepTarget(device="H200-SXM-141GB"))
     assert sweep.measure(FEW_S, 2).ranks == 2, "and leaves what it does not use"
 
 
@@ -215,6 +215,6 @@ def test_a_drive_is_measured_where_a_folder_is_given(
     row = {"kind": "nvme_read", "payload_bytes": 4096, "time_s": 1e-3}
     monkeypatch.setattr(sweep, "measure_storage", lambda folder: [row])
     assert {item.op for item in sweep.measure(FEW_S, 2).skipped} == {"nvme_read", "nvme_write"}
-    profile = sweep.measure(FEW_S, 2, None, Target(storage=tmp_path))
+    profile = sweep.measure(FEW_S, 2, None, SweepTarget(storage=tmp_path))
     assert profile.skipped == ()
     assert [copy.kind for copy in profile.copies] == ["nvme_read"]

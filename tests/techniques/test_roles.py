@@ -20,7 +20,7 @@ from shardwright.costmodel.symbolic.lowered_pass import HostWork, LoweredPass, c
 from shardwright.costmodel.symbolic.tape import TapeEntry
 from shardwright.costmodel.technique import AddedPasses, AddedWork, added_backward
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.executor.stage.technique_hooks import LiveTechniques, hides_bytes
+from shardwright.executor.stage.technique_hooks import TechniqueHookList, hides_bytes
 from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.tracing.segments import Operation, segments
 from shardwright.executor.train.job import require_executable
@@ -142,7 +142,7 @@ def test_bytes_that_are_put_elsewhere_are_back_before_the_backward() -> None:
 def test_what_no_plan_holds_is_not_started() -> None:
     plain = Case(name="plain", ranks=1, sizes=SIZES).plan()
     assert CENSUS.names == (TECHNIQUE.name,)
-    started = LiveTechniques(plain, None, _Options(), {})  # type: ignore[arg-type]
+    started = TechniqueHookList(plain, None, _Options(), {})  # type: ignore[arg-type]
     assert started.state() == {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....datasets.published.runs import PEAK, UNNAMED, PublishedRun, run_of
+from ....datasets.published.runs import PEAK, UNNAMED, PublishedRun, parse_run
 from ....spec.cluster.calibration import RESERVED_NAMES
 from ....spec.codec import to_document
 from ....spec.errors import InputError
@@ -37,7 +37,7 @@ def _runs(body: ProfileBody) -> list[PublishedRun]:
     for number, row in enumerate(body.rows):
         named = {**row, "id": row.get("id") or f"{UNNAMED}-{number}"}
         try:
-            run = run_of(named, "row")
+            run = parse_run(named, "row")
         except InputError as error:
             column = error.field.partition(": ")[2]
             where = f"rows: {number}.{column}"

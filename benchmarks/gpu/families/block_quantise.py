@@ -10,8 +10,8 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.quantization.block_format import BlockFormat, Quantised
-from shardwright.kernels.quantization.block_quantize import dequantise, quantise
+from shardwright.kernels.quantization.block_format import BlockFormat, Quantized
+from shardwright.kernels.quantization.block_quantize import dequantize, quantize
 
 BLOCK = 128
 FORMATS = (
@@ -23,14 +23,14 @@ FORMATS = (
 PORTABLE = Dispatcher("portable")
 
 
-def _there(form: BlockFormat, kernels: Dispatcher, x: Tensor) -> Quantised:
-    return quantise(kernels, x, form)
+def _there(form: BlockFormat, kernels: Dispatcher, x: Tensor) -> Quantized:
+    return quantize(kernels, x, form)
 
 
 def _back(
     form: BlockFormat, width: int, kernels: Dispatcher, packed: Tensor, scales: Tensor
 ) -> Tensor:
-    return dequantise(kernels, Quantised(packed, scales), form, width, torch.bfloat16)
+    return dequantize(kernels, Quantized(packed, scales), form, width, torch.bfloat16)
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
@@ -45,7 +45,7 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
             return (make.normal(rows, width),)
 
         def packed(make: Make, form: BlockFormat = form) -> tuple[Tensor, Tensor]:
-            found = quantise(PORTABLE, make.normal(rows, width), form)
+            found = quantize(PORTABLE, make.normal(rows, width), form)
             return found.packed, found.scales
 
         there, back = partial(_there, form), partial(_back, form, width)

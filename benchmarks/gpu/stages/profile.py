@@ -37,7 +37,7 @@ def _profile(setting: Setting) -> Values:
     extra: dict[str, Any] = {}
     if setting.device.type == "cuda":
         # The drive that is measured is the one that the report is written to.
-        extra["target"] = sweep.Target(device=setting.facts["catalogue"], storage=setting.out)
+        extra["target"] = sweep.SweepTarget(device=setting.facts["catalogue"], storage=setting.out)
     profile = sweep.measure(budget_s, 1, **extra)
     path = save_profile(profile)
     shutil.copyfile(path, setting.out / PROFILE)

@@ -30,7 +30,7 @@ from ranks.checkpoint_matrix import (
 from ranks.rank_pools import RankPool
 
 from shardwright.executor.checkpoint.folders import step_folders
-from shardwright.executor.checkpoint.loader import newest_good
+from shardwright.executor.checkpoint.loader import newest_valid
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest, read_manifest
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.errors import RunError
@@ -148,7 +148,7 @@ def _alone() -> Iterator[None]:
 def _seen(older: Path, file: str, tensor: str | None) -> bool:
     """Whether loading tells of the damage, by file and tensor, and takes the older checkpoint."""
     said: list[str] = []
-    found = newest_good(older.parent, 0, torch.device("cpu"), said.append)
+    found = newest_valid(older.parent, 0, torch.device("cpu"), said.append)
     named = len(said) == 1 and f"({file}, " in said[0]
     if tensor is not None:
         named = named and f"({file}, {tensor or 'its header'}: " in said[0]

@@ -20,7 +20,7 @@ from harness.work import Work
 
 from shardwright.executor.launch.fault_injection import VARIABLE
 from shardwright.executor.launch.pool import PoolOptions, run_plan
-from shardwright.executor.launch.timeouts import patience_for
+from shardwright.executor.launch.timeouts import plan_timeouts
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import RunError
 from shardwright.spec.plan.plan import Plan
@@ -78,7 +78,7 @@ def _at_start(how: str) -> dict[str, Any]:
     """A rank that breaks before it joins; the time is the whole job's."""
     plan = PLANS["sharded"].plan()
     fault = {"rank": BROKEN, "step": 1, "at": "join", "how": how}
-    options = PoolOptions.of(patience_for(plan))
+    options = PoolOptions.from_timeouts(plan_timeouts(plan))
     return _ended(plan, [], replace(options, environment={VARIABLE: json.dumps([fault])}))
 
 

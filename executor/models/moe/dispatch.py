@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 
-from ....kernels.group_ends import read_ends
+from ....kernels.group_ends import read_offsets
 from ....kernels.marks import mark
 from ....spec.report.trace_marks import COMMUNICATE_EP, COMMUNICATE_TP
 from ...torch_compat import all_gather_single, reduce_scatter_single
@@ -31,25 +31,27 @@ Sizes = list[int]
 class ExpertRanks:
     """The ranks that a layer's experts are spread over.
 
-    ``others`` (ep) hold different experts and exchange rows, ``parts`` (etp) split the same ones;
-    groups are None where there is one rank. ``travels``: every rank has tokens of its own, so rows
+    ``ep_group`` (ep) hold different experts and exchange rows, ``etp_group`` (etp) split the same
+    ones;
+    groups are None where there is one rank. ``exchanges_rows``: every rank has tokens of its own,
+    so rows
     go to other ranks; otherwise tensor-parallel ranks have the same tokens and sum their results.
     """
 
-    others: dist.ProcessGroup | None = None
+    ep_group: dist.ProcessGroup | None = None
     ep: int = 1
     ep_rank: int = 0
-    parts: dist.ProcessGroup | None = None
+    etp_group: dist.ProcessGroup | None = None
     etp: int = 1
     etp_rank: int = 0
-    travels: bool = True
+    exchanges_rows: bool = True
 
 
 ALONE = ExpertRanks()
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class DispatchPlan:
     """How many rows go where, known on the host.
 
     ``sent`` and ``received``: rows to and from each rank that holds other experts. ``joined``: rows
@@ -63,37 +65,37 @@ class Journey:
     pieces: list[Sizes]
 
     @property
-    def of_experts(self) -> Sizes:
+    def rows_per_expert(self) -> Sizes:
         """Rows of each local expert from all sources."""
         return [sum(sizes) for sizes in zip(*self.pieces, strict=True)]
 
 
-def plan_journey(ends: Tensor, rows: int, ranks: ExpertRanks) -> Journey:
+def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPlan:
     """Ask the other ranks how many rows come; waits for the device.
 
     Args:
-        ends: (experts,) where the rows of each expert end on this rank.
+        offsets: (experts,) where the rows of each expert end on this rank.
         rows: of all experts.
         ranks: that experts are spread over.
     """
-    counts = [after - before for before, after in pairwise([0, *read_ends(ends, rows)])]
+    counts = [after - before for before, after in pairwise([0, *read_offsets(offsets, rows)])]
     local = len(counts) // ranks.ep
-    here = torch.tensor(counts, dtype=torch.int64, device=ends.device)
+    here = torch.tensor(counts, dtype=torch.int64, device=offsets.device)
     if ranks.ep > 1:
         there = torch.empty_like(here)
         with mark(COMMUNICATE_EP):
-            dist.all_to_all_single(there, here, group=ranks.others)
+            dist.all_to_all_single(there, here, group=ranks.ep_group)
         here = there
     if ranks.etp > 1:
         every = here.new_empty(ranks.etp * len(counts))
         with mark(COMMUNICATE_EP):
-            all_gather_single(every, here, group=ranks.parts)
+            all_gather_single(every, here, group=ranks.etp_group)
         here = every
     sources = here.view(-1, local)
     is_dry = isinstance(here, FakeTensor)
     pieces = [counts[:local]] * sources.shape[0] if is_dry else sources.tolist()
     own = pieces[ranks.etp_rank * ranks.ep :][: ranks.ep]
-    return Journey(
+    return DispatchPlan(
         sent=[sum(counts[r * local :][:local]) for r in range(ranks.ep)],
         received=[sum(sizes) for sizes in own],
         joined=[sum(map(sum, pieces[r * ranks.ep :][: ranks.ep])) for r in range(ranks.etp)],
@@ -101,22 +103,26 @@ def plan_journey(ends: Tensor, rows: int, ranks: ExpertRanks) -> Journey:
     )
 
 
-def to_experts(rows: Tensor, journey: Journey, ranks: ExpertRanks) -> Tensor:
+def dispatch_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
     """Rows of this rank's tokens, by expert, become rows of this rank's experts, by expert."""
     if ranks.ep > 1:
-        rows = _apply(_Exchange, rows, journey.sent, journey.received, ranks.others)
+        rows = _apply(
+            _ExchangeRows, rows, dispatch_plan.sent, dispatch_plan.received, ranks.ep_group
+        )
     if ranks.etp > 1:
-        rows = _apply(_Join, rows, journey.joined, ranks)
-    return _sorted(rows, journey.pieces, back=False)
+        rows = _apply(_GatherRows, rows, dispatch_plan.joined, ranks)
+    return _sorted(rows, dispatch_plan.pieces, back=False)
 
 
-def from_experts(rows: Tensor, journey: Journey, ranks: ExpertRanks) -> Tensor:
+def return_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
     """The way back; what ranks that split experts made of a row is summed."""
-    rows = _sorted(rows, journey.pieces, back=True)
+    rows = _sorted(rows, dispatch_plan.pieces, back=True)
     if ranks.etp > 1:
-        rows = _apply(_Sum, rows, journey.joined, ranks)
+        rows = _apply(_ReduceScatterRows, rows, dispatch_plan.joined, ranks)
     if ranks.ep > 1:
-        rows = _apply(_Exchange, rows, journey.received, journey.sent, ranks.others)
+        rows = _apply(
+            _ExchangeRows, rows, dispatch_plan.received, dispatch_plan.sent, ranks.ep_group
+        )
     return rows
 
 
@@ -125,7 +131,7 @@ def _apply(step: type[Function], *given: Any) -> Tensor:
     return out
 
 
-def _exchanged(
+def _exchanged_rows(
     rows: Tensor, sent: Sizes, received: Sizes, group: dist.ProcessGroup | None
 ) -> Tensor:
     out = rows.new_empty(sum(received), rows.shape[1])
@@ -135,18 +141,18 @@ def _exchanged(
     return out
 
 
-class _Exchange(Function):
+class _ExchangeRows(Function):
     @staticmethod
     def forward(
         ctx: Any, rows: Tensor, sent: Sizes, received: Sizes, group: dist.ProcessGroup
     ) -> Tensor:
         ctx.way = sent, received, group
-        return _exchanged(rows, sent, received, group)
+        return _exchanged_rows(rows, sent, received, group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         sent, received, group = ctx.way
-        return _exchanged(grads[0], received, sent, group), None, None, None
+        return _exchanged_rows(grads[0], received, sent, group), None, None, None
 
 
 def _filled_up(rows: Tensor, longest: int) -> Tensor:
@@ -158,19 +164,19 @@ def _filled_up(rows: Tensor, longest: int) -> Tensor:
     return out
 
 
-def _joined(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
+def _gathered_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
     """All parts' rows, one part after another."""
     longest = max(sizes)
     out = rows.new_empty(ranks.etp * longest, rows.shape[1])
     with mark(COMMUNICATE_TP):
-        all_gather_single(out, _filled_up(rows, longest), group=ranks.parts)
+        all_gather_single(out, _filled_up(rows, longest), group=ranks.etp_group)
     if min(sizes) == longest:
         return out
     blocks = zip(out.split(longest), sizes, strict=True)  # type: ignore[no-untyped-call]
     return torch.cat([block[:size] for block, size in blocks])
 
 
-def _summed(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
+def _reduced_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
     """This rank's own rows, each summed over the parts."""
     longest = max(sizes)
     if min(sizes) < longest:
@@ -178,30 +184,30 @@ def _summed(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
         rows = torch.cat([_filled_up(block, longest) for block in blocks])
     out = rows.new_empty(longest, rows.shape[1])
     with mark(COMMUNICATE_TP):
-        reduce_scatter_single(out, rows.contiguous(), group=ranks.parts)
+        reduce_scatter_single(out, rows.contiguous(), group=ranks.etp_group)
     return out[: sizes[ranks.etp_rank]]
 
 
-class _Join(Function):
+class _GatherRows(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
         ctx.way = sizes, ranks
-        return _joined(rows, sizes, ranks)
+        return _gathered_rows(rows, sizes, ranks)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _summed(grads[0], *ctx.way), None, None
+        return _reduced_rows(grads[0], *ctx.way), None, None
 
 
-class _Sum(Function):
+class _ReduceScatterRows(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
         ctx.way = sizes, ranks
-        return _summed(rows, sizes, ranks)
+        return _reduced_rows(rows, sizes, ranks)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _joined(grads[0], *ctx.way), None, None
+        return _gathered_rows(grads[0], *ctx.way), None, None
 
 
 def _reordered(rows: Tensor, sizes: Sizes, order: Sequence[int]) -> Tensor:
@@ -239,17 +245,17 @@ def _sorted(rows: Tensor, pieces: list[Sizes], back: bool) -> Tensor:
     return _apply(_Reorder, rows, [sizes[number] for number in order], _inverse(order))
 
 
-def row_ends(counts: Sizes, device: torch.device) -> Tensor:
+def row_offsets(counts: Sizes, device: torch.device) -> Tensor:
     """(experts,) int32: where each expert's rows end."""
     return torch.tensor(list(accumulate(counts)), dtype=torch.int32, device=device)
 
 
 __all__ = [
     "ALONE",
+    "DispatchPlan",
     "ExpertRanks",
-    "Journey",
-    "from_experts",
-    "plan_journey",
-    "row_ends",
-    "to_experts",
+    "dispatch_rows",
+    "plan_dispatch",
+    "return_rows",
+    "row_offsets",
 ]

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ....kernels.dense import activation
-from ....kernels.moe.grouped_linear import Gradients, Keep, grouped_linear
+from ....kernels.moe.grouped_linear import DeferGradients, MakeGradients, grouped_linear
 from ....spec.model.feed_forward import Mlp, Moe
-from ..deferred_gradients import WeightWork, add_gradients
+from ..deferred_gradients import DeferredGradients, add_gradients
 from ..mlp import mlp
 from ..tensor_parallel import TensorParallel
-from .dispatch import ExpertRanks, from_experts, plan_journey, row_ends, to_experts
-from .routing import Rows, combine, permute, route, sorted_rows
+from .dispatch import ExpertRanks, dispatch_rows, plan_dispatch, return_rows, row_offsets
+from .routing import RoutedRows, combine, permute, route, sorted_rows
 
 if TYPE_CHECKING:
     from ..block import Block
@@ -27,38 +27,42 @@ if TYPE_CHECKING:
 
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
     """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
-    logits = block.whole(x, "router")
+    logits = block.replicated(x, "router")
     weights, chosen = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
     ranks = block.expert_ranks
-    if not ranks.travels:
-        x, weights = _Share.apply(x, block.tp), _Share.apply(weights, block.tp)  # type: ignore[no-untyped-call]
+    if not ranks.exchanges_rows:
+        x, weights = _ForAllRanks.apply(x, block.tp), _ForAllRanks.apply(weights, block.tp)  # type: ignore[no-untyped-call]
     rows = sorted_rows(chosen, spec.experts)
     made = _through_experts(block, spec, permute(x, rows), rows, ranks)
     out = combine(made, weights, rows, x.shape)
-    if not ranks.travels:
-        out = _Total.apply(out, block.tp)  # type: ignore[no-untyped-call]
+    if not ranks.exchanges_rows:
+        out = _SumOverRanks.apply(out, block.tp)  # type: ignore[no-untyped-call]
     return out if shared is None else _Added.apply(out, shared)  # type: ignore[no-untyped-call]
 
 
-def _through_experts(block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: ExpertRanks) -> Tensor:
+def _through_experts(
+    block: Block, spec: Moe, x: Tensor, rows: RoutedRows, ranks: ExpertRanks
+) -> Tensor:
     """(rows, hidden) to the ranks of their experts, through these, and back."""
-    if not ranks.travels or ranks.ep * ranks.etp == 1:
-        return _experts(block, spec, x, rows.ends)
-    journey = plan_journey(rows.ends, x.shape[0], ranks)
-    x = to_experts(x, journey, ranks)
-    ends = row_ends(journey.of_experts, x.device)
-    return from_experts(_experts(block, spec, x, ends), journey, ranks)
+    if not ranks.exchanges_rows or ranks.ep * ranks.etp == 1:
+        return _experts(block, spec, x, rows.offsets)
+    dispatch_plan = plan_dispatch(rows.offsets, x.shape[0], ranks)
+    x = dispatch_rows(x, dispatch_plan, ranks)
+    offsets = row_offsets(dispatch_plan.rows_per_expert, x.device)
+    return return_rows(_experts(block, spec, x, offsets), dispatch_plan, ranks)
 
 
-def _experts(block: Block, spec: Moe, x: Tensor, ends: Tensor) -> Tensor:
+def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
     """What each expert makes of its rows."""
-    groups = ends.shape[0]
+    groups = offsets.shape[0]
 
     def through(rows: Tensor, *names: str) -> tuple[Tensor, ...]:
         weights = block.weights(*(f"experts_{name}" for name in names))
         each = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
-        return grouped_linear(block.kernels, rows, each, ends, _keeper(block.tp.later, weights))
+        return grouped_linear(
+            block.kernels, rows, each, offsets, _deferrer(block.tp.deferred, weights)
+        )
 
     projected = through(x, *(("gate", "up") if spec.gated else ("up",)))
     if spec.gated:
@@ -68,15 +72,15 @@ def _experts(block: Block, spec: Moe, x: Tensor, ends: Tensor) -> Tensor:
     return through(inner, "down")[0]
 
 
-def _keeper(later: WeightWork | None, weights: list[Tensor]) -> Keep | None:
+def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> DeferGradients | None:
     """What leaves the gradients of experts' weights, (experts · out, in) each, for later."""
-    if later is None:
+    if deferred is None:
         return None
 
-    def keep(gradients: Gradients) -> bool:
-        if not later.waits:
+    def keep(gradients: MakeGradients) -> bool:
+        if not deferred.is_deferring:
             return False
-        later.add(lambda: add_gradients(weights, [g.flatten(0, 1) for g in gradients()]))
+        deferred.add(lambda: add_gradients(weights, [g.flatten(0, 1) for g in gradients()]))
         return True
 
     return keep
@@ -88,10 +92,10 @@ def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:
         return out
-    return out * block.whole(x, "shared_expert_gate").sigmoid()
+    return out * block.replicated(x, "shared_expert_gate").sigmoid()
 
 
-class _Share(Function):
+class _ForAllRanks(Function):
     """Goes into work that tensor-parallel ranks split: gradients are summed over them."""
 
     @staticmethod
@@ -104,7 +108,7 @@ class _Share(Function):
         return ctx.tp.reduce(grads[0]), None
 
 
-class _Total(Function):
+class _SumOverRanks(Function):
     """Sum over the tensor-parallel ranks of what each made of its part.
 
     It keeps an empty tensor, so that a block that runs again repeats it, as it repeats the sum

@@ -83,34 +83,34 @@ def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
     return found
 
 
-class Rows(NamedTuple):
+class RoutedRows(NamedTuple):
     """Where rows come from.
 
     ``order``: (rows,) int64, the assignment of each, token · topk + choice. ``token``: its token.
-    ``ends``: (experts,) int32, where each expert's rows end.
+    ``offsets``: (experts,) int32, where each expert's rows end.
     """
 
     order: Tensor
     token: Tensor
-    ends: Tensor
+    offsets: Tensor
 
 
 @lru_cache(maxsize=64)
-def _numbers(count: int, device: torch.device) -> Tensor:
+def _row_numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
 
 
-def forget_numbers() -> None:
+def clear_row_numbers() -> None:
     """Let the kept numbers go; they are made again when they are needed."""
-    _numbers.cache_clear()
+    _row_numbers.cache_clear()
 
 
-def sorted_rows(chosen: Tensor, experts: int) -> Rows:
+def sorted_rows(chosen: Tensor, experts: int) -> RoutedRows:
     """The rows of (tokens, topk) choices among ``experts``; no token is dropped."""
     found = chosen.flatten().sort(stable=True)
-    numbers = _numbers(experts, chosen.device)
-    ends = torch.searchsorted(found.values, numbers, right=True, out_int32=True)
-    return Rows(found.indices, found.indices // chosen.shape[1], ends)
+    numbers = _row_numbers(experts, chosen.device)
+    offsets = torch.searchsorted(found.values, numbers, right=True, out_int32=True)
+    return RoutedRows(found.indices, found.indices // chosen.shape[1], offsets)
 
 
 class _Permute(Function):
@@ -132,7 +132,7 @@ def _summed(rows: Tensor, token: Tensor, shape: torch.Size) -> Tensor:
     return out.index_add_(0, token, rows).view(shape)
 
 
-def permute(x: Tensor, rows: Rows) -> Tensor:
+def permute(x: Tensor, rows: RoutedRows) -> Tensor:
     """(rows, width): the token of each row, from (seq, batch, width)."""
     out: Tensor = _Permute.apply(x, rows.token)  # type: ignore[no-untyped-call]
     return out
@@ -169,7 +169,7 @@ class _Combine(Function):
         return grad_rows, grad_weights, None, None
 
 
-def combine(made: Tensor, weights: Tensor, rows: Rows, shape: torch.Size) -> Tensor:
+def combine(made: Tensor, weights: Tensor, rows: RoutedRows, shape: torch.Size) -> Tensor:
     """The weighted sum of each token's rows, in float32.
 
     Args:
@@ -184,10 +184,10 @@ def combine(made: Tensor, weights: Tensor, rows: Rows, shape: torch.Size) -> Ten
 
 
 __all__ = [
-    "Rows",
+    "RoutedRows",
     "best_experts",
+    "clear_row_numbers",
     "combine",
-    "forget_numbers",
     "permute",
     "route",
     "sorted_rows",

@@ -14,7 +14,7 @@ from shardwright.api.execution import execution
 from shardwright.api.problem import this_machine
 from shardwright.api.terminal.console import console
 from shardwright.api.terminal.run import print_execution
-from shardwright.profiler.store.profiles import Shelf
+from shardwright.profiler.store.profiles import StoredProfiles
 from shardwright.spec.errors import InputError, RunError
 
 Plan = Callable[..., Any]
@@ -193,7 +193,7 @@ def test_execute_hands_the_plan_over(
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: Shelf())
+    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
     target = _local_plan(plan, tmp_path)
     result = plan("execute", target, "--steps", "3", "--verify", "--data", "text.txt")
     assert result.code == 0, result.err
@@ -212,7 +212,7 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: Shelf())
+    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
     result = plan("execute", _local_plan(plan, tmp_path))
     assert result.code == 4
     assert result.err == "rank 1 was killed by SIGKILL in step 3\n"

@@ -15,7 +15,7 @@ from shardwright.api.python import simulate
 from shardwright.api.terminal.console import console
 from shardwright.api.terminal.kernels import kernels_text
 from shardwright.api.terminal.run import print_execution
-from shardwright.profiler.store.profiles import Shelf
+from shardwright.profiler.store.profiles import StoredProfiles
 from shardwright.spec.errors import InputError
 from shardwright.spec.report.report import BREAKDOWN_TERMS
 
@@ -185,7 +185,7 @@ def test_the_command_takes_kernels_and_trace(
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: Shelf())
+    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
     target = tmp_path / "local.json"
     shape = ("--cluster", "local:2", "--global-batch", "4", "--seq-len", "32")
     assert plan("simulate", *shape, "--calibration", "none", "--json", str(target)).code == 0

@@ -24,7 +24,7 @@ from ranks.rank_pools import RankPool
 
 from shardwright.executor.data.text import RandomBatches
 from shardwright.executor.engine.optimizer_step import AdamWOptions
-from shardwright.executor.huggingface.reader import Checkpoint
+from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.executor.reference.model import Reference
 from shardwright.spec.errors import ShardwrightError
@@ -54,9 +54,9 @@ def split(kind: str) -> dict[str, tuple[LayerStrategy, ...]]:
 def reference(case: Case, folder: Path) -> Reference:
     plan = case.plan()
     batches = RandomBatches(plan.model.vocab, case.seq_len, case.global_batch, seed=0)
-    values = Checkpoint(folder, plan.model, case.seq_len)
+    values = HuggingFaceCheckpoint(folder, plan.model, case.seq_len)
     cpu = torch.device("cpu")
-    return Reference(plan, 0, cpu, batches, torch.float32, AdamWOptions(), values=values)
+    return Reference(plan, 0, cpu, batches, torch.float32, AdamWOptions(), weight_source=values)
 
 
 def joined(parts: list[dict[str, Any]], samples: int) -> torch.Tensor:

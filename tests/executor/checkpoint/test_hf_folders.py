@@ -21,10 +21,10 @@ from shardwright.executor.huggingface.families import (
     own_parameters,
     tensor_shapes,
 )
-from shardwright.executor.huggingface.reader import Checkpoint
-from shardwright.executor.huggingface.run_endpoints import WeightEnds, usual_tokenizer
+from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
+from shardwright.executor.huggingface.run_endpoints import RunEndpoints, default_tokenizer
 from shardwright.executor.huggingface.writer import FolderWriter, tokenizer_files
-from shardwright.executor.stage.weight_source import whole_ranges
+from shardwright.executor.stage.weight_source import full_ranges
 from shardwright.spec.errors import InputError, NotBuiltError
 from shardwright.spec.huggingface.config import model_from_config
 from shardwright.spec.model.mixers import Attention
@@ -43,7 +43,7 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
 
 def write_again(folder: Path, target: Path, model: ModelSpec, shard_bytes: int) -> None:
     """Read every whole parameter and write it, as a run's end does."""
-    source = Checkpoint(folder, model, SEQ_LEN)
+    source = HuggingFaceCheckpoint(folder, model, SEQ_LEN)
     pieces, layers = mapping(source.config), range(len(model.layers()))
     shapes: dict[str, tuple[int, ...]] = {}
     for index in layers:
@@ -51,7 +51,7 @@ def write_again(folder: Path, target: Path, model: ModelSpec, shard_bytes: int) 
     writer = FolderWriter(target, shapes, shard_bytes=shard_bytes)
     for index in layers:
         values = {
-            spec.name: source.part(index, spec, whole_ranges(spec))
+            spec.name: source.read_range(index, spec, full_ranges(spec))
             for spec in own_parameters(model, index, SEQ_LEN)
         }
         made: dict[str, torch.Tensor] = {}
@@ -84,16 +84,16 @@ def test_reading_and_writing_gives_the_same_tensors(
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_parts_are_slices_of_the_whole(folders: dict[str, Path], kind: str) -> None:
     model = model_in(folders[kind])
-    source = Checkpoint(folders[kind], model, SEQ_LEN)
+    source = HuggingFaceCheckpoint(folders[kind], model, SEQ_LEN)
     for index in range(len(model.layers())):
         for spec in own_parameters(model, index, SEQ_LEN):
-            whole = source.part(index, spec, whole_ranges(spec))
+            whole = source.read_range(index, spec, full_ranges(spec))
             assert whole.shape == spec.shape
             assert whole.is_contiguous()
             for dim, size in enumerate(spec.shape):
-                ranges = list(whole_ranges(spec))
+                ranges = list(full_ranges(spec))
                 ranges[dim] = (size // 2, size)
-                part = source.part(index, spec, tuple(ranges))
+                part = source.read_range(index, spec, tuple(ranges))
                 assert torch.equal(part, whole.narrow(dim, size // 2, size - size // 2))
 
 
@@ -104,10 +104,13 @@ def test_files_of_a_bare_model_are_read_too(folders: dict[str, Path], tmp_path: 
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     (tmp_path / "config.json").write_text((folders["gpt2"] / "config.json").read_text())
     model = model_in(tmp_path)
-    bare, usual = Checkpoint(tmp_path, model, SEQ_LEN), Checkpoint(folders["gpt2"], model, SEQ_LEN)
+    bare, usual = (
+        HuggingFaceCheckpoint(tmp_path, model, SEQ_LEN),
+        HuggingFaceCheckpoint(folders["gpt2"], model, SEQ_LEN),
+    )
     for spec in own_parameters(model, 1, SEQ_LEN):
-        ranges = whole_ranges(spec)
-        assert torch.equal(bare.part(1, spec, ranges), usual.part(1, spec, ranges))
+        ranges = full_ranges(spec)
+        assert torch.equal(bare.read_range(1, spec, ranges), usual.read_range(1, spec, ranges))
     assert bare.digest() != usual.digest()
 
 
@@ -180,7 +183,7 @@ def test_what_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> 
     model = model_in(folder)
     change(folder)
     with pytest.raises((InputError, NotBuiltError), match=message) as info:
-        Checkpoint(folder, model, SEQ_LEN)
+        HuggingFaceCheckpoint(folder, model, SEQ_LEN)
     assert "\n" not in str(info.value)
     assert info.value.exit_code == 2
 
@@ -188,7 +191,7 @@ def test_what_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> 
 def test_experts_whose_weights_do_not_sum_to_one_are_refused(tmp_path: Path) -> None:
     folder = save_tiny("qwen3_moe", tmp_path / "moe", norm_topk_prob=False)
     with pytest.raises(NotBuiltError, match="norm_topk_prob false"):
-        Checkpoint(folder, model_in(folder), SEQ_LEN)
+        HuggingFaceCheckpoint(folder, model_in(folder), SEQ_LEN)
 
 
 def test_an_index_names_files_of_its_own_folder(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def test_an_index_names_files_of_its_own_folder(folders: dict[str, Path], tmp_pa
         index = {"weight_map": {NORM: file}}
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(InputError, match="files in the same folder"):
-            Checkpoint(tmp_path, model_in(tmp_path), SEQ_LEN)
+            HuggingFaceCheckpoint(tmp_path, model_in(tmp_path), SEQ_LEN)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +241,10 @@ def test_a_folder_that_holds_something_is_not_written_over(
     (tmp_path / "full" / "notes").write_text("mine")
     for target in ("full", "nowhere/target", "full/notes"):
         with pytest.raises(InputError, match="--save-hf"):
-            WeightEnds(plan, 0, None, str(tmp_path / target), None)
-    assert WeightEnds(plan, 1, None, str(tmp_path / "full"), None).values is None  # rank 0 writes
+            RunEndpoints(plan, 0, None, str(tmp_path / target), None)
+    assert (
+        RunEndpoints(plan, 1, None, str(tmp_path / "full"), None).weight_source is None
+    )  # rank 0 writes
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,15 +262,15 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_checkpoints_tokenizer_is_the_usual_one_and_goes_along(tmp_path: Path) -> None:
-    assert usual_tokenizer(None, None, str(tmp_path)) is None
+    assert default_tokenizer(None, None, str(tmp_path)) is None
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
     numbers = tmp_path / "numbers.bin"
     numbers.write_bytes(b"\0\0")
     own = tmp_path / "tokenizer.json"
-    assert usual_tokenizer(None, None, str(tmp_path)) == own
-    assert usual_tokenizer(numbers, None, str(tmp_path)) is None
-    assert usual_tokenizer(None, "other.json", str(tmp_path)) == Path("other.json")
+    assert default_tokenizer(None, None, str(tmp_path)) == own
+    assert default_tokenizer(numbers, None, str(tmp_path)) is None
+    assert default_tokenizer(None, "other.json", str(tmp_path)) == Path("other.json")
     beside = [path.name for path in tokenizer_files(tmp_path, None)]
     assert beside == ["tokenizer.json", "tokenizer_config.json"]
     other = tmp_path / "else" / "tokenizer.json"

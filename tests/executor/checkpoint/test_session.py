@@ -20,12 +20,12 @@ from toys.census_value import GradientCensus
 
 from shardwright.executor.checkpoint import saver as saving
 from shardwright.executor.checkpoint.folders import step_folders
-from shardwright.executor.checkpoint.loader import Found, fill, newest_good
+from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices, newest_valid
 from shardwright.executor.checkpoint.manifest import MANIFEST, read_manifest
 from shardwright.executor.checkpoint.saver import Saver
 from shardwright.executor.checkpoint.settings import CheckpointSettings
-from shardwright.executor.checkpoint.tensor_boxes import state_part
-from shardwright.executor.checkpoint.tensor_parts import Part
+from shardwright.executor.checkpoint.tensor_boxes import state_slice
+from shardwright.executor.checkpoint.tensor_parts import TensorSlice
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.technique import NamedState, Placement, RunTechniques
 from shardwright.executor.techniques import SHIPPED
@@ -76,8 +76,8 @@ def go(alone: None) -> Callable[..., Trained]:
     return run
 
 
-def state() -> dict[str, Part]:
-    return {"model.a": Part.all_of(torch.zeros(4))}
+def state() -> dict[str, TensorSlice]:
+    return {"model.a": TensorSlice.unsplit(torch.zeros(4))}
 
 
 def saver(root: Path, **changed: Any) -> Saver:
@@ -102,11 +102,11 @@ def test_a_save_waits_for_a_copy_only(
     assert not own.is_written()
     assert step_folders(tmp_path) == []
     may_write.set()
-    own.settle()
+    own.wait_written()
     (folder,) = step_folders(tmp_path)
     assert own.committed == [5]
-    target = Part.all_of(torch.ones(4))
-    fill(Found(folder, read_manifest(folder)), {"model.a": target})
+    target = TensorSlice.unsplit(torch.ones(4))
+    load_slices(FoundCheckpoint(folder, read_manifest(folder)), {"model.a": target})
     assert target.tensor.tolist() == [0.0] * 4
 
 
@@ -121,11 +121,11 @@ def test_one_write_is_under_way_and_plans_are_made_once(
     for step in (1, 2, 3):
         own.save(step, state())
         assert own.committed == list(range(1, step))
-    own.settle()
+    own.wait_written()
     assert len(planned) == 1
     assert [path.name[-1] for path in step_folders(tmp_path)] == ["3", "2"]
-    own.save(4, {**state(), "model.b": Part.all_of(torch.zeros(2))})
-    own.settle()
+    own.save(4, {**state(), "model.b": TensorSlice.unsplit(torch.zeros(2))})
+    own.wait_written()
     assert len(planned) == 2
 
 
@@ -137,7 +137,7 @@ def test_an_error_of_a_write_is_one_of_the_run(
 
     own = saver(tmp_path)
     own.save(1, state())
-    own.settle()
+    own.wait_written()
     monkeypatch.setattr("shardwright.executor.checkpoint.writer.save_file", full)
     own.save(2, state())
     with pytest.raises(
@@ -156,19 +156,19 @@ def test_what_an_ended_run_left_is_swept(alone: None, tmp_path: Path) -> None:
 def test_the_newest_good_one_is_found(alone: None, tmp_path: Path) -> None:
     folders = [write(tmp_path, step, two_ranks()) for step in (10, 20, 30)]
     said: list[str] = []
-    assert newest_good(tmp_path, 0, CPU, said.append).folder == folders[2]
+    assert newest_valid(tmp_path, 0, CPU, said.append).folder == folders[2]
     assert said == []
     flip(folders[2] / MANIFEST, 100, 0)
     part = read_manifest(folders[1]).tensors["model.vector"].parts[0]
     flip(folders[1] / part.file, part.first_byte, 7)
-    assert newest_good(tmp_path, 0, CPU, said.append).folder == folders[0]
+    assert newest_valid(tmp_path, 0, CPU, said.append).folder == folders[0]
     assert [text.partition(" is damaged ")[0] for text in said] == [
         "checkpoint step-00000030",
         "checkpoint step-00000020",
     ]
     assert f"({part.file}, model.vector: " in said[1]
     with pytest.raises(RunError, match=r"^no good checkpoint in .*step-00000020"):
-        newest_good(folders[1], 0, CPU, said.append)  # one that is named has none before it
+        newest_valid(folders[1], 0, CPU, said.append)  # one that is named has none before it
 
 
 def test_a_resumed_run_is_the_same_run(go: Callable[..., Trained], tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_where_a_technique_s_state_lies(
     placement: Placement, name: str, whole: tuple[int, ...], offsets: tuple[int, ...]
 ) -> None:
     kept = NamedState(tensor=torch.zeros(2, 3), placement=placement)
-    found, part = state_part("s", kept, Book(), {})  # type: ignore[arg-type]
-    assert (found, part.whole, part.offsets) == (name, whole, offsets)
+    found, part = state_slice("s", kept, Book(), {})  # type: ignore[arg-type]
+    assert (found, part.full_shape, part.offsets) == (name, whole, offsets)
 
 
 def test_a_state_of_a_parameter_that_is_not_here() -> None:
@@ -309,4 +309,4 @@ def test_a_state_of_a_parameter_that_is_not_here() -> None:
         tensor=torch.zeros(2), placement=Placement(kind="parameter", parameter="layers.1.x")
     )
     with pytest.raises(InputError, match=r"^state s: .*this rank's part of layers\.1\.x"):
-        state_part("s", kept, Book(), {})  # type: ignore[arg-type]
+        state_slice("s", kept, Book(), {})  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shardwright.executor.checkpoint.folders import prune, step_folders, sweep
 from shardwright.executor.checkpoint.integrity import damages
-from shardwright.executor.checkpoint.loader import Found, fill
+from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices
 from shardwright.executor.checkpoint.manifest import (
     MANIFEST,
     DamagedManifestError,
@@ -29,7 +29,7 @@ from shardwright.executor.checkpoint.manifest import (
     read_manifest,
 )
 from shardwright.executor.checkpoint.reader import CheckpointReader
-from shardwright.executor.checkpoint.tensor_parts import Part, PartSavePlanner, plan_saves
+from shardwright.executor.checkpoint.tensor_parts import SliceSavePlanner, TensorSlice, plan_saves
 from shardwright.executor.checkpoint.writer import CheckpointWriter
 
 
@@ -47,7 +47,7 @@ def test_a_checkpoint_is_its_files_and_no_code(folder: Path) -> None:
     assert Manifest.from_text(manifest.text()) == manifest
     for name, stored in manifest.files.items():
         assert stored.bytes == (folder / name).stat().st_size
-        held = {part.key for _, part in manifest.parts_of(name)}
+        held = {part.key for _, part in manifest.slices_of(name)}
         assert held == set(load_file(folder / name))
     assert damages(folder, manifest) == []
 
@@ -66,7 +66,7 @@ def test_what_both_ranks_hold_is_written_once(folder: Path) -> None:
 
 
 def test_every_bit_of_every_file_counts(tmp_path: Path) -> None:
-    small = [{"model.a": Part.all_of(torch.arange(6.0).reshape(2, 3))}]
+    small = [{"model.a": TensorSlice.unsplit(torch.arange(6.0).reshape(2, 3))}]
     folder = write(tmp_path, 1, small)
     manifest = read_manifest(folder)
     for path in files_of(folder):
@@ -97,11 +97,11 @@ def test_every_length_but_the_right_one_is_seen(folder: Path, tmp_path: Path) ->
                 continue
             found = damages(folder, manifest)
             assert {damage.file for damage in found} == {path.name}
-            cut = {name for name, part in manifest.parts_of(path.name) if part.first_byte < size}
+            cut = {name for name, part in manifest.slices_of(path.name) if part.first_byte < size}
             told = {damage.tensor for damage in found} - {""}
             assert told
             if size < len(whole):
-                later = {n for n, p in manifest.parts_of(path.name) if p.first_byte >= size}
+                later = {n for n, p in manifest.slices_of(path.name) if p.first_byte >= size}
                 assert later <= told
                 assert told - later <= cut
         path.write_bytes(whole)
@@ -166,12 +166,12 @@ def grids(draw: st.DrawFn) -> tuple[Tensor, list[list[int]], list[list[int]]]:
     return tensor, ways[0], ways[1]
 
 
-def boxes(tensor: Tensor, way: Sequence[Sequence[int]]) -> list[Part]:
+def boxes(tensor: Tensor, way: Sequence[Sequence[int]]) -> list[TensorSlice]:
     """The boxes of a grid, views of the tensor."""
     found = []
     for spans in product(*(list(pairwise(cut)) for cut in way)):
         view = tensor[tuple(slice(a, b) for a, b in spans)]
-        found.append(Part(view, tuple(tensor.shape), tuple(a for a, _ in spans)))
+        found.append(TensorSlice(view, tuple(tensor.shape), tuple(a for a, _ in spans)))
     return found
 
 
@@ -183,17 +183,17 @@ def test_any_cut_is_read_from_any_other(
     tensor, saved, wanted = case
     with TemporaryDirectory() as name:
         folder = write(Path(name), 1, [{"model.x": part} for part in boxes(tensor, saved)])
-        found = Found(folder, read_manifest(folder))
+        found = FoundCheckpoint(folder, read_manifest(folder))
         assert damages(folder, found.manifest) == []
         for part in boxes(tensor, wanted):
-            empty = Part(torch.empty_like(part.tensor), part.whole, part.offsets)
-            fill(found, {"model.x": empty})
+            empty = TensorSlice(torch.empty_like(part.tensor), part.full_shape, part.offsets)
+            load_slices(found, {"model.x": empty})
             assert torch.equal(empty.tensor, part.tensor)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # so it is: one process reads
 def test_torch_reads_it_with_its_own_planner(folder: Path) -> None:
-    matrix = two_ranks()[0]["model.matrix"].whole
+    matrix = two_ranks()[0]["model.matrix"].full_shape
     state = {"model.matrix": torch.zeros(matrix), "optimizer.step.matrix": torch.zeros(())}
     dcp.load(state, storage_reader=CheckpointReader(folder), no_dist=True)
     parts = [rank["model.matrix"].tensor for rank in two_ranks()]
@@ -204,8 +204,8 @@ def test_torch_reads_it_with_its_own_planner(folder: Path) -> None:
 def test_parts_that_are_no_tensor_are_refused(how: str) -> None:
     first, second = halves(torch.zeros(4, 2))
     moved = {
-        "a gap": Part(second.tensor[:1], (4, 2), (3, 0)),
-        "an overlap": Part(second.tensor, (4, 2), (1, 0)),
+        "a gap": TensorSlice(second.tensor[:1], (4, 2), (3, 0)),
+        "an overlap": TensorSlice(second.tensor, (4, 2), (1, 0)),
     }[how]
     with pytest.raises(ValueError, match="key:x"):
         plan_saves([first.rows("x"), moved.rows("x")])
@@ -235,8 +235,8 @@ def test_what_is_not_committed_is_no_checkpoint(
 def test_a_step_that_is_there_makes_way(tmp_path: Path) -> None:
     write(tmp_path, 10, two_ranks(1))
     folder = write(tmp_path, 10, two_ranks(2), token="again")
-    target = Part.all_of(torch.empty(()))
-    fill(Found(folder, read_manifest(folder)), {"optimizer.step.matrix": target})
+    target = TensorSlice.unsplit(torch.empty(()))
+    load_slices(FoundCheckpoint(folder, read_manifest(folder)), {"optimizer.step.matrix": target})
     assert target.tensor == 2
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -244,7 +244,7 @@ def test_a_step_that_is_there_makes_way(tmp_path: Path) -> None:
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (10, 20, 30, 90):
         write(tmp_path, step, two_ranks())
-    prune(tmp_path, newest=30, keep=2, spared=tmp_path / "step-00000010")
+    prune(tmp_path, newest=30, keep=2, protected=tmp_path / "step-00000010")
     assert len(step_folders(tmp_path)) == 4
     prune(tmp_path, newest=30, keep=2)
     assert [path.name for path in step_folders(tmp_path)] == [
@@ -265,8 +265,8 @@ def test_folders_of_others_are_none_of_ours(tmp_path: Path) -> None:
 
 def test_only_tensors_are_kept(tmp_path: Path) -> None:
     writer = CheckpointWriter(tmp_path / "a", tmp_path / "b", RUN, 1)
-    plans, _ = plan_saves([Part.all_of(torch.zeros(1)).rows("x")])
-    planner = PartSavePlanner()
+    plans, _ = plan_saves([TensorSlice.unsplit(torch.zeros(1)).rows("x")])
+    planner = SliceSavePlanner()
     planner.lookup_object = lambda index: object()  # type: ignore[method-assign,assignment,return-value]
     writer.set_up_storage_writer(is_coordinator=True)
     with pytest.raises(TypeError, match="x is no tensor"):

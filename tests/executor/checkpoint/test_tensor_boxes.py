@@ -67,11 +67,11 @@ def test_every_rank_knows_where_its_experts_lie(
         local = held(strategy, split_dim, rank, ranks)
         if not local.data.numel():
             continue
-        book: Any = SimpleNamespace(local_rank=rank, stage_ranks=ranks)
-        part = tensor_boxes.parameter_part(local, book)
-        assert part.whole == tuple(flat.shape)
-        assert torch.equal(torch.cat([box.tensor for box in part.boxes()]), local.data)
-        for box in part.boxes():
+        process_groups: Any = SimpleNamespace(local_rank=rank, stage_ranks=ranks)
+        part = tensor_boxes.parameter_slice(local, process_groups)
+        assert part.full_shape == tuple(flat.shape)
+        assert torch.equal(torch.cat([box.tensor for box in part.contiguous_slices()]), local.data)
+        for box in part.contiguous_slices():
             (row, column), (height, width) = box.offsets, box.tensor.shape
             assert torch.equal(box.tensor, flat[row : row + height, column : column + width])
             assert part.at(box.offsets).data_ptr() == box.tensor.data_ptr()

@@ -10,7 +10,7 @@ import torch
 from generators.family_cases import FamilyCase, bert, t5, vit
 from torch.nn import functional as F
 
-from shardwright.executor.data.records import HiddenTokens, StoredImages, random_batches
+from shardwright.executor.data.records import MaskedTokens, StoredImages, random_batches
 from shardwright.executor.data.tasks import plan_task, task_of
 from shardwright.spec.errors import InputError
 from shardwright.spec.model.layers import PatchLayer
@@ -39,7 +39,7 @@ def test_records_depend_on_seed_and_number_only(case: FamilyCase) -> None:
 def test_hidden_tokens_are_restored_at_every_position() -> None:
     plan = FamilyCase(name="", model=bert(), ranks=1, seq_len=80).plan()
     task, whole = plan_task(plan), torch.arange(81) % 60
-    batch = HiddenTokens(lambda step, sample: whole, 64, 8, 0)
+    batch = MaskedTokens(lambda step, sample: whole, 64, 8, 0)
     records = torch.stack([batch(0, sample) for sample in range(50)], dim=1)
     seen, wanted = task.feed(0, records), task.targets(records)
     assert task.losses == 80

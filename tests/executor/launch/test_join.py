@@ -10,9 +10,9 @@ import pytest
 import torch.distributed as dist
 
 from shardwright.executor.launch.activity import Activity
-from shardwright.executor.launch.join import call_roll
+from shardwright.executor.launch.join import await_all_ranks
 from shardwright.executor.launch.progress import JOINING
-from shardwright.executor.launch.watchdog import Watch
+from shardwright.executor.launch.watchdog import Watchdog
 from shardwright.spec.errors import RunError
 
 
@@ -21,7 +21,7 @@ def called(store: dist.Store, ranks: list[int], of: int, join_s: float) -> list[
 
     def come(rank: int) -> str:
         try:
-            call_roll(store, rank, of, join_s)
+            await_all_ranks(store, rank, of, join_s)
         except RunError as error:
             return str(error)
         return ""
@@ -48,21 +48,21 @@ def test_each_one_who_comes_gives_the_next_its_time() -> None:
     with ThreadPoolExecutor(4) as threads:
         waiting = []
         for rank in range(4):
-            waiting.append(threads.submit(call_roll, store, rank, 4, 1.5))
+            waiting.append(threads.submit(await_all_ranks, store, rank, 4, 1.5))
             time.sleep(0.9 if rank < 3 else 0.0)
         for each in waiting:
             each.result()
 
 
-def starting(where: str = "starting") -> Watch:
-    watch = Watch(2, silent_after_s=5.0, stalled_after_s=10.0, missing_after_s=10.0)
+def starting(where: str = "starting") -> Watchdog:
+    watch = Watchdog(2, silent_after_s=5.0, stalled_after_s=10.0, missing_after_s=10.0)
     watch.begin("starting", "starting", 0.0)
     for rank, place in ((0, JOINING), (1, where)):
         watch.beat(rank, 1.0, {"count": 1, "where": place, "cpu_s": 0.5})
     return watch
 
 
-def beat_idly(watch: Watch, ranks: list[int], until_s: int) -> None:
+def beat_idly(watch: Watchdog, ranks: list[int], until_s: int) -> None:
     for second in range(2, until_s):
         for rank in ranks:
             beat = {"count": 1, "where": watch.states[rank].where, "cpu_s": 0.5}
@@ -93,11 +93,11 @@ def test_a_process_that_works_is_only_slow() -> None:
     watch = starting()
     beat_idly(watch, [0], 80)
     for second in range(2, 60):
-        watch.felt(1, float(second), busy_s=0.1 * second)
+        watch.note_cpu(1, float(second), busy_s=0.1 * second)
         assert watch.missing(float(second)) == []
-    watch.felt(1, 69.0, busy_s=5.91)  # what its heart alone takes
+    watch.note_cpu(1, 69.0, busy_s=5.91)  # what its heart alone takes
     assert watch.missing(69.5) == [1]
-    watch.excuse(30.0)
+    watch.skip_gap(30.0)
     assert watch.missing(69.5) == []
 
 

@@ -10,10 +10,10 @@ from generators.plan_cases import Case, Sizes, sharded
 
 from shardwright.api.python import simulate
 from shardwright.executor.launch.preflight import (
-    Place,
-    check_places,
+    RankLocation,
+    check_locations,
     free_bytes,
-    least_bytes,
+    min_bytes,
     rank_nodes,
 )
 from shardwright.spec.errors import RunError
@@ -31,46 +31,46 @@ def nodes() -> Plan:
     return simulate("gpt2", "2x4xA100-80GB", tp=4, micro_batch=2, global_batch=8, seq_len=512).plan
 
 
-def on(hosts: str, free: int | None = 80 * GIB) -> list[Place]:
+def on(hosts: str, free: int | None = 80 * GIB) -> list[RankLocation]:
     """A rank on each host named by a letter, on the next device of it."""
-    return [Place(h, hosts[:i].count(h), free) for i, h in enumerate(hosts)]
+    return [RankLocation(h, hosts[:i].count(h), free) for i, h in enumerate(hosts)]
 
 
 def test_ranks_of_a_node_on_one_host_pass(nodes: Plan) -> None:
     assert [node for _, node in rank_nodes(nodes)] == [0] * 4 + [1] * 4
-    check_places(nodes, on("aaaabbbb"))
-    check_places(nodes, on("aaaaaaaa"))  # a trial on one machine
+    check_locations(nodes, on("aaaabbbb"))
+    check_locations(nodes, on("aaaaaaaa"))  # a trial on one machine
 
 
 def test_a_node_on_two_hosts_is_named(nodes: Plan) -> None:
     with pytest.raises(RunError, match=r"ranks 0 and 1 are on a and b.*--nproc-per-node 4"):
-        check_places(nodes, on("abababab"))
+        check_locations(nodes, on("abababab"))
 
 
 def test_two_ranks_on_one_device_are_named(nodes: Plan) -> None:
     places = on("aaaabbbb")
     places[6] = places[5]
     with pytest.raises(RunError, match="ranks 5 and 6 are both on CUDA device 1 of b"):
-        check_places(nodes, places)
+        check_locations(nodes, places)
 
 
 def test_too_little_room_is_named_and_what_is_unknown_passes(nodes: Plan) -> None:
-    needed = least_bytes(nodes, 0)
+    needed = min_bytes(nodes, 0)
     places = on("aaaabbbb")
     places[3] = places[3]._replace(free_bytes=needed - 1)
     with pytest.raises(RunError, match="rank 3 on a need"):
-        check_places(nodes, places)
+        check_locations(nodes, places)
     places[3] = places[3]._replace(free_bytes=needed)
-    check_places(nodes, places)
-    check_places(nodes, on("aaaabbbb", free=None))
+    check_locations(nodes, places)
+    check_locations(nodes, on("aaaabbbb", free=None))
 
 
 def test_cores_share_their_host() -> None:
     plan = Case(name="cores", strategies=sharded("zero3", 4)).plan()
-    wanted = 4 * least_bytes(plan, 0)
-    check_places(plan, [Place("a", None, wanted)] * 4)
+    wanted = 4 * min_bytes(plan, 0)
+    check_locations(plan, [RankLocation("a", None, wanted)] * 4)
     with pytest.raises(RunError, match="the 4 ranks on a need"):
-        check_places(plan, [Place("a", None, wanted - 1)] * 4)
+        check_locations(plan, [RankLocation("a", None, wanted - 1)] * 4)
 
 
 @pytest.mark.parametrize("level", ["zero0", "zero1", "zero3"])
@@ -80,9 +80,9 @@ def test_the_least_is_what_parameters_take(level: str) -> None:
     plan = case.plan()
     shards = 1 if level == "zero0" else 4
     whole = 16 * plan.model.param_count()
-    assert whole / shards <= least_bytes(plan, 0) <= whole / shards + 16 * 200
+    assert whole / shards <= min_bytes(plan, 0) <= whole / shards + 16 * 200
     halves = replace(case, stages=2, strategies=sharded(level, 2)).plan()
-    assert sum(least_bytes(halves, s) for s in (0, 1)) >= whole / min(2, shards)
+    assert sum(min_bytes(halves, s) for s in (0, 1)) >= whole / min(2, shards)
 
 
 def test_this_machine_tells_what_is_free() -> None:
@@ -98,6 +98,6 @@ def test_what_the_host_keeps_needs_no_room_on_a_device(value: CpuOffload, left: 
     moved = replace(case, strategies=with_value(plain, "cpu_offload", value)).plan()
     specs = layer_parameters(moved.model.layers()[1], moved.workload.seq_len)
     elements = 4 * sum(spec.elements // 4 for spec in specs)
-    before, after = least_bytes(case.plan(), 0), least_bytes(moved, 0, on_core=False)
+    before, after = min_bytes(case.plan(), 0), min_bytes(moved, 0, on_core=False)
     assert before - after == elements * (16 - left)
-    assert least_bytes(moved, 0) == before
+    assert min_bytes(moved, 0) == before

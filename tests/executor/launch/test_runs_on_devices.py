@@ -9,15 +9,20 @@ import pytest
 from generators.plan_cases import Case, Sizes
 
 from shardwright.executor.data.text import RandomBatches
-from shardwright.executor.groups.process_groups import plan_wires, wire_of
-from shardwright.executor.launch.consistency import check_agreement, text_digest
+from shardwright.executor.groups.process_groups import channel_of, plan_channels
+from shardwright.executor.launch.consistency import check_consistency, text_digest
 from shardwright.executor.launch.join import ENDED, LATE_RANKS
-from shardwright.executor.launch.pool import GAVE_UP, PoolOptions, late_report, rank_environment
+from shardwright.executor.launch.pool import (
+    NCCL_TIMEOUT,
+    PoolOptions,
+    late_report,
+    rank_environment,
+)
 from shardwright.executor.launch.progress import Progress
-from shardwright.executor.launch.timeouts import patience_on
-from shardwright.executor.launch.watchdog import Watch
+from shardwright.executor.launch.timeouts import device_timeouts
+from shardwright.executor.launch.watchdog import Watchdog
 from shardwright.executor.tracing.memory_snapshot import cpu_snapshot
-from shardwright.executor.tracing.recorder import Change
+from shardwright.executor.tracing.recorder import MemoryChange
 from shardwright.executor.tracing.segments import Segment
 from shardwright.executor.tracing.step_memory import StepMemory, thinned
 from shardwright.executor.tracing.timeline import RankTrace, measured_timeline
@@ -53,19 +58,21 @@ def test_a_rank_only_sends_or_only_receives_on_a_wire(
                 if 0 <= position < stages * chunks:
                     peer = chunk_location(kind, position, stages)[0]
                     ends = (peer, stage) if does == "receives" else (stage, peer)
-                    wire = wire_of(item.forward, *ends)
+                    wire = channel_of(item.forward, *ends)
                     ways.setdefault(wire, set()).add((does, peer))
         assert all(len(uses) == 1 for uses in ways.values())
         used |= set(ways)
-    assert sorted(used) == plan_wires(plan)
+    assert sorted(used) == plan_channels(plan)
 
 
 def test_one_stage_needs_no_wires() -> None:
-    assert plan_wires(Case(name="one stage").plan()) == []
+    assert plan_channels(Case(name="one stage").plan()) == []
 
 
 def test_accelerators_have_longer_limits() -> None:
-    cores, devices = (PoolOptions.of(patience_on(name)) for name in ("cpu", "H100-SXM-80GB"))
+    cores, devices = (
+        PoolOptions.from_timeouts(device_timeouts(name)) for name in ("cpu", "H100-SXM-80GB")
+    )
     assert replace(cores, stalled_after_s=None) == PoolOptions()
     assert devices.collective_timeout_s > cores.collective_timeout_s
     assert devices.silent_after_s > cores.silent_after_s
@@ -93,7 +100,7 @@ def test_late_ranks_always_end(found: str | None, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(LATE_RANKS, found)
     import os
 
-    join._take(device("cuda", 0))
+    join._claim_device(device("cuda", 0))
     assert os.environ[LATE_RANKS] in ENDED
     assert found not in ENDED or os.environ[LATE_RANKS] == found
 
@@ -101,21 +108,21 @@ def test_late_ranks_always_end(found: str | None, monkeypatch: pytest.MonkeyPatc
 def test_a_rank_that_nccl_ends_waited_in_vain() -> None:
     """It is the late rank that is named, not the one that NCCL's watchdog ended."""
     line = (
-        f"[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] {GAVE_UP}: WorkNCCL(SeqNum=7, "
+        f"[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] {NCCL_TIMEOUT}: WorkNCCL(SeqNum=7, "
         "OpType=ALLREDUCE, Timeout(ms)=60000) ran for 60012 milliseconds before timing out."
     )
     report = late_report(line)
     assert report is not None
     assert report.communication
     assert late_report("") is None
-    watch = Watch(2, 5.0, 70.0)
+    watch = Watchdog(2, 5.0, 70.0)
     watch.begin("running", "job", 0.0)
     for state, where in zip(watch.states, ("pass F 0 0", "pass B 0 1"), strict=True):
         state.where = where
     watch.states[0].ending, watch.states[0].report = "was killed by SIGABRT", report
-    assert not watch.cause_is_plain()
+    assert not watch.has_root_cause()
     said = watch.diagnose(0.0).message
-    assert said.startswith(f"rank 0 waited in vain for other ranks in pass F 0 0 ({GAVE_UP}")
+    assert said.startswith(f"rank 0 waited in vain for other ranks in pass F 0 0 ({NCCL_TIMEOUT}")
     assert said.endswith("rank 1 is in pass B 0 1")
     watch.states[1].ending = "was killed by SIGKILL"
     assert watch.diagnose(0.0).message.startswith("rank 1 was killed by SIGKILL")
@@ -123,9 +130,9 @@ def test_a_rank_that_nccl_ends_waited_in_vain() -> None:
 
 def test_ranks_must_start_from_the_same() -> None:
     same = {"plan": "a", "--seed": "0"}
-    check_agreement([same, dict(same)])
+    check_consistency([same, dict(same)])
     with pytest.raises(RunError, match="rank 1 has another --seed than rank 0: 1, not 0; every"):
-        check_agreement([same, {**same, "--seed": "1"}])
+        check_consistency([same, {**same, "--seed": "1"}])
 
 
 def test_texts_are_told_apart_by_what_is_read_of_them() -> None:
@@ -155,9 +162,9 @@ def test_marks_are_timed_only_where_that_is_asked() -> None:
 def _memory() -> StepMemory:
     start = 1_700_000_000_000_000_000
     changes = [
-        Change(100, "resident", 100, 1, start - 5_000_000),
-        Change(50, "aten.mm", 150, 2, start + 10_000_000),
-        Change(-50, "free", 100, 2, start + 60_000_000),
+        MemoryChange(100, "resident", 100, 1, start - 5_000_000),
+        MemoryChange(50, "aten.mm", 150, 2, start + 10_000_000),
+        MemoryChange(-50, "free", 100, 2, start + 60_000_000),
     ]
     marks = [start, start + 20_000_000, start + 100_000_000]
     return StepMemory(150, None, cpu_snapshot(changes), marks)
@@ -205,7 +212,7 @@ def test_error_output_is_searched_for_a_line(tmp_path: Path) -> None:
 
     worker = object.__new__(WorkerProcess)
     worker.errors = tmp_path / "rank0.err"
-    assert worker.error_line(GAVE_UP) == ""
-    worker.errors.write_text(f"noise\n[Rank 0]  {GAVE_UP}: x\n" + "frame\n" * 1000)
-    assert worker.error_line(GAVE_UP) == f"[Rank 0] {GAVE_UP}: x"
+    assert worker.error_line(NCCL_TIMEOUT) == ""
+    worker.errors.write_text(f"noise\n[Rank 0]  {NCCL_TIMEOUT}: x\n" + "frame\n" * 1000)
+    assert worker.error_line(NCCL_TIMEOUT) == f"[Rank 0] {NCCL_TIMEOUT}: x"
     assert worker.error_tail() == "frame | frame | frame"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from shardwright.executor.launch.fault_injection import Fault, FaultList, attempt_of, faults_of
-from shardwright.executor.launch.watchdog import SLOW_BEATS, Watch
+from shardwright.executor.launch.watchdog import SLOW_BEATS, Watchdog
 from shardwright.spec.errors import InputError
 
 STAGES = [range(2), range(2, 3)]
 
 
-def beating(shares: dict[int, float], busy: dict[int, float], beats: int = SLOW_BEATS) -> Watch:
+def beating(shares: dict[int, float], busy: dict[int, float], beats: int = SLOW_BEATS) -> Watchdog:
     """Three ranks in two stages: how often each waits for others, and how busy it is."""
-    watch = Watch(3, silent_after_s=5.0, stalled_after_s=10.0)
+    watch = Watchdog(3, silent_after_s=5.0, stalled_after_s=10.0)
     watch.begin("running", "a job", 0.0)
     for second in range(1, beats + 1):
         for rank in range(3):
@@ -29,20 +29,20 @@ BUSY = dict.fromkeys(range(3), 0.9)
 
 def test_a_rank_that_its_peers_wait_for_is_slow_and_told_of_once() -> None:
     watch = beating({0: 0.8, 1: 0.0, 2: 0.9}, BUSY)
-    (told,) = watch.newly_slow(STAGES)
+    (told,) = watch.new_stragglers(STAGES)
     assert told == (
         "rank 1 is slow: the others of its stage wait for it 80% of the time, it waits 0%"
     )
-    assert watch.newly_slow(STAGES) == []
+    assert watch.new_stragglers(STAGES) == []
 
 
 @pytest.mark.parametrize("shares", [{0: 0.5, 1: 0.3, 2: 0.0}, {0: 0.9, 1: 0.8, 2: 0.0}])
 def test_ranks_that_wait_alike_or_in_other_stages_are_not_slow(shares: dict[int, float]) -> None:
-    assert beating(shares, BUSY).newly_slow(STAGES) == []
+    assert beating(shares, BUSY).new_stragglers(STAGES) == []
 
 
 def test_a_few_heartbeats_say_nothing() -> None:
-    assert beating({0: 0.8, 1: 0.0, 2: 0.9}, BUSY, SLOW_BEATS - 1).newly_slow(STAGES) == []
+    assert beating({0: 0.8, 1: 0.0, 2: 0.9}, BUSY, SLOW_BEATS - 1).new_stragglers(STAGES) == []
 
 
 def test_all_ranks_idle_is_a_standstill_and_one_at_work_is_none() -> None:
@@ -77,8 +77,8 @@ def test_a_fault_strikes_at_its_rank_step_moment_and_attempt() -> None:
         (1, 3, "begin", 1),
         (1, 3, "update", 0),
     ):
-        faults.strike(*moment)
+        faults.inject(*moment)
     with pytest.raises(ValueError, match="asked for in step 3"):
-        faults.strike(1, 3, "update", 1)
+        faults.inject(1, 3, "update", 1)
     with pytest.raises(InputError, match=r"fault\.step: got 0"):
         Fault(rank=0, step=0, how="kill")

@@ -19,7 +19,7 @@ from shardwright.costmodel.techniques.compile import TECHNIQUE, fused_stack
 from shardwright.executor.models.block import Block
 from shardwright.executor.models.build import build_layer
 from shardwright.executor.models.layer import LayerBuild, LayerModule
-from shardwright.executor.models.sequence_split import whole_sequence
+from shardwright.executor.models.sequence_split import unsplit_sequence
 from shardwright.executor.models.tensor_parallel import ALONE
 from shardwright.executor.stage.options import BuildOptions, Compiler
 from shardwright.executor.techniques import compile as technique
@@ -62,7 +62,7 @@ def block(
         recompute=strategy.recompute,
         flash=flash,
         seq_len=SEQ_LEN,
-        sequence=whole_sequence(SEQ_LEN),
+        sequence=unsplit_sequence(SEQ_LEN),
     )
     made = build_layer(layer, build)
     generator = torch.Generator().manual_seed(0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from shardwright.executor.models.block import Block
-from shardwright.executor.models.deferred_gradients import WeightWork, add_gradients
+from shardwright.executor.models.deferred_gradients import DeferredGradients, add_gradients
 from shardwright.executor.models.layer import LayerBuild
 from shardwright.executor.models.moe.experts import mixture
 from shardwright.executor.models.sequence_split import SequenceSplit
@@ -52,12 +52,12 @@ def inputs(count: int) -> list[Tensor]:
 
 def test_two_parts_give_the_gradients_of_one_whatever_comes_between() -> None:
     whole, split = weights(), weights()
-    later = WeightWork()
-    apart = replace(ALONE, later=later)
+    deferred = DeferredGradients()
+    apart = replace(ALONE, deferred=deferred)
     for number, (x, y) in enumerate(zip(inputs(3), inputs(3), strict=True)):
         forward(x, whole, ALONE).square().sum().backward()
         loss = forward(y, split, apart).square().sum()
-        with later.put_off(number):
+        with deferred.defer(number):
             loss.backward()
         assert x.grad is not None
         assert y.grad is not None
@@ -66,18 +66,18 @@ def test_two_parts_give_the_gradients_of_one_whatever_comes_between() -> None:
             assert split["down_bias"].grad is not None  # comes with the input's gradient
             assert split["up"].grad is split["up_bias"].grad is split["down"].grad is None
     for number in range(3):
-        later.run(number)
+        deferred.run(number)
     for name, parameter in whole.items():
         assert parameter.grad is not None
         torch.testing.assert_close(split[name].grad, parameter.grad, rtol=0, atol=0)
 
 
-def mixture_of(later: WeightWork | None) -> Block:
+def mixture_of(deferred: DeferredGradients | None) -> Block:
     """A block whose experts, shared expert and gate have weights; one rank."""
     spec = Moe(experts=4, topk=2, ffn=12, shared_ffn=12, shared_gate=True, router_bias=True)
     layer = BlockLayer(hidden=8, attention=Attention(heads=1, kv_heads=1, head_dim=8), mlp=spec)
     build = LayerBuild(
-        tp=replace(ALONE, later=later),
+        tp=replace(ALONE, deferred=deferred),
         kernels=Dispatcher(),
         recompute="none",
         flash=True,
@@ -95,21 +95,21 @@ def mixture_of(later: WeightWork | None) -> Block:
 
 
 def test_weight_gradients_of_a_mixture_wait_all_of_them() -> None:
-    later = WeightWork()
-    whole, split = mixture_of(None), mixture_of(later)
+    deferred = DeferredGradients()
+    whole, split = mixture_of(None), mixture_of(deferred)
     spec = whole.mlp
     assert isinstance(spec, Moe)
     for number, (x, y) in enumerate(zip(inputs(2), inputs(2), strict=True)):
         mixture(whole, spec, x).square().sum().backward()
         loss = mixture(split, spec, y).square().sum()
-        with later.put_off(number):
+        with deferred.defer(number):
             loss.backward()
         assert x.grad is not None
         assert y.grad is not None
         assert torch.equal(x.grad, y.grad)
     assert all(p.grad is None for p in split.parameters())
     for number in range(2):
-        later.run(number)
+        deferred.run(number)
     found = dict(split.named_parameters())
     assert len(found) == 9
     for name, parameter in whole.named_parameters():
@@ -117,37 +117,37 @@ def test_weight_gradients_of_a_mixture_wait_all_of_them() -> None:
 
 
 def test_a_whole_backward_leaves_nothing_for_later() -> None:
-    later, w = WeightWork(), weights()
+    deferred, w = DeferredGradients(), weights()
     (x,) = inputs(1)
-    forward(x, w, replace(ALONE, later=later)).sum().backward()
-    assert not later.waits
+    forward(x, w, replace(ALONE, deferred=deferred)).sum().backward()
+    assert not deferred.is_deferring
     assert all(p.grad is not None for p in w.values())
     with pytest.raises(KeyError):
-        later.run(0)
+        deferred.run(0)
 
 
 def test_what_waits_holds_no_graph_and_lets_go_one_by_one() -> None:
-    later, w = WeightWork(), weights()
+    deferred, w = DeferredGradients(), weights()
     (x,) = inputs(1)
     entry = x * 1  # as of a layer before
     seen = weakref.ref(entry)
-    out = forward(entry + 1, w, replace(ALONE, later=later))
-    with later.put_off(0):
+    out = forward(entry + 1, w, replace(ALONE, deferred=deferred))
+    with deferred.defer(0):
         out.sum().backward()
     del entry, out
     gc.collect()
     assert seen() is None
-    held = [c.cell_contents for product in later._waiting[0] for c in product.__closure__ or ()]
+    held = [c.cell_contents for product in deferred._waiting[0] for c in product.__closure__ or ()]
     tensors = [t for t in held if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)]
     assert len(tensors) == 3  # the joined input; the last product's gradient and input
     assert all(t.grad_fn is None for t in tensors)
-    later.run(0)
+    deferred.run(0)
     assert all(p.grad is not None for p in w.values())
 
 
 def test_products_wait_only_for_a_split_backward() -> None:
     with pytest.raises(RuntimeError, match="split"):
-        WeightWork().add(lambda: None)
+        DeferredGradients().add(lambda: None)
 
 
 def test_a_first_gradient_is_kept_and_the_next_is_added_in_place() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from generators.family_cases import FamilyCase, t5
 
-from shardwright.executor.models.relative_position import FURTHEST, score_bias
+from shardwright.executor.models.relative_position import MAX_DISTANCE, score_bias
 from shardwright.executor.train.job import require_executable
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.relative_position_bias import bias_holders, table_blocks, table_copies
@@ -22,7 +22,7 @@ def _bucket(distance: int, side: int) -> int:
     exact = max(1, side // 2)
     if distance < exact:
         return distance
-    share = math.log(distance / exact) / math.log(FURTHEST / exact)
+    share = math.log(distance / exact) / math.log(MAX_DISTANCE / exact)
     return min(side - 1, exact + int(share * (side - exact)))
 
 

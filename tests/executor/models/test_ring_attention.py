@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardwright.executor.data.token_batch import chosen_tokens
+from shardwright.executor.data.token_batch import select_tokens
 from shardwright.executor.models.positions import position_rows
 from shardwright.executor.models.token_layout import TokenLayout, token_layout
 from shardwright.kernels.attention.attention import attention_reference
@@ -178,7 +178,7 @@ def test_position_rows_and_tokens_are_those_of_the_spans() -> None:
     for own in (*LAYOUTS["zigzag of 4"], *LAYOUTS["in order"]):
         rows = index(own)
         assert torch.equal(position_rows(table, own).flatten(0, 1), table[rows])
-        chosen = chosen_tokens(torch.stack(samples, dim=1), own)
+        chosen = select_tokens(torch.stack(samples, dim=1), own)
         assert torch.equal(chosen, torch.stack([sample[rows] for sample in samples], dim=1))
     with pytest.raises(ValueError, match="position rows"):
         position_rows(table, (IndexRange(0, 2), IndexRange(4, 9)))

@@ -15,17 +15,17 @@ from shardwright.executor.tracing.memory_snapshot import (
     allocated_curve,
     cpu_snapshot,
     cuda_snapshot,
-    of_device,
+    device_snapshot,
     peak_allocated_bytes,
     recording_cuda,
     reserved_bytes,
 )
-from shardwright.executor.tracing.recorder import Change, LiveBytes
+from shardwright.executor.tracing.recorder import LiveBytes, MemoryChange
 
 MIB = 2**20
 
 
-def followed() -> list[Change]:
+def followed() -> list[MemoryChange]:
     """A weight, activations that come and go, a storage that is emptied and filled again."""
     weight = torch.ones(MIB // 4)
     live = LiveBytes([weight])
@@ -76,7 +76,7 @@ def test_addresses_never_overlap() -> None:
 
 
 def test_a_grown_storage_is_freed_and_made_again() -> None:
-    history = [Change(5, "a", 5, 1, 1000), Change(2, "resize", 7, 1, 3000)]
+    history = [MemoryChange(5, "a", 5, 1, 1000), MemoryChange(2, "resize", 7, 1, 3000)]
     snapshot = cpu_snapshot(history)
     levels = [(round(moment * 1e6), level) for moment, level in allocated_curve(snapshot)]
     assert levels == [(1, 0), (1, 5), (3, 0), (3, 7)]
@@ -109,7 +109,7 @@ def test_a_trace_that_begins_late_is_completed_from_its_end() -> None:
             ],
         ],
     }
-    snapshot = of_device(found, 1)
+    snapshot = device_snapshot(found, 1)
     assert allocated_curve(snapshot) == [(0, 700), (0, 1700), (1, 2000), (2, 1300), (3, 1000)]
     assert peak_allocated_bytes(snapshot) == 2000
     assert reserved_bytes(snapshot) == 2 * MIB

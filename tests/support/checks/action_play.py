@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from shardwright.executor.groups.process_groups import Wire, wire_of
+from shardwright.executor.groups.process_groups import Channel, channel_of
 from shardwright.executor.groups.rank_layout import stage_layout
 from shardwright.executor.pipeline.actions import Action, stage_actions
 from shardwright.executor.pipeline.routes import Route, chunk_routes
@@ -58,7 +58,7 @@ class Play:
         self.ranks = rank_lists(plan)
         self.waits_together = waits_together
         self.place = [0] * len(self.ranks)
-        self.queues: dict[tuple[int, Wire], list[End]] = defaultdict(list)
+        self.queues: dict[tuple[int, Channel], list[End]] = defaultdict(list)
         self.done: set[End] = set()
         self.passes = [0] * len(self.ranks)
         self.recent: list[list[tuple[int, list[End]]]] = [[] for _ in self.ranks]
@@ -111,7 +111,7 @@ class Play:
             for message in sent:
                 self._queue(number, message)
             self.recent[number].append((self.passes[number] + action.passes, sent))
-        elif action.kind == "let_go":
+        elif action.kind == "wait_sent":
             now, recent = self.passes[number] + 1, self.recent[number]
             if any(m not in self.done for until, sent in recent if until <= now for m in sent):
                 return False
@@ -132,7 +132,7 @@ class Play:
 
     def _queue(self, number: int, message: End) -> None:
         source, target, item = message
-        wire = wire_of(item.forward, self.ranks[source].stage, self.ranks[target].stage)
+        wire = channel_of(item.forward, self.ranks[source].stage, self.ranks[target].stage)
         self.queues[number, wire].append(message)
 
     def _incoming(self, number: int, item: Pass) -> list[End]:

@@ -19,10 +19,10 @@ from shardwright.costmodel.galvatron.layer_time import layer_time
 from shardwright.costmodel.galvatron.reshard import reshard_seconds
 from shardwright.costmodel.galvatron.strategy import GalvatronStrategy
 from shardwright.datasets.galvatron.profile import (
-    EndsProfile,
+    EmbeddingHeadProfile,
     GalvatronProfile,
     LayerProfile,
-    MachineProfile,
+    LinkProfile,
     ModelProfile,
 )
 from shardwright.datasets.galvatron.read import SHIPPED, read_profile
@@ -83,7 +83,7 @@ def _model(source: random.Random, types: int) -> ModelProfile:
         for _ in range(types)
     )
     together, first, last = (
-        EndsProfile(
+        EmbeddingHeadProfile(
             states_mb={d: source.uniform(100, 1500) / d for d in (1, 2, 4)},
             activation_mb={d: source.uniform(50, 500) / d for d in (1, 2, 4)},
         )
@@ -91,14 +91,14 @@ def _model(source: random.Random, types: int) -> ModelProfile:
     )
     return ModelProfile(
         layers=layers,
-        ends_forward_ms=((1, source.uniform(1, 20)),),
+        embedding_head_forward_ms=((1, source.uniform(1, 20)),),
         together=together,
         first=first,
         last=last,
     )
 
 
-def _machine(source: random.Random, devices: int) -> MachineProfile:
+def _machine(source: random.Random, devices: int) -> LinkProfile:
     speed, between = 10 ** source.uniform(0, 2.3), 10 ** source.uniform(0, 3)
     bandwidths = {
         (ranks, near): speed * source.uniform(0.5, 1.5) for ranks in (2, 4) for near in (0, 1)
@@ -109,7 +109,7 @@ def _machine(source: random.Random, devices: int) -> MachineProfile:
          for n in (2, 4)}
         for start in (10 ** source.uniform(-1, 2), 10 ** source.uniform(-1, 2))
     ]  # fmt: skip
-    return MachineProfile(
+    return LinkProfile(
         allreduce=bandwidths,
         p2p={2: between, 4: between * 0.8},
         allreduce_ms=tables[0],

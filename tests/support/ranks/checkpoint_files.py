@@ -11,7 +11,12 @@ from torch import Tensor
 
 from shardwright.executor.checkpoint.folders import step_folder, unfinished_folder
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest, RunFacts
-from shardwright.executor.checkpoint.tensor_parts import Part, Parts, PartSavePlanner, plan_saves
+from shardwright.executor.checkpoint.tensor_parts import (
+    SliceSavePlanner,
+    TensorSlice,
+    TensorSlices,
+    plan_saves,
+)
 from shardwright.executor.checkpoint.writer import CheckpointWriter
 
 RUN = RunFacts(
@@ -27,7 +32,7 @@ RUN = RunFacts(
 )
 
 
-def write(root: Path, step: int, every: Sequence[Parts], token: str = "token") -> Path:
+def write(root: Path, step: int, every: Sequence[TensorSlices], token: str = "token") -> Path:
     """A committed checkpoint of what each rank holds."""
     folder = step_folder(root, step)
     writer = CheckpointWriter(unfinished_folder(root, step, token), folder, RUN, step)
@@ -35,30 +40,33 @@ def write(root: Path, step: int, every: Sequence[Parts], token: str = "token") -
     plans, metadata = plan_saves(rows)
     writer.set_up_storage_writer(is_coordinator=True)
     for rank, plan in enumerate(writer.prepare_global_plan(list(plans))):
-        written = writer.write_data(plan, PartSavePlanner(every[rank])).value()
-        writer.leave_note(rank, written)
-    writer.finish(metadata, writer.take_notes(len(every)))
+        written = writer.write_data(plan, SliceSavePlanner(every[rank])).value()
+        writer.write_rank_index(rank, written)
+    writer.finish(metadata, writer.read_rank_indexes(len(every)))
     return folder
 
 
-def halves(tensor: Tensor) -> list[Part]:
+def halves(tensor: Tensor) -> list[TensorSlice]:
     """A tensor as two ranks hold it, cut between rows."""
     cut = -(-tensor.shape[0] // 2)
     rest = (0,) * (tensor.dim() - 1)
     whole = tuple(tensor.shape)
-    return [Part(tensor[:cut], whole, (0, *rest)), Part(tensor[cut:], whole, (cut, *rest))]
+    return [
+        TensorSlice(tensor[:cut], whole, (0, *rest)),
+        TensorSlice(tensor[cut:], whole, (cut, *rest)),
+    ]
 
 
-def two_ranks(seed: int = 0) -> list[dict[str, Part]]:
+def two_ranks(seed: int = 0) -> list[dict[str, TensorSlice]]:
     """A matrix in halves, a vector that both hold, a count, and a random state each."""
     generator = torch.Generator().manual_seed(seed)
     matrix, vector = torch.randn(5, 3, generator=generator), torch.randn(4, generator=generator)
-    count = Part.all_of(torch.tensor(float(seed)))
-    own = [Part.all_of(torch.full((3,), rank, dtype=torch.uint8)) for rank in range(2)]
+    count = TensorSlice.unsplit(torch.tensor(float(seed)))
+    own = [TensorSlice.unsplit(torch.full((3,), rank, dtype=torch.uint8)) for rank in range(2)]
     return [
         {
             "model.matrix": half,
-            "model.vector": Part.all_of(vector),
+            "model.vector": TensorSlice.unsplit(vector),
             "optimizer.step.matrix": count,
             f"random.cpu.{rank}": own[rank],
         }
@@ -68,7 +76,7 @@ def two_ranks(seed: int = 0) -> list[dict[str, Part]]:
 
 def tensor_at(manifest: Manifest, file: str, byte: int) -> str:
     """The tensor that a byte of a data file belongs to; empty for the header."""
-    for name, part in manifest.parts_of(file):
+    for name, part in manifest.slices_of(file):
         if part.first_byte <= byte < part.first_byte + part.bytes:
             return name
     return ""

@@ -18,7 +18,7 @@ from shardwright.executor.engine.optimizer_step import AdamWOptions, Updater
 from shardwright.executor.launch.clock_sync import clock_lead_ns
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.reference.model import Reference
-from shardwright.executor.stage.local_parameters import gather_whole
+from shardwright.executor.stage.local_parameters import gather_full
 from shardwright.executor.stage.options import BuildOptions, Compiler
 from shardwright.executor.technique import RunTechniques
 from shardwright.executor.techniques import SHIPPED
@@ -79,7 +79,7 @@ def recorded_step(engine: Engine) -> dict[str, Any]:
     with Recorder() as recorder:
         engine.step()
     return {
-        "stage": engine.book.stage,
+        "stage": engine.process_groups.stage,
         "kernels": [[list(k), n] for k, n in Counter(recorder.kernels).items()],
         "collectives": [[list(c), n] for c, n in Counter(recorder.collectives).items()],
     }
@@ -109,7 +109,7 @@ def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
             engine.step()
             peaks.append(live.peak_bytes)
     sizes = {"resident_bytes": resident, "host_bytes": live.host_peak_bytes}
-    return {"stage": engine.book.stage, "peak_bytes": peaks, **sizes}
+    return {"stage": engine.process_groups.stage, "peak_bytes": peaks, **sizes}
 
 
 def _host_states(engine: Engine) -> list[torch.Tensor]:
@@ -230,7 +230,9 @@ def norms(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     engine = _engine(context, payload)
     plan, reference_norms = engine.plan, []
     found = [engine.step().gradient_norm for _ in range(payload["steps"])]
-    weights = {p.name: gather_whole(p, p.data, engine.book).clone() for p in engine.parameters}
+    weights = {
+        p.name: gather_full(p, p.data, engine.process_groups).clone() for p in engine.parameters
+    }
     engine.close()
     if context.rank:
         return {}

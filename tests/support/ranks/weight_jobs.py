@@ -11,7 +11,7 @@ import torch
 from shardwright.executor.data.text import RandomBatches
 from shardwright.executor.engine.engine import Engine
 from shardwright.executor.huggingface.logits import local_logits
-from shardwright.executor.huggingface.reader import Checkpoint
+from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.stage import initial_weights
 from shardwright.executor.stage.options import BuildOptions
@@ -25,8 +25,10 @@ def logits(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """A rank's samples of a micro-batch and their logits; ``steps`` are run first."""
     plan = from_document(Plan, payload["plan"], "plan")
     workload = plan.workload
-    values = Checkpoint(Path(payload["init_from"]), plan.model, workload.seq_len)
-    options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False, values=values)
+    values = HuggingFaceCheckpoint(Path(payload["init_from"]), plan.model, workload.seq_len)
+    options = BuildOptions(
+        seed=0, device=context.device, flash=True, prefetch=False, weight_source=values
+    )
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
     engine = Engine(plan, context.rank, options, batches)
     tokens = torch.tensor(payload["tokens"])

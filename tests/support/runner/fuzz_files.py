@@ -20,7 +20,7 @@ from generators.samples import sample
 
 from shardwright.api.problem.model_and_cluster import cluster_of, model_of
 from shardwright.api.problem.price_file import prices_of
-from shardwright.datasets.published.runs import TABLE, is_of_memory, published_runs
+from shardwright.datasets.published.runs import TABLE, is_memory_table, published_runs
 from shardwright.spec.cluster.calibration import Calibration, unfitted
 from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import canonical_json, from_json, read_text
@@ -70,7 +70,7 @@ def _model_folder(path: Path) -> object:
 
 
 def _table(path: Path) -> object:
-    return is_of_memory(path), published_runs.__wrapped__(path)
+    return is_memory_table(path), published_runs.__wrapped__(path)
 
 
 @cache

@@ -8,11 +8,11 @@ from torch import Tensor
 from toys.census_value import NAME, TECHNIQUE, groups, mode_of
 
 from shardwright.executor.technique import (
-    LivePlace,
-    LiveTechnique,
     NamedState,
     Placement,
     RunTechniques,
+    TechniqueContext,
+    TechniqueHooks,
     TechniqueRun,
 )
 
@@ -20,10 +20,10 @@ FADE = 0.5
 COPIES = "copies"
 
 
-class LiveCensus(LiveTechnique):
+class LiveCensus(TechniqueHooks):
     """Running sums of squares, of every block that holds a census."""
 
-    def __init__(self, place: LivePlace) -> None:
+    def __init__(self, place: TechniqueContext) -> None:
         self._place = place
         self._sums: dict[int, Tensor] = {}
         self._held: dict[int, list[Tensor]] = {}
@@ -46,7 +46,7 @@ class LiveCensus(LiveTechnique):
             return
         norms = torch._foreach_norm(gradients)
         total = torch.stack(norms).square().sum().reshape(1)
-        strategy, ranks = self._place.strategies[layer], self._place.book.stage_ranks
+        strategy, ranks = self._place.strategies[layer], self._place.process_groups.stage_ranks
         for shape in groups(strategy, ranks):
             if shape.size > 1:
                 with self._place.on(COPIES):
@@ -62,7 +62,7 @@ class LiveCensus(LiveTechnique):
         """One number a layer, equal on all ranks; or squares, cut as the parameters are."""
         found = {}
         for layer, total in self._sums.items():
-            (group,) = groups(self._place.strategies[layer], self._place.book.stage_ranks)
+            (group,) = groups(self._place.strategies[layer], self._place.process_groups.stage_ranks)
             everywhere = Placement(kind="replicated", group=group)
             found[f"{layer}.sum"] = NamedState(tensor=total, placement=everywhere)
         for layer, held in self._held.items():

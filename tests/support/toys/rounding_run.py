@@ -13,11 +13,11 @@ from toys.rounding_value import COUNTS, NAME, TECHNIQUE
 from shardwright.executor.models.layer import LayerModule
 from shardwright.executor.stage.options import BuildOptions
 from shardwright.executor.technique import (
-    LivePlace,
-    LiveTechnique,
     NamedState,
     Placement,
     RunTechniques,
+    TechniqueContext,
+    TechniqueHooks,
     TechniqueRun,
 )
 from shardwright.spec.strategy import LayerStrategy
@@ -35,10 +35,10 @@ def prepare(module: LayerModule, strategy: LayerStrategy, options: BuildOptions)
     module.register_forward_pre_hook(rounded)
 
 
-class LiveRounding(LiveTechnique):
+class LiveRounding(TechniqueHooks):
     """Counts the hooks that are called for each layer, beside a number that the seed draws."""
 
-    def __init__(self, place: LivePlace) -> None:
+    def __init__(self, place: TechniqueContext) -> None:
         draw = torch.Generator().manual_seed(place.seed)
         self._counts = {layer: torch.zeros(COUNTS, dtype=torch.int64) for layer in place.strategies}
         for counts in self._counts.values():

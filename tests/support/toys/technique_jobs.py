@@ -67,7 +67,7 @@ def states(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     loaded = listed(again)
     again.close()
     return {
-        "stage": again.book.stage,
+        "stage": again.process_groups.stage,
         "squares": squares,
         "losses": losses,
         "saved": {name: value.tolist() for name, value in saved.items()},
@@ -131,7 +131,7 @@ def standing(engine: Engine) -> dict[str, str]:
     """Each weight of the host beside the device's."""
     found = {}
     for parameter in engine.parameters:
-        if (device := parameter.on_device) is not None:
+        if (device := parameter.device_tensor) is not None:
             freed = device.untyped_storage().nbytes() == 0
             same = not freed and torch.equal(device, parameter.data)
             found[parameter.name] = "freed" if freed else "equal" if same else "apart"
