@@ -20,7 +20,7 @@ from .notebook.comparison_handle import ComparisonHandle
 from .notebook.explanation_handle import ExplanationHandle
 from .notebook.plan_handle import PlanHandle, SimulationHandle, simulation_handle
 from .notebook.what_if_handle import WhatIfs, handle_inputs
-from .planning.galvatron_flags import EXACTLY, foreign_costs
+from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_search import galvatron_plan
 from .planning.plan_and_simulate import memory_rule, search_plan, simulate_plan
 from .planning.uniform_plan import UniformStrategy, uniform_plan
@@ -30,10 +30,10 @@ from .problem.pins import resolve_pins
 from .problem.plan_files import read_plan
 from .problem.price_file import PricesLike
 from .problem.resolve import Inputs, plan_pricing, resolve
-from .problem.search_options import Wanted
-from .views.comparison import Side
-from .what_if.inputs import Sets, Swept, question_of
-from .what_if.what_if import equal_parts
+from .problem.search_options import SearchOptions
+from .views.comparison import ComparisonSide
+from .what_if.inputs import SetValues, SweepValues, question_of
+from .what_if.what_if import split_deadline
 from .what_if.what_if import what_if as answer_what_if
 
 PlanLike = PlanHandle | Plan | str | Path
@@ -114,13 +114,13 @@ def plan(
         InputError: an argument that cannot be used.
         InfeasibleError: nothing fits.
     """
-    model = _described(model)
+    model = _described_model(model)
     asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
-    wanted = Wanted(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
-    return _planned(Inputs(**asked), wanted, _picked(foreign, FOREIGN_FLAGS))
+    options = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
+    return _plan_handle(Inputs(**asked), options, _checked_flags(foreign, GALVATRON_FLAGS))
 
 
-def _described(model: Any) -> ModelLike | None:
+def _described_model(model: Any) -> ModelLike | None:
     """A torch module as the model that it is; anything else as it came."""
     if not hasattr(model, "named_parameters"):
         found: ModelLike | None = model
@@ -130,33 +130,33 @@ def _described(model: Any) -> ModelLike | None:
     return describe(model, type(model).__name__)
 
 
-def _planned(inputs: Inputs, wanted: Wanted, foreign: dict[str, Any]) -> PlanHandle:
+def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]) -> PlanHandle:
     """The answer under our costs, or under Galvatron's where a profile of its own is given."""
     flags = {
-        **dict.fromkeys(FOREIGN_FLAGS),
+        **dict.fromkeys(GALVATRON_FLAGS),
         **foreign,
-        "execute": wanted.executable,
-        "pins": wanted.pins,
-        "oom_risk": wanted.oom_risk,
+        "execute": options.executable,
+        "pins": options.pins,
+        "oom_risk": options.oom_risk,
         "calibration": inputs.calibration,
         "stack": inputs.stack,
     }
-    wanted.check()
-    liked = one_of("--prefer", wanted.prefer, PREFERENCES)
-    galvatron, problem = foreign_costs(flags), resolve(inputs)
+    options.check()
+    liked = one_of("--prefer", options.prefer, PREFERENCES)
+    galvatron, problem = uses_galvatron_costs(flags), resolve(inputs)
     if galvatron:
         folder = flags["galvatron_profile"]
-        report = galvatron_plan(problem, folder, wanted.top, wanted.deadline_s)
-        return PlanHandle(report=report, stack=problem.stack, risk=EXACTLY.risk)
-    risk = memory_rule(wanted.oom_risk).risk
-    fixed = resolve_pins(wanted.pins, problem, wanted.executable)
+        report = galvatron_plan(problem, folder, options.top, options.deadline_s)
+        return PlanHandle(report=report, stack=problem.stack, risk=GALVATRON_RULE.risk)
+    risk = memory_rule(options.oom_risk).risk
+    fixed = resolve_pins(options.pins, problem, options.executable)
     report = search_plan(
         problem,
         fixed,
-        wanted.top,
-        wanted.deadline_s,
+        options.top,
+        options.deadline_s,
         risk,
-        wanted.executable,
+        options.executable,
         prefer=liked,
     )
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
@@ -185,10 +185,10 @@ def simulate(
     """
     risk = memory_rule(oom_risk).risk
     if cluster is None and (known := _as_plan(plan_or_model)) is not None:
-        stack, measured, notes = plan_pricing(known, Inputs(**_picked(flags, PRICING_FLAGS)))
+        stack, measured, notes = plan_pricing(known, Inputs(**_checked_flags(flags, PRICING_FLAGS)))
         found = simulate_plan(known, stack, measured, notes, risk)
     else:
-        given = _picked(flags, INPUT_FLAGS + STRATEGY_FLAGS)
+        given = _checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
         asked = {name: value for name, value in given.items() if name in INPUT_FLAGS}
         strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
         problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **asked))  # type: ignore[arg-type]
@@ -198,15 +198,15 @@ def simulate(
     return simulation_handle(found, stack, measured, risk)
 
 
-FOREIGN_FLAGS = ("galvatron_profile", "costs")
+GALVATRON_FLAGS = ("galvatron_profile", "costs")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 RUN_PATHS = ("data", "tokenizer", "init_from", "save_hf", "checkpoint", "every", "resume")
-NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
-INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
+PLAN_ONLY_FLAGS = ("model", "cluster", "objective", "prices", "allow")
+INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY_FLAGS)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
-def _picked(flags: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+def _checked_flags(flags: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     """The flags, refused where one is unknown."""
     from ..spec.errors import nearest_name
 
@@ -255,7 +255,7 @@ def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle
         InputError: no usable plans.
     """
     sides = [
-        Side(name=name, report=_handle(plan, dict(flags)).simulate().report)
+        ComparisonSide(name=name, report=_handle(plan, dict(flags)).simulate().report)
         for name, plan in (("first", first), ("second", second))
     ]
     return ComparisonHandle(first=sides[0], second=sides[1])
@@ -297,15 +297,15 @@ def execute(
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, RUN_PATHS))
+    return _handle(plan, {}).execute(steps, verify=verify, **_checked_flags(paths, RUN_PATHS))
 
 
 @arguments_named
 def what_if(
     plan: PlanLike,
     *,
-    set: Sets = (),
-    sweep: Swept | None = None,
+    set: SetValues = (),
+    sweep: SweepValues | None = None,
     add: ClusterLike | None = None,
     scale: str | None = None,
     deadline_s: float | None = None,
@@ -331,7 +331,7 @@ def what_if(
     Raises:
         InputError: a question that cannot be asked of this plan.
     """
-    given = Inputs(**_picked(flags, PRICING_FLAGS))
+    given = Inputs(**_checked_flags(flags, PRICING_FLAGS))
     risk = memory_rule(oom_risk).risk
     if isinstance(plan, PlanHandle):
         given = handle_inputs(plan, given)
@@ -340,7 +340,7 @@ def what_if(
     if known is None:
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
     question = question_of(set, sweep, add, scale)
-    clock = None if deadline_s is None else equal_parts(deadline_s)
+    clock = None if deadline_s is None else split_deadline(deadline_s)
     return WhatIfs(found=answer_what_if(known, question, given, risk, clock))
 
 

@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One implementation; ``unsupported`` gives the reason why it cannot run a request, else None."""
+    """One implementation; ``unsupported`` says why it cannot run a request, else None."""
 
     name: str
     run: Callable[..., Any]

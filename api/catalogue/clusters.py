@@ -37,7 +37,7 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
         InputError: nothing is called so.
     """
     if name is not None:
-        return _about(name)
+        return _entry_document(name)
     return {
         "forms": ["NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "A+B", "local[:N]", "FILE"],
         "local": {
@@ -68,7 +68,7 @@ def _document(item: Device | Node | Fabric, *without: str) -> dict[str, Any]:
     return {**plain, "kinds": source_kinds(item.sources)}
 
 
-def _about(name: str) -> dict[str, Any]:
+def _entry_document(name: str) -> dict[str, Any]:
     """One entry of the catalogue with what it is built of, or the levels of a cluster."""
     wanted = name.casefold()
     hosts = [item for item in nodes().values() if item.name.casefold() == wanted]
@@ -77,7 +77,7 @@ def _about(name: str) -> dict[str, Any]:
     if hosts:
         links = _fabrics_of(hosts)
     elif not links:
-        found = _devices_called(name)
+        found = _devices_named(name)
         hosts = [host for host in nodes().values() for item in found if item.name in host.devices]
         links = _fabrics_of(hosts)
     subjects = {item.name for item in found} | {item.name for item in links}
@@ -87,12 +87,12 @@ def _about(name: str) -> dict[str, Any]:
         "disagreements": [asdict(d) for d in disagreements() if d.subject in subjects],
     }
     if not (found or hosts or links):
-        parsed = _cluster_called(name)
+        parsed = _cluster_named(name)
         document["cluster"] = {"text": parsed.expansion, "levels": level_rows(parsed.cluster)}
     return document
 
 
-def _devices_called(name: str) -> list[Device]:
+def _devices_named(name: str) -> list[Device]:
     try:
         return [device(name)]
     except InputError:
@@ -109,7 +109,7 @@ def _fabrics_of(hosts: list[Node]) -> list[Fabric]:
     return [fabrics()[link] for link in names]
 
 
-def _cluster_called(name: str) -> ParsedCluster:
+def _cluster_named(name: str) -> ParsedCluster:
     try:
         return parse_cluster(name, "NAME")
     except InputError as error:

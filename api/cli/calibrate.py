@@ -35,7 +35,7 @@ def calibrate_command(given: dict[str, Any]) -> None:
     check_targets(json=given["json_target"])
     name, path = _name(given["name"]), _path(given["data"])
     of_memory = is_memory_table(path)
-    document = _of_memory(name, path) if of_memory else _of_times(name, path)
+    document = _fit_memory(name, path) if of_memory else _fit_times(name, path)
 
     def show(out: Console) -> None:
         from ..terminal.calibration import print_calibration, print_memory_calibration
@@ -46,29 +46,29 @@ def calibrate_command(given: dict[str, Any]) -> None:
     emit(document, given["json_target"], show)
 
 
-def _of_times(name: str, path: Path) -> dict[str, Any]:
+def _fit_times(name: str, path: Path) -> dict[str, Any]:
     from ...datasets.published.runs import published_runs
     from ..validation.table_fits import fit_times
 
     found = fit_times(name, published_runs(path), f"--data {path}")
-    kept = _stored(name, found.calibration.place)
+    kept = _stored_calibration(name, found.calibration.place)
     fitted = replace(found.calibration, memory=None if kept is None else kept.memory)
-    return _saved(fitted) | found.counts
+    return _save(fitted) | found.counts
 
 
-def _of_memory(name: str, path: Path) -> dict[str, Any]:
+def _fit_memory(name: str, path: Path) -> dict[str, Any]:
     from ...datasets.published.runs import published_runs
     from ..validation.table_fits import fit_peaks
 
     found = fit_peaks(name, published_runs(path), f"--data {path}")
-    base = _stored(name, found.calibration.place) or found.calibration
+    base = _stored_calibration(name, found.calibration.place) or found.calibration
     memory = found.calibration.memory
     if memory is None:
         raise RuntimeError("peaks give constants of memory")
-    return _saved(base.with_memory(memory)) | found.counts
+    return _save(base.with_memory(memory)) | found.counts
 
 
-def _stored(name: str, place: CalibrationScope) -> Calibration | None:
+def _stored_calibration(name: str, place: CalibrationScope) -> Calibration | None:
     """The calibration of that name; what it has of the other kind of table is kept.
 
     Raises:
@@ -88,7 +88,7 @@ def _stored(name: str, place: CalibrationScope) -> Calibration | None:
     raise InputError("--name", name, allowed, free)
 
 
-def _saved(fitted: Calibration) -> dict[str, Any]:
+def _save(fitted: Calibration) -> dict[str, Any]:
     from ...spec.codec import content_hash
     from ..problem.stored_calibrations import save_calibration
 

@@ -12,7 +12,7 @@ from .plan_file import priced_file
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..views.comparison import Side
+    from ..views.comparison import ComparisonSide
 
 
 def compare_command(given: dict[str, Any]) -> None:
@@ -53,8 +53,8 @@ def _names(files: tuple[str, str]) -> tuple[str, str]:
     return (first, second) if first != second else files
 
 
-def _side(file: str, name: str, given: dict[str, Any]) -> Side:
-    from ..views.comparison import Side
+def _side(file: str, name: str, given: dict[str, Any]) -> ComparisonSide:
+    from ..views.comparison import ComparisonSide
 
     found, _ = priced_file(file, given)
-    return Side(name=name, report=found.report)
+    return ComparisonSide(name=name, report=found.report)

@@ -12,18 +12,28 @@ import click
 from ...spec.errors import InputError, ShardwrightError, nearest_name
 
 MAX_LINE = 300
-SHORTEST_ALLOWED = 40
+MIN_ALLOWED_LENGTH = 40
 """Characters below which a shortened list of what is allowed tells nothing."""
 DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
 INTERRUPTED_CODE = 130
 """What a shell reports of a command that Ctrl-C ended: 128 + SIGINT."""
 BROKEN_PIPE_CODE = 141
 """The same of one whose reader went away: 128 + SIGPIPE."""
-MISPLACED = ("tp", "pp", "vpp", "dp", "sp", "shard", "schedule", "micro-batch", "recompute")
+SIMULATE_ONLY_FLAGS = (
+    "tp",
+    "pp",
+    "vpp",
+    "dp",
+    "sp",
+    "shard",
+    "schedule",
+    "micro-batch",
+    "recompute",
+)
 """Flags of simulate that bare ``plan`` takes as pins."""
 
 
-MEANT = {
+FLAG_ALIASES = {
     name: flag
     for flag, names in {
         "--cluster": "gpus gpu devices nodes num-gpus num-nodes hardware machine ngpus device",
@@ -61,7 +71,7 @@ def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
     if not near:
         allowed, hint = rest, ""
     room = limit - len(head + middle + near + hint)
-    if isinstance(error, InputError) and room >= SHORTEST_ALLOWED:
+    if isinstance(error, InputError) and room >= MIN_ALLOWED_LENGTH:
         return head + middle + _clipped(allowed, room) + near + hint
     return _clipped(text, limit)
 
@@ -103,10 +113,10 @@ def _unknown_option(error: click.NoSuchOption, flags: str) -> InputError:
         shown = [p for p in error.ctx.command.get_params(error.ctx) if not getattr(p, "hidden", 0)]
         known = [opt for param in shown for opt in param.opts if opt.startswith("--")]
     bare = typed.lstrip("-")
-    meant = MEANT.get(bare.casefold().replace("_", "-"), typed)
+    meant = FLAG_ALIASES.get(bare.casefold().replace("_", "-"), typed)
     near = meant if meant in known else nearest_name(typed, known, count=1)
     bare = bare if meant == typed else meant.lstrip("-")
-    if bare.replace("_", "-") in MISPLACED and f"--{bare}" not in known:
+    if bare.replace("_", "-") in SIMULATE_ONLY_FLAGS and f"--{bare}" not in known:
         near = f"--pin {bare.replace('-', '_')}=…, or plan simulate --{bare.replace('_', '-')} …"
     return InputError(typed, "an unknown flag", flags, near)
 
@@ -118,37 +128,39 @@ def report(error: BaseException) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     if isinstance(error, ShardwrightError):
-        _say(one_line(error))
+        _print_error(one_line(error))
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        _say("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED_CODE
     if isinstance(error, BrokenPipeError):
-        _abandon_output()
+        _discard_output()
         return BROKEN_PIPE_CODE
     if isinstance(error, OSError) and error.filename is None:
-        _abandon_output()
-        _say(f"output: got {error.strerror or error}; allowed: a place with room to write to")
+        _discard_output()
+        _print_error(
+            f"output: got {error.strerror or error}; allowed: a place with room to write to"
+        )
         return InputError.exit_code
-    what = f"{type(error).__name__}: {error}{_place(error)}"
+    what = f"{type(error).__name__}: {error}{_error_location(error)}"
     hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
-    _say(_clipped(_printable(f"internal error: {what}"), MAX_LINE - len(hint)) + hint)
+    _print_error(_clipped(_printable(f"internal error: {what}"), MAX_LINE - len(hint)) + hint)
     return 1
 
 
-def _place(error: BaseException) -> str:
+def _error_location(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     try:
         click.echo(line, err=True)
     except OSError:  # nobody reads the error output any more; the exit code still tells
         return
 
 
-def _abandon_output() -> None:
+def _discard_output() -> None:
     """Send what is still buffered nowhere, so that closing the stream does not complain."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

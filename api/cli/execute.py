@@ -52,8 +52,8 @@ def execute_command(given: dict[str, Any]) -> None:
         emit(document, given["json_target"], lambda out: print_dry_run(out, document))
         return
     require_executable(plan, path)
-    require_folders(plan, _whole_path(given["init_from"]), _whole_path(given["save_hf"]))
-    _measure_first(plan.cluster.device_count, plan.cluster.groups[0].device)
+    require_folders(plan, _absolute_path(given["init_from"]), _absolute_path(given["save_hf"]))
+    _measure_unprofiled(plan.cluster.device_count, plan.cluster.groups[0].device)
     stack, measured, notes = plan_pricing(plan, Inputs())
     document, steps = run_plan(plan, stack, measured, notes, given)
 
@@ -63,7 +63,7 @@ def execute_command(given: dict[str, Any]) -> None:
     emit(document, given["json_target"], show)
 
 
-def _unrunnable(workload: Workload) -> tuple[str, str]:
+def _unsupported_flag(workload: Workload) -> tuple[str, str]:
     """The flag, and its value, that asks for what is not run."""
     from ...spec.rules.plan_rules import unsupported_dtype
 
@@ -74,7 +74,7 @@ def _unrunnable(workload: Workload) -> tuple[str, str]:
     return "--trainable", "frozen" if workload.trainable == "full" else "lora"
 
 
-def require_runnable(problem: Problem) -> None:
+def require_executable_problem(problem: Problem) -> None:
     """Refuse what no plan of ``plan --execute`` could run here.
 
     Raises:
@@ -92,7 +92,7 @@ def require_runnable(problem: Problem) -> None:
         raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
     plain, model, workload = LayerStrategy(), problem.model, problem.workload
     if reason := unsupported_run(plain, workload) or unsupported_strategy(model, plain, workload):
-        flag, given = _unrunnable(problem.workload)
+        flag, given = _unsupported_flag(problem.workload)
         raise InputError(flag, given, f"what --execute can run ({reason})")
 
 
@@ -106,10 +106,10 @@ def measured(inputs: Inputs, problem: Problem) -> Problem:
     if problem.measured is not None or inputs.calibration == "none":
         return problem
     group = problem.cluster.groups[0]
-    return resolve(inputs) if _measure_first(group.device_count, group.device) else problem
+    return resolve(inputs) if _measure_unprofiled(group.device_count, group.device) else problem
 
 
-def _measure_first(ranks: int, device: str) -> bool:
+def _measure_unprofiled(ranks: int, device: str) -> bool:
     """Measure this machine quickly where it has no profile; whether that was done."""
     from ...datasets.catalogue.device import CPU
     from ...profiler.store.profiles import newest_profile
@@ -118,11 +118,11 @@ def _measure_first(ranks: int, device: str) -> bool:
     if device != CPU or newest_profile(ranks) is not None:
         return False
     with ProgressLine("measuring", "rows") as line:
-        ensure_profile(ranks, phases(line))
+        ensure_profile(ranks, profile_progress(line))
     return True
 
 
-def phases(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
+def profile_progress(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
     """A listener that shows what is being measured on ``line``."""
 
     def on_event(event: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def phases(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
     return on_event
 
 
-def _whole_path(typed: str | None) -> Path | None:
+def _absolute_path(typed: str | None) -> Path | None:
     """A file as ranks find it too, wherever they start."""
     return None if typed is None else Path(typed).expanduser().absolute()
 
@@ -145,7 +145,7 @@ def _checkpoint_settings(given: dict[str, Any]) -> CheckpointSettings:
     """Where the run saves and where it goes on."""
     from ...executor.checkpoint.settings import KEEP, CheckpointSettings
 
-    folders = {name: _whole_path(given.get(name)) for name in ("checkpoint", "resume")}
+    folders = {name: _absolute_path(given.get(name)) for name in ("checkpoint", "resume")}
     folder, resume = (None if path is None else str(path) for path in folders.values())
     keep = given.get("keep") or KEEP
     return CheckpointSettings(folder=folder, every=given.get("every"), keep=keep, resume=resume)
@@ -178,9 +178,9 @@ def run_plan(
         tokenizer=given.get("tokenizer"),
         learning_rate=learning_rate(given.get("lr")),
         kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
-        trace_file=_whole_path(given.get("trace")),
-        init_from=_whole_path(given.get("init_from")),
-        save_hf=_whole_path(given.get("save_hf")),
+        trace_file=_absolute_path(given.get("trace")),
+        init_from=_absolute_path(given.get("init_from")),
+        save_hf=_absolute_path(given.get("save_hf")),
         checkpoint=_checkpoint_settings(given),
     )
     reported: list[dict[str, Any]] = []

@@ -11,7 +11,14 @@ import click
 from ...spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS, PREFERENCES
 from ...spec.errors import NotBuiltError
 from ...spec.workload.number_formats import SHORTHANDS
-from .value_types import FileSource, FileTarget, Number, WholeNumber, Word, flag_of
+from .value_types import (
+    InputFileParam,
+    NameParam,
+    NumberParam,
+    OutputFileParam,
+    WholeNumberParam,
+    flag_of,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -38,7 +45,7 @@ INPUT_NAMES = (
 )
 
 
-def together(*decorators: Decorator[Any]) -> Decorator[Any]:
+def compose(*decorators: Decorator[Any]) -> Decorator[Any]:
     """Several decorators as one, the first listed on top."""
     return lambda function: reduce(lambda made, add: add(made), reversed(decorators), function)
 
@@ -64,84 +71,88 @@ def _clusters() -> Iterable[str]:
     return ["local", *(f"8x{name}" for name in read_table("devices") if name != "cpu")]
 
 
-def _words(*known: str) -> Callable[[], Iterable[str]]:
+def _fixed_names(*known: str) -> Callable[[], Iterable[str]]:
     return lambda: known
 
 
-PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
-MODEL_WORD = Word("M", preset_names)
-CLUSTER_WORD = Word("C", _clusters)
+PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=InputFileParam())
+MODEL_TYPE = NameParam("M", preset_names)
+CLUSTER_TYPE = NameParam("C", _clusters)
 
-PROBLEM = together(
-    click.option("--model", type=MODEL_WORD,
+PROBLEM = compose(
+    click.option("--model", type=MODEL_TYPE,
                  help="Preset, config.json or its folder, typed YAML/JSON, or cached hub name."),
-    click.option("--cluster", type=CLUSTER_WORD,
+    click.option("--cluster", type=CLUSTER_TYPE,
                  help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, local[:N], or a YAML/JSON file."),
-    click.option("--global-batch", type=WholeNumber(usual=512), help="Samples a step."),
-    click.option("--global-batch-tokens", type=WholeNumber(usual=2**22),
+    click.option("--global-batch", type=WholeNumberParam(usual=512), help="Samples a step."),
+    click.option("--global-batch-tokens", type=WholeNumberParam(usual=2**22),
                  help="Tokens a step instead of samples."),
-    click.option("--seq-len", type=WholeNumber(usual=4096), help="Tokens of a sample."),
-    click.option("--dtype", type=Word("D", _words(*SHORTHANDS)),
+    click.option("--seq-len", type=WholeNumberParam(usual=4096), help="Tokens of a sample."),
+    click.option("--dtype", type=NameParam("D", _fixed_names(*SHORTHANDS)),
                  help="bf16, fp16, fp32, or bf16 with products in fp8, fp8-delayed, fp8-block, "
                       "mxfp8 or nvfp4; master weights are fp32."),
-    click.option("--optimizer", type=Word("O", _words(*OPTIMIZERS)),
+    click.option("--optimizer", type=NameParam("O", _fixed_names(*OPTIMIZERS)),
                  help="adamw, adam, adamw8bit, muon, sgd or adafactor."),
-    click.option("--memory-gib", type=Number(unit="GiB", most=2.0**30),
+    click.option("--memory-gib", type=NumberParam(unit="GiB", most=2.0**30),
                  help="Cap on a device's memory, its context included."),
-    click.option("--host-gib", type=Number(unit="GiB", most=2.0**30),
+    click.option("--host-gib", type=NumberParam(unit="GiB", most=2.0**30),
                  help="Memory of its host that a device may use, for offloading."),
-    click.option("--trainable", type=Word("T", _words("full", "lora", "lora:", "frozen:")),
+    click.option("--trainable",
+                 type=NameParam("T", _fixed_names("full", "lora", "lora:", "frozen:")),
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…"),
 )  # fmt: skip
 """What is asked: model, machine, workload."""
 
-OBJECTIVE = together(
-    click.option("--objective", type=Word("O", _words(*OBJECTIVES)),
+OBJECTIVE = compose(
+    click.option("--objective", type=NameParam("O", _fixed_names(*OBJECTIVES)),
                  help="What is best: throughput (default); cost a token, under --prices; "
                       "largest-batch[:GRAIN], the most samples a step without gradient "
                       "accumulation (a pipeline is filled once), in multiples of GRAIN (1); "
                       "largest-sequence[:GRAIN], the longest sequence at --global-batch, in "
                       "multiples of GRAIN (1024). The largest that fit come with their fastest "
                       "plan."),
-    click.option("--prices", type=FileSource(), metavar="FILE",
+    click.option("--prices", type=InputFileParam(), metavar="FILE",
                  help="YAML or JSON: currency, device_hour: {DEVICE or GROUP: price}, and "
                       "node_hour if a node costs more than its devices. Idle devices cost "
                       "nothing."),
-    click.option("--prefer", type=Word("best|simple", _words(*PREFERENCES)),
+    click.option("--prefer", type=NameParam("best|simple", _fixed_names(*PREFERENCES)),
                  help="simple: of the plans that the model cannot tell from the best, the one of "
                       "the fewest strategies."),
 )  # fmt: skip
 """What is best."""
 
-PRICES = together(
-    click.option("--stack", type=Word("S", _table_names("stacks")),
+PRICE_SOURCE = compose(
+    click.option("--stack", type=NameParam("S", _table_names("stacks")),
                  help="Training software: shardwright, megatron, torchtitan or deepspeed."),
-    click.option("--calibration", type=Word("NAME|none", _words("none")),
+    click.option("--calibration", type=NameParam("NAME|none", _fixed_names("none")),
                  help="A stored calibration (plan calibrate); none: no profile of this machine."),
 )  # fmt: skip
 """Where prices come from."""
 
-PRICING = together(
-    PRICES,
-    click.option("--oom-risk", type=Number(most=0.5), metavar="R",
+PRICING = compose(
+    PRICE_SOURCE,
+    click.option("--oom-risk", type=NumberParam(most=0.5), metavar="R",
                  help="Accepted chance of running out of memory (default 0.05)."),
 )  # fmt: skip
 """How it is priced."""
 
-KERNELS = together(
-    click.option("--attention", type=Word("A", _words(*ATTENTIONS)),
+KERNELS = compose(
+    click.option("--attention", type=NameParam("A", _fixed_names(*ATTENTIONS)),
                  help="flash or unfused."),
-    click.option("--overlap", type=Word("O", _words(*OVERLAPS)),
+    click.option("--overlap", type=NameParam("O", _fixed_names(*OVERLAPS)),
                  help="Communication that hides behind computation: none, dp, dp+tp or all."),
 )  # fmt: skip
 """Choices of the stack that simulate may change."""
 
-JSON = click.option(
-    "--json", "json_target", type=FileTarget(dash=True), help="Write JSON here; - prints it alone."
+JSON_OPTION = click.option(
+    "--json",
+    "json_target",
+    type=OutputFileParam(dash=True),
+    help="Write JSON here; - prints it alone.",
 )
 
-RUN = together(
-    click.option("--steps", type=WholeNumber(most=10**9), metavar="N",
+RUN_OPTIONS = compose(
+    click.option("--steps", type=WholeNumberParam(most=10**9), metavar="N",
                  help="Optimizer step to reach (default 20)."),
     click.option("--verify", is_flag=True, help="Compare losses and gradients with one process."),
     click.option("--lr", metavar="R",
@@ -151,20 +162,20 @@ RUN = together(
 """How a plan is run."""
 
 
-CHECKPOINTS = together(
-    click.option("--checkpoint", type=FileSource(), metavar="DIR",
+CHECKPOINTS = compose(
+    click.option("--checkpoint", type=InputFileParam(), metavar="DIR",
                  help="Save checkpoints here, after the last step too."),
-    click.option("--every", type=WholeNumber(), metavar="N",
+    click.option("--every", type=WholeNumberParam(), metavar="N",
                  help="Steps between checkpoints (default 100)."),
-    click.option("--keep", type=WholeNumber(), metavar="N",
+    click.option("--keep", type=WholeNumberParam(), metavar="N",
                  help="Checkpoints to keep, the newest (default 3)."),
-    click.option("--resume", type=FileSource(), metavar="DIR",
+    click.option("--resume", type=InputFileParam(), metavar="DIR",
                  help="Go on from the newest good checkpoint here, under any plan of the model."),
 )  # fmt: skip
 """Where a run saves and where it goes on."""
 
 
-def unbuilt(*flags: str) -> Decorator[Any]:
+def not_built(*flags: str) -> Decorator[Any]:
     """Hidden flags that refuse in one line: the contract names them, this version lacks them."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -174,7 +185,7 @@ def unbuilt(*flags: str) -> Decorator[Any]:
     def option(flag: str) -> Decorator[Any]:
         return click.option(flag, hidden=True, expose_value=False, callback=refuse)
 
-    return together(*(option(flag) for flag in flags))
+    return compose(*(option(flag) for flag in flags))
 
 
 def typed_inputs(given: dict[str, Any]) -> dict[str, Any]:

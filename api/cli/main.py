@@ -19,12 +19,22 @@ import click
 from ... import __version__
 from ...spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from .errors import InterruptedRunError, report
-from .flags import COSTS, JSON, OBJECTIVE, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
-from .value_types import FileSource, FileTarget, Number, WholeNumber, Word
+from .flags import (
+    COSTS,
+    JSON_OPTION,
+    OBJECTIVE,
+    PRICING,
+    PROBLEM,
+    RUN_OPTIONS,
+    compose,
+    not_built,
+    preset_names,
+)
+from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam, WholeNumberParam
 from .verbs import VERBS
 
-NAME = "plan"
-UNBUILT_VERBS = (
+PROGRAM_NAME = "plan"
+NOT_BUILT_VERBS = (
     "import",
     "diagnose",
     "size",
@@ -73,13 +83,13 @@ class _ClosedPipeError(Exception):
 
 
 def _verb_error(typed: str) -> ShardwrightError:
-    if typed in UNBUILT_VERBS:
+    if typed in NOT_BUILT_VERBS:
         return NotBuiltError(f"plan {typed}")
     verbs = sorted(VERBS)
-    near = nearest_name(typed, [*verbs, *UNBUILT_VERBS], count=1)
+    near = nearest_name(typed, [*verbs, *NOT_BUILT_VERBS], count=1)
     if typed == "help":
         near = "plan --help"
-    elif typed == NAME:
+    elif typed == PROGRAM_NAME:
         near = "what follows, without this word"
     elif typed.endswith(".json"):
         near = f"plan explain {typed}"
@@ -89,7 +99,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 
 
 @click.group(
-    NAME,
+    PROGRAM_NAME,
     cls=PlanGroup,
     invoke_without_command=True,
     options_metavar="[FLAGS]",
@@ -98,7 +108,7 @@ def _verb_error(typed: str) -> ShardwrightError:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=False,
 )
-@together(
+@compose(
     PROBLEM,
     OBJECTIVE,
     click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
@@ -106,21 +116,21 @@ def _verb_error(typed: str) -> ShardwrightError:
     click.option("--allow", metavar="NAME,…",
                  help="Also try lossy values of these techniques; what is taken heads the output."),
     PRICING,
-    click.option("--top", type=WholeNumber(least=0, most=100), metavar="K",
+    click.option("--top", type=WholeNumberParam(least=0, most=100), metavar="K",
                  help="How many other plans to show (default 3)."),
-    click.option("--deadline", type=Number(unit="seconds", most=1e6), metavar="S",
+    click.option("--deadline", type=NumberParam(unit="seconds", most=1e6), metavar="S",
                  help="Answer after S seconds with the best plan so far."),
-    click.option("--galvatron-profile", type=FileSource(), metavar="DIR",
+    click.option("--galvatron-profile", type=InputFileParam(), metavar="DIR",
                  help="Plan by what Galvatron's profilers wrote there, under its own costs."),
-    click.option("--costs", type=Word("galvatron|ours", lambda: COSTS),
+    click.option("--costs", type=NameParam("galvatron|ours", lambda: COSTS),
                  help="With such a profile: whose costs (galvatron)."),
-    click.option("--out", type=FileTarget(), help="Write the plan here."),
-    JSON,
+    click.option("--out", type=OutputFileParam(), help="Write the plan here."),
+    JSON_OPTION,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
-    RUN,
-    click.option("--measure-top", type=WholeNumber(most=10), metavar="K",
+    RUN_OPTIONS,
+    click.option("--measure-top", type=WholeNumberParam(most=10), metavar="K",
                  help="With --execute: run the best K plans and correct the prices by them."),
-    unbuilt("--nvme-gib", "--for"),
+    not_built("--nvme-gib", "--for"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip
@@ -131,9 +141,9 @@ def cli(ctx: click.Context, /, **given: Any) -> None:
     Flags alone search for a plan; with none at all, for the embedded model on this machine.
     """
     if ctx.invoked_subcommand is None:
-        from .plan import search
+        from .plan import plan_command
 
-        search(given)
+        plan_command(given)
         return
     for param in ctx.command.params:
         source = ctx.get_parameter_source(str(param.name))
@@ -169,7 +179,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _program() -> str:
     """The name that was typed, of the two that this command has."""
     typed = Path(sys.argv[0]).stem
-    return typed if typed == "shardwright" else NAME
+    return typed if typed == "shardwright" else PROGRAM_NAME
 
 
 def main() -> NoReturn:

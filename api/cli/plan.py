@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_TOP = 3
 
 
-def search(given: dict[str, Any]) -> None:
+def plan_command(given: dict[str, Any]) -> None:
     """Search as the flags say, and answer.
 
     Raises:
@@ -31,8 +31,8 @@ def search(given: dict[str, Any]) -> None:
         RunError: the plan was found, and its run failed.
     """
     from ...spec.codec import dump_pretty
-    from ..planning.galvatron_flags import EXACTLY, OURS, foreign_costs
-    from ..planning.plan_and_simulate import memory_rule, no_garbage_collection
+    from ..planning.galvatron_flags import GALVATRON_RULE, OUR_COSTS_NOTE, uses_galvatron_costs
+    from ..planning.plan_and_simulate import garbage_collection_paused, memory_rule
     from ..problem.pins import resolve_pins
     from ..problem.resolve import Inputs, resolve
 
@@ -42,19 +42,21 @@ def search(given: dict[str, Any]) -> None:
     rule = memory_rule(given["oom_risk"])
     prefer = one_of("--prefer", given["prefer"] or "best", PREFERENCES)
     inputs = Inputs(**typed_inputs(given))
-    if galvatron := foreign_costs(given):
-        rule = EXACTLY
+    if galvatron := uses_galvatron_costs(given):
+        rule = GALVATRON_RULE
     problem = resolve(inputs)
     if given["galvatron_profile"] and not galvatron:
-        problem = replace(problem, assumptions=(*problem.assumptions, OURS))
+        problem = replace(problem, assumptions=(*problem.assumptions, OUR_COSTS_NOTE))
     if given["execute"]:
-        from .execute import measured, require_runnable
+        from .execute import measured, require_executable_problem
 
-        require_runnable(problem)
+        require_executable_problem(problem)
     pins = resolve_pins(given["pins"], problem, given["execute"])
     if given["execute"]:
         problem = measured(inputs, problem)
-    with no_garbage_collection(leaves=True):  # until the answer is out: what a search made is large
+    with garbage_collection_paused(
+        leaves=True
+    ):  # until the answer is out: what a search made is large
         if galvatron:
             report = _search_galvatron(problem, pins, given, rule)
         else:
@@ -121,7 +123,7 @@ def _search(
     from ..planning.plan_and_simulate import search_plan
 
     unit = "s"
-    if problem.prices is not None and problem.goal.objective == "cost":
+    if problem.prices is not None and problem.objective_choice.objective == "cost":
         unit = f"{problem.prices.currency} a step"
     with ProgressLine("searching", "shapes") as line:
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
-from .execute import phases
+from .execute import profile_progress
 from .output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def profile_command(given: dict[str, Any]) -> None:
 
 def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
     """A listener that also says what an earlier measurement had finished."""
-    shown = phases(line)
+    shown = profile_progress(line)
 
     def on_event(event: dict[str, Any]) -> None:
         if finished := event.get("resumed"):

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from ...costmodel.memory.feasibility import MemoryRule
     from ..planning.plan_and_simulate import Simulated
 
-BESIDE_A_PLAN = ("stack", "calibration", "oom_risk", "attention", "overlap", "json_target", "trace")
+FLAGS_WITH_PLAN = (
+    "stack",
+    "calibration",
+    "oom_risk",
+    "attention",
+    "overlap",
+    "json_target",
+    "trace",
+)
 
 
 def simulate_command(given: dict[str, Any]) -> None:
@@ -53,7 +61,7 @@ def _simulated(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
 
 def _simulated_file(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     for name, value in given.items():
-        if name not in (*BESIDE_A_PLAN, "plan_file") and value is not None:
+        if name not in (*FLAGS_WITH_PLAN, "plan_file") and value is not None:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(flag, value, f"nothing beside {given['plan_file']}, which decides it")
     return priced_file(given["plan_file"], given)

@@ -23,14 +23,14 @@ def validate_command(given: dict[str, Any]) -> None:
         InputError: no such file or calibration, a row that cannot be read, or a plot that is no
             SVG.
     """
-    from ..validation.validate import validated
+    from ..validation.validate import validation_result
 
     check_targets(json=given["json_target"], plot=given["plot"])
     plot = given["plot"]
     if plot and not plot.endswith(".svg"):
         near = str(Path(plot).with_suffix(".svg"))
         raise InputError("--plot", plot, "a file ending in .svg", near)
-    document, points = validated(_table(given["data"]), given["calibration"] or "none")
+    document, points = validation_result(_table(given["data"]), given["calibration"] or "none")
     if plot:
         write_file(plot, _drawing(document, points))
 
@@ -43,13 +43,13 @@ def validate_command(given: dict[str, Any]) -> None:
 
 
 def _drawing(document: dict[str, Any], points: Mapping[str, Sequence[Pair]]) -> str:
-    from ..html.validation_svg import plot_svg
+    from ..html.validation_svg import validation_svg
 
     of_time = document["metric"] == "step_time"
     what, unit = ("step time", "seconds") if of_time else ("peak memory", "GiB")
     rows = sum(map(len, points.values()))
     title = f"{document['data']}, {rows} rows: {what}, calibration {document['calibration']}"
-    return plot_svg(title, unit, points)
+    return validation_svg(title, unit, points)
 
 
 def _table(text: str | None) -> Path | None:

@@ -46,7 +46,7 @@ def flag_of(param: click.Parameter | None) -> str:
     return max(param.opts, key=len)
 
 
-class WholeNumber(IntType):
+class WholeNumberParam(IntType):
     """A count in plain digits.
 
     Args:
@@ -91,7 +91,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) and abs(number) < 1e15 else None
 
 
-class Number(FloatType):
+class NumberParam(FloatType):
     """A finite number above ``above``; ``unit`` is named in the error.
 
     Args:
@@ -132,7 +132,7 @@ class Number(FloatType):
         return f"{number:g}"
 
 
-class Word(StrType):
+class NameParam(StrType):
     """A name that is checked later, by what it names; ``known`` completes it in a shell."""
 
     def __init__(self, metavar: str, known: Callable[[], Iterable[str]]) -> None:
@@ -151,7 +151,7 @@ class Word(StrType):
         return [CompletionItem(n) for n in self._known() if n.casefold().startswith(start)]
 
 
-class FileSource(StrType):
+class InputFileParam(StrType):
     """A file to read, which a shell completes."""
 
     name = "FILE"
@@ -163,7 +163,7 @@ class FileSource(StrType):
         return [CompletionItem(incomplete, type="file")]
 
 
-class FileTarget(FileSource):
+class OutputFileParam(InputFileParam):
     """A file to write; ``-`` for the standard output where that makes sense."""
 
     name = "FILE"

@@ -16,43 +16,43 @@ from ...spec.choices import (
 from ...spec.schedules.stage_order import ALL_KINDS
 from .flags import (
     CHECKPOINTS,
-    CLUSTER_WORD,
-    JSON,
+    CLUSTER_TYPE,
+    JSON_OPTION,
     KERNELS,
-    MODEL_WORD,
+    MODEL_TYPE,
     PLAN_FILE,
-    PRICES,
+    PRICE_SOURCE,
     PRICING,
     PROBLEM,
-    RUN,
-    together,
+    RUN_OPTIONS,
+    compose,
 )
-from .value_types import FileSource, FileTarget, Number, WholeNumber, Word
+from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam, WholeNumberParam
 from .what_if_flags import what_if
 
 SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
 """What completes ``--shard``."""
 
-STRATEGY = together(
-    click.option("--tp", type=WholeNumber(), help="Tensor-parallel degree."),
-    click.option("--pp", type=WholeNumber(), help="Pipeline stages."),
-    click.option("--vpp", type=WholeNumber(), help="Virtual stages on each stage."),
-    click.option("--cp", type=WholeNumber(), help="Context-parallel degree: ranks of a ring."),
-    click.option("--ep", type=WholeNumber(), help="Expert-parallel degree (1)."),
-    click.option("--etp", type=WholeNumber(), help="Expert-tensor-parallel degree (1)."),
-    click.option("--dp", type=WholeNumber(), help="Data-parallel degree; left out: the rest."),
-    click.option("--sp", type=Word("S", lambda: SEQUENCE_PARALLELS),
+STRATEGY = compose(
+    click.option("--tp", type=WholeNumberParam(), help="Tensor-parallel degree."),
+    click.option("--pp", type=WholeNumberParam(), help="Pipeline stages."),
+    click.option("--vpp", type=WholeNumberParam(), help="Virtual stages on each stage."),
+    click.option("--cp", type=WholeNumberParam(), help="Context-parallel degree: ranks of a ring."),
+    click.option("--ep", type=WholeNumberParam(), help="Expert-parallel degree (1)."),
+    click.option("--etp", type=WholeNumberParam(), help="Expert-tensor-parallel degree (1)."),
+    click.option("--dp", type=WholeNumberParam(), help="Data-parallel degree; left out: the rest."),
+    click.option("--sp", type=NameParam("S", lambda: SEQUENCE_PARALLELS),
                  help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
-    click.option("--shard", type=Word("S", lambda: SHARD_LEVELS),
+    click.option("--shard", type=NameParam("S", lambda: SHARD_LEVELS),
                  help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
-    click.option("--schedule", type=Word("S", lambda: ALL_KINDS),
+    click.option("--schedule", type=NameParam("S", lambda: ALL_KINDS),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
-    click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
-    click.option("--recompute", type=Word("R", lambda: RECOMPUTES),
+    click.option("--micro-batch", type=WholeNumberParam(), help="Samples of a micro-batch."),
+    click.option("--recompute", type=NameParam("R", lambda: RECOMPUTES),
                  help="none, selective or full."),
-    click.option("--compile", type=Word("C", lambda: COMPILE_WORDS),
+    click.option("--compile", type=NameParam("C", lambda: COMPILE_WORDS),
                  help="none, default (fused kernels) or cuda_graph (one launch a pass)."),
-    click.option("--cpu-offload", type=Word("O", lambda: OFFLOAD_WORDS),
+    click.option("--cpu-offload", type=NameParam("O", lambda: OFFLOAD_WORDS),
                  help="States of blocks on the host: none, optimizer or all (with zero3)."),
 )  # fmt: skip
 
@@ -61,13 +61,13 @@ STRATEGY = together(
     "simulate", options_metavar="[FLAGS]", short_help="Price one plan, from a file or from flags."
 )
 @PLAN_FILE
-@together(
+@compose(
     PROBLEM,
     STRATEGY,
     KERNELS,
     PRICING,
-    JSON,
-    click.option("--trace", type=FileTarget(), help="Write the step's timeline for Perfetto."),
+    JSON_OPTION,
+    click.option("--trace", type=OutputFileParam(), help="Write the step's timeline for Perfetto."),
 )
 def simulate(**given: Any) -> None:
     """Price one plan: a file, or one strategy for all layers given by flags.
@@ -83,7 +83,7 @@ def simulate(**given: Any) -> None:
     "explain", options_metavar="[FLAGS]", short_help="Take step time and memory apart into terms."
 )
 @PLAN_FILE
-@together(KERNELS, PRICING, JSON)
+@compose(KERNELS, PRICING, JSON_OPTION)
 def explain(**given: Any) -> None:
     """Take a plan's step time and memory apart into terms that add up."""
     from .simulate import explain_command
@@ -94,8 +94,8 @@ def explain(**given: Any) -> None:
 @click.command(
     "compare", options_metavar="[FLAGS]", short_help="Hold two plans against each other, by term."
 )
-@click.argument("plan_files", metavar="A B", nargs=-1, type=FileSource())
-@together(KERNELS, PRICING, JSON)
+@click.argument("plan_files", metavar="A B", nargs=-1, type=InputFileParam())
+@compose(KERNELS, PRICING, JSON_OPTION)
 def compare(**given: Any) -> None:
     """Price two plans and say which is faster, what they decide otherwise and which terms differ.
 
@@ -108,10 +108,10 @@ def compare(**given: Any) -> None:
 
 @click.command("export", options_metavar="[FLAGS]", short_help="Write a plan as a page, one file.")
 @PLAN_FILE
-@together(
-    click.option("--to", type=Word("T", lambda: ("html",)),
+@compose(
+    click.option("--to", type=NameParam("T", lambda: ("html",)),
                  help="What reads it: html, a page that loads nothing from elsewhere."),
-    click.option("--out", type=FileTarget(), metavar="FILE",
+    click.option("--out", type=OutputFileParam(), metavar="FILE",
                  help="Where to write it (default: beside the plan)."),
     KERNELS,
     PRICING,
@@ -132,37 +132,37 @@ def export(**given: Any) -> None:
     short_help="Run a plan here; compare measured with predicted.",
 )
 @PLAN_FILE
-@together(
-    RUN,
+@compose(
+    RUN_OPTIONS,
     click.option(
         "--data",
-        type=FileSource(),
+        type=InputFileParam(),
         metavar="PATH",
         help="Text file or folder, or token numbers (.npy, .bin); else Python's sources.",
     ),
     click.option(
-        "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
+        "--tokenizer", type=InputFileParam(), metavar="PATH", help="A tokenizer.json for the data."
     ),
     click.option(
         "--kernels",
-        type=Word("K", lambda: KERNEL_POLICIES),
+        type=NameParam("K", lambda: KERNEL_POLICIES),
         help="auto (the best that run here), portable or fused.",
     ),
     click.option(
-        "--trace", type=FileTarget(), help="Write a traced step and its memory for Perfetto."
+        "--trace", type=OutputFileParam(), help="Write a traced step and its memory for Perfetto."
     ),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     CHECKPOINTS,
-    JSON,
+    JSON_OPTION,
     click.option(
         "--init-from",
-        type=FileSource(),
+        type=InputFileParam(),
         metavar="HF_DIR",
         help="Start from the weights in a folder of transformers.",
     ),
     click.option(
         "--save-hf",
-        type=FileTarget(),
+        type=OutputFileParam(),
         metavar="DIR",
         help="Write the trained weights, or adapters, as such a folder.",
     ),
@@ -179,16 +179,16 @@ def execute(**given: Any) -> None:
     options_metavar="[FLAGS]",
     short_help="Measure this machine, to price by measurement.",
 )
-@together(
-    click.option("--cluster", type=Word("local[:N]|NxDEVICE", lambda: ("local",)),
+@compose(
+    click.option("--cluster", type=NameParam("local[:N]|NxDEVICE", lambda: ("local",)),
                  help="What works at once: local is a rank a core; 1xH200 a GPU of this machine."),
-    click.option("--budget", type=Number(unit="seconds", above=4.0, most=300), metavar="S",
+    click.option("--budget", type=NumberParam(unit="seconds", above=4.0, most=300), metavar="S",
                  help="Seconds that it may take (default 120, on GPUs 270; most 300)."),
-    click.option("--nvme", type=FileSource(), metavar="FOLDER",
+    click.option("--nvme", type=InputFileParam(), metavar="FOLDER",
                  help="Also read and write a file in a folder on a drive."),
     click.option("--fresh", is_flag=True,
                  help="Start over where an earlier measurement was cut short."),
-    JSON,
+    JSON_OPTION,
 )  # fmt: skip
 def profile(**given: Any) -> None:
     """Measure this machine, so that plans for it are priced by measurement."""
@@ -198,7 +198,7 @@ def profile(**given: Any) -> None:
 
 
 @click.command("models", options_metavar="[FLAGS]", short_help="List models with a name here.")
-@JSON
+@JSON_OPTION
 def models(json_target: str | None) -> None:
     """List the models that have a name here, with sizes and sources."""
     from .catalogue import models_command
@@ -212,7 +212,7 @@ def models(json_target: str | None) -> None:
     short_help="List devices, nodes and fabrics, or one of them with its sources.",
 )
 @click.argument("name", required=False)
-@JSON
+@JSON_OPTION
 def clusters(name: str | None, json_target: str | None) -> None:
     """List devices, usual nodes and fabrics, and this machine.
 
@@ -229,9 +229,9 @@ def clusters(name: str | None, json_target: str | None) -> None:
     options_metavar="[FLAGS]",
     short_help="Say what is measured, learned and assumed of a pair.",
 )
-@click.argument("model", metavar="[M]", required=False, type=MODEL_WORD)
-@click.argument("cluster", metavar="[C]", required=False, type=CLUSTER_WORD)
-@together(PRICES, JSON)
+@click.argument("model", metavar="[M]", required=False, type=MODEL_TYPE)
+@click.argument("cluster", metavar="[C]", required=False, type=CLUSTER_TYPE)
+@compose(PRICE_SOURCE, JSON_OPTION)
 def doctor(**given: Any) -> None:
     """Say what a prediction for model M on cluster C would rest on.
 
@@ -248,15 +248,15 @@ def doctor(**given: Any) -> None:
     options_metavar="[FLAGS]",
     short_help="Hold predictions against published measured runs.",
 )
-@together(
-    click.option("--data", type=FileSource(), metavar="CSV",
+@compose(
+    click.option("--data", type=InputFileParam(), metavar="CSV",
                  help="A table with the columns of datasets/published/runs.csv or memory.csv."),
-    click.option("--calibration", type=Word("NAME|none|fit", lambda: ("none", "fit")),
+    click.option("--calibration", type=NameParam("NAME|none|fit", lambda: ("none", "fit")),
                  help="none: shipped constants only, fitted to no row (default); fit: up to ten "
                       "rows of each device, stack and format, which are then not scored."),
-    click.option("--plot", "plot", type=FileTarget(), metavar="FILE.svg",
+    click.option("--plot", "plot", type=OutputFileParam(), metavar="FILE.svg",
                  help="Draw predicted against measured, a colour a source."),
-    JSON,
+    JSON_OPTION,
 )  # fmt: skip
 def validate(**given: Any) -> None:
     """Price published measured runs, or peaks of memory, and show the errors by source.
@@ -272,13 +272,13 @@ def validate(**given: Any) -> None:
 @click.command(
     "calibrate", options_metavar="[FLAGS]", short_help="Fit predictions to what a cluster measured."
 )
-@together(
-    click.option("--data", type=FileSource(), metavar="CSV",
+@compose(
+    click.option("--data", type=InputFileParam(), metavar="CSV",
                  help="Measured runs of one device, stack and format of products, as "
                       "datasets/published/runs.csv, or peaks of one device and stack, as "
                       "memory.csv; ten rows are fitted, others check it."),
-    click.option("--name", type=Word("N", tuple), help="What --calibration shall call it."),
-    JSON,
+    click.option("--name", type=NameParam("N", tuple), help="What --calibration shall call it."),
+    JSON_OPTION,
 )  # fmt: skip
 def calibrate(**given: Any) -> None:
     """Fit constants to measured steps, or to peaks of memory, and store them under a name.
@@ -293,12 +293,12 @@ def calibrate(**given: Any) -> None:
 
 
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
-@together(
+@compose(
     click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
                  help="Address to listen on; others than this machine's own need a token."),
-    click.option("--port", type=WholeNumber(least=0, most=65535, usual=8642), default=8642,
+    click.option("--port", type=WholeNumberParam(least=0, most=65535, usual=8642), default=8642,
                  show_default=True, help="Port; 0 takes a free one."),
-    click.option("--token-file", type=FileSource(), metavar="F",
+    click.option("--token-file", type=InputFileParam(), metavar="F",
                  help="Tokens, one a line; every request needs one."),
     click.option("--db", metavar="URL",
                  help="Where jobs are kept: sqlite:///FILE or postgresql://…; by default a file of "

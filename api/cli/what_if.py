@@ -23,7 +23,7 @@ def what_if_command(given: dict[str, Any]) -> None:
     Raises:
         InputError: no usable plan, key, value, cluster or file.
     """
-    from ..planning.plan_and_simulate import memory_rule, no_garbage_collection
+    from ..planning.plan_and_simulate import garbage_collection_paused, memory_rule
     from ..what_if.inputs import question_of
 
     check_targets(json=given["json_target"], plot=given["plot"])
@@ -34,7 +34,7 @@ def what_if_command(given: dict[str, Any]) -> None:
     rule = memory_rule(given["oom_risk"])
     sweep = given["sweep"] or None
     question = question_of(given["sets"], sweep, given["add"], given["scale"])
-    with no_garbage_collection(leaves=True):
+    with garbage_collection_paused(leaves=True):
         found = _answered(given, question, rule.risk)
         _emit(found, given)
 
@@ -42,7 +42,7 @@ def what_if_command(given: dict[str, Any]) -> None:
 def _answered(given: dict[str, Any], question: Any, risk: float) -> WhatIf:
     from ..problem.plan_files import read_plan
     from ..problem.resolve import Inputs
-    from ..what_if.what_if import equal_parts, what_if
+    from ..what_if.what_if import split_deadline, what_if
 
     plan = read_plan(given["plan_file"])
     inputs = Inputs(**typed_inputs(given))
@@ -56,7 +56,7 @@ def _answered(given: dict[str, Any], question: Any, risk: float) -> WhatIf:
         def row_done(done: int, rows: int) -> None:
             state["row"] = f"row {done + 1} of {rows}, " if rows > 1 else ""
 
-        clock = None if given["deadline"] is None else equal_parts(given["deadline"])
+        clock = None if given["deadline"] is None else split_deadline(given["deadline"])
         return what_if(plan, question, inputs, risk, clock, progress, row_done)
 
 
@@ -73,9 +73,9 @@ def _emit(found: WhatIf, given: dict[str, Any]) -> None:
     if sweep is not None and len(found.answers) < len(sweep.values):
         note(f"interrupted: {len(found.answers)} of {len(sweep.values)} values are answered")
     if given["plot"]:
-        from ..html.what_if_svg import plot_page, plot_svg
+        from ..html.what_if_svg import what_if_page, what_if_svg
 
-        drawing = plot_page(found) if given["plot"].endswith(".html") else plot_svg(found)
+        drawing = what_if_page(found) if given["plot"].endswith(".html") else what_if_svg(found)
         write_file(given["plot"], drawing)
 
     def show(out: Console) -> None:

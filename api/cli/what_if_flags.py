@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from ...spec.inputs.what_if_keys import keys_text
-from .flags import CLUSTER_WORD, JSON, KERNELS, PLAN_FILE, PRICING, together
-from .value_types import FileTarget, Number, Word
+from .flags import CLUSTER_TYPE, JSON_OPTION, KERNELS, PLAN_FILE, PRICING, compose
+from .value_types import NameParam, NumberParam, OutputFileParam
 
 
 def _key_list() -> str:
@@ -30,21 +30,21 @@ words, or factors on what there is (2x, 0.5x, +10%, -10%)."""
     epilog=_key_list(),
 )
 @PLAN_FILE
-@together(
+@compose(
     click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
                  help="Change a key, such as inter_node.bandwidth=2x; repeatable."),
     click.option("--sweep", multiple=True, metavar="KEY=a,b,c",
                  help="A row for each value of one key, beside what --set changes."),
-    click.option("--add", type=CLUSTER_WORD, help="Join these devices to those of the plan."),
-    click.option("--scale", type=Word("batch|fixed", lambda: ("batch", "fixed")),
+    click.option("--add", type=CLUSTER_TYPE, help="Join these devices to those of the plan."),
+    click.option("--scale", type=NameParam("batch|fixed", lambda: ("batch", "fixed")),
                  help="batch: the global batch grows with the devices; fixed (default)."),
     KERNELS,
     PRICING,
-    click.option("--deadline", type=Number(unit="seconds", most=1e6), metavar="S",
+    click.option("--deadline", type=NumberParam(unit="seconds", most=1e6), metavar="S",
                  help="Answer after about S seconds with the best plans so far."),
-    click.option("--plot", type=FileTarget(), metavar="FILE.svg",
+    click.option("--plot", type=OutputFileParam(), metavar="FILE.svg",
                  help="Draw it, as .svg or .html."),
-    JSON,
+    JSON_OPTION,
 )  # fmt: skip
 def what_if(**given: Any) -> None:
     """Price a plan in a changed setting, as it is and planned anew, and say which term moved.

@@ -18,17 +18,17 @@ from ...spec.errors import InputError
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
 from ..problem.model_and_cluster import cluster_of, model_of
-from ..problem.price_file import WHAT, PricesLike
+from ..problem.price_file import PRICE_FILE_TEXT, PricesLike
 from ..problem.resolve import DEFAULT_BATCH, DEFAULT_SEQ_LEN
 from ..server.compute.requests import StrategyBody, WorkloadBody
-from ..what_if.inputs import Sets, Swept, question_of
+from ..what_if.inputs import SetValues, SweepValues, question_of
 
-WORKLOAD = tuple(WorkloadBody.__dataclass_fields__)
-STRATEGY = tuple(StrategyBody.__dataclass_fields__)
-SUFFIXES = (".json", ".yaml", ".yml")
+WORKLOAD_FIELDS = tuple(WorkloadBody.__dataclass_fields__)
+STRATEGY_FIELDS = tuple(StrategyBody.__dataclass_fields__)
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
 
 
-def question_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def problem_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """``model``, ``cluster`` and ``workload`` of a body.
 
     Args:
@@ -39,7 +39,7 @@ def question_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[st
     Raises:
         InputError: a file that cannot be read, or no usable model or cluster.
     """
-    workload = {name: given[name] for name in WORKLOAD if given.get(name) is not None}
+    workload = {name: given[name] for name in WORKLOAD_FIELDS if given.get(name) is not None}
     if (
         model is None
         and cluster is None
@@ -68,14 +68,16 @@ def _cluster(given: Any) -> Any:
         return "local"
     if isinstance(given, ClusterSpec):
         return to_document(given)
-    if isinstance(given, (Path, str)) and str(given).casefold().endswith(SUFFIXES):
+    if isinstance(given, (Path, str)) and str(given).casefold().endswith(FILE_SUFFIXES):
         return to_document(cluster_of(str(given), "cluster").cluster)
     return dict(given) if isinstance(given, Mapping) else given
 
 
 def _is_path(text: str) -> bool:
     """Whether a model's text is read here: a file or folder, or a name of a hub's cache."""
-    return "/" in text or text.casefold().endswith(SUFFIXES) or Path(text).expanduser().is_dir()
+    return (
+        "/" in text or text.casefold().endswith(FILE_SUFFIXES) or Path(text).expanduser().is_dir()
+    )
 
 
 def prices_body(given: PricesLike | None) -> Any:
@@ -87,7 +89,7 @@ def prices_body(given: PricesLike | None) -> Any:
     if isinstance(given, RentalPrices):
         return to_document(given)
     if isinstance(given, (str, Path)):
-        return dict(read_document(Path(given).expanduser(), WHAT))
+        return dict(read_document(Path(given).expanduser(), PRICE_FILE_TEXT))
     return None if given is None else dict(given)
 
 
@@ -102,7 +104,9 @@ def pins_body(given: Iterable[str]) -> list[Any] | None:
     return list(given) or None
 
 
-def what_if_body(set: Sets, sweep: Swept | None, add: Any, scale: str | None) -> dict[str, Any]:
+def what_if_body(
+    set: SetValues, sweep: SweepValues | None, add: Any, scale: str | None
+) -> dict[str, Any]:
     """The question of a what-if.
 
     Raises:

@@ -12,12 +12,12 @@ from ..notebook.explanation_handle import ExplanationHandle
 from ..notebook.plan_handle import PlanHandle, SimulationHandle
 from ..notebook.what_if_handle import WhatIfs, handle_inputs
 from ..problem.resolve import Inputs
-from ..views.comparison import Side
-from ..what_if.inputs import Sets, Swept
+from ..views.comparison import ComparisonSide
+from ..what_if.inputs import SetValues, SweepValues
 from .bodies import what_if_body, without_none
-from .jobs import PATHS, Job, Kind
+from .jobs import PATHS, Job, JobKind
 from .reader import Reader
-from .requests import PRICING, checked_flags, plan_document, plan_request, simulation_request
+from .requests import PRICING_FLAGS, checked_flags, plan_document, plan_request, simulation_request
 from .results import explanation_of
 from .transport import Transport
 
@@ -121,7 +121,7 @@ class Client:
     def compare(self, first: Any, second: Any, **flags: Any) -> ComparisonHandle:
         """Hold two plans against each other, as :func:`shardwright.compare` does."""
         sides = [
-            Side(name=name, report=self._simulated(plan, flags).report)
+            ComparisonSide(name=name, report=self._simulated(plan, flags).report)
             for name, plan in (("first", first), ("second", second))
         ]
         return ComparisonHandle(first=sides[0], second=sides[1])
@@ -146,8 +146,8 @@ class Client:
         self,
         plan: Any,
         *,
-        set: Sets = (),
-        sweep: Swept | None = None,
+        set: SetValues = (),
+        sweep: SweepValues | None = None,
         add: Any = None,
         scale: str | None = None,
         deadline_s: float | None = None,
@@ -189,11 +189,11 @@ class Client:
             allowed = "a service that was started with plan serve --allow-execute"
             raise InputError("execute", self._transport.url, allowed) from None
 
-    def _submit(self, kind: Kind, body: Mapping[str, Any], read: Any) -> Job[Any]:
+    def _submit(self, kind: JobKind, body: Mapping[str, Any], read: Any) -> Job[Any]:
         new = self._transport.post(PATHS[kind], body, key=secrets.token_hex(16))
         return Job(self._transport, kind, new, read, body)
 
-    def job(self, job_id: Any, kind: Kind = "plan") -> Job[Any]:
+    def job(self, job_id: Any, kind: JobKind = "plan") -> Job[Any]:
         """A job by its name.
 
         Raises:
@@ -204,9 +204,9 @@ class Client:
         if not (isinstance(job_id, str) and job_id.isalnum() and job_id.isascii()):
             raise InputError("job_id", job_id, "the id of a job")
         document = self._transport.get(f"{PATHS[kind]}/{job_id}")
-        return Job(self._transport, kind, document, self._reader.of(kind))
+        return Job(self._transport, kind, document, self._reader.reader_of(kind))
 
-    def jobs(self, kind: Kind = "plan", most: int = 100) -> Iterator[Job[Any]]:
+    def jobs(self, kind: JobKind = "plan", most: int = 100) -> Iterator[Job[Any]]:
         """The jobs of this token, the newest first.
 
         Args:
@@ -220,7 +220,7 @@ class Client:
         while left > 0:
             page = self._transport.get(PATHS[kind], query)
             for item in page["items"][:left]:
-                yield Job(self._transport, kind, item, self._reader.of(kind))
+                yield Job(self._transport, kind, item, self._reader.reader_of(kind))
             left -= len(page["items"])
             if page["next_cursor"] is None:
                 return
@@ -239,11 +239,11 @@ class Client:
 
 def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
     """What prices a plan: what was given, else what priced the handle."""
-    given = checked_flags(flags, PRICING)
+    given = checked_flags(flags, PRICING_FLAGS)
     if isinstance(plan, PlanHandle):
         pricing = getattr(plan, "pricing", None)
         if pricing is not None:
             return {**pricing, **given}
         known = handle_inputs(plan, Inputs(**given))
-        given = {name: getattr(known, name) for name in PRICING}
+        given = {name: getattr(known, name) for name in PRICING_FLAGS}
     return {name: value for name, value in given.items() if value is not None}

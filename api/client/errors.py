@@ -12,11 +12,11 @@ from typing import Any
 from ...spec.errors import InfeasibleError, InputError, NotBuiltError, RunError, ShardwrightError
 
 URN = "urn:shardwright:problem:"
-CHANGE = "; smallest change that fits: "
-UNBUILT = " is not built yet"
-OUTER = ("workload", "constraints", "strategy")
+CHANGE_SEPARATOR = "; smallest change that fits: "
+NOT_BUILT_TEXT = " is not built yet"
+WRAPPING_OBJECTS = ("workload", "constraints", "strategy")
 """Objects of the bodies whose fields are arguments in Python."""
-RENAMED = {"plan_id": "plan", "given": "plan"}
+ARGUMENT_OF_KEY = {"plan_id": "plan", "given": "plan"}
 
 
 def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
@@ -29,15 +29,15 @@ def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
     status, detail = int(document.get("status", 500)), str(document.get("detail", ""))
     kind = str(document.get("type", "")).removeprefix(URN)
     if kind == "infeasible":
-        what, _, change = detail.partition(CHANGE)
+        what, _, change = detail.partition(CHANGE_SEPARATOR)
         return InfeasibleError(what, change)
     if status == 401:
         return InputError("token", "none that the service knows", detail)
     faults = document.get("errors") or []
     if faults:
         return _input_error(str(faults[0]["pointer"]), str(faults[0]["msg"]), body)
-    if kind == "not-built" and UNBUILT in detail:
-        what, _, instead = detail.partition(UNBUILT)
+    if kind == "not-built" and NOT_BUILT_TEXT in detail:
+        what, _, instead = detail.partition(NOT_BUILT_TEXT)
         return NotBuiltError(what, instead.removeprefix("; "))
     if kind == "deadline":
         return InputError("deadline_s", "too short a time", detail)
@@ -59,14 +59,14 @@ def _input_error(pointer: str, message: str, body: Any) -> InputError:
 def _field(pointer: str) -> str:
     """The argument that a JSON pointer into a body is about."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-    if parts and parts[0] in OUTER and len(parts) > 1:
+    if parts and parts[0] in WRAPPING_OBJECTS and len(parts) > 1:
         parts = parts[1:]
     if not parts:
         return "request"
     head, *rest = parts
     if head in ("set", "sweep"):
         return " ".join([head, *rest[:1]])
-    return ".".join([RENAMED.get(head, head), *rest])
+    return ".".join([ARGUMENT_OF_KEY.get(head, head), *rest])
 
 
 def _value_at(pointer: str, body: Any) -> Any:

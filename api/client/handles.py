@@ -31,14 +31,14 @@ class ServicePlanHandle(PlanHandle):
     def simulate(self) -> SimulationHandle:
         """The same plan simulated again by the service, with its timeline."""
         found = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
-        return replace(found, report=self._noted(found.report))
+        return replace(found, report=self._with_assumptions(found.report))
 
     def explain(self) -> ExplanationHandle:
         """Where the step and the memory go, in terms that add up."""
         found = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
-        return replace(found, report=self._noted(found.report))
+        return replace(found, report=self._with_assumptions(found.report))
 
-    def _noted(self, report: Report) -> Report:
+    def _with_assumptions(self, report: Report) -> Report:
         """A report of the same plan, with what was assumed when it was found."""
         return replace(report, assumptions=self.report.assumptions)
 

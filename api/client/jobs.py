@@ -10,14 +10,14 @@ from ...spec.errors import RunError
 from .errors import error_of
 from .transport import Event, Transport
 
-Kind = Literal["plan", "what-if", "run"]
-PATHS: dict[Kind, str] = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
-ENDED = ("done", "failed", "cancelled")
-ENDING_S = 15.0
+JobKind = Literal["plan", "what-if", "run"]
+PATHS: dict[JobKind, str] = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
+FINAL_STATES = ("done", "failed", "cancelled")
+CANCEL_GRACE_S = 15.0
 """Seconds that a cancelled job gets to end: searches take half a second, runs ten."""
-LOOK_S = 0.1
+POLL_S = 0.1
 Result = TypeVar("Result")
-Read = Callable[[Mapping[str, Any]], Result]
+ReadResult = Callable[[Mapping[str, Any]], Result]
 """Makes a result of a job's document."""
 
 
@@ -35,13 +35,13 @@ class Job(Generic[Result]):
     def __init__(
         self,
         transport: Transport,
-        kind: Kind,
+        kind: JobKind,
         document: Mapping[str, Any],
-        read: Read[Result],
+        read: ReadResult[Result],
         body: Mapping[str, Any] | None = None,
     ) -> None:
         self._transport, self._read, self._body = transport, read, body
-        self.kind: Kind = kind
+        self.kind: JobKind = kind
         self.document = document
 
     @property
@@ -106,7 +106,7 @@ class Job(Generic[Result]):
         """
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            if ends_s is None and self.state not in ENDED:
+            if ends_s is None and self.state not in FINAL_STATES:
                 for event in self.events():
                     if on_event is not None:
                         on_event(event)
@@ -118,18 +118,18 @@ class Job(Generic[Result]):
     def _await_end(self, ends_s: float | None, on_event: Callable[[Event], None] | None) -> None:
         """Read until it has ended, or until a time; what it says is told meanwhile."""
         told = None
-        while self.refresh().state not in ENDED:
+        while self.refresh().state not in FINAL_STATES:
             if ends_s is not None and time.monotonic() > ends_s:
                 raise RunError(f"job {self.id} is {self.state} still; it goes on: wait() again")
             if on_event is not None and self.progress != told:
                 told = self.progress
                 on_event(Event("progress", dict(told or {}), ""))
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _interrupted(self) -> Result:
         """The best so far of a job that is cancelled now."""
         self.cancel()
-        self._await_end(time.monotonic() + ENDING_S, None)
+        self._await_end(time.monotonic() + CANCEL_GRACE_S, None)
         if self.document.get("answer") is None and self.best is None:
             raise KeyboardInterrupt
         return self._read(self.document)
@@ -140,7 +140,7 @@ class Job(Generic[Result]):
         Raises:
             ShardwrightError: it has none.
         """
-        if self.state not in ENDED:
+        if self.state not in FINAL_STATES:
             raise RunError(f"job {self.id} is {self.state}; wait() gives its result")
         if "answer" not in self.document:  # of a list, which tells less
             self.refresh()

@@ -15,7 +15,7 @@ from ..notebook.plan_handle import PlanHandle
 from ..notebook.what_if_handle import WhatIfs
 from ..problem.resolve import Inputs, plan_pricing
 from .handles import ServicePlanHandle, ServiceSimulationHandle, ServiceWhatIfs
-from .jobs import Kind
+from .jobs import JobKind
 from .results import report_of, what_if_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Reader:
         if job.get("answer") is None:
             return self._client.simulate(job["best"], oom_risk=risk, **pricing)
         report = report_of(job["answer"])
-        return ServicePlanHandle(report=report, **self._known(report, pricing, risk))
+        return ServicePlanHandle(report=report, **self._handle_fields(report, pricing, risk))
 
     def simulation(
         self, document: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
@@ -51,10 +51,10 @@ class Reader:
             trace = self._client.trace(report.plan, **pricing)
             return from_perfetto(json.dumps(trace), "trace")
 
-        known = self._known(report, pricing, risk)
+        known = self._handle_fields(report, pricing, risk)
         return ServiceSimulationHandle(report=report, **known, spans=spans)
 
-    def _known(
+    def _handle_fields(
         self, report: Report, pricing: Mapping[str, str], risk: float | None
     ) -> dict[str, Any]:
         """What a handle knows beside its report: how to ask for more of its plan."""
@@ -73,14 +73,14 @@ class Reader:
         """What was measured."""
         return dict(job["answer"])
 
-    def of(self, kind: Kind) -> Callable[[Mapping[str, Any]], Any]:
+    def reader_of(self, kind: JobKind) -> Callable[[Mapping[str, Any]], Any]:
         """What reads a job of a kind of which nothing else is known."""
         if kind == "plan":
-            return lambda job: self.plan(job, *_asked(job))
+            return lambda job: self.plan(job, *_pricing_and_risk(job))
         return self.what_ifs if kind == "what-if" else self.run
 
 
-def _asked(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
+def _pricing_and_risk(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
     """What prices the plan of a search, and its risk, as whoever asked for it said."""
     asked = job["asked"]
     pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}

@@ -11,18 +11,25 @@ from ...spec.plan.plan import Plan
 from ..notebook.plan_handle import PlanHandle
 from ..problem.model_and_cluster import check_plan
 from ..problem.plan_files import read_plan
-from .bodies import STRATEGY, WORKLOAD, pins_body, prices_body, question_body, without_none
+from .bodies import (
+    STRATEGY_FIELDS,
+    WORKLOAD_FIELDS,
+    pins_body,
+    prices_body,
+    problem_body,
+    without_none,
+)
 
-PRICING = ("stack", "attention", "overlap", "calibration")
-SIZES = ("memory_gib", "host_gib")
-LIMITS = (*SIZES, "oom_risk", "top", "allow", "executable")
-SEARCH = (
-    *(name for name in WORKLOAD if name != "task"),
-    *LIMITS,
+PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
+MEMORY_FLAGS = ("memory_gib", "host_gib")
+CONSTRAINT_FLAGS = (*MEMORY_FLAGS, "oom_risk", "top", "allow", "executable")
+PLAN_FLAGS = (
+    *(name for name in WORKLOAD_FIELDS if name != "task"),
+    *CONSTRAINT_FLAGS,
     *("stack", "calibration", "objective", "prices", "prefer", "pins", "deadline_s"),
 )
-SIMULATED = (*WORKLOAD, *STRATEGY, *PRICING, *SIZES)
-HERE = ("galvatron_profile", "costs")
+SIMULATION_FLAGS = (*WORKLOAD_FIELDS, *STRATEGY_FIELDS, *PRICING_FLAGS, *MEMORY_FLAGS)
+LOCAL_ONLY_FLAGS = ("galvatron_profile", "costs")
 """Arguments that only a search on this machine takes: they name files."""
 
 
@@ -33,7 +40,7 @@ def checked_flags(flags: Mapping[str, Any], known: tuple[str, ...]) -> dict[str,
         InputError: the first unknown one.
     """
     for name in flags:
-        if name in HERE:
+        if name in LOCAL_ONLY_FLAGS:
             raise InputError(name, flags[name], "sw.plan, without a service: it reads files here")
         if name not in known:
             allowed = "one of " + ", ".join(known)
@@ -49,18 +56,18 @@ def plan_request(
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    asked = checked_flags(given, SEARCH)
-    limits = {name: asked.get(name) for name in LIMITS}
+    asked = checked_flags(given, PLAN_FLAGS)
+    limits = {name: asked.get(name) for name in CONSTRAINT_FLAGS}
     limits["executable"] = limits["executable"] or None
     limits["pins"] = pins_body(asked.get("pins", ()))
     body = {
-        **question_body(model, cluster, asked),
+        **problem_body(model, cluster, asked),
         **{name: asked.get(name) for name in ("stack", "calibration", "objective", "prefer")},
         "prices": prices_body(asked.get("prices")),
         "constraints": limits,
         "deadline_s": asked.get("deadline_s"),
     }
-    pricing = {name: asked[name] for name in PRICING if asked.get(name) is not None}
+    pricing = {name: asked[name] for name in PRICING_FLAGS if asked.get(name) is not None}
     return without_none(body), pricing, asked.get("oom_risk")
 
 
@@ -72,20 +79,20 @@ def simulation_request(
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    known = None if cluster is not None else known_plan(plan_or_model)
+    known = None if cluster is not None else plan_document_or_none(plan_or_model)
     if known is not None:
-        asked = checked_flags(flags, PRICING)
+        asked = checked_flags(flags, PRICING_FLAGS)
         body: dict[str, Any] = {"plan": known}
     else:
-        asked = checked_flags(flags, SIMULATED)
-        body = question_body(plan_or_model, cluster, asked)
-        body["strategy"] = {name: asked.get(name) for name in STRATEGY}
-        body |= {name: asked.get(name) for name in SIZES}
-    pricing = {name: asked[name] for name in PRICING if asked.get(name) is not None}
+        asked = checked_flags(flags, SIMULATION_FLAGS)
+        body = problem_body(plan_or_model, cluster, asked)
+        body["strategy"] = {name: asked.get(name) for name in STRATEGY_FIELDS}
+        body |= {name: asked.get(name) for name in MEMORY_FLAGS}
+    pricing = {name: asked[name] for name in PRICING_FLAGS if asked.get(name) is not None}
     return without_none({**body, **pricing, "oom_risk": oom_risk}), pricing
 
 
-def known_plan(given: Any) -> dict[str, Any] | None:
+def plan_document_or_none(given: Any) -> dict[str, Any] | None:
     """The document of a plan that was given; None if it is no plan but perhaps a model."""
     if isinstance(given, PlanHandle):
         given = given.plan
@@ -104,7 +111,7 @@ def plan_document(given: Any) -> dict[str, Any]:
     Raises:
         InputError: it is none.
     """
-    found = known_plan(given)
+    found = plan_document_or_none(given)
     if found is None:
         raise InputError("plan", given, "a PlanHandle, a Plan or the path of a .json file")
     return found

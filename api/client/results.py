@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ...planner.what_if.answer import Answer, Excess, Moved, Priced
+from ...planner.what_if.answer import Answer, Excess, Moved, PricedPlan
 from ...planner.what_if.plan_difference import Difference
 from ...planner.what_if.question import Question, Sweep
 from ...planner.what_if.setting import Change, Value
@@ -17,9 +17,9 @@ from ...spec.techniques import TECHNIQUES
 from ..notebook.explanation_handle import ExplanationHandle
 from ..what_if.what_if import WhatIf
 
-Noun = TypeVar("Noun")
-WHERE = "answer"
-BESIDE = ("plan_hash", "explain", "trace")
+Decoded = TypeVar("Decoded")
+SOURCE_NAME = "answer"
+EXTRA_KEYS = ("plan_hash", "explain", "trace")
 """Keys beside a report's own."""
 
 
@@ -29,7 +29,7 @@ def report_of(document: Mapping[str, Any]) -> Report:
     Raises:
         RunError: a document that this version cannot read.
     """
-    own = {name: value for name, value in document.items() if name not in BESIDE}
+    own = {name: value for name, value in document.items() if name not in EXTRA_KEYS}
     return _read(Report, own)
 
 
@@ -43,7 +43,7 @@ def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
     )
 
 
-class ToldRow:
+class ResultRow:
     """What a row of an answer says of itself."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -77,16 +77,16 @@ def what_if_of(document: Mapping[str, Any]) -> WhatIf:
     )
 
 
-def _answer(row: Mapping[str, Any], baseline: Priced) -> Answer:
+def _answer(row: Mapping[str, Any], baseline: PricedPlan) -> Answer:
     same, best = row["same_plan"], row["re_planned"]
-    told = ToldRow(row)
-    standing = _resized(baseline.plan, told.changes)
+    told = ResultRow(row)
+    fallback_plan = _resized_plan(baseline.plan, told.changes)
     return Answer(
         row=told,
-        same=_priced(same, standing) if same["possible"] else None,
+        same=_priced(same, fallback_plan) if same["possible"] else None,
         same_why=same.get("why", ""),
         moved=_moved(row["moved"]),
-        best=_priced(best, standing) if best["possible"] else None,
+        best=_priced(best, fallback_plan) if best["possible"] else None,
         best_why=best.get("why", ""),
         best_moved=_moved(best.get("moved")),
         gain=best.get("gain"),
@@ -95,7 +95,7 @@ def _answer(row: Mapping[str, Any], baseline: Priced) -> Answer:
     )
 
 
-def _resized(plan: Plan, changes: tuple[Change, ...]) -> Plan:
+def _resized_plan(plan: Plan, changes: tuple[Change, ...]) -> Plan:
     document = plan.to_document()
     for change in changes:
         if change.path in ("global_batch", "seq_len"):
@@ -103,11 +103,11 @@ def _resized(plan: Plan, changes: tuple[Change, ...]) -> Plan:
     return _read(Plan, document)
 
 
-def _priced(document: Mapping[str, Any], standing: Plan | None) -> Priced:
-    plan = standing
+def _priced(document: Mapping[str, Any], fallback_plan: Plan | None) -> PricedPlan:
+    plan = fallback_plan
     if plan is None or "plan" in document:
         plan = _read(Plan, document["plan"])
-    return Priced(
+    return PricedPlan(
         plan=plan,
         prediction=_read(Prediction, document["prediction"]),
         excess=tuple(Excess(**item) for item in document["excess"]),
@@ -119,9 +119,9 @@ def _moved(document: Mapping[str, Any] | None) -> Moved | None:
     return None if document is None else Moved(**document)
 
 
-def _read(kind: type[Noun], document: Any) -> Noun:
+def _read(kind: type[Decoded], document: Any) -> Decoded:
     try:
-        return from_document(kind, document, WHERE, {"techniques": TECHNIQUES})
+        return from_document(kind, document, SOURCE_NAME, {"techniques": TECHNIQUES})
     except InputError as error:
         why = f"{error.field}: got {error.given}"
         raise RunError(f"the service answers as another version does ({why})") from None

@@ -18,10 +18,10 @@ from .errors import error_of
 if TYPE_CHECKING:
     import httpx
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-SILENCE_S = 45.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+STREAM_TIMEOUT_S = 45.0
 """A stream says something every 15 s; after three of those it is taken for dead."""
-BUSY = (429, 502, 503, 504)
+RETRY_STATUSES = (429, 502, 503, 504)
 
 
 class Event(NamedTuple):
@@ -58,7 +58,7 @@ class Transport:
         if token is not None and not (isinstance(token, str) and token.isascii() and token.strip()):
             raise InputError("token", "what is no header's value", "a token of the service")
         headers = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
-        self.url, self._patience_s, self._heard = url.rstrip("/"), patience_s, False
+        self.url, self._patience_s, self._was_reached = url.rstrip("/"), patience_s, False
         try:
             self._http: httpx.Client = httpx.Client(
                 base_url=self.url,
@@ -68,7 +68,7 @@ class Transport:
             )
         except httpx.InvalidURL as error:
             raise InputError("url", url, f"an address ({error})") from None
-        self._stream_timeout = httpx.Timeout(timeout_s, read=SILENCE_S)
+        self._stream_timeout = httpx.Timeout(timeout_s, read=STREAM_TIMEOUT_S)
 
     def close(self) -> None:
         """Close every connection."""
@@ -76,19 +76,19 @@ class Transport:
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """The document at a path."""
-        return self._sent("GET", path, None, {}, query).json()
+        return self._request("GET", path, None, {}, query).json()
 
     def post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> Any:
         """What is answered to a body; ``key`` makes sending it twice the same as once."""
-        return self._sent(
+        return self._request(
             "POST", path, body, {} if key is None else {"Idempotency-Key": key}
         ).json()
 
     def delete(self, path: str) -> None:
         """Cancel what is at a path; nothing happens where it has ended."""
-        self._sent("DELETE", path, None, {})
+        self._request("DELETE", path, None, {})
 
-    def _sent(
+    def _request(
         self,
         method: str,
         path: str,
@@ -96,24 +96,24 @@ class Transport:
         headers: dict[str, str],
         query: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        pauses = _Pauses(self._patience_s)
+        pauses = _Backoff(self._patience_s)
         while True:
             try:
                 answer = self._http.request(method, path, json=body, headers=headers, params=query)
             except self._lost as error:
-                pauses.wait(self._unreached(error))
+                pauses.wait(self._connection_error(error))
                 continue
-            self._heard = True
+            self._was_reached = True
             if answer.status_code < 400:
                 return answer
-            problem = error_of(_problem(answer), body)
-            if answer.status_code not in BUSY:
+            problem = error_of(_problem_document(answer), body)
+            if answer.status_code not in RETRY_STATUSES:
                 raise problem
             pauses.wait(problem, answer.headers.get("retry-after"))
 
-    def _unreached(self, error: Exception) -> Exception:
+    def _connection_error(self, error: Exception) -> Exception:
         why = f"{type(error).__name__} {error}".strip()
-        if self._heard:
+        if self._was_reached:
             return RunError(f"the service at {self.url} answers no more: {why}")
         allowed = "the address of a running service (plan serve prints it)"
         return InputError("url", f"{self.url} ({why})", allowed)
@@ -125,7 +125,7 @@ class Transport:
             path: of the events.
             after: the id of the last event that is known.
         """
-        pauses = _Pauses(self._patience_s)
+        pauses = _Backoff(self._patience_s)
         while True:
             headers = {} if after is None else {"Last-Event-ID": after}
             try:
@@ -136,53 +136,53 @@ class Transport:
                         return
                     if answer.status_code >= 400:
                         answer.read()
-                        problem = error_of(_problem(answer))
-                        if answer.status_code not in BUSY:
+                        problem = error_of(_problem_document(answer))
+                        if answer.status_code not in RETRY_STATUSES:
                             raise problem
                         pauses.wait(problem, answer.headers.get("retry-after"))
                         continue
-                    self._heard = True
-                    for event in _parsed(pauses.renewed_by(answer.iter_lines())):
+                    self._was_reached = True
+                    for event in _parse_events(pauses.reset_by(answer.iter_lines())):
                         after = event.id
                         yield event
                         if event.name == "done":
                             return
                 pauses.wait(RunError(f"the service at {self.url} ended the stream"))
             except self._lost as error:
-                pauses.wait(self._unreached(error))
+                pauses.wait(self._connection_error(error))
 
 
-class _Pauses:
+class _Backoff:
     """Waits longer and longer between attempts, until there was enough of that."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._renew()
+        self._reset()
 
-    def _renew(self) -> None:
+    def _reset(self) -> None:
         self._ends_s = time.monotonic() + self._patience_s
         self._next_s = FIRST_PAUSE_S
 
-    def renewed_by(self, lines: Iterable[str]) -> Iterator[str]:
+    def reset_by(self, lines: Iterable[str]) -> Iterator[str]:
         """The lines of a stream; each of them, comments too, says that the service is there."""
         for line in lines:
-            self._renew()
+            self._reset()
             yield line
 
-    def wait(self, error: Exception, asked: str | None = None) -> None:
+    def wait(self, error: Exception, retry_after: str | None = None) -> None:
         """Wait before the next attempt.
 
         Raises:
             Exception: ``error``, where patience is at an end.
         """
-        pause_s = float(asked) if asked and asked.isdecimal() else self._next_s
-        self._next_s = min(LONGEST_PAUSE_S, 2 * self._next_s)
+        pause_s = float(retry_after) if retry_after and retry_after.isdecimal() else self._next_s
+        self._next_s = min(MAX_PAUSE_S, 2 * self._next_s)
         if time.monotonic() + pause_s > self._ends_s:
             raise error
         time.sleep(pause_s)
 
 
-def _problem(answer: httpx.Response) -> dict[str, Any]:
+def _problem_document(answer: httpx.Response) -> dict[str, Any]:
     """The problem that was answered with; something else, of a proxy, as one."""
     try:
         found = answer.json()
@@ -193,7 +193,7 @@ def _problem(answer: httpx.Response) -> dict[str, Any]:
     return {"status": answer.status_code, "detail": "no problem document: is this plan serve?"}
 
 
-def _parsed(lines: Iterator[str]) -> Iterator[Event]:
+def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
     """Server-sent events of their lines (WHATWG HTML, 9.2.6, for the fields that we send)."""
     fields: dict[str, str] = {}
     for line in lines:

@@ -32,12 +32,12 @@ from ..problem.model_and_cluster import ClusterLike, ModelLike, cluster_of, mode
 from ..problem.resolve import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, Problem, resolve
 from ..problem.stored_calibrations import measured_name
 from ..problem.this_machine import require_devices
-from ..validation.nearest_runs import known, nearest_runs
+from ..validation.nearest_runs import nearest_runs, run_features
 from .figures import Figure, priced_figures
-from .layers import layer_rows
+from .layers import layer_support_rows
 from .price_sources import price_rows
 
-EVERY_KIND = (*KINDS, "typed")
+ALL_KINDS = (*KINDS, "typed")
 
 
 def doctor_document(
@@ -60,9 +60,9 @@ def doctor_document(
     problem = _problem(model, cluster, stack, calibration)
     seq_len = problem.workload.seq_len
     lowering = Lowering(problem.model, problem.workload, problem.stack)
-    layers, prices = layer_rows(lowering), price_rows(problem, lowering)
+    layers, prices = layer_support_rows(lowering), price_rows(problem, lowering)
     figures = _figures(problem, lowering)
-    asked = known(problem.model, problem.cluster, problem.workload.dtype.shorthand, seq_len)
+    asked = run_features(problem.model, problem.cluster, problem.workload.dtype.shorthand, seq_len)
     return {
         "model": _model(problem.model, seq_len, layers),
         "cluster": {
@@ -81,7 +81,7 @@ def doctor_document(
         "figures": {
             "count": len(figures),
             "kinds": _counts(figures),
-            "by_part": _by_part(figures),
+            "by_part": _counts_by_part(figures),
             "rows": [asdict(figure) for figure in figures],
         },
         "prices": prices,
@@ -192,10 +192,10 @@ def _here_reason(cluster: ClusterSpec) -> str | None:
 
 def _counts(figures: Iterable[Figure]) -> dict[str, int]:
     counted = Counter(figure.kind for figure in figures)
-    return {kind: counted[kind] for kind in EVERY_KIND}
+    return {kind: counted[kind] for kind in ALL_KINDS}
 
 
-def _by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
+def _counts_by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
     """How many figures of each device, node, fabric, … are known how."""
     names = dict.fromkeys((figure.part, figure.of) for figure in figures)
     return [

@@ -16,7 +16,7 @@ from ...datasets.catalogue.stack import stack, stack_sources
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel
 from ...spec.cluster.stack_spec import StackSpec
 
-CURVED = frozenset(COLLECTIVES) - {"send"}
+CURVE_COLLECTIVES = frozenset(COLLECTIVES) - {"send"}
 """Collectives that a measured fabric has a curve for; a send is priced by that of another."""
 KERNEL_FIGURES = (
     "memory_bandwidth_bytes_per_s",
@@ -145,7 +145,7 @@ def _level_figures(level: LinkLevel) -> Iterator[Figure]:
     measured = {kind for kind, _ in item.curves}
     if measured:
         names.append("curves")
-    if not measured.issuperset(CURVED):
+    if not measured.issuperset(CURVE_COLLECTIVES):
         names += STEP_FIGURES
     elif level.latency_s is not None:
         names += LATENCY_FIGURES

@@ -14,10 +14,10 @@ from ...spec.strategy import LayerStrategy
 from ..catalogue.layer_names import layer_name
 from ..views.stage_table import ranges
 
-ALONE = LayerStrategy()
+SINGLE_DEVICE = LayerStrategy()
 
 
-def layer_rows(lowering: Lowering) -> list[dict[str, Any]]:
+def layer_support_rows(lowering: Lowering) -> list[dict[str, Any]]:
     """One row for each layer kind of each tower, in order of first use.
 
     A kind is *planned* where one device alone may hold it, *simulated* where it lowers to kernels
@@ -46,7 +46,7 @@ def layer_rows(lowering: Lowering) -> list[dict[str, Any]]:
 
 def _support(lowering: Lowering, layer: Layer, index: int) -> dict[str, Any]:
     tokens = lowering.contexts[index].tokens
-    planned = layer_violation(layer, ALONE, 1, 1, tokens)
+    planned = layer_violation(layer, SINGLE_DEVICE, 1, 1, tokens)
     reasons = {
         "planned": planned,
         "simulated": planned or _lowering_reason(lowering, index),
@@ -60,7 +60,7 @@ def _support(lowering: Lowering, layer: Layer, index: int) -> dict[str, Any]:
 
 def _lowering_reason(lowering: Lowering, index: int) -> str | None:
     try:
-        lowering.layer(index, ALONE, None, 1, 1)
+        lowering.layer(index, SINGLE_DEVICE, None, 1, 1)
     except NotBuiltError as error:
         return str(error)
     return None

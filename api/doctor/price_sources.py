@@ -67,13 +67,14 @@ def usual_strategy(lowering: Lowering, per_node: int, ranks: int) -> LayerStrate
     for strategy in _candidates(lowering, per_node, ranks):
         samples = strategy.data_parallel(ranks)
         if not any(
-            layer_violation(x, of_layer(x, strategy), ranks, samples, tokens) for x, tokens in kinds
+            layer_violation(x, strategy_of_layer(x, strategy), ranks, samples, tokens)
+            for x, tokens in kinds
         ):
             return strategy
     return LayerStrategy()
 
 
-def of_layer(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
+def strategy_of_layer(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
     """The strategy of one layer: without experts there is nothing for ep and etp to split."""
     return strategy if experts_of(layer) is not None else replace(strategy, ep=1, etp=1)
 
@@ -95,7 +96,9 @@ def _terms(
 ) -> dict[str, dict[str, float]]:
     """Seconds of each term and how many of them rest on what, in the order of the breakdown."""
     samples, workload = strategy.data_parallel(ranks), problem.workload
-    every = tuple((n, of_layer(layer, strategy)) for n, layer in enumerate(lowering.layers))
+    every = tuple(
+        (n, strategy_of_layer(layer, strategy)) for n, layer in enumerate(lowering.layers)
+    )
     chunk = lowering.chunk(every, None, ranks, samples)
     units = [entry.unit for entry in chunk.layers if entry.unit is not None]
     found = SourceSum(pricer)

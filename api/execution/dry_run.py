@@ -9,7 +9,7 @@ from ...executor.groups.rank_layout import plan_devices, plan_world_size, stage_
 from ...spec.parallel.rank_groups import RankGroup, replica_group, shard_group, tensor_group
 from ...spec.plan.plan import Plan, Stage
 from ...spec.strategy import LayerStrategy
-from .dry_run_process import rehearsed
+from .dry_run_process import dry_run_stages
 
 
 def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
@@ -31,7 +31,7 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
         "ranks": plan_world_size(plan),
         "steps": steps,
         "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],
-        "rehearsal": rehearsed(plan),
+        "rehearsal": dry_run_stages(plan),
         "command": f"torchrun --nproc-per-node {plan_world_size(plan)} "
         f"-m shardwright.executor.worker {file} --steps {steps}",
     }

@@ -15,10 +15,10 @@ from ...spec.plan.plan import Plan
 
 MODULE = "shardwright.executor.train.dry_run"
 NEEDS_TORCH = "collectives and bytes of a step need torch: pip install 'shardwright[run]'"
-QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+QUIET_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
-def rehearsed(plan: Plan) -> list[dict[str, Any]] | None:
+def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
     """What the ranks of a plan would send and hold; None where torch is not installed.
 
     Args:
@@ -35,7 +35,7 @@ def rehearsed(plan: Plan) -> list[dict[str, Any]] | None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **QUIET},
+        env={**os.environ, **QUIET_ENVIRONMENT},
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
@@ -44,4 +44,4 @@ def rehearsed(plan: Plan) -> list[dict[str, Any]] | None:
     return found
 
 
-__all__ = ["NEEDS_TORCH", "rehearsed"]
+__all__ = ["NEEDS_TORCH", "dry_run_stages"]

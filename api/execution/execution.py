@@ -29,7 +29,7 @@ from ...spec.workload.learning_rate import LearningRate
 from ..planning.plan_and_simulate import Simulated, simulate_plan
 
 DEFAULT_STEPS = 10
-OnEvent = Callable[[dict[str, Any]], None]
+EventCallback = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ExecuteOptions:
         _ = self.checkpoint.source  # refused before ranks start
 
 
-def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
+def ensure_profile(devices: int, on_event: EventCallback) -> MachineProfile:
     """The newest profile of this machine with so many ranks; measured now, where there is none.
 
     Measuring takes some 20 s.
@@ -79,7 +79,7 @@ def execute_plan(
     stack: StackSpec,
     measured: Measured | None,
     options: ExecuteOptions,
-    on_event: OnEvent,
+    on_event: EventCallback,
     assumptions: tuple[Assumption, ...] = (),
 ) -> dict[str, Any]:
     """Run a plan and compare; the contract's ``execute`` document, with the comparison.

@@ -25,7 +25,7 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ..problem.stored_calibrations import save_calibration
 
-RunPlan = Callable[[Plan], dict[str, Any]]
+RunPlanCallback = Callable[[Plan], dict[str, Any]]
 """Runs a plan; the contract's execute document."""
 FLAG = "--measure-top"
 
@@ -63,7 +63,7 @@ def check_count(count: int) -> int:
 
 
 def measure_plans(
-    plans: list[Plan], stack: StackSpec, measured: Measured | None, run: RunPlan
+    plans: list[Plan], stack: StackSpec, measured: Measured | None, run: RunPlanCallback
 ) -> tuple[list[MeasuredPlan], Calibration]:
     """Run plans and fit what their steps call for; the fastest plan comes first.
 

@@ -7,10 +7,10 @@ from html import escape
 from ...spec.report.report import MEMORY_TERMS
 from ...spec.units import format_bytes, format_seconds
 from ..views.explanation import Explanation
-from ..views.report_text import ROUNDING, interval_text, percent, place_text, shape_text
+from ..views.report_text import ROUNDING, interval_text, percent, shape_text, stage_text
 from .report import html_table
 
-MOST_STAGES = 16
+MAX_STAGES = 16
 
 
 def explanation_html(found: Explanation) -> str:
@@ -37,10 +37,10 @@ def explanation_html(found: Explanation) -> str:
 
 def _memory(found: Explanation) -> str:
     every = found.report.prediction.memory
-    shown = every[:MOST_STAGES]
+    shown = every[:MAX_STAGES]
     names = [*MEMORY_TERMS, *dict.fromkeys(n for r in shown for n in r.by if n not in MEMORY_TERMS)]
     used = [name for name in names if any(row.by.get(name) for row in shown)]
-    heads = ("memory of a device", *(place_text(row, every) for row in shown))
+    heads = ("memory of a device", *(stage_text(row, every) for row in shown))
     rows = [[escape(name), *(format_bytes(row.by.get(name, 0)) for row in shown)] for name in used]
     rows.append(["<b>sum</b>", *(format_bytes(row.reserved_bytes) for row in shown)])
     rows.append(["capacity", *(format_bytes(row.capacity_bytes) for row in shown)])

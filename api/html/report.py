@@ -8,9 +8,9 @@ from ...spec.report.report import MemoryRow, Report
 from ..views.answer_text import cost_text, largest_text
 from ..views.report_text import (
     cluster_text,
-    fullest,
     interval_text,
     memory_text,
+    peak_memory_row,
     percent,
     question_text,
     search_text,
@@ -27,7 +27,7 @@ HEADS = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory
 def report_html(report: Report) -> str:
     """The report's head line, stages, terms, rivals and assumptions."""
     prediction = report.prediction
-    full = fullest(prediction)
+    full = peak_memory_row(prediction)
     verdict = "" if prediction.feasible else " <b>does not fit</b>;"
     parts = [
         f"<p><b>{escape(question_text(report.plan))}</b><br>on {escape(cluster_text(report))}</p>",
@@ -36,7 +36,7 @@ def report_html(report: Report) -> str:
         f"{full.stage}<br>{escape(_answer(report))}</p>",
         _stages(report),
         _terms(report),
-        _rivals(report),
+        _alternatives(report),
         _assumptions(report),
     ]
     return f'<div style="font-family:sans-serif">{"".join(parts)}</div>'
@@ -94,7 +94,7 @@ def _terms(report: Report) -> str:
     return html_table(("where the step goes", "seconds", "share"), rows) + note
 
 
-def _rivals(report: Report) -> str:
+def _alternatives(report: Report) -> str:
     rows = [
         [escape(r.lost_by), escape(shape_text(r.plan)), "simplest" if r.simplest else ""]
         for r in report.alternatives

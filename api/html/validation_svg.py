@@ -21,7 +21,7 @@ SHAPES = ("circle", "square", "diamond")
 BAND = 0.2
 
 
-def plot_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str:
+def validation_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str:
     """The drawing as text.
 
     Args:
@@ -30,7 +30,7 @@ def plot_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str
         points: predicted and measured, by source; sources without points are left out.
     """
     drawn = {name: pairs for name, pairs in points.items() if pairs}
-    scale = Scale([value for pairs in drawn.values() for pair in pairs for value in pair])
+    scale = LogScale([value for pairs in drawn.values() for pair in pairs for value in pair])
     body = [*_frame(scale, unit), *_band(scale)]
     body.append(svg_text(LEFT + SIZE + 18, TOP, "source: rows, median error", "start"))
     for number, (name, pairs) in enumerate(drawn.items()):
@@ -39,7 +39,7 @@ def plot_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str
     return "\n".join([*_head(title, drawn), *body, "</svg>", ""])
 
 
-class Scale:
+class LogScale:
     """Where values lie: the same decades on both axes."""
 
     def __init__(self, values: Sequence[float]) -> None:
@@ -73,7 +73,7 @@ def _head(title: str, drawn: Mapping[str, Sequence[Pair]]) -> list[str]:
     return svg_head(width, height, title, LEFT)
 
 
-def _frame(scale: Scale, unit: str) -> Iterator[str]:
+def _frame(scale: LogScale, unit: str) -> Iterator[str]:
     """Edges, grid, numbers and names of the axes."""
     bottom, right = TOP + SIZE, LEFT + SIZE
     for value in scale.ticks():
@@ -91,7 +91,7 @@ def _frame(scale: Scale, unit: str) -> Iterator[str]:
     )
 
 
-def _band(scale: Scale) -> Iterator[str]:
+def _band(scale: LogScale) -> Iterator[str]:
     """The diagonal, and 20 % either way, cut at the frame."""
     low, high = 10**scale.low, 10**scale.high
     more, less = 1 + BAND, 1 - BAND

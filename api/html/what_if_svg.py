@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from ...planner.what_if.answer import Answer, Priced
+from ...planner.what_if.answer import Answer, PricedPlan
 from ...spec.report.report import BREAKDOWN_TERMS
 from ...spec.units import format_seconds
 from ..what_if.document import swept_path
@@ -35,17 +35,17 @@ TITLE = 95
 SAME, BEST = COLOURS[1], COLOURS[2]
 
 
-def plot_svg(found: WhatIf) -> str:
+def what_if_svg(found: WhatIf) -> str:
     """The drawing as text."""
     parts = _bars(found) if found.question.sweep is None else _lines(found)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def plot_page(found: WhatIf) -> str:
+def what_if_page(found: WhatIf) -> str:
     """The drawing in a page of its own."""
     name = escape(found.baseline.plan.model.name)
     head = f'<!doctype html><meta charset="utf-8"><title>what if: {name}</title>'
-    return f"{head}\n{plot_svg(found)}"
+    return f"{head}\n{what_if_svg(found)}"
 
 
 def _title(found: WhatIf) -> str:
@@ -80,7 +80,7 @@ def _bars(found: WhatIf) -> list[str]:
     return body
 
 
-def _bar(top: float, name: str, priced: Priced, terms: list[str], most: float) -> Iterator[str]:
+def _bar(top: float, name: str, priced: PricedPlan, terms: list[str], most: float) -> Iterator[str]:
     y = top + (ROW - BAR) / 2
     yield svg_text(LEFT - 8, y + BAR / 2 + 4, name, "end")
     x = float(LEFT)
@@ -139,11 +139,11 @@ def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
     return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
 
 
-def _amount(priced: Priced, rates: bool) -> float:
+def _amount(priced: PricedPlan, rates: bool) -> float:
     return tokens_per_s(priced) if rates else priced.step_time_s
 
 
-def _points(plans: list[Priced | None], rates: bool) -> list[_Point]:
+def _points(plans: list[PricedPlan | None], rates: bool) -> list[_Point]:
     return [
         _Point(
             row,

@@ -8,7 +8,7 @@ from typing import Any
 from ...spec.errors import InputError
 from ..catalogue.clusters import clusters_document
 from ..problem.argument_names import arguments_named
-from ..validation.validate import validated
+from ..validation.validate import validation_result
 from .validation_handle import Validation
 
 
@@ -26,7 +26,7 @@ def validate(data: str | Path | None = None, *, calibration: str = "none") -> Va
     table = None if data is None else Path(data).expanduser()
     if table is not None and not table.is_file():
         raise InputError("data", data, "a CSV file of runs or of peak memory")
-    return Validation(found=validated(table, calibration))
+    return Validation(found=validation_result(table, calibration))
 
 
 @arguments_named

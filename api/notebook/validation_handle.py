@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..html.report import html_table
-from ..validation.validate import Validated
+from ..validation.validate import ValidationResult
 from ..views.report_text import percent
 from .frames import frame
 
@@ -21,7 +21,7 @@ HEADS = ("source", "rows", "median", "mean", "p90", "signed")
 class Validation:
     """Errors of the predictions, over all rows and by source."""
 
-    found: Validated
+    found: ValidationResult
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document that ``plan validate --json`` writes."""

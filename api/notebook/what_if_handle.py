@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
-from ...planner.what_if.answer import Answer, Priced
+from ...planner.what_if.answer import Answer, PricedPlan
 from ...spec.cluster.measured import calibration_of
 from ...spec.plan.plan import Plan
 from ...spec.units import format_seconds
 from ..html.report import html_table
-from ..html.what_if_svg import plot_svg
+from ..html.what_if_svg import what_if_svg
 from ..problem.resolve import Inputs, plan_pricing
 from ..what_if.document import what_if_document
 from ..what_if.rows import (
@@ -92,7 +92,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
 
     def to_svg(self) -> str:
         """A drawing of the answers, as text."""
-        return plot_svg(self.found)
+        return what_if_svg(self.found)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         same, best, moved = answer.same, answer.best, answer.moved
@@ -138,7 +138,7 @@ def _cells(answer: Answer) -> list[str]:
     ]
 
 
-def _seconds(found: Priced) -> str:
+def _seconds(found: PricedPlan) -> str:
     over = fits_text(found)
     return format_seconds(found.step_time_s) + (f" ({over})" if over else "")
 

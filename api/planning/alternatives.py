@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...costmodel.explain.breakdown import breakdown, predict
 from ...costmodel.explain.step_cost import with_cost
 from ...planner.candidates.evaluator import Outcome
-from ...planner.search.branch_and_bound import Found, Search
+from ...planner.search.branch_and_bound import BranchAndBound, SolveResult
 from ...planner.search.tie_set import complexity, tie_set
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
@@ -22,10 +22,10 @@ calibration), half have a predicted ratio that is more than 9 % off the measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PlanRanking:
     """The plan that answers, and the others: all feasible plans, best first, and those that tie."""
 
-    search: Search
+    search: BranchAndBound
     chosen: Outcome
     outcomes: list[Outcome]
     tied: list[Outcome]
@@ -47,7 +47,7 @@ class Standing:
         )
 
 
-def standing(search: Search, found: Found, simple: bool) -> Standing:
+def ranking(search: BranchAndBound, found: SolveResult, simple: bool) -> PlanRanking:
     """Who answers: the best plan, or the simplest that ties with it.
 
     Args:
@@ -64,10 +64,12 @@ def standing(search: Search, found: Found, simple: bool) -> Standing:
     every = {o.decision: o for o in (*found.outcomes, *tied)}
     outcomes = sorted(every.values(), key=search.value)  # stable: equals stay as found
     chosen = min(tied, key=complexity) if simple else outcomes[0]
-    return Standing(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
+    return PlanRanking(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
 
 
-def predicted(outcome: Outcome, search: Search, prices: RentalPrices | None) -> Prediction:
+def prediction_with_cost(
+    outcome: Outcome, search: BranchAndBound, prices: RentalPrices | None
+) -> Prediction:
     """The prediction of a simulated plan, with what it costs."""
     evaluator = search.evaluator
     made = predict(outcome.plan, outcome.simulation, evaluator.simulator, evaluator.rule)
@@ -75,25 +77,25 @@ def predicted(outcome: Outcome, search: Search, prices: RentalPrices | None) -> 
 
 
 def alternatives(
-    standing: Standing, top: int, prices: RentalPrices | None
+    ranking: PlanRanking, top: int, prices: RentalPrices | None
 ) -> tuple[Alternative, ...]:
     """The next best plans of other shapes, and the simplest within the model's error.
 
     The best plan is among them where the simplest answers.
     """
-    best, simplest = standing.chosen, standing.simplest
+    best, simplest = ranking.chosen, ranking.simplest
     return tuple(
         Alternative(
             plan=o.plan,
-            prediction=predicted(o, standing.search, prices),
-            lost_by=lost_by(best, o, standing.search),
+            prediction=prediction_with_cost(o, ranking.search, prices),
+            lost_by=lost_by(best, o, ranking.search),
             simplest=o is simplest,
         )
-        for o in others(standing.outcomes, best, simplest, top)
+        for o in alternative_outcomes(ranking.outcomes, best, simplest, top)
     )
 
 
-def others(
+def alternative_outcomes(
     outcomes: Sequence[Outcome], best: Outcome, simplest: Outcome, top: int
 ) -> list[Outcome]:
     """The plans that are told of beside the one that answers.
@@ -116,7 +118,7 @@ def others(
     return chosen
 
 
-def lost_by(best: Outcome, other: Outcome, search: Search) -> str:
+def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
     """By how much more of the objective, and the term of the step that grew most."""
     share = search.value(other) / search.value(best) - 1
     if share < 0:

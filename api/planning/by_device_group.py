@@ -18,25 +18,25 @@ from ...spec.errors import InfeasibleError
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Alternative, Assumption, Report, SearchResult
 from ..problem.resolve import Problem
-from .heterogeneous import Mixed
+from .heterogeneous import JointResult
 
-LEFT_OUT = {
+JOINT_LEFT_OUT = {
     "what": "plans over several device groups",
     "why": "searched together for throughput only",
 }
-SearchOne = Callable[[Problem], Report]
-SearchMixed = Callable[[float], Mixed]
+SearchPart = Callable[[Problem], Report]
+SearchJoint = Callable[[float], JointResult]
 
 
 def search_groups(
-    problem: Problem, search_one: SearchOne, search_together: SearchMixed | None
+    problem: Problem, search_one: SearchPart, search_jointly: SearchJoint | None
 ) -> Report:
     """The best of the plans inside one part of a cluster and of those over several.
 
     Args:
         problem: whose cluster has several groups.
         search_one: searches a problem of one group, or of the groups of one zone.
-        search_together: searches the groups together for plans faster than so many seconds; None
+        search_jointly: searches the groups together for plans faster than so many seconds; None
             where that is not asked for.
 
     Raises:
@@ -44,40 +44,40 @@ def search_groups(
     """
     reports: dict[str, Report] = {}
     refused: list[InfeasibleError] = []
-    for name, part in parts(problem.cluster).items():
+    for name, part in cluster_parts(problem.cluster).items():
         try:
-            reports[name] = search_one(_on(problem, part))
+            reports[name] = search_one(_on_cluster(problem, part))
         except InfeasibleError as error:
             refused.append(error)
     times_s = (report.prediction.step_time_s for report in reports.values())
     known_s = min(times_s, default=float("inf"))
-    mixed = search_together(known_s) if search_together is not None else None
+    mixed = search_jointly(known_s) if search_jointly is not None else None
     if mixed is None or mixed.report is None:
         if not reports:
             raise refused[0]
-        best = min(reports, key=lambda name: _value(reports[name]))
-        return _of_one(problem, best, reports, mixed)
+        best = min(reports, key=lambda name: _objective_value(reports[name]))
+        return _single_part_report(problem, best, reports, mixed)
     report = mixed.report
     if reports:
-        best = min(reports, key=lambda name: _value(reports[name]))
+        best = min(reports, key=lambda name: _objective_value(reports[name]))
         rival = _alternative(problem, best, reports[best], report)
         report = replace(report, alternatives=(*report.alternatives, rival))
-    return replace(report, search=_together(None, reports, mixed))
+    return replace(report, search=_merged_search_result(None, reports, mixed))
 
 
-def parts(cluster: ClusterSpec) -> dict[str, ClusterSpec]:
+def cluster_parts(cluster: ClusterSpec) -> dict[str, ClusterSpec]:
     """What of a cluster is searched by itself: its zones where there are several, or its groups."""
     if len(cluster.zones) > 1:
         return {zone: cluster.in_zone(zone) for zone in cluster.zones}
     return {group.name: cluster.alone(group.name) for group in cluster.groups}
 
 
-def alone_problems(problem: Problem) -> list[Problem]:
+def group_problems(problem: Problem) -> list[Problem]:
     """The problem on each of its device groups; the problem itself where it has one."""
     cluster = problem.cluster
     if len(cluster.groups) == 1:
         return [problem]
-    return [_on(problem, cluster.alone(group.name)) for group in cluster.groups]
+    return [_on_cluster(problem, cluster.alone(group.name)) for group in cluster.groups]
 
 
 def _search_of(report: Report) -> SearchResult:
@@ -86,24 +86,26 @@ def _search_of(report: Report) -> SearchResult:
     return report.search
 
 
-def _value(report: Report) -> float:
+def _objective_value(report: Report) -> float:
     """What the objective makes of a report's plan, the less the better."""
     return _search_of(report).objective.value
 
 
-def _on(problem: Problem, cluster: ClusterSpec) -> Problem:
+def _on_cluster(problem: Problem, cluster: ClusterSpec) -> Problem:
     """The problem on a part of its cluster."""
     return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
-def _whole(problem: Problem, plan: Plan) -> Plan:
+def _on_whole_cluster(problem: Problem, plan: Plan) -> Plan:
     """A plan of one part, written for the whole cluster."""
     return replace(plan, cluster=problem.cluster)
 
 
-def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixed | None) -> Report:
+def _single_part_report(
+    problem: Problem, best: str, reports: dict[str, Report], mixed: JointResult | None
+) -> Report:
     """The best part's report, its plans written for the whole cluster."""
-    report, each = reports[best], parts(problem.cluster)
+    report, each = reports[best], cluster_parts(problem.cluster)
     others = ", ".join(name for name in each if name != best)
     why = f"the best plan uses {best} only; {others} stay idle"
     # A zone's report may say already which of its own devices stay idle.
@@ -111,11 +113,11 @@ def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixe
     idle = problem.cluster.device_count - each[best].device_count + own
     notes = tuple(note for note in report.assumptions if note.path != "idle_devices")
     alternatives = tuple(
-        replace(other, plan=_whole(problem, other.plan)) for other in report.alternatives
+        replace(other, plan=_on_whole_cluster(problem, other.plan)) for other in report.alternatives
     )
-    plan = _whole(problem, report.plan)
+    plan = _on_whole_cluster(problem, report.plan)
     simplest = next((other.plan for other in alternatives if other.simplest), plan)
-    search = _together(report, reports, mixed)
+    search = _merged_search_result(report, reports, mixed)
     return replace(
         report,
         plan=plan,
@@ -129,13 +131,15 @@ def _alternative(problem: Problem, name: str, alone: Report, best: Report) -> Al
     """The best plan of one part, beside a faster one over several."""
     share = alone.prediction.step_time_s / best.prediction.step_time_s - 1
     return Alternative(
-        plan=_whole(problem, alone.plan),
+        plan=_on_whole_cluster(problem, alone.plan),
         prediction=alone.prediction,
         lost_by=f"{share:+.1%}: {name} alone",
     )
 
 
-def _together(best: Report | None, reports: dict[str, Report], mixed: Mixed | None) -> SearchResult:
+def _merged_search_result(
+    best: Report | None, reports: dict[str, Report], mixed: JointResult | None
+) -> SearchResult:
     """What all searches did; the bound is the least of theirs.
 
     Args:
@@ -150,7 +154,7 @@ def _together(best: Report | None, reports: dict[str, Report], mixed: Mixed | No
     seconds, candidates = (sum(s.seconds for s in alone), sum(s.candidates for s in alone))
     spaces, left_out = [s.space for s in alone], [each for s in alone for each in s.left_out]
     if mixed is None:
-        left_out.insert(0, LEFT_OUT)
+        left_out.insert(0, JOINT_LEFT_OUT)
     else:
         bounds.append(mixed.found.lower_bound)
         least_s.append(mixed.found.lower_bound_s)

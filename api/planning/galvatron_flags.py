@@ -11,17 +11,17 @@ from ...spec.errors import InputError, one_of
 from ...spec.report.report import Assumption
 from ..cli.flags import COSTS
 
-EXACTLY = MemoryRule(0.5)
+GALVATRON_RULE = MemoryRule(0.5)
 """Galvatron's memory fits where its figure does: the rest is what it withholds."""
-OURS = Assumption(
+OUR_COSTS_NOTE = Assumption(
     path="costs",
     value=COSTS[1],
     why="--costs: nothing of the Galvatron profile enters the prices of this plan",
 )
-WITHOUT_EFFECT = ("execute", "pins", "oom_risk", "calibration", "stack")
+IGNORED_FLAGS = ("execute", "pins", "oom_risk", "calibration", "stack")
 
 
-def foreign_costs(given: Mapping[str, Any]) -> bool:
+def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
     """Whether a plan is asked for under Galvatron's costs.
 
     Args:
@@ -41,7 +41,7 @@ def foreign_costs(given: Mapping[str, Any]) -> bool:
         raise InputError("--galvatron-profile", folder, allowed)
     if one_of("--costs", COSTS[0] if costs is None else costs, COSTS) == COSTS[1]:
         return False
-    for name in WITHOUT_EFFECT:
+    for name in IGNORED_FLAGS:
         if given.get(name):
             flag = "--pin" if name == "pins" else "--" + name.replace("_", "-")
             allowed = "no such flag under Galvatron's costs, which do not know it"

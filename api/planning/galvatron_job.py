@@ -14,7 +14,7 @@ from ...spec.model.layer_parameters import layer_elements
 from ...spec.model.model_spec import BlockLayer, ModelSpec, MultiTokenLayer
 from ..problem.resolve import Problem
 
-ALIKE, MEASURED_ALIKE, ENDS_ALIKE = 0.01, 0.03, 0.1
+SAME_TYPE_WITHIN, PROFILE_LAYER_WITHIN, PROFILE_HEADS_WITHIN = 0.01, 0.03, 0.1
 """Relative distances in parameters: within which neighbouring blocks are one type of layer, and
 within which a profile's layer, and its embedding and head, are taken to be the model's."""
 FORMATS = ("bf16", "fp16", "fp32")
@@ -22,7 +22,7 @@ OPTIMIZERS = ("adamw", "adam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerType:
+class GalvatronLayerType:
     """Neighbouring blocks that Galvatron measures as one: how many, how large, on what."""
 
     count: int
@@ -70,19 +70,21 @@ def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
 
 
 def _refuse_other_model(
-    problem: Problem, types: list[LayerType], profile: GalvatronProfile
+    problem: Problem, types: list[GalvatronLayerType], profile: GalvatronProfile
 ) -> None:
     """Refuse a profile of which a layer is not as large as the model's."""
     memory = profile.files[1]
     for number, (kind, layer) in enumerate(zip(types, profile.model.layers, strict=True)):
         key = f"{memory}: layertype_{number}_sp: parameter_size"
-        _refuse_size(key, layer.parameter_mb, kind.parameters * 4 / MB, MEASURED_ALIKE, problem)
+        _refuse_size(
+            key, layer.parameter_mb, kind.parameters * 4 / MB, PROFILE_LAYER_WITHIN, problem
+        )
     whole = profile.model.together.states_mb.get(1)
     blocks = sum(kind.count * kind.parameters for kind in types)
     ends = problem.model.param_count(problem.workload.seq_len) - blocks
     if whole is not None:
         key = f"{memory}: other_memory_pp_off_sp: model_states: 1"
-        _refuse_size(key, whole, ends * 4 * STATES / MB, ENDS_ALIKE, problem)
+        _refuse_size(key, whole, ends * 4 * STATES / MB, PROFILE_HEADS_WITHIN, problem)
 
 
 def _refuse_size(key: str, given_mb: float, own_mb: float, within: float, problem: Problem) -> None:
@@ -91,13 +93,13 @@ def _refuse_size(key: str, given_mb: float, own_mb: float, within: float, proble
         raise InputError(key, given_mb, allowed)
 
 
-def layer_types(model: ModelSpec, seq_len: int) -> list[LayerType]:
+def layer_types(model: ModelSpec, seq_len: int) -> list[GalvatronLayerType]:
     """The types of a model's blocks in order: neighbours of one tower and about one size.
 
     Raises:
         InputError: a model with layers that Galvatron has no place for.
     """
-    found: list[LayerType] = []
+    found: list[GalvatronLayerType] = []
     for tower in model.towers:
         tokens, first = tower.seq_len or seq_len, True
         for run in tower.layers:
@@ -109,10 +111,10 @@ def layer_types(model: ModelSpec, seq_len: int) -> list[LayerType]:
             size = layer_elements(run.layer, tokens)
             last = found[-1] if found else None
             count = run.count
-            if last and not first and abs(last.parameters - size) <= ALIKE * size:
+            if last and not first and abs(last.parameters - size) <= SAME_TYPE_WITHIN * size:
                 found.pop()
                 count += last.count
-            found.append(LayerType(count=count, hidden=run.layer.hidden, seq_len=tokens,
+            found.append(GalvatronLayerType(count=count, hidden=run.layer.hidden, seq_len=tokens,
                                    parameters=size))  # fmt: skip
             first = False
     return found

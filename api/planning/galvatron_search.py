@@ -16,7 +16,7 @@ from ...planner.galvatron.best_uniform import best_uniform
 from ...planner.galvatron.coverage import left_out, space
 from ...planner.galvatron.least_budget import least_budget_mb
 from ...planner.galvatron.options import Legal
-from ...planner.galvatron.search import GalvatronFound, search
+from ...planner.galvatron.search import GalvatronResult, search
 from ...planner.galvatron.translate import legality, plan_of
 from ...spec.errors import InfeasibleError, InputError
 from ...spec.plan.plan import Plan
@@ -60,11 +60,11 @@ def galvatron_plan(
     found = search(job, budget_mb, legal, lambda: time.monotonic() > ends_s)
     if found is None:
         raise _nothing_fits(job, budget_mb, legal)
-    answers = _Answers(problem, job, budget_mb)
-    best = answers.of(found.plan, found.price)
-    others = [answers.of(*rival) for rival in found.rivals][:top]
+    answers = _PlanTranslator(problem, job, budget_mb)
+    best = answers.plan_and_prediction(found.plan, found.price)
+    others = [answers.plan_and_prediction(*rival) for rival in found.rivals][:top]
     uniform = best_uniform(job, budget_mb, found.plan, legal)
-    simplest = answers.of(*uniform) if uniform is not None else None
+    simplest = answers.plan_and_prediction(*uniform) if uniform is not None else None
     return Report(
         plan=best[0],
         prediction=best[1],
@@ -76,16 +76,16 @@ def galvatron_plan(
     )
 
 
-Answer = tuple[Plan, Prediction]
+PlanAndPrediction = tuple[Plan, Prediction]
 
 
-class _Answers:
+class _PlanTranslator:
     """Plans and predictions of decisions on one problem."""
 
     def __init__(self, problem: Problem, job: GalvatronJob, budget_mb: int) -> None:
         self._problem, self._job, self._budget_mb = problem, job, budget_mb
 
-    def of(self, found: GalvatronPlan, price: GalvatronCost) -> Answer:
+    def plan_and_prediction(self, found: GalvatronPlan, price: GalvatronCost) -> PlanAndPrediction:
         """The plan as ours, legal, and what is predicted of it."""
         asked = self._problem
         plan = plan_of(asked.model, asked.cluster, asked.workload, found)
@@ -95,7 +95,7 @@ class _Answers:
 
 
 def _alternatives(
-    best: Answer, others: list[Answer], simplest: Answer | None
+    best: PlanAndPrediction, others: list[PlanAndPrediction], simplest: PlanAndPrediction | None
 ) -> tuple[Alternative, ...]:
     """Rivals of other shapes, and the plan of one strategy, which may tie with the best."""
     found = [
@@ -116,7 +116,9 @@ def _lost_by(best: Prediction, other: Prediction) -> str:
     return lost_text(share, best.breakdown_s, other.breakdown_s)
 
 
-def _ties(best: Answer, others: list[Answer], simplest: Answer | None) -> TieSet:
+def _ties(
+    best: PlanAndPrediction, others: list[PlanAndPrediction], simplest: PlanAndPrediction | None
+) -> TieSet:
     """The plans that are told of and as fast as the best within the error of a model."""
     limit_s = best[1].step_time_s * (1 + TIE_WITHIN)
     rivals = [*others, *([simplest] if simplest is not None else [])]
@@ -133,7 +135,7 @@ def _ties(best: Answer, others: list[Answer], simplest: Answer | None) -> TieSet
 
 
 def _search_result(
-    job: GalvatronJob, found: GalvatronFound, legal: Legal, ties: TieSet
+    job: GalvatronJob, found: GalvatronResult, legal: Legal, ties: TieSet
 ) -> SearchResult:
     return SearchResult(
         seconds=round(found.seconds, 3),
@@ -158,7 +160,7 @@ def _priced_notes(problem: Problem) -> list[Assumption]:
     return [note for note in problem.assumptions if note.path.partition(".")[0] != "stack"]
 
 
-def _notes(job: GalvatronJob, budget_mb: int, found: GalvatronFound) -> tuple[Assumption, ...]:
+def _notes(job: GalvatronJob, budget_mb: int, found: GalvatronResult) -> tuple[Assumption, ...]:
     """What Galvatron's costs mean, said once."""
     withheld = budget_mb - usable_mb(budget_mb)
     reserve = "a fifth of a budget above 20 GB is kept from the plan, for the allocator's cache"

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
-from ...planner.heterogeneous.branch_and_bound import MixedSearch
-from ...planner.search.branch_and_bound import Found
+from ...planner.heterogeneous.branch_and_bound import HeterogeneousSearch
+from ...planner.search.branch_and_bound import SolveResult
 from ...planner.search.tie_set import complexity
 from ...spec.report.report import Alternative, ObjectiveResult, Provenance, Report, TieSet
 from ..problem.resolve import Problem
-from .alternatives import TIE_WITHIN, lost_text, others
-from .search_result import answer_notes
+from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text
+from .search_result import plan_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixed:
+class JointResult:
     """What was found over several groups: a report where that is faster, the search in any case."""
 
     report: Report | None
     tie_set: TieSet | None
-    found: Found
+    found: SolveResult
     space: dict[str, list[Any]]
     left_out: list[dict[str, str]]
 
@@ -35,9 +35,9 @@ class Mixed:
         return ObjectiveResult(name="throughput", unit=unit, value=value, bound=bound)
 
 
-def search_mixed(
-    problem: Problem, search: MixedSearch, provenance: Provenance, top: int, simple: bool
-) -> Mixed:
+def search_heterogeneous(
+    problem: Problem, search: HeterogeneousSearch, provenance: Provenance, top: int, simple: bool
+) -> JointResult:
     """The best plan over several device groups, where it is faster than what is known.
 
     Args:
@@ -50,7 +50,7 @@ def search_mixed(
     known_s = search.best_s
     found = search.run()
     left_out = search.space.left_out()
-    empty = Mixed(
+    empty = JointResult(
         report=None,
         tie_set=None,
         found=found,
@@ -67,7 +67,7 @@ def search_mixed(
     report = Report(
         plan=best.plan,
         prediction=predict(best.plan, best.simulation, simulator, rule),
-        assumptions=answer_notes(problem, best),
+        assumptions=plan_notes(problem, best),
         source_share=source_share(best.simulation),
         provenance=provenance,
         alternatives=tuple(
@@ -81,7 +81,7 @@ def search_mixed(
                 ),
                 simplest=o is simplest,
             )
-            for o in others(found.outcomes, best, simplest, top)
+            for o in alternative_outcomes(found.outcomes, best, simplest, top)
         ),
     )
     ties = TieSet(

@@ -21,12 +21,12 @@ from ..problem.resolve import Problem
 
 PROBE_SHARE = 0.5
 """The part of a deadline that finding the size may take; the rest is for the plan at it."""
-SearchOne = Callable[[Problem, float | None], Report]
+SearchSized = Callable[[Problem, float | None], Report]
 FitError = Callable[[Problem, float | None], InfeasibleError | None]
-What = Literal["global_batch", "seq_len"]
+SizeName = Literal["global_batch", "seq_len"]
 
 
-class _Asked(NamedTuple):
+class _SizeSearch(NamedTuple):
     """What was asked of sizes: the bracket, the errors of those that do not fit, if time was up."""
 
     bracket: Bracket
@@ -35,7 +35,7 @@ class _Asked(NamedTuple):
 
 
 def search_largest(
-    problem: Problem, search_one: SearchOne, fit_error: FitError, deadline_s: float | None = None
+    problem: Problem, search_one: SearchSized, fit_error: FitError, deadline_s: float | None = None
 ) -> Report:
     """The report of the fastest plan at the largest size that fits.
 
@@ -50,26 +50,28 @@ def search_largest(
         InputError: the model takes no such sequence.
     """
     start_s = time.monotonic()
-    what: What = "global_batch" if problem.goal.objective == "largest-batch" else "seq_len"
+    what: SizeName = (
+        "global_batch" if problem.objective_choice.objective == "largest-batch" else "seq_len"
+    )
     least, most = 1, MOST
     if what == "seq_len":
-        least, most = sequence_limits(problem.model, problem.goal)
-    asked = _ask(problem, what, (least, most), fit_error, deadline_s)
-    size = asked.bracket.size
+        least, most = sequence_limits(problem.model, problem.objective_choice)
+    sizes = _find_size(problem, what, (least, most), fit_error, deadline_s)
+    size = sizes.bracket.size
     if size < least:
-        raise asked.errors[min(asked.errors)]
+        raise sizes.errors[min(sizes.errors)]
     left_s = None if deadline_s is None else max(0.0, deadline_s + start_s - time.monotonic())
     report = search_one(_sized(problem, what, size), left_s)
-    return _told(report, problem, what, asked)
+    return _report_with_largest(report, problem, what, sizes)
 
 
-def _ask(
+def _find_size(
     problem: Problem,
-    what: What,
+    what: SizeName,
     limits: tuple[int, int],
     fit_error: FitError,
     deadline_s: float | None,
-) -> _Asked:
+) -> _SizeSearch:
     """Ask sizes until the largest is found, or time is up: then none beyond is taken to fit."""
     until_s = None if deadline_s is None else time.monotonic() + deadline_s * PROBE_SHARE
     errors: dict[int, InfeasibleError] = {}
@@ -93,41 +95,43 @@ def _ask(
     begin = getattr(problem.workload, what)
     bracket = largest_fitting(fits, _steps(problem, what), limits[1], begin)
     tried = {size: ok for size, ok in bracket.tried.items() if size in seen}
-    return _Asked(replace(bracket, tried=tried), errors, late)
+    return _SizeSearch(replace(bracket, tried=tried), errors, late)
 
 
-def _steps(problem: Problem, what: What) -> list[int]:
-    grain = problem.goal.grain
+def _steps(problem: Problem, what: SizeName) -> list[int]:
+    grain = problem.objective_choice.grain
     if what == "seq_len":
         return [grain]
     return finer_steps(problem.cluster.device_count, grain)
 
 
-def _sized(problem: Problem, what: What, size: int) -> Problem:
+def _sized(problem: Problem, what: SizeName, size: int) -> Problem:
     if what == "seq_len":
         return problem.sized(seq_len=size)
     return problem.sized(global_batch=size)
 
 
-def _told(report: Report, problem: Problem, what: What, asked: _Asked) -> Report:
+def _report_with_largest(
+    report: Report, problem: Problem, what: SizeName, sizes: _SizeSearch
+) -> Report:
     """The report with how the size was found."""
-    bracket, beyond = asked.bracket, asked.bracket.beyond
-    error = None if beyond is None else asked.errors.get(beyond)
+    bracket, beyond = sizes.bracket, sizes.bracket.beyond
+    error = None if beyond is None else sizes.errors.get(beyond)
     proven = error is not None and error.proven
     limited: Literal["memory", "model", "deadline"] = "memory" if error else "model"
-    if asked.late:
+    if sizes.late:
         limited = "deadline"
     largest = Largest(
         what=what,
         size=bracket.size,
-        grain=problem.goal.grain,
+        grain=problem.objective_choice.grain,
         beyond=beyond if error else None,
         beyond_proven=proven,
         limited_by=limited,
         tried=[{"size": size, "fits": ok} for size, ok in sorted(bracket.tried.items())],
     )
     result = ObjectiveResult(
-        name=problem.goal.objective,
+        name=problem.objective_choice.objective,
         unit="samples a step" if what == "global_batch" else "tokens a sample",
         value=float(bracket.size),
         bound=float(bracket.size) if proven or limited == "model" else None,
@@ -135,11 +139,11 @@ def _told(report: Report, problem: Problem, what: What, asked: _Asked) -> Report
     if report.search is None:
         raise ValueError("a report of no search")
     search = replace(report.search, objective=result, largest=largest)
-    note = Assumption(path=f"workload.{what}", value=bracket.size, why=_why(largest))
+    note = Assumption(path=f"workload.{what}", value=bracket.size, why=_limit_text(largest))
     return replace(report, search=search, assumptions=(*report.assumptions, note))
 
 
-def _why(found: Largest) -> str:
+def _limit_text(found: Largest) -> str:
     if found.limited_by == "model":
         return "the largest that the model takes; it fits"
     if found.limited_by == "deadline":

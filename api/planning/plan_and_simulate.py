@@ -20,9 +20,9 @@ from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
 from ...costmodel.simulation.simulator import Simulation, Simulator
 from ...planner.candidates.evaluator import Evaluator
-from ...planner.heterogeneous.branch_and_bound import MixedLimits, MixedSearch
-from ...planner.search.branch_and_bound import Found, Limits, Search
-from ...planner.search.feasibility_probe import PROBE, FirstFit
+from ...planner.heterogeneous.branch_and_bound import HeterogeneousLimits, HeterogeneousSearch
+from ...planner.search.branch_and_bound import BranchAndBound, Limits, SolveResult
+from ...planner.search.feasibility_probe import PROBE, FeasibilityProbe
 from ...planner.space.objective import Objective, StepCost, StepTime
 from ...planner.space.pins import Pin
 from ...planner.space.search_space import Request
@@ -37,17 +37,17 @@ from ...spec.report.report import Assumption, Provenance, Report
 from ..problem.lossy import lossy_notes
 from ..problem.resolve import Problem
 from ..problem.stored_calibrations import measured_name
-from .alternatives import alternatives, predicted, standing
-from .by_device_group import alone_problems, parts, search_groups
-from .heterogeneous import Mixed, search_mixed
+from .alternatives import alternatives, prediction_with_cost, ranking
+from .by_device_group import cluster_parts, group_problems, search_groups
+from .heterogeneous import JointResult, search_heterogeneous
 from .largest_size import search_largest
-from .nearest_feasible import with_changes
-from .search_result import answer_notes, search_result
+from .nearest_feasible import with_feasible_changes
+from .search_result import plan_notes, search_result
 from .sensitivities import winner_sensitivities
 from .simulator_cache import simulator_for
 
-Progress = Callable[[int, int, float], None]
-Watch = Callable[[Search, bool], None]
+ProgressCallback = Callable[[int, int, float], None]
+SearchCallback = Callable[[BranchAndBound, bool], None]
 """Looks at a search that runs; the flag says whether its best plan would be the whole answer."""
 
 
@@ -96,7 +96,7 @@ def simulate_plan(
     """
     known = calibrated_stack(stack, measured)
     simulator = simulator_for(plan, measured, known, rates, techniques.prices)
-    with no_garbage_collection():
+    with garbage_collection_paused():
         simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
@@ -129,7 +129,7 @@ def _provenance(pricer: Pricer, measured: Measured | None) -> Provenance:
     )
 
 
-def evaluator_of(
+def make_evaluator(
     problem: Problem,
     pins: tuple[Pin, ...] = (),
     risk: float = DEFAULT_RISK,
@@ -151,8 +151,8 @@ def evaluator_of(
         stack=stack,
         pins=pins,
         objective=_objective(problem),
-        one_fill=problem.goal.objective == "largest-batch",
-        token_rules=not problem.goal.grain,
+        single_fill=problem.objective_choice.objective == "largest-batch",
+        token_rules=not problem.objective_choice.grain,
         executable=executable,
         techniques=problem.techniques,
     )
@@ -163,7 +163,7 @@ def evaluator_of(
 
 def _objective(problem: Problem) -> Objective:
     """What the search minimises; at the largest size that is the step time."""
-    if problem.goal.objective == "cost" and problem.prices is not None:
+    if problem.objective_choice.objective == "cost" and problem.prices is not None:
         return StepCost(problem.prices, problem.cluster.groups[0])
     return StepTime()
 
@@ -175,9 +175,9 @@ def search_plan(
     deadline_s: float | None = None,
     risk: float = DEFAULT_RISK,
     executable: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     prefer: Preference = "best",
-    watch: Watch | None = None,
+    watch: SearchCallback | None = None,
 ) -> Report:
     """The best plan of a problem, with what else was found.
 
@@ -195,27 +195,27 @@ def search_plan(
     Raises:
         InfeasibleError: nothing fits.
     """
-    whole = len(problem.cluster.groups) == 1 and not problem.goal.grain
-    look = None if watch is None else lambda search: watch(search, whole)
-    how = _How(
+    whole = len(problem.cluster.groups) == 1 and not problem.objective_choice.grain
+    on_trial = None if watch is None else lambda search: watch(search, whole)
+    settings = _SearchSettings(
         pins=pins,
         top=top,
         risk=risk,
         executable=executable,
         progress=progress,
         prefer=prefer,
-        look=look,
+        on_trial=on_trial,
     )
 
     def search_one(asked: Problem, left_s: float | None) -> Report:
-        return _search(asked, left_s, how)
+        return _search(asked, left_s, settings)
 
     def any_fits(asked: Problem, left_s: float | None) -> InfeasibleError | None:
         return fit_error(asked, pins, left_s, risk, executable)
 
     start_s = time.monotonic()
     try:
-        if problem.goal.grain:
+        if problem.objective_choice.grain:
             return search_largest(problem, search_one, any_fits, deadline_s)
         return search_one(problem, deadline_s)
     except InfeasibleError as error:
@@ -225,9 +225,9 @@ def search_plan(
         known = error
 
     def fits(asked: Problem, kept: tuple[Pin, ...]) -> bool:
-        return _fits(asked, until_s, replace(how, pins=kept))
+        return _fits(asked, until_s, replace(settings, pins=kept))
 
-    raise with_changes(known, problem, pins, fits)
+    raise with_feasible_changes(known, problem, pins, fits)
 
 
 def fit_error(
@@ -239,10 +239,12 @@ def fit_error(
 ) -> InfeasibleError | None:
     """Why no plan of a problem fits; None where one does. As :func:`search_plan`, ended there."""
     errors = []
-    for asked in alone_problems(problem):
+    for asked in group_problems(problem):
         limits = replace(PROBE, deadline_s=deadline_s)
-        with no_garbage_collection():
-            error = FirstFit(evaluator_of(asked, pins, risk, executable), limits).fit_error()
+        with garbage_collection_paused():
+            error = FeasibilityProbe(
+                make_evaluator(asked, pins, risk, executable), limits
+            ).fit_error()
         if error is None:
             return None
         errors.append(error)
@@ -250,83 +252,92 @@ def fit_error(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class _SearchSettings:
     """How a search is done, whatever its problem; as :func:`search_plan` takes it."""
 
     pins: tuple[Pin, ...]
     top: int
     risk: float
     executable: bool
-    progress: Progress | None
+    progress: ProgressCallback | None
     prefer: Preference
-    look: Callable[[Search], None] | None
+    on_trial: Callable[[BranchAndBound], None] | None
 
     def evaluator(self, problem: Problem) -> Evaluator:
         """What prices plans of a problem."""
-        return evaluator_of(problem, self.pins, self.risk, self.executable)
+        return make_evaluator(problem, self.pins, self.risk, self.executable)
 
 
-def _fits(problem: Problem, until_s: float | None, how: _How) -> bool:
+def _fits(problem: Problem, until_s: float | None, settings: _SearchSettings) -> bool:
     """Whether a plan is soon found that fits, before ``until_s`` of the monotonic clock."""
     left_s = None if until_s is None else until_s - time.monotonic()
     if left_s is not None and left_s <= 0:
         return False
     limits = replace(PROBE, deadline_s=left_s)
-    with no_garbage_collection():
+    with garbage_collection_paused():
         return any(
-            FirstFit(how.evaluator(one), limits).fits_in_haste() for one in alone_problems(problem)
+            FeasibilityProbe(settings.evaluator(one), limits).fits_quickly()
+            for one in group_problems(problem)
         )
 
 
-def _search(problem: Problem, deadline_s: float | None, how: _How) -> Report:
+def _search(problem: Problem, deadline_s: float | None, settings: _SearchSettings) -> Report:
     """The best plan of a problem whose sizes are known; nothing else of the search is left."""
     if len(problem.cluster.groups) > 1:
-        return _over_groups(problem, deadline_s, how)
-    with no_garbage_collection():
-        return _searched(problem, deadline_s, how)
+        return _search_device_groups(problem, deadline_s, settings)
+    with garbage_collection_paused():
+        return _search_one_group(problem, deadline_s, settings)
 
 
-def _over_groups(problem: Problem, deadline_s: float | None, how: _How) -> Report:
+def _search_device_groups(
+    problem: Problem, deadline_s: float | None, settings: _SearchSettings
+) -> Report:
     """The best plan of several device groups: of each alone, and of all together."""
-    each_s = deadline_s and deadline_s / (len(parts(problem.cluster)) + 1)
+    each_s = deadline_s and deadline_s / (len(cluster_parts(problem.cluster)) + 1)
 
-    def together(best_s: float) -> Mixed:
-        limits = MixedLimits(deadline_s=each_s, alternatives=max(8, how.top))
-        evaluator = how.evaluator(problem)
-        search = MixedSearch(evaluator, limits, how.progress, best_s)
+    def together(best_s: float) -> JointResult:
+        limits = HeterogeneousLimits(deadline_s=each_s, alternatives=max(8, settings.top))
+        evaluator = settings.evaluator(problem)
+        search = HeterogeneousSearch(evaluator, limits, settings.progress, best_s)
         provenance = _provenance(evaluator.simulator.pricer, problem.measured)
-        return search_mixed(problem, search, provenance, how.top, how.prefer == "simple")
+        return search_heterogeneous(
+            problem, search, provenance, settings.top, settings.prefer == "simple"
+        )
 
-    def search_together(best_s: float) -> Mixed:
-        with no_garbage_collection():  # around the call: what it holds is let go of before the end
+    def search_jointly(best_s: float) -> JointResult:
+        with (
+            garbage_collection_paused()
+        ):  # around the call: what it holds is let go of before the end
             return together(best_s)
 
-    fastest = problem.goal.objective == "throughput"
+    fastest = problem.objective_choice.objective == "throughput"
     return search_groups(
-        problem, lambda alone: _search(alone, each_s, how), search_together if fastest else None
+        problem, lambda alone: _search(alone, each_s, settings), search_jointly if fastest else None
     )
 
 
-def _searched(problem: Problem, deadline_s: float | None, how: _How) -> Report:
-    evaluator = how.evaluator(problem)
-    limits = Limits(deadline_s=deadline_s, alternatives=max(8, how.top))
-    search = Search(evaluator, limits, how.progress, how.look)
-    found = _run(search)
-    stands = standing(search, found, how.prefer == "simple")
-    best = stands.chosen
+def _search_one_group(
+    problem: Problem, deadline_s: float | None, settings: _SearchSettings
+) -> Report:
+    evaluator = settings.evaluator(problem)
+    limits = Limits(deadline_s=deadline_s, alternatives=max(8, settings.top))
+    search = BranchAndBound(evaluator, limits, settings.progress, settings.on_trial)
+    found = _run_search(search)
+    ranked = ranking(search, found, settings.prefer == "simple")
+    best = ranked.chosen
     return Report(
         plan=best.plan,
-        prediction=predicted(best, search, problem.prices),
-        assumptions=answer_notes(problem, best),
+        prediction=prediction_with_cost(best, search, problem.prices),
+        assumptions=plan_notes(problem, best),
         source_share=source_share(best.simulation),
         provenance=_provenance(evaluator.simulator.pricer, problem.measured),
-        search=search_result(search, found, stands, problem),
-        alternatives=alternatives(stands, how.top, problem.prices),
+        search=search_result(search, found, ranked, problem),
+        alternatives=alternatives(ranked, settings.top, problem.prices),
         sensitivities=winner_sensitivities(search, best),
     )
 
 
-def _run(search: Search) -> Found:
+def _run_search(search: BranchAndBound) -> SolveResult:
     """Run a search; Ctrl-C before any plan was found stays Ctrl-C, for nothing is known yet."""
     try:
         return search.run()
@@ -337,7 +348,7 @@ def _run(search: Search) -> Found:
 
 
 @contextmanager
-def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
+def garbage_collection_paused(leaves: bool = False) -> Iterator[None]:
     """What searches makes many objects: looking for dead cycles takes a fifth of its time.
 
     A search is a cycle itself. At the end of the block it is looked for among what is young, which

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...planner.candidates.evaluator import Outcome
-from ...planner.search.branch_and_bound import Found, Search
+from ...planner.search.branch_and_bound import BranchAndBound, SolveResult
 from ...spec.report.report import Assumption, ObjectiveResult, SearchResult
 from ..problem.lossy import lossy_notes
 from ..problem.resolve import Problem
-from .alternatives import Standing
+from .alternatives import PlanRanking
 
 
-def idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
+def idle_devices_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
     """The devices that a plan leaves idle, where there are any."""
     idle = problem.cluster.device_count - best.decision.shape.devices
     if not idle:
@@ -19,22 +19,24 @@ def idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
     return (Assumption(path="idle_devices", value=idle, why=why),)
 
 
-def answer_notes(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
+def plan_notes(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
     """What an answer rests on: first what changes results, then what was assumed."""
     lossy = lossy_notes(best.plan, problem.techniques.values)
-    return lossy + problem.assumptions + idle_note(problem, best)
+    return lossy + problem.assumptions + idle_devices_note(problem, best)
 
 
-def search_result(search: Search, found: Found, stands: Standing, problem: Problem) -> SearchResult:
+def search_result(
+    search: BranchAndBound, found: SolveResult, ranking: PlanRanking, problem: Problem
+) -> SearchResult:
     """How far a search got with what was asked of it.
 
     Args:
         search: that is done.
         found: by it.
-        stands: the plan that answers, and the others.
+        ranking: the plan that answers, and the others.
         problem: what was asked.
     """
-    value = search.value(stands.chosen)
+    value = search.value(ranking.chosen)
     return SearchResult(
         seconds=round(found.seconds, 3),
         candidates=search.evaluator.count,
@@ -44,13 +46,13 @@ def search_result(search: Search, found: Found, stands: Standing, problem: Probl
         space=search.space.describe(found.shapes),
         left_out=search.space.left_out(),
         objective=_objective_result(value, found.lower_bound, problem),
-        tie_set=stands.tie_set,
+        tie_set=ranking.tie_set,
     )
 
 
 def _objective_result(value: float, bound: float, problem: Problem) -> ObjectiveResult:
     """What was minimised, in its unit; the largest sizes are put in where they are known."""
-    name, tokens = problem.goal.objective, problem.workload.tokens_per_step
+    name, tokens = problem.objective_choice.objective, problem.workload.tokens_per_step
     if name == "cost" and problem.prices is not None:
         unit = f"{problem.prices.currency} a token"
         return ObjectiveResult(name=name, unit=unit, value=value / tokens, bound=bound / tokens)

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from ...costmodel.explain.sensitivity import CHANGE, sensitivities
 from ...planner.candidates.evaluator import Outcome
-from ...planner.search.branch_and_bound import Limits, Search
-from ...planner.search.feasibility_probe import OneShape
+from ...planner.search.branch_and_bound import BranchAndBound, Limits
+from ...planner.search.feasibility_probe import SingleShapeSearch
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.report.report import Sensitivity
 
-MOST_PASSES = 60_000
+MAX_PASSES = 60_000
 """Longer steps are not simulated again for it; ``plan explain`` still does."""
-MEMORY = "device.hbm"
+MEMORY_RESOURCE = "device.hbm"
 
 
-def winner_sensitivities(search: Search, best: Outcome) -> tuple[Sensitivity, ...]:
+def winner_sensitivities(search: BranchAndBound, best: Outcome) -> tuple[Sensitivity, ...]:
     """What one per cent more of each resource does to the best plan's step.
 
     More memory changes no plan's time: there the winner's shape is looked into again with and
@@ -29,32 +29,32 @@ def winner_sensitivities(search: Search, best: Outcome) -> tuple[Sensitivity, ..
     Returns:
         None of them where the search was interrupted, or a step takes long to simulate.
     """
-    if best.decision.shape.passes > MOST_PASSES:
+    if best.decision.shape.passes > MAX_PASSES:
         return ()
     if search.interrupted:
         return ()
     simulator = search.evaluator.simulator
     try:
         found = sensitivities(best.plan, simulator, best.step_time_s)
-        return (*found, _of_memory(search, best))
+        return (*found, _memory_sensitivity(search, best))
     except KeyboardInterrupt:  # an answer is there; this is no part of it
         search.interrupted = True
         return ()
 
 
-def _of_memory(search: Search, best: Outcome) -> Sensitivity:
+def _memory_sensitivity(search: BranchAndBound, best: Outcome) -> Sensitivity:
     evaluator = search.evaluator
-    request = replace(evaluator.request, cluster=_roomier(evaluator.request.cluster))
+    request = replace(evaluator.request, cluster=_with_more_memory(evaluator.request.cluster))
     found = []
-    for asked in (evaluator.request, request):
-        again = OneShape(evaluator.asked(asked), Limits())
+    for for_request in (evaluator.request, request):
+        again = SingleShapeSearch(evaluator.for_request(for_request), Limits())
         found.append(again.seconds_within(best.decision.shape))
     was_s = min([best.step_time_s, *found[0]])
     change = min([was_s, *found[1]]) / was_s - 1
-    return Sensitivity(resource=MEMORY, change=CHANGE, step_time_change=change)
+    return Sensitivity(resource=MEMORY_RESOURCE, change=CHANGE, step_time_change=change)
 
 
-def _roomier(cluster: ClusterSpec) -> ClusterSpec:
+def _with_more_memory(cluster: ClusterSpec) -> ClusterSpec:
     groups = tuple(
         replace(g, memory=replace(g.memory, hbm_bytes=int(g.memory.hbm_bytes * (1 + CHANGE))))
         for g in cluster.groups

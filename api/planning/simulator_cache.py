@@ -25,7 +25,7 @@ from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 from ...spec.workload.workload import Workload
 
-KEPT = 16
+CACHE_SIZE = 16
 """Simulators and lowerings; a large model's hold some MiB."""
 
 
@@ -47,13 +47,13 @@ def simulator_for(
     """
     about = plan.model, plan.workload, stack, techniques
     if measured is None or isinstance(measured, Calibration):
-        return _simulator(*about, plan.cluster, measured, rates)
+        return _cached_simulator(*about, plan.cluster, measured, rates)
     # a profile has rows by the thousand, which are no key
-    return _on(*about, Machine(plan.cluster, measured, rates=rates))
+    return _build_simulator(*about, Machine(plan.cluster, measured, rates=rates))
 
 
-@lru_cache(maxsize=KEPT)
-def _simulator(
+@lru_cache(maxsize=CACHE_SIZE)
+def _cached_simulator(
     model: ModelSpec,
     workload: Workload,
     stack: StackSpec,
@@ -62,22 +62,24 @@ def _simulator(
     measured: Calibration | None,
     rates: RateChanges,
 ) -> Simulator:
-    return _on(model, workload, stack, techniques, Machine(cluster, measured, rates=rates))
+    return _build_simulator(
+        model, workload, stack, techniques, Machine(cluster, measured, rates=rates)
+    )
 
 
-def _on(
+def _build_simulator(
     model: ModelSpec,
     workload: Workload,
     stack: StackSpec,
     techniques: TechniquePrices,
     machine: Machine,
 ) -> Simulator:
-    lowering, effects = _unpriced(model, workload, stack, techniques)
+    lowering, effects = _lowering_and_effects(model, workload, stack, techniques)
     return Simulator(lowering, Pricer(machine, stack), effects)
 
 
-@lru_cache(maxsize=KEPT)
-def _unpriced(
+@lru_cache(maxsize=CACHE_SIZE)
+def _lowering_and_effects(
     model: ModelSpec, workload: Workload, stack: StackSpec, techniques: TechniquePrices
 ) -> tuple[Lowering, PassMemoryCache]:
     """What no rate changes: layers and units, and what their passes do to memory."""

@@ -15,10 +15,10 @@ from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.techniques import technique_violation, with_word
 from ..problem.resolve import Problem
-from .uniform_chunks import own_strategy
+from .uniform_chunks import applicable_strategy
 
 
-def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
+def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
     """Name the first rule that a uniform plan breaks, as the flag that breaks it.
 
     Args:
@@ -33,7 +33,7 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
     known = problem.techniques
     for value, _ in known.plannable:
         if reason := value.stack_violation(strategy, problem.stack):
-            raise _unsaid(value, strategy, problem.stack, reason)
+            raise _unsupported_value(value, strategy, problem.stack, reason)
     if reason := stack_violation(strategy, problem.stack, known.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
@@ -47,7 +47,7 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
 
 
-def _unsaid(
+def _unsupported_value(
     value: TechniqueValue, strategy: LayerStrategy, stack: StackSpec, reason: str
 ) -> InputError:
     """The error of a technique's word that the stack cannot say, with those that it can."""
@@ -73,7 +73,7 @@ def _technique_reason(
     if chosen is None:
         return None
     for layer in problem.model.kinds():
-        own = own_strategy(layer, strategy, problem.techniques.values)
+        own = applicable_strategy(layer, strategy, problem.techniques.values)
         if reason := technique_violation(layer, own, ranks, dtype, (value,)):
             return reason
     devices = (group.device for group in problem.cluster.groups)
@@ -115,7 +115,7 @@ def _layers_reason(
     places = layer_contexts(model, problem.workload.seq_len)
     kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
     for layer, tokens in kinds:
-        own = own_strategy(layer, strategy, problem.techniques.values)
+        own = applicable_strategy(layer, strategy, problem.techniques.values)
         if reason := layer_violation(layer, own, ranks, samples, tokens):
             return reason
     return None

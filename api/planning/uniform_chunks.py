@@ -14,11 +14,11 @@ from ...spec.rules.layer_rules import recomputes_of
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques import TECHNIQUES, Values, with_value
 
-Cut = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
+ChunkSplitter = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
 """Cuts a model into so many chunks under one strategy."""
 
 
-def own_strategy(
+def applicable_strategy(
     layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> LayerStrategy:
     """What a layer takes of one strategy for all.
@@ -95,7 +95,7 @@ def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tupl
     """Consecutive layers of one tower that take the same; blocks apart from other layers."""
     found = []
     kinds = {id(layer): layer for *_, layer in layers}
-    own_of = {key: own_strategy(layer, strategy) for key, layer in kinds.items()}
+    own_of = {key: applicable_strategy(layer, strategy) for key, layer in kinds.items()}
     entries = [
         (name, index, isinstance(layer, BlockLayer), own_of[id(layer)])
         for name, index, layer in layers

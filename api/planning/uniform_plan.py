@@ -19,8 +19,8 @@ from ...spec.techniques import with_word
 from ..problem.argument_types import check_types
 from ..problem.resolve import Problem
 from .stage_placement import place_stages
-from .uniform_checks import refuse
-from .uniform_chunks import Cut, even_chunks
+from .uniform_checks import check_uniform_plan
+from .uniform_chunks import ChunkSplitter, even_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class UniformStrategy:
 
 
 def uniform_plan(
-    problem: Problem, flags: UniformStrategy, cut: Cut = even_chunks
+    problem: Problem, flags: UniformStrategy, cut: ChunkSplitter = even_chunks
 ) -> tuple[Plan, tuple[Assumption, ...]]:
     """The plan that the flags describe, and what was assumed where they were left out.
 
@@ -85,24 +85,24 @@ def uniform_plan(
     return plan, tuple(notes)
 
 
-def _left_out(name: str, value: object) -> Assumption:
+def _default_note(name: str, value: object) -> Assumption:
     return Assumption(path=f"--{name}", value=value, why="not given")
 
 
 def _degree(name: str, given: int | None, notes: list[Assumption], usual: int = 1) -> int:
     if given is None:
-        notes.append(_left_out(name, usual))
+        notes.append(_default_note(name, usual))
         return usual
     if not 1 <= given <= 2**24:
         raise InputError(f"--{name}", given, "a positive whole number", 1)
     return given
 
 
-def _word(
+def _choice(
     name: str, given: str | None, default: Word, known: tuple[Word, ...], notes: list[Assumption]
 ) -> Word:
     if given is None:
-        notes.append(_left_out(name, default))
+        notes.append(_default_note(name, default))
         return default
     return one_of(f"--{name}", given, known)
 
@@ -122,7 +122,7 @@ def _data_parallel(
         )
     usual = devices // product
     if given is None:
-        notes.append(_left_out("dp", usual))
+        notes.append(_default_note("dp", usual))
         return usual
     if given != usual:
         allowed = f"{usual}, so that {' x '.join(names)} x dp uses the {devices} devices"
@@ -138,15 +138,15 @@ def _strategy(
 ) -> LayerStrategy:
     """The strategy of every block; ``split`` is tp, cp and dp."""
     tp, cp, dp = split
-    sp = _word("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
+    sp = _choice("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
     if sp != "none" and tp == 1:
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
     if flags.recompute is not None and flags.recompute.startswith("ops:"):
         raise NotBuiltError("--recompute ops:…", "use none, selective or full")
-    recompute = _word("recompute", flags.recompute, "none", RECOMPUTES, notes)
+    recompute = _choice("recompute", flags.recompute, "none", RECOMPUTES, notes)
     shard = flags.shard
     if shard is None:
-        notes.append(_left_out("shard", "zero0"))
+        notes.append(_default_note("shard", "zero0"))
         shard = "zero0"
     strategy = LayerStrategy(
         tp=tp,
@@ -178,7 +178,7 @@ def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int
 
 def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
     usual: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
-    return _word("schedule", given, usual, ALL_KINDS, notes)
+    return _choice("schedule", given, usual, ALL_KINDS, notes)
 
 
 def _build(
@@ -213,5 +213,5 @@ def _build(
             ),
         ),
     )
-    refuse(problem, strategy, ranks, plan)
+    check_uniform_plan(problem, strategy, ranks, plan)
     return plan

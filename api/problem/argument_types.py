@@ -8,7 +8,7 @@ from typing import Any
 
 from ...spec.errors import InputError
 
-WORDS = {"int": "a whole number", "float": "a finite number", "str": "a text"}
+TYPE_NAMES = {"int": "a whole number", "float": "a finite number", "str": "a text"}
 
 
 def check_types(record: Any) -> None:
@@ -21,12 +21,12 @@ def check_types(record: Any) -> None:
     """
     for item in fields(record):
         value, kind = getattr(record, item.name), str(item.type).split(" ")[0]
-        if value is not None and kind in WORDS and not _is(value, kind):
+        if value is not None and kind in TYPE_NAMES and not _has_type(value, kind):
             flag = f"--{item.name.replace('_', '-')}"
-            raise InputError(flag, repr(value), WORDS[kind], _nearest(value, kind))
+            raise InputError(flag, repr(value), TYPE_NAMES[kind], _nearest(value, kind))
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     if kind == "str":
         return isinstance(value, str)
     if isinstance(value, bool):

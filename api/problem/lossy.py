@@ -11,12 +11,14 @@ from ...spec.report.report import Assumption
 from ...spec.technique import TechniqueValue
 from ...spec.techniques import TECHNIQUES, Values, lossy_values
 
-FIELD = "--allow"
-LOSSY = "lossy"
+ALLOW_FLAG = "--allow"
+LOSSY_PREFIX = "lossy"
 """How the paths of notes on lossy values begin."""
 
 
-def allowing(known: KnownTechniques, text: str | None, field: str = FIELD) -> KnownTechniques:
+def allow_lossy(
+    known: KnownTechniques, text: str | None, field: str = ALLOW_FLAG
+) -> KnownTechniques:
     """The techniques with those allowed that ``NAME,…`` names.
 
     Raises:
@@ -49,6 +51,6 @@ def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption
     }
     found = lossy_values(strategies, techniques)
     return tuple(
-        Assumption(path=f"{LOSSY}.{name.partition('=')[0]}", value=name, why=bound)
+        Assumption(path=f"{LOSSY_PREFIX}.{name.partition('=')[0]}", value=name, why=bound)
         for name, bound in sorted(found.items())
     )

@@ -10,11 +10,11 @@ from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup
 from ...spec.errors import InputError
 from ...spec.units import GIB
 
-MOST_GIB = 2**30
-PER_DEVICE = "a positive number of GiB a device"
+MAX_GIB = 2**30
+GIB_PER_DEVICE = "a positive number of GiB a device"
 
 
-def with_memory(
+def limit_memory(
     cluster: ClusterSpec, memory_gib: float | None, host_gib: float | None
 ) -> ClusterSpec:
     """The cluster with device memory capped, the context included, and host memory granted.
@@ -30,21 +30,25 @@ def with_memory(
     if memory_gib is None and host_gib is None:
         return cluster
     for flag, value in (("--memory-gib", memory_gib), ("--host-gib", host_gib)):
-        if value is not None and not 0 < value < MOST_GIB:
-            raise InputError(flag, value, PER_DEVICE)
-    return replace(cluster, groups=tuple(_given(g, memory_gib, host_gib) for g in cluster.groups))
+        if value is not None and not 0 < value < MAX_GIB:
+            raise InputError(flag, value, GIB_PER_DEVICE)
+    return replace(
+        cluster, groups=tuple(_limited_group(g, memory_gib, host_gib) for g in cluster.groups)
+    )
 
 
-def _given(group: DeviceGroup, memory_gib: float | None, host_gib: float | None) -> DeviceGroup:
+def _limited_group(
+    group: DeviceGroup, memory_gib: float | None, host_gib: float | None
+) -> DeviceGroup:
     memory = group.memory
     if memory_gib is not None:
         memory = replace(memory, hbm_bytes=min(memory.hbm_bytes, int(memory_gib * GIB)))
     if host_gib is not None:
-        memory = replace(memory, host_bytes=_granted(group, host_gib))
+        memory = replace(memory, host_bytes=_host_bytes(group, host_gib))
     return replace(group, memory=memory)
 
 
-def _granted(group: DeviceGroup, host_gib: float) -> int:
+def _host_bytes(group: DeviceGroup, host_gib: float) -> int:
     """Bytes of host memory for each device of a group: at most their share of a node's."""
     wanted = int(host_gib * GIB)
     if group.device == CPU:

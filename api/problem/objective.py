@@ -20,31 +20,31 @@ from ...spec.errors import InputError, nearest_name
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 
-FIELD = "--objective"
-GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 1024}
+OBJECTIVE_FLAG = "--objective"
+DEFAULT_GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 1024}
 """Objectives that find a size, and what it is a multiple of where nobody said."""
-MOST_GRAIN = 2**20
-LONGEST_SEQUENCE = 2**30
+MAX_GRAIN = 2**20
+MAX_SEQUENCE = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class ObjectiveChoice:
     """An objective, and for the largest ones what the size is a multiple of (else 0)."""
 
     objective: Objective = "throughput"
     grain: int = 0
 
 
-THROUGHPUT = Goal()
+THROUGHPUT = ObjectiveChoice()
 
 
-def first_sequence(model: ModelSpec, goal: Goal, given: int | None) -> int:
+def initial_sequence(model: ModelSpec, objective_choice: ObjectiveChoice, given: int | None) -> int:
     """Where the search for the longest sequence begins: what was given, if the model takes it."""
-    least, most = sequence_limits(model, goal)
+    least, most = sequence_limits(model, objective_choice)
     return given if given is not None and least <= given <= most else least
 
 
-def sequence_limits(model: ModelSpec, goal: Goal) -> tuple[int, int]:
+def sequence_limits(model: ModelSpec, objective_choice: ObjectiveChoice) -> tuple[int, int]:
     """The shortest and the longest sequence that a model takes, as multiples of the grain.
 
     Raises:
@@ -52,17 +52,22 @@ def sequence_limits(model: ModelSpec, goal: Goal) -> tuple[int, int]:
     """
     if model.towers[0].seq_len is not None and len(model.towers) == 1:
         allowed = f"throughput or cost: {model.name} has a sequence of its own"
-        raise InputError(FIELD, goal.objective, allowed, "throughput")
+        raise InputError(OBJECTIVE_FLAG, objective_choice.objective, allowed, "throughput")
     tables = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
-    most = min(tables, default=LONGEST_SEQUENCE)
-    if most < goal.grain:
-        given, near = f"{goal.objective}:{goal.grain}", f"{goal.objective}:{most}"
-        raise InputError(FIELD, given, f"a grain of at most the model's {most} positions", near)
-    least = max(goal.grain, inserted_tokens(model, most))
-    return -(-least // goal.grain) * goal.grain, most
+    most = min(tables, default=MAX_SEQUENCE)
+    if most < objective_choice.grain:
+        given, near = (
+            f"{objective_choice.objective}:{objective_choice.grain}",
+            f"{objective_choice.objective}:{most}",
+        )
+        raise InputError(
+            OBJECTIVE_FLAG, given, f"a grain of at most the model's {most} positions", near
+        )
+    least = max(objective_choice.grain, inserted_tokens(model, most))
+    return -(-least // objective_choice.grain) * objective_choice.grain, most
 
 
-def goal_of(given: str | None) -> Goal:
+def objective_of(given: str | None) -> ObjectiveChoice:
     """The goal that was typed.
 
     Raises:
@@ -73,13 +78,15 @@ def goal_of(given: str | None) -> Goal:
     name, colon, text = given.partition(":")
     found = next((objective for objective in OBJECTIVES if objective == name), None)
     if found is None:
-        raise InputError(FIELD, given, ", ".join(OBJECTIVES), nearest_name(name, OBJECTIVES))
-    usual = GRAINS.get(found, 0)
+        raise InputError(
+            OBJECTIVE_FLAG, given, ", ".join(OBJECTIVES), nearest_name(name, OBJECTIVES)
+        )
+    usual = DEFAULT_GRAINS.get(found, 0)
     if not colon:
-        return Goal(objective=found, grain=usual)
+        return ObjectiveChoice(objective=found, grain=usual)
     if not usual:
-        raise InputError(FIELD, given, f"{found} alone", found)
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MOST_GRAIN):
-        allowed = f"{found}:GRAIN with a whole number from 1 to {MOST_GRAIN}"
-        raise InputError(FIELD, given, allowed, f"{found}:{usual}")
-    return Goal(objective=found, grain=int(text))
+        raise InputError(OBJECTIVE_FLAG, given, f"{found} alone", found)
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_GRAIN):
+        allowed = f"{found}:GRAIN with a whole number from 1 to {MAX_GRAIN}"
+        raise InputError(OBJECTIVE_FLAG, given, allowed, f"{found}:{usual}")
+    return ObjectiveChoice(objective=found, grain=int(text))

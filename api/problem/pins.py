@@ -27,13 +27,13 @@ from ...spec.technique import OFF, layer_kind_violation
 from ...spec.techniques import technique_stack_violation, technique_violation, with_word
 from .resolve import Problem
 
-FIELD = "--pin"
+PIN_FLAG = "--pin"
 DEGREES = ("tp", "cp", "pp", "dp")
 """Pins whose product is the devices that a plan uses."""
 
 
 def resolve_pins(
-    texts: Iterable[str], problem: Problem, executable: bool = False, field: str = FIELD
+    texts: Iterable[str], problem: Problem, executable: bool = False, field: str = PIN_FLAG
 ) -> tuple[Pin, ...]:
     """The pins that were typed.
 
@@ -50,7 +50,7 @@ def resolve_pins(
     layers = problem.model.layers()
     pins = tuple(parse_pin(text, len(layers), field, problem.techniques) for text in texts)
     for first, second in combinations(pins, 2):
-        if first.key == second.key and first.value != second.value and _meet(first, second):
+        if first.key == second.key and first.value != second.value and _share_layers(first, second):
             both = f"{first.text} and {second.text}"
             raise InputError(field, both, "one value for a layer", second.text)
     for pin in pins:
@@ -79,14 +79,14 @@ def _run_reason(pin: Pin, problem: Problem) -> str | None:
     return reason or unsupported_strategy(problem.model, strategy, problem.workload)
 
 
-def _meet(first: Pin, second: Pin) -> bool:
+def _share_layers(first: Pin, second: Pin) -> bool:
     """Whether two pins speak of some layer both."""
     if first.layers is None or second.layers is None:
         return True
     return max(first.layers[0], second.layers[0]) <= min(first.layers[1], second.layers[1])
 
 
-def _whole(pins: Iterable[Pin], key: str) -> int | None:
+def _plan_wide_value(pins: Iterable[Pin], key: str) -> int | None:
     """The number that is pinned for the whole plan; None if there is none."""
     found = (pin.value for pin in pins if pin.key == key and pin.layers is None)
     return next((value for value in found if isinstance(value, int)), None)
@@ -138,8 +138,8 @@ def _check_shard(
     pin: Pin, pins: tuple[Pin, ...], problem: Problem, executable: bool, field: str
 ) -> None:
     """Levels that the cluster has, and degrees that nest; with tp as pinned, else 1."""
-    tp = min(_whole(pins, "tp") or 1, problem.cluster.device_count)
-    most = _whole(pins, "dp") or problem.cluster.device_count // tp
+    tp = min(_plan_wide_value(pins, "tp") or 1, problem.cluster.device_count)
+    most = _plan_wide_value(pins, "dp") or problem.cluster.device_count // tp
     text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
     if "/" not in text:
         return
@@ -181,7 +181,7 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
 
 
 def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
-    pp, vpp = _whole(pins, "pp"), _whole(pins, "vpp")
+    pp, vpp = _plan_wide_value(pins, "pp"), _plan_wide_value(pins, "vpp")
     layers = len(problem.model.layers())
     if pp is not None and pp > layers:
         raise InputError(field, f"pp={pp}", f"at most the model's {layers} layers", f"pp={layers}")
@@ -203,7 +203,7 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
 
 
 def _check_devices(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
-    degrees = [_whole(pins, key) or 1 for key in DEGREES]
+    degrees = [_plan_wide_value(pins, key) or 1 for key in DEGREES]
     product, devices = math.prod(degrees), problem.cluster.device_count
     if product > devices:
         given = ", ".join(p.text for p in pins if p.key in DEGREES)

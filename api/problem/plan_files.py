@@ -37,11 +37,11 @@ def plan_from_text(text: str | bytes, where: str) -> Plan:
     document = parse_json(text, where)
     if isinstance(document, dict) and not {"plan", *PLAN_KEYS} & set(document):
         raise InputError(where, "none of a plan's keys", f"a plan ({', '.join(PLAN_KEYS)})", HINT)
-    _refuse_giants(document, where)
+    _refuse_oversized(document, where)
     return check_plan(load_plan(text, where), where)
 
 
-def _refuse_giants(document: Any, where: str) -> None:
+def _refuse_oversized(document: Any, where: str) -> None:
     """Refuse counts that checking would spell out, one by one, in memory."""
     plan = document.get("plan", document) if isinstance(document, dict) else None
     for name, runs in _layer_counts(plan):

@@ -1,4 +1,4 @@
-"""RentalPrices as a person types them, in YAML or JSON.
+"""Prices as a person types them, in YAML or JSON.
 
     currency: USD
     device_hour:                # of one device; a catalogue device, or a device group's name
@@ -24,10 +24,10 @@ from ...spec.inputs.typed_keys import TypedKeys
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
 
-FIELD = "--prices"
+PRICES_FLAG = "--prices"
 KEYS = ("currency", "device_hour", "node_hour")
-LONGEST_CURRENCY = 16
-WHAT = "a price file: currency and device_hour, with a price for each device type"
+MAX_CURRENCY_LENGTH = 16
+PRICE_FILE_TEXT = "a price file: currency and device_hour, with a price for each device type"
 PricesLike = str | Path | Mapping[str, Any] | RentalPrices
 
 
@@ -35,7 +35,7 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | 
     """The prices that were given; None where none were.
 
     Args:
-        given: a file's path, the content of one, or RentalPrices.
+        given: a file's path, the content of one, or Prices.
         cluster: whose device groups must each have a price.
 
     Raises:
@@ -44,13 +44,13 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | 
     if given is None:
         return None
     if isinstance(given, RentalPrices):
-        return _complete(given, cluster, FIELD)
+        return _require_all_priced(given, cluster, PRICES_FLAG)
     if isinstance(given, (str, Path)):
         path = Path(given).expanduser()
-        return _read(read_document(path, WHAT), cluster, str(given))
+        return _prices_from_keys(read_document(path, PRICE_FILE_TEXT), cluster, str(given))
     if not isinstance(given, Mapping):
-        raise InputError(FIELD, type(given).__name__, "a path, a mapping or Prices")
-    return _read(given, cluster, FIELD)
+        raise InputError(PRICES_FLAG, type(given).__name__, "a path, a mapping or Prices")
+    return _prices_from_keys(given, cluster, PRICES_FLAG)
 
 
 def price_notes(prices: RentalPrices | None, cluster: ClusterSpec) -> list[Assumption]:
@@ -67,23 +67,25 @@ def price_notes(prices: RentalPrices | None, cluster: ClusterSpec) -> list[Assum
     return notes
 
 
-def _read(document: Mapping[str, Any], cluster: ClusterSpec, where: str) -> RentalPrices:
+def _prices_from_keys(
+    document: Mapping[str, Any], cluster: ClusterSpec, where: str
+) -> RentalPrices:
     keys = TypedKeys(document, where)
     keys.refuse_unknown(KEYS)
     keys.require(("currency", "device_hour"))
     currency = keys.text("currency")
-    if len(currency) > LONGEST_CURRENCY or not currency.isprintable():
-        raise keys.error("currency", f"a name of at most {LONGEST_CURRENCY} characters", "USD")
+    if len(currency) > MAX_CURRENCY_LENGTH or not currency.isprintable():
+        raise keys.error("currency", f"a name of at most {MAX_CURRENCY_LENGTH} characters", "USD")
     found = RentalPrices(
         currency=currency,
         device_hour=_hours(keys, "device_hour", cluster, free=False),
         node_hour=_hours(keys, "node_hour", cluster, free=True),
     )
-    return _complete(found, cluster, where)
+    return _require_all_priced(found, cluster, where)
 
 
 def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[str, float]:
-    """RentalPrices by device group or catalogue device; ``free``: 0 is one, too."""
+    """Prices by device group or catalogue device; ``free``: 0 is one, too."""
     if not keys.has(key):
         return {}
     rows = keys.document[key]
@@ -93,14 +95,14 @@ def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[
     typed = TypedKeys({str(name): value for name, value in rows.items()}, f"{keys.where}: {key}")
     found: dict[str, float] = {}
     for name in typed.document:
-        meant = _meant(name, cluster, typed.where)
+        meant = _priced_name(name, cluster, typed.where)
         if meant in found:
             raise InputError(typed.where, name, f"one price for {meant}", meant)
         found[meant] = typed.number(name, exclusive=not free)
     return found
 
 
-def _meant(name: str, cluster: ClusterSpec, where: str) -> str:
+def _priced_name(name: str, cluster: ClusterSpec, where: str) -> str:
     """A device group's name as it is, else the catalogue's name of a device."""
     groups = [group.name for group in cluster.groups]
     if name in groups:
@@ -113,7 +115,7 @@ def _meant(name: str, cluster: ClusterSpec, where: str) -> str:
         raise InputError(where, name, allowed + ", ".join(groups), near) from None
 
 
-def _complete(prices: RentalPrices, cluster: ClusterSpec, where: str) -> RentalPrices:
+def _require_all_priced(prices: RentalPrices, cluster: ClusterSpec, where: str) -> RentalPrices:
     group = prices.unpriced(cluster)
     if group is not None:
         allowed = f"a price of {group.device}, of which the cluster has {group.device_count}"

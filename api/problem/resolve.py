@@ -28,11 +28,11 @@ from ...spec.report.report import Assumption
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload
 from .argument_types import check_types
-from .lossy import allowing
-from .memory_limits import with_memory
+from .lossy import allow_lossy
+from .memory_limits import limit_memory
 from .model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
-from .objective import THROUGHPUT, Goal, first_sequence, goal_of
-from .price_file import FIELD as PRICES
+from .objective import THROUGHPUT, ObjectiveChoice, initial_sequence, objective_of
+from .price_file import PRICES_FLAG as PRICES
 from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stack import stack_of
@@ -71,7 +71,8 @@ class Inputs:
 class Problem:
     """A resolved question: model, machine, workload, stack, and what was assumed of them.
 
-    Where ``goal`` is to find the largest batch or sequence, that of ``workload`` is where the
+    Where ``objective_choice`` is to find the largest batch or sequence, that of ``workload`` is
+    where the
     search begins. ``prices`` are None where none were given. ``techniques`` are those that a plan
     may use.
     """
@@ -84,7 +85,7 @@ class Problem:
     assumptions: tuple[Assumption, ...]
     expansion: str
     machine: Machine = field(compare=False)
-    goal: Goal = THROUGHPUT
+    objective_choice: ObjectiveChoice = THROUGHPUT
     prices: RentalPrices | None = None
     techniques: KnownTechniques = SHIPPED
 
@@ -107,27 +108,27 @@ def resolve(inputs: Inputs) -> Problem:
     """
     check_types(inputs)
     notes: list[Assumption] = []
-    goal = goal_of(inputs.objective)
-    notes += _unused(inputs, goal)
+    objective_choice = objective_of(inputs.objective)
+    notes += _ignored_size(inputs, objective_choice)
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
     model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
     if inputs.model is None:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
-    cluster = with_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib)
+    cluster = limit_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib)
     prices = prices_of(inputs.prices, cluster)
     notes += price_notes(prices, cluster)
-    if goal.objective == "cost" and prices is None:
+    if objective_choice.objective == "cost" and prices is None:
         raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
-    found = _least_able(cluster)
+    found = _weakest_device(cluster)
     dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
-    workload = _workload(inputs, model, dtype, bare, goal, notes)
+    workload = _workload(inputs, model, dtype, bare, objective_choice, notes)
     if reason := workload_violation(model, workload):
         raise _wrong_length(model, workload, reason)
     biased = bool(table_blocks(model))
-    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
-    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
+    chosen = stack_of(*_stack_flags(inputs), found, dtype.param, notes, biased)
+    measured = _calibration_or_profile(inputs, found, cluster, chosen, dtype, notes)
     return Problem(
         model=model,
         cluster=cluster,
@@ -137,9 +138,9 @@ def resolve(inputs: Inputs) -> Problem:
         assumptions=tuple(notes),
         expansion=parsed.expansion,
         machine=Machine(cluster, measured),
-        goal=goal,
+        objective_choice=objective_choice,
         prices=prices,
-        techniques=allowing(SHIPPED, inputs.allow),
+        techniques=allow_lossy(SHIPPED, inputs.allow),
     )
 
 
@@ -180,13 +181,13 @@ def pricing_on(
     """
     check_types(inputs)
     notes: list[Assumption] = []
-    found = _least_able(cluster)
-    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
-    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
+    found = _weakest_device(cluster)
+    chosen = stack_of(*_stack_flags(inputs), found, dtype.param, notes, biased)
+    measured = _calibration_or_profile(inputs, found, cluster, chosen, dtype, notes)
     return chosen, measured, tuple(notes)
 
 
-def _least_able(cluster: ClusterSpec) -> Device:
+def _weakest_device(cluster: ClusterSpec) -> Device:
     """The device whose kernels and number formats all device groups have, the first on a tie."""
     found = [device(group.device) for group in cluster.groups]
     return min(found, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
@@ -205,7 +206,7 @@ def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputErr
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
 
 
-def _software(inputs: Inputs) -> tuple[str | None, str | None, str | None]:
+def _stack_flags(inputs: Inputs) -> tuple[str | None, str | None, str | None]:
     return inputs.stack, inputs.attention, inputs.overlap
 
 
@@ -226,14 +227,16 @@ def _workload(
     model: ModelSpec,
     dtype: DtypeRecord,
     bare: bool,
-    goal: Goal,
+    objective_choice: ObjectiveChoice,
     notes: list[Assumption],
 ) -> Workload:
-    inputs = _begun(inputs, model, goal)
+    inputs = _with_initial_size(inputs, model, objective_choice)
     alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
-        seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
+        seq_len = _size_or_default(
+            "--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes
+        )
     else:
         notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
     batch = _batch(inputs, seq_len, bare, notes)
@@ -252,32 +255,42 @@ def _workload(
         optimizer=optimizer_of(inputs.optimizer, notes),
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
-        objective=goal.objective,
+        objective=objective_choice.objective,
     )
 
 
-def _unused(inputs: Inputs, goal: Goal) -> list[Assumption]:
+def _ignored_size(inputs: Inputs, objective_choice: ObjectiveChoice) -> list[Assumption]:
     """The size that was given, where it is what is asked for."""
-    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(goal.objective)
+    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(
+        objective_choice.objective
+    )
     given = None if asked is None else getattr(inputs, asked)
     if given is None:
         return []
-    return [_note(f"workload.{asked}", given, f"given, and no limit: {goal.objective} finds it")]
+    return [
+        _note(
+            f"workload.{asked}",
+            given,
+            f"given, and no limit: {objective_choice.objective} finds it",
+        )
+    ]
 
 
-def _begun(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
+def _with_initial_size(
+    inputs: Inputs, model: ModelSpec, objective_choice: ObjectiveChoice
+) -> Inputs:
     """The inputs with a size to begin with, where the largest size is what is asked for."""
-    if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
-        return replace(inputs, global_batch=inputs.global_batch or goal.grain)
-    if goal.objective == "largest-sequence":
+    if objective_choice.objective == "largest-batch" and inputs.global_batch_tokens is None:
+        return replace(inputs, global_batch=inputs.global_batch or objective_choice.grain)
+    if objective_choice.objective == "largest-sequence":
         if inputs.global_batch_tokens is not None:
             allowed = "--global-batch instead, for the sequence is asked for"
             raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
-        return replace(inputs, seq_len=first_sequence(model, goal, inputs.seq_len))
+        return replace(inputs, seq_len=initial_sequence(model, objective_choice, inputs.seq_len))
     return inputs
 
 
-def _size(
+def _size_or_default(
     name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
 ) -> int:
     if given is None:
@@ -295,7 +308,7 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
     tokens = inputs.global_batch_tokens
     if tokens is None:
         args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
-        return _size(*args, notes)
+        return _size_or_default(*args, notes)
     if inputs.global_batch is not None:
         both = "--global-batch and --global-batch-tokens"
         raise InputError("--global-batch-tokens", both, "one of the two")
@@ -306,7 +319,7 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
     return tokens // seq_len
 
 
-def _measured(
+def _calibration_or_profile(
     inputs: Inputs,
     found: Device,
     cluster: ClusterSpec,

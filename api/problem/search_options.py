@@ -9,7 +9,7 @@ from .argument_types import check_types
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchOptions:
     """Pins, how much to report, how long to search, and which risk to take."""
 
     pins: tuple[str, ...]

@@ -39,7 +39,7 @@ def stack_of(
         attention, why = _usual_attention(name, found, dtype, biased)
         notes.append(Assumption(path="stack.attention", value=attention, why=why))
     kernels = one_of("--attention", attention, ATTENTIONS)
-    if attention == "flash" and not _has_flash(found, dtype):
+    if attention == "flash" and not _supports_flash(found, dtype):
         raise InputError(
             "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
         )
@@ -55,12 +55,12 @@ def _usual_attention(name: str, found: Device, dtype: str, biased: bool) -> tupl
     """The attention that is taken where none is given, and why."""
     if biased and name == DEFAULT_STACK:
         return "unfused", "not given; no flash kernel that runs here learns biases of scores"
-    attention = "flash" if _has_flash(found, dtype) else "unfused"
+    attention = "flash" if _supports_flash(found, dtype) else "unfused"
     has = "has" if attention == "flash" else "lacks"
     return attention, f"not given; {found.name} {has} flash kernels for {dtype}"
 
 
-def _has_flash(found: Device, dtype: str) -> bool:
+def _supports_flash(found: Device, dtype: str) -> bool:
     """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
     return found.flash_attention and (found.name == CPU or dtype != "fp32")
 

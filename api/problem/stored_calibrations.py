@@ -23,12 +23,12 @@ from ...spec.codec import content_hash, from_json, read_text
 from ...spec.errors import InputError, nearest_name
 from ...spec.workload.workload import DtypeRecord
 
-FLAG = "--calibration"
-SHOWN_OF_HASH = 19
+CALIBRATION_FLAG = "--calibration"
+HASH_PREFIX_LENGTH = 19
 """``sha256:`` and twelve digits."""
 
 
-class WantedError(Exception):
+class CalibrationNeededError(Exception):
     """A calibration is named, and it was not yet looked up whose it is."""
 
     def __init__(self, name: str) -> None:
@@ -37,23 +37,23 @@ class WantedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lent:
+class LentCalibrations:
     """Calibrations of someone whom the service computes for.
 
     ``known`` are the names of all of them, ``found`` those that were looked up by their names;
-    ``asked`` is False as long as nothing was looked up.
+    ``looked_up`` is False as long as nothing was looked up.
     """
 
     known: tuple[str, ...] = ()
     found: Mapping[str, Calibration] = field(default_factory=dict)
-    asked: bool = True
+    looked_up: bool = True
 
 
-_LENT: ContextVar[Lent | None] = ContextVar("lent", default=None)
+_LENT: ContextVar[LentCalibrations | None] = ContextVar("lent", default=None)
 
 
 @contextmanager
-def lending(lent: Lent) -> Iterator[None]:
+def lending(lent: LentCalibrations) -> Iterator[None]:
     """Let names of calibrations mean these first, in the block and in this thread alone."""
     token = _LENT.set(lent)
     try:
@@ -66,13 +66,13 @@ def lent_calibration(name: str | None) -> Calibration | None:
     """The calibration of that name if it is one that was lent.
 
     Raises:
-        WantedError: it is not known yet whether there is one.
+        CalibrationNeededError: it is not known yet whether there is one.
     """
     lent = _LENT.get()
     if name in (None, "none") or lent is None:
         return None
-    if not lent.asked:
-        raise WantedError(str(name))
+    if not lent.looked_up:
+        raise CalibrationNeededError(str(name))
     return lent.found.get(str(name))
 
 
@@ -100,7 +100,7 @@ def load_calibration(name: str) -> Calibration:
 
     Raises:
         InputError: none of that name, or a file that is none.
-        WantedError: the service has to look for it first.
+        CalibrationNeededError: the service has to look for it first.
     """
     if (lent := lent_calibration(name)) is not None:
         return lent
@@ -109,7 +109,7 @@ def load_calibration(name: str) -> Calibration:
         others = _LENT.get()
         every = sorted({*known, *(others.known if others else ())})
         allowed = ", ".join(["none", *every]) + ("" if every else " (plan calibrate stores one)")
-        raise InputError(FLAG, name, allowed, nearest_name(name, ["none", *every]))
+        raise InputError(CALIBRATION_FLAG, name, allowed, nearest_name(name, ["none", *every]))
     path = calibration_folder() / f"{name}.json"
     return from_json(Calibration, read_text(path, str(path)), str(path))
 
@@ -127,19 +127,23 @@ def calibration_for(
     found = load_calibration(name)
     devices = sorted({group.device for group in cluster.groups})
     if devices != [found.device]:
-        raise InputError(FLAG, name, f"one fitted on {', '.join(devices)}, not on {found.device}")
+        raise InputError(
+            CALIBRATION_FLAG, name, f"one fitted on {', '.join(devices)}, not on {found.device}"
+        )
     if stack.name != found.stack:
-        raise InputError(FLAG, name, f"one fitted with {stack.name}, not with {found.stack}")
+        raise InputError(
+            CALIBRATION_FLAG, name, f"one fitted with {stack.name}, not with {found.stack}"
+        )
     if found.products not in ("", dtype.products):
         allowed = f"one fitted to {dtype.products} products, not to {found.products}"
-        raise InputError(FLAG, name, allowed)
+        raise InputError(CALIBRATION_FLAG, name, allowed)
     if not found.profile:
         return found
     profile = newest_profile(cluster.device_count, found.device)
     if profile is None or profile.fingerprint != found.profile:
         here = "none of this machine" if profile is None else profile.fingerprint
         allowed = f"one on this machine's profile ({here}), not on profile {found.profile}"
-        raise InputError(FLAG, name, allowed)
+        raise InputError(CALIBRATION_FLAG, name, allowed)
     return CorrectedProfile(profile=profile, calibration=found)
 
 
@@ -149,7 +153,7 @@ def measured_name(measured: Measured | None) -> str:
         return "none"
     names = []
     if (calibration := calibration_of(measured)) is not None:
-        names.append(f"{calibration.name} {content_hash(calibration)[:SHOWN_OF_HASH]}")
+        names.append(f"{calibration.name} {content_hash(calibration)[:HASH_PREFIX_LENGTH]}")
     if (profile := profile_of(measured)) is not None:
         names.append(f"profile {profile.fingerprint}")
     return " on ".join(names)

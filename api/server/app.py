@@ -12,15 +12,15 @@ from starlette.responses import Response
 from ... import __version__
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
-from .compute.ask_child import Asker, json_response
+from .compute.ask_child import ChildCaller, json_response
 from .compute.pool import ChildPool, PoolLimits
 from .gate import Gate, GateRules
 from .jobs.database import StoreError
 from .jobs.routes.jobs import JobRoutes
 from .jobs.routes.profiles import ProfileRoutes
-from .jobs.routes.views import ShownRoutes
+from .jobs.routes.views import ViewRoutes
 from .jobs.service import JobRules, JobService
-from .metrics import Metrics, Observer
+from .metrics import Metrics, MetricsMiddleware
 from .openapi.install import (
     CATALOGUE_DOCS,
     HEALTH_DOCS,
@@ -72,11 +72,11 @@ def make_app(
     app.state.pool, app.state.jobs = pool, service
     metrics = Metrics()
     app.add_middleware(Gate, rules=rules or GateRules())
-    app.add_middleware(Observer, metrics=metrics)  # the last one added is the outermost
+    app.add_middleware(MetricsMiddleware, metrics=metrics)  # the last one added is the outermost
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
     _add_catalogue(app)
-    asker = Asker(pool, service.profiles)
+    asker = ChildCaller(pool, service.profiles)
     _add_computations(app, pool, service, asker)
 
     @app.get("/metrics", **METRICS_DOCS)
@@ -85,9 +85,9 @@ def make_app(
 
     kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
     for kind in kinds:
-        JobRoutes(service, asker.ask, kind).add_to(app)
-    ProfileRoutes(service, asker.ask).add_to(app)
-    ShownRoutes(service, asker.ask).add_to(app)
+        JobRoutes(service, asker.call, kind).add_to(app)
+    ProfileRoutes(service, asker.call).add_to(app)
+    ViewRoutes(service, asker.call).add_to(app)
     add_page(app)
     install_openapi(app)
     return app
@@ -131,11 +131,11 @@ def _add_catalogue(app: FastAPI) -> None:
         return json_response(200, known["clusters"])
 
 
-def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: Asker) -> None:
+def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: ChildCaller) -> None:
     @app.get("/readyz", **READY_DOCS)
     async def readyz() -> Response:
         try:
-            workers = await jobs.living_workers()
+            workers = await jobs.live_workers()
         except StoreError:
             detail = "the jobs' database cannot be read"
             return problem_response(503, detail, headers={"Retry-After": "5"})
@@ -146,4 +146,4 @@ def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: As
 
     @app.post("/v1/simulations", **SIMULATION_DOCS)
     async def simulations(request: Request) -> Response:
-        return await asker.ask(request, "simulation", await request.body(), SIMULATION_S)
+        return await asker.call(request, "simulation", await request.body(), SIMULATION_S)

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 Level = Literal["info", "error"]
 LEVELS: tuple[Level, ...] = ("info", "error")
-NAME = "shardwright.serve"
-OTHERS = ("uvicorn.error", "asyncio")
+LOGGER_NAME = "shardwright.serve"
+LIBRARY_LOGGERS = ("uvicorn.error", "asyncio")
 """Loggers of libraries: their errors are faults of ours, the rest is about what clients sent."""
 
 
@@ -47,21 +47,21 @@ class JsonLines(logging.Formatter):
         return json.dumps(document, ensure_ascii=True)
 
 
-def set_up(level: Level) -> None:
+def configure_logging(level: Level) -> None:
     """Write lines of ``level`` and above to the error output."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in (NAME, *OTHERS):
+    for name in (LOGGER_NAME, *LIBRARY_LOGGERS):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.ERROR)
     if level == "info":
-        logging.getLogger(NAME).setLevel(logging.INFO)
+        logging.getLogger(LOGGER_NAME).setLevel(logging.INFO)
 
 
-def say(event: str, level: int = logging.INFO, **fields: str | float | None) -> None:
+def log_event(event: str, level: int = logging.INFO, **fields: str | float | None) -> None:
     """Log an event; fields without a value are left out."""
-    logger = logging.getLogger(NAME)
+    logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(level):
         known = {name: value for name, value in fields.items() if value is not None}
         logger.log(level, event, extra={"fields": known})

@@ -17,7 +17,7 @@ from .compute.pool import ChildPool
 from .jobs.database import StoreError
 from .jobs.ids import is_id
 from .jobs.service import JobService
-from .logs import say
+from .logs import log_event
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 STATES = ("queued", "running", "done", "failed", "cancelled")
@@ -56,7 +56,7 @@ class Metrics:
             counts = await asyncio.to_thread(jobs.store.counts)
             for state in STATES:
                 self._jobs.labels(state).set(counts.get(state, 0))
-            self._workers.set(await jobs.living_workers())
+            self._workers.set(await jobs.live_workers())
             self._database.set(1)
         except StoreError:
             self._database.set(0)
@@ -66,7 +66,7 @@ class Metrics:
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class Observer:
+class MetricsMiddleware:
     """ASGI middleware around all others: gives every answer an id, counts it, and logs it.
 
     Args:
@@ -99,30 +99,30 @@ class Observer:
         try:
             await self._app(scope, receive, sending)
         finally:
-            method, route = _named(scope)
-            say(
+            method, route = _method_and_route(scope)
+            log_event(
                 "request",
                 request_id=request_id,
                 method=method,
                 route=route,
                 status=seen.get("status"),  # none: the client went away
                 seconds=round(time.perf_counter() - start_s, 4),
-                job=scope.get("job_id") or _asked_job(scope),
+                job=scope.get("job_id") or _requested_job(scope),
             )
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        method, route = _named(scope)
+        method, route = _method_and_route(scope)
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(method, route).observe(seconds)
 
 
-def _named(scope: Scope) -> tuple[str, str]:
+def _method_and_route(scope: Scope) -> tuple[str, str]:
     """Method and route: the pattern, never what was asked for, which could be anything."""
     route = getattr(scope.get("route"), "path", "none")
     return (scope["method"] if scope["method"] in METHODS else "other"), route
 
 
-def _asked_job(scope: Scope) -> str | None:
+def _requested_job(scope: Scope) -> str | None:
     """The job that a path names, where it has the form of one."""
     asked = str(scope.get("path_params", {}).get("job_id", ""))
     return asked if is_id(asked) else None

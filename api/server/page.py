@@ -34,7 +34,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-KINDS = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 FILES = (
     "icon.svg",
     "style.css",
@@ -59,7 +59,7 @@ def add_page(app: FastAPI) -> None:
     """Add the page's routes."""
     _add(app, "/", "index.html", "text/html", PAGE_DOCS)
     for name in FILES:
-        kind = KINDS[name.rpartition(".")[2]]
+        kind = MEDIA_TYPES[name.rpartition(".")[2]]
         _add(app, f"/page/{name}", name, kind, {"include_in_schema": False})
 
 

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .problems import MEDIA_TYPE, encode, problem
 
 MAX_CONNECTIONS = 256
-EVENTS = "/events"
+EVENTS_SUFFIX = "/events"
 HEAD_S = 10.0
 """Seconds for a request's head to arrive, and for a refused one's body to end."""
 ANSWERED_S = 60.0
@@ -26,8 +26,8 @@ ANSWERED_S = 60.0
 class ProblemProtocol(H11Protocol):
     """A connection that answers what is no HTTP with a problem, and is never held open in vain."""
 
-    patience: asyncio.TimerHandle | None = None
-    heard = False
+    deadline_timer: asyncio.TimerHandle | None = None
+    has_received = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, unless there are too many."""
@@ -39,19 +39,19 @@ class ProblemProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        if self.patience is not None:
-            self.patience.cancel()
+        if self.deadline_timer is not None:
+            self.deadline_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
-        self.heard = True
+        self.has_received = True
         if not self.transport.is_closing():  # what follows a refusal is not read
             super().data_received(data)
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
-        self.heard = False
+        self.has_received = False
         super().on_response_complete()
         self._wait_for_head()
 
@@ -85,24 +85,27 @@ class ProblemProtocol(H11Protocol):
         self.transport.close()
 
     def _wait_for_head(self) -> None:
-        if self.patience is not None:
-            self.patience.cancel()
-        self.patience = self.loop.call_later(HEAD_S, self._lose_patience)
+        if self.deadline_timer is not None:
+            self.deadline_timer.cancel()
+        self.deadline_timer = self.loop.call_later(HEAD_S, self._on_deadline)
 
-    def _lose_patience(self) -> None:
+    def _on_deadline(self) -> None:
         """Close, unless a request is being answered: that may take longer."""
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY):
-            if self._is_read_on():
-                self.patience = self.loop.call_later(HEAD_S, self._lose_patience)
+            if self._is_event_stream():
+                self.deadline_timer = self.loop.call_later(HEAD_S, self._on_deadline)
                 return
-            self.patience = self.loop.call_later(ANSWERED_S, self.transport.abort)
-        elif self.heard:
+            self.deadline_timer = self.loop.call_later(ANSWERED_S, self.transport.abort)
+        elif self.has_received:
             self.refuse(408, f"allowed: a request's head within {HEAD_S:g} s")
         else:
             self.transport.close()
 
-    def _is_read_on(self) -> bool:
+    def _is_event_stream(self) -> bool:
         """Whether it is a stream of events, without an end, whose client reads what comes."""
-        return self.scope["path"].endswith(EVENTS) and not self.transport.get_write_buffer_size()
+        return (
+            self.scope["path"].endswith(EVENTS_SUFFIX)
+            and not self.transport.get_write_buffer_size()
+        )

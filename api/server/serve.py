@@ -13,7 +13,7 @@ from ...spec.codec import read_text
 from ...spec.errors import InputError, one_of
 from .compute.pool import PoolLimits
 from .gate import LOOPBACK_HOSTS, GateRules, hash_token
-from .logs import LEVELS, set_up
+from .logs import LEVELS, configure_logging
 
 MIN_TOKEN = 16
 MAX_CHILDREN = 4
@@ -56,9 +56,9 @@ def serve(
         prepare(url)
         from .app import make_app
         from .jobs.service import JobRules
-        from .uvicorn_server import run_until_told
+        from .uvicorn_server import run_until_signal
 
-        set_up(level)
+        configure_logging(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
         limits, jobs = (
@@ -68,7 +68,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
         sys.stdout.flush()
-        run_until_told(make_app(rules, limits, jobs), bound)
+        run_until_signal(make_app(rules, limits, jobs), bound)
     except KeyboardInterrupt:  # the usual way to end it
         return
     finally:

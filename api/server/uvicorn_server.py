@@ -11,10 +11,10 @@ from .app import close_all
 from .gate import MAX_HEADER_BYTES
 from .protocol import ProblemProtocol
 
-END_S = 5
+SHUTDOWN_S = 5
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A server whose end ends the computations, too, before it waits for their answers."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
@@ -27,7 +27,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run_until_told(app: FastAPI, bound: socket.socket) -> None:
+def run_until_signal(app: FastAPI, bound: socket.socket) -> None:
     """Answer on a listening socket until SIGINT or SIGTERM, which is raised again at the end."""
     config = uvicorn.Config(
         app,
@@ -37,6 +37,6 @@ def run_until_told(app: FastAPI, bound: socket.socket) -> None:
         http=ProblemProtocol,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
         ws="none",
-        timeout_graceful_shutdown=END_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    _Server(config, app).run(sockets=[bound])
+    _UvicornServer(config, app).run(sockets=[bound])

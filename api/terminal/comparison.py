@@ -17,7 +17,7 @@ from ..what_if.rows import signed_seconds
 from .console import columns, heading
 
 if TYPE_CHECKING:
-    from ..views.comparison import Comparison, Side
+    from ..views.comparison import Comparison, ComparisonSide
 
 TableRow = tuple[str, str, str, str]
 
@@ -74,21 +74,21 @@ def differences(found: Comparison) -> list[str]:
     return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
 
-def side_text(side: Side) -> str:
+def side_text(side: ComparisonSide) -> str:
     """A plan and what is predicted of it, in one line."""
     prediction = side.prediction
     fits = "" if prediction.feasible else ", does not fit"
     return (
         f"{shape_text(side.report.plan)}; step {interval_text(prediction)}, "
         f"{format_number(side.tokens_per_s)} tokens/s, MFU {percent(prediction.mfu)}, "
-        f"peak {memory_text(side.fullest)} on stage {side.fullest.stage}{fits}"
+        f"peak {memory_text(side.peak_memory_row)} on stage {side.peak_memory_row.stage}{fits}"
     )
 
 
 def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
     """Title, heads and rows of text: seconds by term, and bytes by term."""
     names = (found.first.name, found.second.name)
-    rows = (found.first.fullest, found.second.fullest)
+    rows = (found.first.peak_memory_row, found.second.peak_memory_row)
     unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")
     memory = sum(p.first for p in found.memory), sum(p.second for p in found.memory)
 

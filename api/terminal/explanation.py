@@ -8,7 +8,7 @@ from rich.text import Text
 from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.report.report import MEMORY_TERMS, MemoryRow
 from ...spec.units import GIB, MIB, format_bytes, format_seconds
-from ..views.answer_text import change_text, resource_text
+from ..views.answer_text import resource_text, step_change_text
 from ..views.explanation import Explanation
 from ..views.report_text import (
     ROUNDING,
@@ -16,10 +16,10 @@ from ..views.report_text import (
     excess_lines,
     interval_text,
     percent,
-    place_text,
     question_text,
     shape_text,
     sources_text,
+    stage_text,
 )
 from .console import columns
 from .plan import print_assumptions
@@ -74,13 +74,13 @@ def _print_sensitivities(out: Console, found: Explanation) -> None:
     rows = found.report.sensitivities
     table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
     for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
-        table.add_row(resource_text(row), change_text(row), row.resource)
+        table.add_row(resource_text(row), step_change_text(row), row.resource)
     out.print(table)
 
 
 def _head(row: MemoryRow, rows: list[MemoryRow]) -> str:
     """Where memory is: the stage, and the tier where that is not the device's own."""
-    return place_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
+    return stage_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
 
 
 def _print_memory(out: Console, found: Explanation) -> None:

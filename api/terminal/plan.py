@@ -10,20 +10,20 @@ from rich.text import Text
 from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.report.report import Assumption, Report
 from ...spec.units import format_number, format_seconds
-from ..problem.lossy import LOSSY
+from ..problem.lossy import LOSSY_PREFIX
 from ..views.answer_text import cost_text, largest_text, sensitivity_parts, tie_text
 from ..views.report_text import (
     cluster_text,
     excess_lines,
-    fullest,
     interval_text,
     memory_text,
+    peak_memory_row,
     percent,
-    place_text,
     question_text,
     search_text,
     shape_text,
     sources_text,
+    stage_text,
     terms,
 )
 from ..views.stage_table import StageRow, shortened, stage_rows
@@ -40,12 +40,12 @@ def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Seq
         next_steps: what one may type next.
     """
     for note in report.assumptions:
-        if note.path.startswith(f"{LOSSY}."):
+        if note.path.startswith(f"{LOSSY_PREFIX}."):
             _line(out, "lossy: ", f"{note.value} ({note.why})")
     _print_head(out, report, rule)
     _print_stages(out, report)
     _print_terms(out, report)
-    _print_rivals(out, report)
+    _print_alternatives(out, report)
     print_assumptions(out, report.assumptions)
     if next_steps:
         _list(out, "next: ", next_steps)
@@ -76,7 +76,7 @@ def _list(
 
 def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     prediction = report.prediction
-    full = fullest(prediction)
+    full = peak_memory_row(prediction)
     _line(out, "", question_text(report.plan))
     _line(out, "on ", cluster_text(report))
     if text := search_text(report):
@@ -88,7 +88,7 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
         f"{interval_text(prediction)} (80 %)",
         f"{percent(prediction.mfu)} MFU",
         f"{format_number(prediction.tokens_per_s_per_device)} tokens/s a device",
-        f"peak {memory_text(full)} on {place_text(full, prediction.memory)}",
+        f"peak {memory_text(full)} on {stage_text(full, prediction.memory)}",
     ]
     style = "bold green" if prediction.feasible else "bold red"
     _list(out, "step: ", figures, between="   ", style=style)
@@ -129,7 +129,7 @@ def _print_terms(out: Console, report: Report) -> None:
     _line(out, "prices: ", f"{sources_text(report)}; {report.provenance.stack}")
 
 
-def _print_rivals(out: Console, report: Report) -> None:
+def _print_alternatives(out: Console, report: Report) -> None:
     if report.search is None:
         return
     plain = report.search.tie_set.simplest == report.plan.hash

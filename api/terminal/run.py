@@ -19,8 +19,8 @@ from .kernels import kernels_text
 
 STEPS_SHOWN = 20
 COLLECTIVES_SHOWN = 8
-FEW = 4
-TOLD_FROM = 1e-6
+MAX_LISTED_MEMBERS = 4
+MIN_SHOWN_SHARE = 1e-6
 """Terms below this part of the step are rounding."""
 
 
@@ -42,12 +42,14 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
         if share in measured:
             _compare(table, share.upper(), predicted[share], measured[share], percent)
     if allocated := measured.get("allocated_bytes"):
-        expected = _fullest(predicted, "hbm")
+        expected = _peak_stage_bytes(predicted, "hbm")
         _compare(table, "peak live bytes", expected, allocated, format_bytes)
     if hosted := measured.get("host_bytes"):
-        _compare(table, "bytes on the host", _fullest(predicted, "host"), hosted, format_bytes)
+        _compare(
+            table, "bytes on the host", _peak_stage_bytes(predicted, "host"), hosted, format_bytes
+        )
     for term in document.get("comparison", {}).get("terms", ()):
-        if max(term["predicted_s"], term["measured_s"]) < TOLD_FROM * measured["step_time_s"]:
+        if max(term["predicted_s"], term["measured_s"]) < MIN_SHOWN_SHARE * measured["step_time_s"]:
             continue
         label = "  " + term["term"].replace("_", " ")
         _compare(table, label, term["predicted_s"], term["measured_s"], format_seconds)
@@ -88,7 +90,7 @@ def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> No
     out.print(f"stored as calibration {calibration} (--calibration {calibration} prices by it)")
 
 
-def _fullest(predicted: Mapping[str, Any], tier: str) -> int:
+def _peak_stage_bytes(predicted: Mapping[str, Any], tier: str) -> int:
     """Live bytes of the fullest stage on a tier of memory."""
     rows = (row for row in predicted["memory"] if row["tier"] == tier)
     return max((int(row["allocated_bytes"]) for row in rows), default=0)
@@ -138,11 +140,11 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
     if document["rehearsal"] is None:
         out.print(NEEDS_TORCH)
     else:
-        _print_rehearsal(out, document["rehearsal"])
+        _print_dry_run_stages(out, document["rehearsal"])
     out.print(f"by hand: {document['command']}")
 
 
-def _print_rehearsal(out: Console, rows: list[dict[str, Any]]) -> None:
+def _print_dry_run_stages(out: Console, rows: list[dict[str, Any]]) -> None:
     """Print what a rank of each kind of stage would hold and send in a step."""
     kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
     if any(row.get("host_bytes") for row in rows):
@@ -174,6 +176,6 @@ def _group_text(group: dict[str, Any]) -> str:
 def _members_text(members: list[int]) -> str:
     """Ranks of a group; those that are evenly apart by the first two and the last."""
     steps = {after - before for before, after in pairwise(members)}
-    if len(members) > FEW and len(steps) == 1 and steps != {1}:
+    if len(members) > MAX_LISTED_MEMBERS and len(steps) == 1 and steps != {1}:
         return f"{members[0]}, {members[1]} … {members[-1]}"
     return ranges(members)

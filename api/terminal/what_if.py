@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ...planner.what_if.answer import Answer, Priced
+from ...planner.what_if.answer import Answer, PricedPlan
 from ...spec.units import format_seconds
 from ..views.report_text import question_text, shape_text
 from ..what_if.document import swept_path
@@ -78,7 +78,7 @@ def _print_answers(out: Console, found: WhatIf, answer: Answer) -> None:
     out.print(table)
 
 
-def _cells(name: str, priced: Priced, base: Priced, words: str) -> list[str | Text]:
+def _cells(name: str, priced: PricedPlan, base: PricedPlan, words: str) -> list[str | Text]:
     style = "" if priced.prediction.feasible else "red"
     seconds, speed = format_seconds(priced.step_time_s), speed_text(base, priced)
     return [name, seconds, tokens_text(priced), speed, Text(words, style=style)]
@@ -127,7 +127,7 @@ def _print_terms(out: Console, found: WhatIf, answer: Answer) -> None:
     out.print(table)
 
 
-def _by(base: Priced, now: Priced | None, term: str) -> float:
+def _by(base: PricedPlan, now: PricedPlan | None, term: str) -> float:
     """Seconds by which a term differs from the baseline."""
     if now is None:
         return 0.0

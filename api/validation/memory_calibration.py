@@ -19,8 +19,8 @@ from ...spec.cluster.calibration import (
 )
 from ...spec.errors import InputError, NotBuiltError
 from ..problem.stored_calibrations import load_calibration
-from .priced_run import PricedRun, priced
-from .time_calibration import ABSURD, drawn
+from .priced_run import PricedRun, price_run
+from .time_calibration import MAX_UNIT_RATIO, sample_rows
 
 NO_PEAK = "no peak memory, and no end for lack of it"
 
@@ -32,16 +32,16 @@ def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
         if run.peak_mem_gib is None and not run.oom:
             continue
         try:
-            found.append(priced(run))
+            found.append(price_run(run))
         except (InputError, NotBuiltError):
             continue
     return found
 
 
-def first_reason(run: PublishedRun) -> InputError:
+def unusable_reason(run: PublishedRun) -> InputError:
     """Why a row cannot be used."""
     try:
-        priced(run)
+        price_run(run)
     except (InputError, NotBuiltError) as error:
         return InputError(f"{run.id}: row", str(error), "one that can be priced")
     return InputError(f"{run.id}: peak_mem_gib", "nothing", "the peak of a run that went on")
@@ -59,12 +59,12 @@ def check_bytes(rows: Sequence[PricedRun]) -> None:
         InputError: most peaks are many times as large, or as small, as they are predicted.
     """
     times = statistics.median(_peak_bytes(row) / row.predicted_bytes for row in rows)
-    if not 1 / ABSURD <= times <= ABSURD:
+    if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
         given = f"peaks {times:.3g} times as large as they are predicted"
         raise InputError("--data: peak_mem_gib", given, "GiB of a device")
 
 
-def fitted_memory(rows: Sequence[PricedRun]) -> MemoryCalibration:
+def fit_memory_rows(rows: Sequence[PricedRun]) -> MemoryCalibration:
     """The constants of memory that rows of one device and one stack call for."""
     if len({row.place for row in rows}) > 1:
         raise ValueError("rows of several devices or stacks")
@@ -82,7 +82,7 @@ def held_out_peaks(rows: Sequence[PricedRun], constants: MemoryConstants) -> dic
     return {"rows": len(rows), "shipped_median_ape": shipped, "median_ape": after}
 
 
-def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, Calibration]:
+def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[str, Calibration]:
     """The calibration of each row of a source by its id, as ``--calibration`` asks.
 
     Raises:
@@ -92,17 +92,19 @@ def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, C
     for row in priced_peaks(rows):
         places.setdefault(row.place, []).append(row)
     known: dict[CalibrationScope, Calibration] = {}
-    if asked == "fit":
+    if requested == "fit":
         for place, own in places.items():
             peaks = measured_peaks(own)
-            few = drawn(peaks, min(MAX_ROWS, len(peaks) // 2))
+            few = sample_rows(peaks, min(MAX_ROWS, len(peaks) // 2))
             if few:
                 base = unfitted(name="fit", device=place.device, stack=place.stack)
-                known[place] = base.with_memory(fitted_memory(few))
+                known[place] = base.with_memory(fit_memory_rows(few))
     else:
-        stored = load_calibration(asked)
+        stored = load_calibration(requested)
         if stored.memory is None:
-            raise InputError("--calibration", asked, "one of memory: this one is of times alone")
+            raise InputError(
+                "--calibration", requested, "one of memory: this one is of times alone"
+            )
         known[stored.place.in_any_format] = stored
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 

@@ -29,9 +29,9 @@ from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer, ModelSpec
 from ..catalogue.layer_names import layer_name
 from ..problem.model_and_cluster import cluster_of, model_of
-from .published_run import Question, question_of
+from .published_run import SimulationArguments, simulation_arguments
 
-RULE = (
+DISTANCE_RULE = (
     "1 a factor of two of active parameters, 1/2 a factor of two of devices, 1/2 other blocks, "
     "1/2 another form of the device or 1 and the factor of two of its rate, 1 another number "
     "format, 2 experts or none, 2 adapters only"
@@ -40,7 +40,7 @@ LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "shard", "micro_batch", "recompute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RunFeatures:
     """What is compared of a run or of a question: sizes, devices, number format."""
 
     active_parameters: int
@@ -52,9 +52,9 @@ class Known:
     adapters: bool = False
 
 
-def known(
+def run_features(
     model: ModelSpec, cluster: ClusterSpec, dtype: str, seq_len: int, adapters: bool = False
-) -> Known:
+) -> RunFeatures:
     """What is compared of a model on a cluster.
 
     Args:
@@ -64,7 +64,7 @@ def known(
         seq_len: rows of a learned position table whose length the model leaves open.
         adapters: whether only adapters are trained.
     """
-    return Known(
+    return RunFeatures(
         active_parameters=model.active_param_count(seq_len),
         blocks=frozenset(
             (x.hidden, layer_name(x)) for x in model.kinds() if isinstance(x, BlockLayer)
@@ -77,7 +77,7 @@ def known(
     )
 
 
-def distance(asked: Known, run: Known) -> dict[str, float]:
+def distance(asked: RunFeatures, run: RunFeatures) -> dict[str, float]:
     """How far a run is from what is asked, by part; the sum is the distance."""
     parts = {
         "active_parameters": _doublings(asked.active_parameters, run.active_parameters),
@@ -104,7 +104,7 @@ def _device_distance(one: Device, other: Device) -> float:
     return 1.0 + _doublings(rates[0], rates[1])
 
 
-def nearest_runs(asked: Known, count: int = 3) -> dict[str, Any]:
+def nearest_runs(asked: RunFeatures, count: int = 3) -> dict[str, Any]:
     """The nearest runs with their sources, and how many were looked at.
 
     Args:
@@ -112,9 +112,19 @@ def nearest_runs(asked: Known, count: int = 3) -> dict[str, Any]:
         count: how many to return.
     """
     found = []
-    for run, question, of_run in _comparable():
+    for run, question, of_run in _comparable_runs():
         parts = distance(asked, of_run)
-        found.append((sum(parts.values()), -_rate(run), run.id, run, question, of_run, parts))
+        found.append(
+            (
+                sum(parts.values()),
+                -_tokens_per_s_per_device(run),
+                run.id,
+                run,
+                question,
+                of_run,
+                parts,
+            )
+        )
     found.sort(key=lambda item: item[:3])
     shown: dict[str, dict[str, Any]] = {}
     for total, _, _, run, question, of_run, parts in found:
@@ -125,7 +135,7 @@ def nearest_runs(asked: Known, count: int = 3) -> dict[str, Any]:
             shown[alike] = _row(run, question, of_run, total, parts)
     every = published_runs()
     return {
-        "rule": RULE,
+        "rule": DISTANCE_RULE,
         "rows": len(every),
         "with_a_time": sum(run.seconds is not None for run in every),
         "compared": len(found),
@@ -133,14 +143,14 @@ def nearest_runs(asked: Known, count: int = 3) -> dict[str, Any]:
     }
 
 
-def _rate(run: PublishedRun) -> float:
+def _tokens_per_s_per_device(run: PublishedRun) -> float:
     """Tokens a second a device."""
     tokens = (run.global_batch or 0) * (run.seq or 0) / (run.gpus or 1)
     return run.tokens_per_s_per_gpu or tokens / (run.seconds or math.inf)
 
 
 @cache
-def _comparable() -> tuple[tuple[PublishedRun, Question, Known], ...]:
+def _comparable_runs() -> tuple[tuple[PublishedRun, SimulationArguments, RunFeatures], ...]:
     """Runs with a time, a known model and known devices."""
     models: dict[str, ModelSpec] = {}
     found = []
@@ -148,7 +158,7 @@ def _comparable() -> tuple[tuple[PublishedRun, Question, Known], ...]:
         if run.seconds is None:
             continue
         try:
-            question = question_of(run)
+            question = simulation_arguments(run)
             given = question.arguments
             key = json.dumps(given["model"], sort_keys=True)
             if key not in models:
@@ -157,17 +167,21 @@ def _comparable() -> tuple[tuple[PublishedRun, Question, Known], ...]:
         except (InputError, NotBuiltError):  # a model, device or choice that has no name here
             continue
         adapters = "trainable" in given
-        known_run = known(models[key], cluster, given["dtype"], given["seq_len"], adapters)
+        known_run = run_features(models[key], cluster, given["dtype"], given["seq_len"], adapters)
         found.append((run, question, known_run))
     return tuple(found)
 
 
-def _layout(question: Question) -> dict[str, Any]:
+def _layout(question: SimulationArguments) -> dict[str, Any]:
     return {name: question.arguments[name] for name in LAYOUT if name in question.arguments}
 
 
 def _row(
-    run: PublishedRun, question: Question, of_run: Known, total: float, parts: dict[str, float]
+    run: PublishedRun,
+    question: SimulationArguments,
+    of_run: RunFeatures,
+    total: float,
+    parts: dict[str, float],
 ) -> dict[str, Any]:
     return {
         "id": run.id,
@@ -182,7 +196,7 @@ def _row(
         "global_batch": run.global_batch,
         "seq_len": run.seq,
         "step_time_s": run.seconds,
-        "tokens_per_s_per_device": _rate(run) or None,
+        "tokens_per_s_per_device": _tokens_per_s_per_device(run) or None,
         "mfu": run.mfu,
         "distance": total,
         "apart": parts,

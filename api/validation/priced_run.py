@@ -21,7 +21,7 @@ from ...spec.cluster.calibration import (
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.report.report import MemoryRow, Prediction, Report
 from ...spec.units import GIB
-from .published_run import Asked, asked_plan, question_of
+from .published_run import PlannedRun, planned_run, simulation_arguments
 
 GB = 10**9
 DRIVER, RESERVED, PEAK = "driver", "reserved", "allocator_peak"
@@ -35,7 +35,8 @@ class PricedRun:
     ``measured_s`` is None where the source prints no seconds and no tokens a second;
     ``at_peak_s`` is the step at an MFU of 1; ``static_bytes`` are parameters, gradients and
     optimizer states of the device that is counted; ``assumed`` are the fields that the source
-    leaves out; ``stack`` is what priced it, ``device`` what it ran on, and ``memory`` the constants
+    leaves out; ``stack`` is what priced it, ``device`` what it ran on, and ``memory`` the
+    constants
     of its calibration.
     """
 
@@ -124,22 +125,22 @@ def count_of(kind: str) -> str:
     return RESERVED if "torch peak" in kind or "reserved" in kind else PEAK
 
 
-def priced(
-    run: PublishedRun, calibration: Calibration | None = None, asked: Asked | None = None
+def price_run(
+    run: PublishedRun, calibration: Calibration | None = None, requested: PlannedRun | None = None
 ) -> PricedRun:
     """What ``plan simulate`` says of a run, with a calibration or with none.
 
     Args:
         run: the row.
         calibration: factors on shipped seconds, and constants of memory.
-        asked: the row as a question, where it has been read before.
+        requested: the row as a question, where it has been read before.
 
     Raises:
         InputError: the row lacks a size, or has a value that has no meaning here.
         NotBuiltError: it has a value that this version does not serve.
     """
-    asked = asked or asked_plan(question_of(run))
-    report = asked.answer(calibration)
+    requested = requested or planned_run(simulation_arguments(run))
+    report = requested.simulate_run(calibration)
     prediction, cluster = report.prediction, report.plan.cluster
     rates = device(cluster.groups[0].device).peak_flops_per_s
     peak = rates.get("bf16", rates.get("fp16", rates["fp32"])) * cluster.device_count
@@ -150,14 +151,14 @@ def priced(
         measured_s=measured_s(run, report.plan.workload.global_batch),
         at_peak_s=flops / peak,
         six_n_s=_six_n_s(report, peak),
-        assumed=asked.left_out,
+        assumed=requested.unprinted,
         device=cluster.groups[0].device,
-        stack=asked.problem.stack,
-        memory=_memory_of(calibration),
+        stack=requested.problem.stack,
+        memory=_memory_constants(calibration),
     )
 
 
-def _memory_of(calibration: Calibration | None) -> MemoryConstants:
+def _memory_constants(calibration: Calibration | None) -> MemoryConstants:
     if calibration is None or calibration.memory is None:
         return MEMORY_AS_SHIPPED
     return calibration.memory.constants

@@ -15,7 +15,7 @@ TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/publish
 
 
 @dataclass(slots=True)
-class Draft:
+class RunDraft:
     """Arguments so far, and what was assumed of them."""
 
     run: PublishedRun

@@ -10,10 +10,10 @@ from ...datasets.catalogue.tables import read_table
 from ...datasets.models.load import presets
 from ...datasets.published.names import model_entry
 from ...datasets.published.runs import PublishedRun
-from .published_draft import TEST_WHY, Draft
+from .published_draft import TEST_WHY, RunDraft
 
 
-def model_of_run(draft: Draft) -> str | dict[str, Any]:
+def model_of_run(draft: RunDraft) -> str | dict[str, Any]:
     """The preset or the typed sizes of the model that was run.
 
     Raises:
@@ -50,7 +50,7 @@ def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
     return {"keys": {"family": "llama"}, "vocab": 128256, "why": why}
 
 
-def _preset(draft: Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
+def _preset(draft: RunDraft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
     """A preset whose sizes the row repeats."""
     run, name = draft.run, str(entry["preset"])
     model = presets()[name].model

@@ -22,12 +22,12 @@ from ..planning.plan_and_simulate import simulate_plan
 from ..planning.uniform_chunks import even_chunks, even_layers
 from ..planning.uniform_plan import UniformStrategy, uniform_plan
 from ..problem.resolve import Inputs, Problem, resolve
-from .published_draft import TEST_WHY, Draft
+from .published_draft import TEST_WHY, RunDraft
 from .published_model import model_of_run
-from .published_states import states_of, with_states
+from .published_states import memory_formats, with_memory_formats
 
-NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
-METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+REQUIRED_COLUMNS = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
+MEASURED_COLUMNS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
@@ -38,7 +38,7 @@ RACK_WHY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SimulationArguments:
     """Flags of ``plan simulate`` by name.
 
     With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
@@ -54,18 +54,18 @@ class Question:
 
 def qualifies(run: PublishedRun) -> bool:
     """Whether a row has layers, hidden, heads, sequence, micro-batch, tp and a measured figure."""
-    sizes = (getattr(run, name) for name in NEEDED if name != "gpus")
-    return None not in sizes and any(getattr(run, name) is not None for name in METRICS)
+    sizes = (getattr(run, name) for name in REQUIRED_COLUMNS if name != "gpus")
+    return None not in sizes and any(getattr(run, name) is not None for name in MEASURED_COLUMNS)
 
 
-def question_of(run: PublishedRun) -> Question:
+def simulation_arguments(run: PublishedRun) -> SimulationArguments:
     """What to ask of ``plan simulate`` for a published run.
 
     Raises:
         InputError: a missing size, or a name that has no meaning here.
     """
-    draft = Draft(run)
-    for name in NEEDED:
+    draft = RunDraft(run)
+    for name in REQUIRED_COLUMNS:
         value = getattr(run, name)
         if not value:
             raise draft.refuse(name, "nothing" if value is None else value, "a row with this field")
@@ -80,38 +80,40 @@ def question_of(run: PublishedRun) -> Question:
     if "LoRA" in run.model:
         given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
     given["calibration"] = "none"
-    states = states_of(draft)
-    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states)
+    states = memory_formats(draft)
+    return SimulationArguments(
+        arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlannedRun:
     """A question as a plan, with the problem it answers and all that was assumed.
 
-    ``left_out`` are the fields that the source does not print.
+    ``unprinted`` are the fields that the source does not print.
     """
 
     plan: Plan
     problem: Problem
     assumed: tuple[Assumption, ...]
-    left_out: tuple[str, ...] = ()
+    unprinted: tuple[str, ...] = ()
 
-    def answer(self, calibration: Calibration | None = None) -> Report:
+    def simulate_run(self, calibration: Calibration | None = None) -> Report:
         """What ``plan simulate`` says of the plan."""
         return simulate_plan(self.plan, self.problem.stack, calibration, self.assumed).report
 
 
-def answer(question: Question, calibration: Calibration | None = None) -> Report:
+def simulate_run(question: SimulationArguments, calibration: Calibration | None = None) -> Report:
     """What ``plan simulate`` says: of the flags, or of the plan with even cuts.
 
     Raises:
         InputError: the plan breaks a rule, or its stack cannot say it.
         NotBuiltError: a value that this version does not serve.
     """
-    return asked_plan(question).answer(calibration)
+    return planned_run(question).simulate_run(calibration)
 
 
-def asked_plan(question: Question) -> Asked:
+def planned_run(question: SimulationArguments) -> PlannedRun:
     """The plan that a question's flags describe.
 
     Raises:
@@ -121,15 +123,15 @@ def asked_plan(question: Question) -> Asked:
     strategy = UniformStrategy.__dataclass_fields__
     asked = {k: v for k, v in question.arguments.items() if k not in strategy}
     flags = {k: v for k, v in question.arguments.items() if k in strategy}
-    problem = with_states(resolve(Inputs(**asked)), question.of_memory)
+    problem = with_memory_formats(resolve(Inputs(**asked)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
-    left_out = tuple(note.path for note in question.assumed)
-    return Asked(plan=plan, problem=problem, assumed=every, left_out=left_out)
+    unprinted = tuple(note.path for note in question.assumed)
+    return PlannedRun(plan=plan, problem=problem, assumed=every, unprinted=unprinted)
 
 
-def _cluster(draft: Draft) -> str | dict[str, Any]:
+def _cluster(draft: RunDraft) -> str | dict[str, Any]:
     run, known = draft.run, names()
     entry = known["hardware"].get(run.hardware) or _read_hardware(draft)
     if "why" in entry:
@@ -152,7 +154,7 @@ def _cluster(draft: Draft) -> str | dict[str, Any]:
     return f"{text}@{link['fabric']}"
 
 
-def _read_hardware(draft: Draft) -> Mapping[str, Any]:
+def _read_hardware(draft: RunDraft) -> Mapping[str, Any]:
     """What a name that no table lists means."""
     name = draft.run.hardware
     found = read_device(name)
@@ -161,7 +163,7 @@ def _read_hardware(draft: Draft) -> Mapping[str, Any]:
     return {"device": found, "why": f"read from the name {name}"}
 
 
-def _layout(draft: Draft) -> bool:
+def _layout(draft: RunDraft) -> bool:
     """Degrees and levels; whether layers instead of blocks are cut evenly."""
     run, given = draft.run, draft.arguments
     for name in ("tp", "pp", "vpp", "cp", "ep"):
@@ -188,7 +190,7 @@ def _layout(draft: Draft) -> bool:
     return even
 
 
-def _formats(draft: Draft) -> None:
+def _formats(draft: RunDraft) -> None:
     run, given, known = draft.run, draft.arguments, names()
     if run.dtype:
         given["dtype"] = known["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
@@ -207,7 +209,7 @@ def _formats(draft: Draft) -> None:
         raise draft.refuse("recompute", run.recompute, allowed)
 
 
-def _optimizer(draft: Draft) -> None:
+def _optimizer(draft: RunDraft) -> None:
     """Sources say how their Adam is sharded, not whether its decay is decoupled."""
     name = draft.run.optimizer.casefold()
     if "8bit" in re.sub(r"[\s-]", "", name):
@@ -216,14 +218,14 @@ def _optimizer(draft: Draft) -> None:
         draft.arguments["optimizer"] = name.split()[0]
 
 
-def _read(draft: Draft, name: str, reading: Callable[[str], str | None]) -> str | None:
+def _read(draft: RunDraft, name: str, reading: Callable[[str], str | None]) -> str | None:
     """What a name that no table lists means, listed; None if it means nothing here."""
     text = getattr(draft.run, name)
     found = reading(text)
     return None if found is None else draft.assume(name, found, f"read from {text}")
 
 
-def _stack(draft: Draft) -> None:
+def _stack(draft: RunDraft) -> None:
     source, given = draft.source, draft.arguments
     if "fully_sharded" in source and given["shard"] == "zero3":
         why = f"{source['stack']} shards no parameters here"
@@ -236,7 +238,7 @@ def _stack(draft: Draft) -> None:
         given["attention"] = draft.assume("attention", "flash", "a ring of keys is flash attention")
 
 
-def _batch(draft: Draft) -> None:
+def _batch(draft: RunDraft) -> None:
     run, given = draft.run, draft.arguments
     split = given["tp"] * given["pp"] * given["cp"]
     given["seq_len"], given["micro_batch"] = run.seq, run.micro_batch

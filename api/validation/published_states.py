@@ -7,24 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from ..problem.resolve import Problem
-from .published_draft import Draft
+from .published_draft import RunDraft
 
-STATES = ("gradient", "narrow_gather", "fused_loss")
+MEMORY_FORMATS = ("gradient", "narrow_gather", "fused_loss")
 """The format that gradients add up in, whether parameters are fp8 alone, whether the loss is one
 kernel."""
 
 
-def states_of(draft: Draft) -> Mapping[str, Any]:
+def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
     """What the source keeps of parameters, gradients and logits; empty for tables of times."""
     known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
-    found = {name: known[name] for name in STATES if name in known}
+    found = {name: known[name] for name in MEMORY_FORMATS if name in known}
     for name, value in found.items():
         draft.assume(name, value, f"not printed; {known['why']}")
     return found
 
 
-def with_states(problem: Problem, states: Mapping[str, Any]) -> Problem:
-    """The problem with what :func:`states_of` found."""
+def with_memory_formats(problem: Problem, states: Mapping[str, Any]) -> Problem:
+    """The problem with what :func:`memory_formats` found."""
     work, stack = problem.workload, problem.stack
     gradient = states.get("gradient", work.dtype.gradient)
     narrow = states.get("narrow_gather", stack.narrow_gather)

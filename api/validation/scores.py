@@ -13,12 +13,12 @@ from ...spec.report.report import INTERVAL_LEVEL
 from ...spec.units import GIB
 from .priced_run import PricedRun, count_of
 
-QUESTION = (
+QUESTION_COLUMNS = (
     *("model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "experts", "topk"),
     *("hardware", "gpus", "gpus_per_node", "interconnect", "seq", "dtype", "global_batch"),
 )
 """What rows have in common that differ in their layout alone."""
-LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
+LAYOUT_COLUMNS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
 
 
 def time_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def order_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[PricedRun]]] = {}
     for row in rows:
         question, layout = (
-            tuple(getattr(row.run, name) for name in names) for names in (QUESTION, LAYOUT)
+            tuple(getattr(row.run, name) for name in names)
+            for names in (QUESTION_COLUMNS, LAYOUT_COLUMNS)
         )
         groups.setdefault(question, {}).setdefault(layout, []).append(row)
     return asdict(ranking_of([[*map(_pair, layouts.values())] for layouts in groups.values()]))

@@ -14,19 +14,26 @@ from ...spec.cluster.calibration import Calibration, CalibrationScope, unfitted
 from ...spec.errors import InputError
 from .memory_calibration import (
     check_bytes,
-    first_reason,
-    fitted_memory,
+    fit_memory_rows,
     held_out_peaks,
     measured_peaks,
     priced_peaks,
+    unusable_reason,
 )
-from .time_calibration import calibrated, check_seconds, drawn, held_out_errors, usable, usable_rows
+from .time_calibration import (
+    check_seconds,
+    fit_rows,
+    held_out_errors,
+    sample_rows,
+    usable_rows,
+    usable_run,
+)
 
-ROWS = "a table with a row that was measured and can be priced"
+ROWS_NEEDED = "a table with a row that was measured and can be priced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class TableFit:
     """A calibration, and what the table that it was fitted to holds.
 
     ``counts``: ``rows_read``, ``rows_usable`` and ``held_out``, the errors of rows that nothing
@@ -37,7 +44,7 @@ class Fit:
     counts: dict[str, Any]
 
 
-def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
+def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     """The calibration that a table of step times calls for.
 
     Args:
@@ -51,18 +58,18 @@ def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
     rows = usable_rows(runs)
     if not rows:
         if runs:
-            usable(runs[0])  # says what the first row lacks
-        raise InputError(where, "no rows", ROWS)
+            usable_run(runs[0])  # says what the first row lacks
+        raise InputError(where, "no rows", ROWS_NEEDED)
     _one_place({row.place for row in rows}, "one device, one stack and one format of products")
-    used = drawn(rows)
+    used = sample_rows(rows)
     check_seconds(used)
-    found = calibrated(name, used)
+    found = fit_rows(name, used)
     rest = [row for row in rows if row.run.id not in found.fitted_on]
     held_out = held_out_errors(rest, found)
-    return Fit(calibration=found, counts=_counts(runs, rows, held_out))
+    return TableFit(calibration=found, counts=_counts(runs, rows, held_out))
 
 
-def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
+def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     """The calibration, of memory alone, that a table of peaks calls for; as :func:`fit_times`.
 
     Raises:
@@ -70,15 +77,15 @@ def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
     """
     rows = measured_peaks(priced_peaks(runs))
     if not rows:
-        raise first_reason(runs[0]) if runs else InputError(where, "no rows", ROWS)
+        raise unusable_reason(runs[0]) if runs else InputError(where, "no rows", ROWS_NEEDED)
     place = _one_place({row.place for row in rows}, "one device and one stack")
-    used = drawn(rows)
+    used = sample_rows(rows)
     check_bytes(used)
-    memory = fitted_memory(used)
+    memory = fit_memory_rows(used)
     base = unfitted(name=name, device=place.device, stack=place.stack)
     rest = [row for row in rows if row.run.id not in memory.fitted_on]
     held_out = held_out_peaks(rest, memory.constants)
-    return Fit(calibration=base.with_memory(memory), counts=_counts(runs, rows, held_out))
+    return TableFit(calibration=base.with_memory(memory), counts=_counts(runs, rows, held_out))
 
 
 def _counts(

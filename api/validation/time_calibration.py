@@ -18,88 +18,88 @@ from ...datasets.published.runs import PublishedRun
 from ...spec.cluster.calibration import SHIPPED, Calibration, CalibrationScope, Factors, unfitted
 from ...spec.errors import InputError, NotBuiltError
 from .priced_run import measured_s
-from .published_run import Asked, asked_plan, question_of
+from .published_run import PlannedRun, planned_run, simulation_arguments
 
 Row = TypeVar("Row")
-SEED = 0
-ABSURD = 10.0
+SAMPLE_SEED = 0
+MAX_UNIT_RATIO = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usable:
+class UsableRun:
     """A row that was timed and can be priced."""
 
     run: PublishedRun
-    asked: Asked
+    requested: PlannedRun
     step_s: float
 
     @property
     def place(self) -> CalibrationScope:
         """Which calibration it is for."""
-        plan = self.asked.plan
-        stack = self.asked.problem.stack.name
+        plan = self.requested.plan
+        stack = self.requested.problem.stack.name
         return CalibrationScope(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
 
 
-def usable(run: PublishedRun) -> Usable:
+def usable_run(run: PublishedRun) -> UsableRun:
     """The row, if it can be used.
 
     Raises:
         InputError: a value that has no meaning here, or no measured seconds.
         NotBuiltError: a value that this version does not serve.
     """
-    asked = asked_plan(question_of(run))
-    seconds = measured_s(run, asked.plan.workload.global_batch)
+    requested = planned_run(simulation_arguments(run))
+    seconds = measured_s(run, requested.plan.workload.global_batch)
     if seconds is None:
         raise InputError(f"{run.id}: step_time_s", "nothing", "seconds, or tokens a second")
-    return Usable(run=run, asked=asked, step_s=seconds)
+    return UsableRun(run=run, requested=requested, step_s=seconds)
 
 
-def usable_rows(runs: Sequence[PublishedRun]) -> list[Usable]:
+def usable_rows(runs: Sequence[PublishedRun]) -> list[UsableRun]:
     """The rows that can be used, in order."""
     found = []
     for run in runs:
         try:
-            found.append(usable(run))
+            found.append(usable_run(run))
         except (InputError, NotBuiltError):
             continue
     return found
 
 
-def drawn(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
-    """So many rows drawn by :data:`SEED`, in their order; all where there are no more."""
+def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
+    """So many rows drawn by :data:`SAMPLE_SEED`, in their order; all where there are no more."""
     if len(rows) <= most:
         return list(rows)
-    chosen = sorted(random.Random(SEED).sample(range(len(rows)), most))
+    chosen = sorted(random.Random(SAMPLE_SEED).sample(range(len(rows)), most))
     return [rows[number] for number in chosen]
 
 
-def check_seconds(rows: Sequence[Usable]) -> None:
+def check_seconds(rows: Sequence[UsableRun]) -> None:
     """Whether the rows are in seconds: no prediction is off by this much.
 
     Raises:
         InputError: most steps are many times as long, or as short, as they are simulated.
     """
-    times = statistics.median(row.step_s / simulator_of(row.asked)(SHIPPED) for row in rows)
-    if not 1 / ABSURD <= times <= ABSURD:
+    times = statistics.median(row.step_s / step_simulator(row.requested)(SHIPPED) for row in rows)
+    if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
         given = f"steps {times:.3g} times as long as they are simulated"
         raise InputError("--data: step_time_s", given, "seconds a step")
 
 
-def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
+def fit_rows(name: str, rows: Sequence[UsableRun]) -> Calibration:
     """The calibration that rows of one place call for."""
     (device, stack, products), *others = {row.place for row in rows}
     if others:
         raise ValueError("rows of several devices, stacks or formats")
-    measured = [MeasuredStep(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
+    measured = [MeasuredStep(row.run.id, row.step_s, step_simulator(row.requested)) for row in rows]
     return fit_calibration(name, device, stack, measured, products)
 
 
-def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[str, Any]:
+def held_out_errors(rows: Sequence[UsableRun], calibration: Calibration) -> dict[str, Any]:
     """Median errors of rows that nothing was fitted to, and the share that intervals hold."""
     if not rows:
         return {"rows": 0}
-    simulators = [simulator_of(row.asked) for row in rows]
+    simulators = [step_simulator(row.requested) for row in rows]
     shipped, after = (
         [step_s(factors) / row.step_s for step_s, row in zip(simulators, rows, strict=True)]
         for factors in (SHIPPED, calibration.factors)
@@ -114,9 +114,9 @@ def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[st
     }
 
 
-def simulator_of(asked: Asked) -> Callable[[Factors], float]:
+def step_simulator(requested: PlannedRun) -> Callable[[Factors], float]:
     """Seconds of the step under factors; layers are lowered once."""
-    plan, stack = asked.plan, asked.problem.stack
+    plan, stack = requested.plan, requested.problem.stack
     lowering = Lowering(plan.model, plan.workload, stack)
 
     def step_s(factors: Factors) -> float:

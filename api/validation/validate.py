@@ -23,29 +23,29 @@ from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.errors import InputError, NotBuiltError
 from ..problem.stored_calibrations import load_calibration
 from .memory_calibration import NO_PEAK, memory_calibrations
-from .priced_run import PricedRun, priced
+from .priced_run import PricedRun, price_run
 from .scores import memory_scores, memory_totals, order_scores, points_of, time_scores
-from .time_calibration import Usable, calibrated, drawn, usable_rows
+from .time_calibration import UsableRun, fit_rows, sample_rows, usable_rows
 
 NO_SECONDS = "no seconds and no tokens a second"
-FITTED = "fitted on, so not scored"
+FITTED_ON = "fitted on, so not scored"
 TOO_FEW = "too few rows of its device, stack and format to fit"
 TOO_FEW_PEAKS = "too few rows of its device and stack to fit"
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrations:
-    """The calibration of each run by its id; ``without``: why runs that have none are left out.
+class RunCalibrations:
+    """Calibrations by run id; ``missing_reason``: why runs without one are left out.
 
     ``read`` has the runs that have been read as questions, to price them without doing so again.
     """
 
     by_run: Mapping[str, Calibration] = field(default_factory=dict)
-    without: str = ""
-    read: Mapping[str, Usable] = field(default_factory=dict)
+    missing_reason: str = ""
+    read: Mapping[str, UsableRun] = field(default_factory=dict)
 
 
-class Validated(NamedTuple):
+class ValidationResult(NamedTuple):
     """The document of ``plan validate``, and predicted and measured of each row by source."""
 
     document: dict[str, Any]
@@ -53,11 +53,11 @@ class Validated(NamedTuple):
 
 
 def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
-    """The document of :func:`validated`."""
-    return validated(table, calibration).document
+    """The document of :func:`validation_result`."""
+    return validation_result(table, calibration).document
 
 
-def validated(table: Path | None = None, calibration: str = "none") -> Validated:
+def validation_result(table: Path | None = None, calibration: str = "none") -> ValidationResult:
     """What ``plan validate`` says and draws.
 
     Args:
@@ -77,7 +77,7 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)
     skipped: Counter[str] = Counter()
-    choose = _memory_calibrations if of_memory else _calibrations
+    choose = _memory_calibrations if of_memory else _time_calibrations
     chosen = {name: choose(rows, calibration) for name, rows in sources.items()}
     by_source = {
         name: list(_priced(rows, of_memory, chosen[name], skipped))
@@ -96,55 +96,59 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
         **scores(every),
         **(memory_totals(every) if of_memory else {}),
         "by_source": {
-            name: _source(sources[name], rows, chosen[name], of_memory)
+            name: _source_document(sources[name], rows, chosen[name], of_memory)
             | scores(rows)
             | (memory_totals(rows) if of_memory else order_scores(rows))
             for name, rows in by_source.items()
         },
     }
-    return Validated(
+    return ValidationResult(
         document, {name: points_of(rows, of_memory) for name, rows in by_source.items()}
     )
 
 
-def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalibrations:
     """What each row of a source is priced with."""
-    if asked == "none":
-        return Calibrations()
+    if requested == "none":
+        return RunCalibrations()
     read = {row.run.id: row for row in usable_rows(rows)}
-    places: dict[CalibrationScope, list[Usable]] = {}
+    places: dict[CalibrationScope, list[UsableRun]] = {}
     for row in read.values():
         places.setdefault(row.place, []).append(row)
-    if asked == "fit":
-        drawn_rows = {p: drawn(own, min(MAX_ROWS, len(own) // 2)) for p, own in places.items()}
-        found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
-        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
-    stored = load_calibration(asked)
+    if requested == "fit":
+        drawn_rows = {
+            p: sample_rows(own, min(MAX_ROWS, len(own) // 2)) for p, own in places.items()
+        }
+        found = {p: fit_rows("fit", few) for p, few in drawn_rows.items() if few}
+        return RunCalibrations(
+            by_run=_calibration_by_run(places, found), missing_reason=TOO_FEW, read=read
+        )
+    stored = load_calibration(requested)
     if not stored.fitted_on:
-        raise InputError("--calibration", asked, "one of times: this one is of memory alone")
+        raise InputError("--calibration", requested, "one of times: this one is of memory alone")
     own = stored.place
     known = {place: stored for place in places if own in (place, place.in_any_format)}
-    why = f"not of the device, stack and format of {asked}"
-    return Calibrations(by_run=_of_each(places, known), without=why, read=read)
+    why = f"not of the device, stack and format of {requested}"
+    return RunCalibrations(by_run=_calibration_by_run(places, known), missing_reason=why, read=read)
 
 
-def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+def _memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalibrations:
     """What each row of a source of peaks of memory is priced with."""
-    if asked == "none":
-        return Calibrations()
-    why = TOO_FEW_PEAKS if asked == "fit" else f"not of the device and stack of {asked}"
-    return Calibrations(by_run=memory_calibrations(rows, asked), without=why)
+    if requested == "none":
+        return RunCalibrations()
+    why = TOO_FEW_PEAKS if requested == "fit" else f"not of the device and stack of {requested}"
+    return RunCalibrations(by_run=memory_calibrations(rows, requested), missing_reason=why)
 
 
-def _of_each(
-    places: Mapping[CalibrationScope, Sequence[Usable]],
+def _calibration_by_run(
+    places: Mapping[CalibrationScope, Sequence[UsableRun]],
     known: Mapping[CalibrationScope, Calibration],
 ) -> dict[str, Calibration]:
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 
 
 def _priced(
-    rows: Sequence[PublishedRun], of_memory: bool, chosen: Calibrations, skipped: Counter[str]
+    rows: Sequence[PublishedRun], of_memory: bool, chosen: RunCalibrations, skipped: Counter[str]
 ) -> Iterator[PricedRun]:
     """The rows that can be priced and were measured; the others are counted by reason."""
     for run in rows:
@@ -153,18 +157,18 @@ def _priced(
             continue
         calibration = chosen.by_run.get(run.id)
         if calibration is not None and run.id in _fitted_on(calibration, of_memory):
-            skipped[FITTED] += 1
+            skipped[FITTED_ON] += 1
             continue
         known = chosen.read.get(run.id)
         try:
-            row = priced(run, calibration, known.asked if known else None)
+            row = price_run(run, calibration, known.requested if known else None)
         except (InputError, NotBuiltError) as error:
             skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
             continue
         if row.measured_s is None and not of_memory:
             skipped[NO_SECONDS] += 1
-        elif calibration is None and chosen.without:
-            skipped[chosen.without] += 1
+        elif calibration is None and chosen.missing_reason:
+            skipped[chosen.missing_reason] += 1
         else:
             yield row
 
@@ -183,10 +187,10 @@ def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
     return {} if calibration.memory is None else asdict(calibration.memory.constants)
 
 
-def _source(
+def _source_document(
     rows: Sequence[PublishedRun],
     found: Sequence[PricedRun],
-    chosen: Calibrations,
+    chosen: RunCalibrations,
     of_memory: bool,
 ) -> dict[str, Any]:
     fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...spec.report.report import Largest, Prediction, Report, SearchResult, Sensitivity
 from ...spec.units import format_number
 
-SHOWN = 5e-6
+MIN_SHOWN_CHANGE = 5e-6
 """Changes of the step below this fraction are no use to anybody."""
 RESOURCES = {
     "device.flops": "FLOP/s",
@@ -49,8 +49,8 @@ def tie_text(search: SearchResult) -> str:
 def sensitivity_parts(report: Report) -> list[str]:
     """``FLOP/s -0.85 %`` of each resource that counts, the greatest first; none were priced: []."""
     found = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
-    shown = [s for s in found if abs(s.step_time_change) >= SHOWN]
-    parts = [f"{resource_text(s)} {change_text(s)}" for s in shown]
+    shown = [s for s in found if abs(s.step_time_change) >= MIN_SHOWN_CHANGE]
+    parts = [f"{resource_text(s)} {step_change_text(s)}" for s in shown]
     return parts or (["nothing changes the step"] if found else [])
 
 
@@ -60,7 +60,7 @@ def resource_text(item: Sensitivity) -> str:
     return known or item.resource.removesuffix(".bandwidth").replace("_", "-") + " links"
 
 
-def change_text(item: Sensitivity) -> str:
+def step_change_text(item: Sensitivity) -> str:
     """The change of the step in per cent, with a sign where there is any."""
     change = item.step_time_change * 100
-    return "0 %" if abs(item.step_time_change) < SHOWN else f"{change:+.2g} %"
+    return "0 %" if abs(item.step_time_change) < MIN_SHOWN_CHANGE else f"{change:+.2g} %"

@@ -13,13 +13,13 @@ from ...costmodel.explain.compare import TermPair, paired_terms
 from ...planner.what_if.plan_difference import Difference, plan_difference
 from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Prediction, Report
 from ...spec.workload.workload import Workload
-from .report_text import cluster_text, fullest, trained_text
+from .report_text import cluster_text, peak_memory_row, trained_text
 
-Unit = Literal["step", "million tokens"]
+TermUnit = Literal["step", "million tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparisonSide:
     """A plan under the name that the person knows it by, and what is predicted of it."""
 
     name: str
@@ -36,22 +36,22 @@ class Side:
         return self.prediction.samples_per_s * self.report.plan.workload.seq_len
 
     @property
-    def fullest(self) -> MemoryRow:
+    def peak_memory_row(self) -> MemoryRow:
         """Memory where the largest part of it is in use."""
-        return fullest(self.prediction)
+        return peak_memory_row(self.prediction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Two plans and what is predicted of them."""
 
-    first: Side
-    second: Side
+    first: ComparisonSide
+    second: ComparisonSide
 
     @property
     def questions(self) -> tuple[Difference, ...]:
         """In what the two are asked different things: model, cluster, workload."""
-        return _questions(self.first.report, self.second.report)
+        return _problem_differences(self.first.report, self.second.report)
 
     @property
     def decisions(self) -> tuple[Difference, ...]:
@@ -59,7 +59,7 @@ class Comparison:
         return plan_difference(self.first.report.plan, self.second.report.plan)
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> TermUnit:
         """What the seconds of :attr:`terms` are of."""
         first, second = (side.report.plan.workload for side in (self.first, self.second))
         return "step" if first.tokens_per_step == second.tokens_per_step else "million tokens"
@@ -89,9 +89,11 @@ class Comparison:
     @property
     def memory(self) -> list[TermPair]:
         """Bytes by term on the fullest device of each plan; the sums are what is reserved."""
-        return paired_terms(self.first.fullest.by, self.second.fullest.by, MEMORY_TERMS)
+        return paired_terms(
+            self.first.peak_memory_row.by, self.second.peak_memory_row.by, MEMORY_TERMS
+        )
 
-    def _scale(self, side: Side) -> float:
+    def _scale(self, side: ComparisonSide) -> float:
         return 1.0 if self.unit == "step" else 1e6 / side.report.plan.workload.tokens_per_step
 
     def to_document(self) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def _rows(found: tuple[Difference, ...]) -> list[dict[str, str]]:
     return [{"axis": d.axis, "first": d.was, "second": d.now} for d in found]
 
 
-def _questions(first: Report, second: Report) -> tuple[Difference, ...]:
+def _problem_differences(first: Report, second: Report) -> tuple[Difference, ...]:
     found = []
     models = first.plan.model, second.plan.model
     if models[0].name != models[1].name:
@@ -127,12 +129,12 @@ def _questions(first: Report, second: Report) -> tuple[Difference, ...]:
     elif models[0] != models[1]:
         found.append(Difference("model", "", "of one name, with other layers"))
     asked = [("cluster", cluster_text(first), cluster_text(second))]
-    workloads = _asked(first.plan.workload), _asked(second.plan.workload)
+    workloads = _workload_texts(first.plan.workload), _workload_texts(second.plan.workload)
     asked += [(axis, was, workloads[1][axis]) for axis, was in workloads[0].items()]
     return (*found, *(Difference(*row) for row in asked if row[1] != row[2]))
 
 
-def _asked(workload: Workload) -> dict[str, str]:
+def _workload_texts(workload: Workload) -> dict[str, str]:
     return {
         "global batch": str(workload.global_batch),
         "sequence": str(workload.seq_len),

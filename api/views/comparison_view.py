@@ -6,9 +6,9 @@ from typing import Any
 
 from ...planner.what_if.plan_difference import Difference
 from ..terminal.comparison import comparison_tables, verdict
-from .comparison import Comparison, Side
+from .comparison import Comparison, ComparisonSide
 from .report_text import ROUNDING, question_text, shape_text
-from .report_view import figures, memory_bar
+from .report_view import figures, memory_bar_view
 
 
 def comparison_view(found: Comparison) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def comparison_view(found: Comparison) -> dict[str, Any]:
 
 
 def _side(found: Comparison, number: int) -> dict[str, Any]:
-    side: Side = (found.first, found.second)[number]
+    side: ComparisonSide = (found.first, found.second)[number]
     longest = max(found.whole_s)
     seconds = [(p.term, (p.first, p.second)[number]) for p in found.terms]
     return {
@@ -39,7 +39,7 @@ def _side(found: Comparison, number: int) -> dict[str, Any]:
         "title": question_text(side.report.plan),
         "shape": shape_text(side.report.plan),
         "figures": figures(side.report),
-        "memory": memory_bar(side.fullest),
+        "memory": memory_bar_view(side.peak_memory_row),
         "feasible": side.prediction.feasible,
         "terms": [
             {"term": term, "share": value / longest}

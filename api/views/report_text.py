@@ -74,7 +74,7 @@ def memory_text(row: MemoryRow) -> str:
     return f"{row.reserved_bytes / unit:.3g} of {row.capacity_bytes / unit:.3g} {name}"
 
 
-def fullest(prediction: Prediction) -> MemoryRow:
+def peak_memory_row(prediction: Prediction) -> MemoryRow:
     """The memory row with the largest part of its capacity in use; the first on a tie."""
     return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
@@ -169,7 +169,7 @@ def search_text(report: Report) -> str:
     return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
 
 
-def place_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:
+def stage_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:
     """``stage 2``, with the device group where the stage has several."""
     several = sum(other.stage == row.stage and other.tier == row.tier for other in memory) > 1
     return f"stage {row.stage}" + (f", {row.device_group}" if several else "")
@@ -180,7 +180,7 @@ def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
     over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
     over.sort(key=lambda pair: (-pair[0], pair[1].stage))
     lines = [
-        f"{row.tier} of {place_text(row, memory)} may need "
+        f"{row.tier} of {stage_text(row, memory)} may need "
         f"{format_bytes(row.capacity_bytes + excess)} of {format_bytes(row.capacity_bytes)}: "
         f"over by {format_bytes(excess)}"
         for excess, row in over[:3]

@@ -19,15 +19,15 @@ from .report_text import (
     ROUNDING,
     cluster_text,
     excess_lines,
-    fullest,
     half_width_text,
     memory_text,
+    peak_memory_row,
     percent,
-    place_text,
     question_text,
     search_text,
     shape_text,
     sources_text,
+    stage_text,
 )
 from .stage_table import stage_rows
 
@@ -54,7 +54,7 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         "excess": excess_lines(prediction.memory, rule),
         "figures": figures(report),
         "facts": _facts(report),
-        "memory": memory_bar(fullest(prediction)),
+        "memory": memory_bar_view(peak_memory_row(prediction)),
         "step_time_s": prediction.step_time_s,
         "terms": _terms(report),
         "stages": _stages(report),
@@ -121,7 +121,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found if text]
 
 
-def memory_bar(row: MemoryRow) -> dict[str, Any]:
+def memory_bar_view(row: MemoryRow) -> dict[str, Any]:
     """How full a memory is, as a bar and as text."""
     return {
         "tier": row.tier,
@@ -155,12 +155,12 @@ def _stages(report: Report) -> list[dict[str, Any]]:
         found = asdict(row)
         del found["memory"]
         tiers = [] if row.memory is None else [row.memory]
-        tiers += [o for t in tiers for o in others if _place(o) == _place(t)]
-        rows.append({**found, "tiers": [memory_bar(tier) for tier in tiers]})
+        tiers += [o for t in tiers for o in others if _stage_label(o) == _stage_label(t)]
+        rows.append({**found, "tiers": [memory_bar_view(tier) for tier in tiers]})
     return rows
 
 
-def _place(row: MemoryRow) -> tuple[int, str]:
+def _stage_label(row: MemoryRow) -> tuple[int, str]:
     return row.stage, row.device_group
 
 
@@ -172,7 +172,7 @@ def _memory_terms(report: Report) -> dict[str, Any]:
         "terms": [{"name": name, "meaning": MEMORY_MEANINGS.get(name, name)} for name in names],
         "rows": [
             {
-                "place": place_text(row, rows),
+                "place": stage_text(row, rows),
                 "tier": row.tier,
                 "by": [format_bytes(row.by.get(name, 0)) for name in names],
                 "reserved": format_bytes(row.reserved_bytes),

@@ -32,7 +32,7 @@ class StageRow:
 
 
 @dataclass(slots=True)
-class _Alike:
+class _SplitGroup:
     """Layers of a stage with one split: their numbers and how their blocks recompute."""
 
     strategy: LayerStrategy
@@ -45,7 +45,7 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
     memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
     found = []
     for number, stage in enumerate(plan.program.stages):
-        groups = zip_longest(_alike(plan, stage), stage.devices)
+        groups = zip_longest(_split_groups(plan, stage), stage.devices)
         for line, (alike, part) in enumerate(groups):
             split = ["", "", "", "", ""] if alike is None else _splits(alike, stage.device_count)
             found.append(
@@ -63,7 +63,7 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
     return found
 
 
-def _splits(alike: _Alike, ranks: int) -> list[str]:
+def _splits(alike: _SplitGroup, ranks: int) -> list[str]:
     """Layers, tp, dp, sharding and recomputation as text."""
     strategy = alike.strategy
     return [
@@ -88,12 +88,12 @@ def expert_text(strategy: LayerStrategy) -> str:
     return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
 
 
-def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
-    found: dict[tuple[object, ...], _Alike] = {}
+def _split_groups(plan: Plan, stage: Stage) -> list[_SplitGroup]:
+    found: dict[tuple[object, ...], _SplitGroup] = {}
     for parts in stage.virtual_stages:
         for number, layer, strategy in plan.chunk_layers(parts):
             key = (strategy.layout, strategy.ulysses, strategy.ep, strategy.etp, strategy.shard)
-            entry = found.setdefault(key, _Alike(strategy, [], []))
+            entry = found.setdefault(key, _SplitGroup(strategy, [], []))
             entry.numbers.append(number)
             if isinstance(layer, BlockLayer):
                 entry.recomputes.append(strategy.recompute)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ...planner.what_if.answer import Answer, Moved, Priced
+from ...planner.what_if.answer import Answer, Moved, PricedPlan
 from ...planner.what_if.setting import Change
 from .what_if import WhatIf
 
@@ -69,7 +69,7 @@ def change_document(change: Change) -> dict[str, Any]:
     return change._asdict()
 
 
-def _priced(found: Priced) -> dict[str, Any]:
+def _priced(found: PricedPlan) -> dict[str, Any]:
     return {
         "plan": found.plan.to_document(),
         "plan_hash": found.plan.hash,

@@ -12,13 +12,13 @@ from ..problem.model_and_cluster import ClusterLike, cluster_of
 
 SET_EXAMPLE = "inter_node.bandwidth=2x"
 SWEEP_EXAMPLE = "inter_node.bandwidth=0.5x,1x,2x"
-Sets = Iterable[str] | Mapping[str, Value]
-Swept = str | Mapping[str, Sequence[Value]]
+SetValues = Iterable[str] | Mapping[str, Value]
+SweepValues = str | Mapping[str, Sequence[Value]]
 
 
 def question_of(
-    sets: Sets = (),
-    sweep: Swept | Sequence[Swept] | None = None,
+    sets: SetValues = (),
+    sweep: SweepValues | Sequence[SweepValues] | None = None,
     add: ClusterLike | None = None,
     scale: str | None = None,
 ) -> Question:
@@ -34,14 +34,14 @@ def question_of(
         InputError: a text or a mapping of another form, two sweeps, no such cluster.
     """
     return Question(
-        sets=tuple(_set(text) for text in _listed(sets)),
-        sweep=None if sweep is None else _sweep(sweep),
+        sets=tuple(_set_value(text) for text in _listed(sets)),
+        sweep=None if sweep is None else _sweep_of(sweep),
         add=None if add is None else cluster_of(add, "--add"),
         scale="fixed" if scale is None else one_of("--scale", scale, SCALES),
     )
 
 
-def _listed(sets: Sets) -> Iterable[str | tuple[str, Value]]:
+def _listed(sets: SetValues) -> Iterable[str | tuple[str, Value]]:
     if isinstance(sets, Mapping):
         return list(sets.items())
     if isinstance(sets, str):
@@ -51,7 +51,7 @@ def _listed(sets: Sets) -> Iterable[str | tuple[str, Value]]:
     return sets
 
 
-def _set(given: str | tuple[str, Value]) -> tuple[str, Value]:
+def _set_value(given: str | tuple[str, Value]) -> tuple[str, Value]:
     if isinstance(given, tuple):
         return given
     if not isinstance(given, str):
@@ -72,11 +72,11 @@ def _with_value(path: str, example: str) -> str:
     return f"{name}={example.partition('=')[2]}" if is_key else example
 
 
-def _sweep(given: Swept | Sequence[Swept]) -> Sweep:
+def _sweep_of(given: SweepValues | Sequence[SweepValues]) -> Sweep:
     if not isinstance(given, (str, Mapping)):
         if len(given) != 1:
             raise InputError("--sweep", f"{len(given)} sweeps", "one; fix other keys with --set")
-        return _sweep(given[0])
+        return _sweep_of(given[0])
     if isinstance(given, Mapping):
         if len(given) != 1:
             raise InputError("--sweep", f"{len(given)} keys", "one; fix other keys with --set")

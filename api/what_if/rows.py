@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...planner.what_if.answer import Answer, Moved, Priced
+from ...planner.what_if.answer import Answer, Moved, PricedPlan
 from ...planner.what_if.setting import Change, Value
 from ...spec.inputs.quantities import QuantityKind
 from ...spec.inputs.what_if_keys import entry_of
@@ -12,14 +12,14 @@ from ..views.report_text import ROUNDING, percent
 from .document import swept_path
 from .what_if import WhatIf
 
-CLUSTER = "cluster"
+CLUSTER_PATH = "cluster"
 
 
 def value_text(path: str, value: Value) -> str:
     """A value in the unit that a person would use for it."""
     if isinstance(value, str):
         return value
-    kind: QuantityKind = "number" if path == CLUSTER else entry_of(path).kind  # type: ignore[assignment]
+    kind: QuantityKind = "number" if path == CLUSTER_PATH else entry_of(path).kind  # type: ignore[assignment]
     if kind == "bytes":
         return format_bytes(value)
     if kind == "bytes_per_s":
@@ -49,12 +49,12 @@ def row_name(found: WhatIf, answer: Answer) -> str:
     return value_text(change.path, change.now)
 
 
-def tokens_per_s(found: Priced) -> float:
+def tokens_per_s(found: PricedPlan) -> float:
     """Tokens a second of the whole cluster."""
     return found.prediction.samples_per_s * found.plan.workload.seq_len
 
 
-def tokens_text(found: Priced) -> str:
+def tokens_text(found: PricedPlan) -> str:
     """Tokens a second of the whole cluster, in thousands where there are many."""
     rate = tokens_per_s(found)
     return f"{format_number(rate / 1e3, 4)} k" if rate >= 1e4 else format_number(rate)
@@ -83,13 +83,13 @@ def moved_text(found: Moved | None) -> str:
     return f"{found.term.replace('_', ' ')} {signed_seconds(found.seconds)}"
 
 
-def speed_text(baseline: Priced, now: Priced) -> str:
+def speed_text(baseline: PricedPlan, now: PricedPlan) -> str:
     """How throughput compares with the baseline's: ``+12.3 %``."""
     share = tokens_per_s(now) / tokens_per_s(baseline) - 1
     return "as fast" if abs(share) < ROUNDING else signed_percent(share)
 
 
-def fits_text(found: Priced) -> str:
+def fits_text(found: PricedPlan) -> str:
     """'' where it fits, else by how much the worst device is over."""
     if found.prediction.feasible:
         return ""

@@ -11,7 +11,7 @@ from ...costmodel.pricing.machine import Machine
 from ...datasets.catalogue.device import device
 from ...datasets.catalogue.device_formats import require_dtype, require_format
 from ...datasets.clusters.parsed_cluster import expansion
-from ...planner.what_if.answer import Answer, Priced, answered, priced
+from ...planner.what_if.answer import Answer, PricedPlan, answer_row, price_plan
 from ...planner.what_if.question import Question, Row, rows_of
 from ...planner.what_if.setting import Setting, group_names
 from ...spec.cluster.measured import Measured, profile_of
@@ -20,13 +20,13 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.report import Assumption, Prediction, Provenance, Report
-from ..planning.plan_and_simulate import Progress, search_plan, simulate_plan
+from ..planning.plan_and_simulate import ProgressCallback, search_plan, simulate_plan
 from ..problem.resolve import Inputs, Problem, plan_pricing, pricing_on
 
-WORDS = {"--stack": "stack", "--attention": "stack.attention", "--overlap": "stack.overlap"}
+PATH_OF_FLAG = {"--stack": "stack", "--attention": "stack.attention", "--overlap": "stack.overlap"}
 """The keys that change what other verbs have flags for."""
-RowDone = Callable[[int, int], None]
-Clock = Callable[[int], float | None]
+RowCallback = Callable[[int, int], None]
+SearchBudget = Callable[[int], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class WhatIf:
     """A whole answer: the plan as it is given, and every row of the question."""
 
     question: Question
-    baseline: Priced
+    baseline: PricedPlan
     answers: tuple[Answer, ...]
     assumptions: tuple[Assumption, ...]
     provenance: Provenance
 
 
 @dataclass(slots=True)
-class _Software:
+class _ResolvedStack:
     """What prices one setting."""
 
     stack: StackSpec
@@ -64,13 +64,13 @@ class SettingPricing:
         inputs: Inputs,
         risk: float,
         deadline_s: Callable[[], float | None],
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         self._inputs, self._risk = inputs, risk
         self._deadline_s, self._progress = deadline_s, progress
-        self._known: dict[tuple[object, ...], _Software] = {}
+        self._known: dict[tuple[object, ...], _ResolvedStack] = {}
 
-    def software(self, setting: Setting) -> _Software:
+    def resolved_stack(self, setting: Setting) -> _ResolvedStack:
         """Stack and measurements of a setting, resolved once.
 
         Raises:
@@ -82,16 +82,16 @@ class SettingPricing:
         key = (*asked, biased, tuple(sorted(words.items())))
         if key not in self._known:
             inputs = replace(self._inputs, **words)  # type: ignore[arg-type]
-            self._known[key] = _Software(*pricing_on(*asked, inputs, biased))
+            self._known[key] = _ResolvedStack(*pricing_on(*asked, inputs, biased))
         return self._known[key]
 
     def stack(self, setting: Setting) -> StackSpec:
         """The software of a setting."""
-        return self.software(setting).stack
+        return self.resolved_stack(setting).stack
 
     def rule(self, setting: Setting) -> MemoryRule:
         """When memory fits."""
-        return MemoryRule(self._risk).measured_by(self.software(setting).measured)
+        return MemoryRule(self._risk).measured_by(self.resolved_stack(setting).measured)
 
     def price(self, plan: Plan, setting: Setting) -> Prediction:
         """What is predicted of a plan, whether it fits or not."""
@@ -99,7 +99,7 @@ class SettingPricing:
 
     def simulated(self, plan: Plan, setting: Setting) -> Report:
         """The report of a plan in a setting."""
-        found = self.software(setting)
+        found = self.resolved_stack(setting)
         about = (plan, found.stack, found.measured, found.notes, self._risk, setting.rates)
         return simulate_plan(*about).report
 
@@ -109,7 +109,7 @@ class SettingPricing:
         Raises:
             InfeasibleError: nothing fits.
         """
-        found = self.software(setting)
+        found = self.resolved_stack(setting)
         problem = Problem(
             model=setting.model,
             cluster=setting.cluster,
@@ -134,9 +134,9 @@ def what_if(
     question: Question,
     inputs: Inputs,
     risk: float,
-    seconds: Clock | None = None,
-    progress: Progress | None = None,
-    row_done: RowDone | None = None,
+    seconds: SearchBudget | None = None,
+    progress: ProgressCallback | None = None,
+    row_done: RowCallback | None = None,
 ) -> WhatIf:
     """Answer a question about a plan.
 
@@ -160,22 +160,22 @@ def what_if(
     base = base_setting(plan, inputs)
     rows = rows_of(question, base)
     for row in rows:
-        _check(row, pricing)
+        _check_row(row, pricing)
     start = pricing.simulated(plan, base)
-    baseline = priced(plan, base, pricing)
+    baseline = price_plan(plan, base, pricing)
     answers = []
     for number, row in enumerate(rows):
         left = len(rows) - number
         if row_done is not None:
             row_done(number, len(rows))
-        answers.append(answered(row, baseline, pricing))
+        answers.append(answer_row(row, baseline, pricing))
         if seconds is None and _interrupted(answers[-1]):
             break
     return WhatIf(
         question=question,
         baseline=baseline,
         answers=tuple(answers),
-        assumptions=_distinct([start.assumptions, *(row.setting.notes for row in rows)]),
+        assumptions=_distinct_notes([start.assumptions, *(row.setting.notes for row in rows)]),
         provenance=start.provenance,
     )
 
@@ -194,10 +194,10 @@ def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) 
     """
     pricing = SettingPricing(inputs, risk, lambda: None)
     for row in rows_of(question, base_setting(plan, inputs)):
-        _check(row, pricing)
+        _check_row(row, pricing)
 
 
-def equal_parts(deadline_s: float) -> Clock:
+def split_deadline(deadline_s: float) -> SearchBudget:
     """What is left of a deadline that begins now, in equal parts for the searches that are left."""
     ends_s = time.monotonic() + deadline_s
     return lambda searches: max(0.0, ends_s - time.monotonic()) / max(1, searches)
@@ -215,12 +215,12 @@ def base_setting(plan: Plan, inputs: Inputs) -> Setting:
         model=plan.model,
         cluster=plan.cluster,
         workload=plan.workload,
-        stack=_as_measured(stack, measured),
+        stack=_with_profile_figures(stack, measured),
         groups={name: name for name in group_names(plan.cluster)},
     )
 
 
-def _as_measured(stack: StackSpec, measured: Measured | None) -> StackSpec:
+def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackSpec:
     """The stack with the figures that a profile replaces, for what a change says it was."""
     profile = profile_of(measured)
     if profile is None:
@@ -233,32 +233,32 @@ def _as_measured(stack: StackSpec, measured: Measured | None) -> StackSpec:
     )
 
 
-def _check(row: Row, pricing: SettingPricing) -> None:
+def _check_row(row: Row, pricing: SettingPricing) -> None:
     """Refuse what no plan could do in a setting, before anything is searched."""
     dtype, swept = row.setting.workload.dtype, row.value is not None
     paths = [change.path for change in row.changes]
     for group in row.setting.cluster.groups:
         if "dtype" in paths:
-            where = f"{_flag(paths, 'dtype', swept)} dtype"
+            where = f"{_flag_of_path(paths, 'dtype', swept)} dtype"
             require_dtype(device(group.device), dtype.param, where)
             if dtype.matmul is not None:
                 require_format(device(group.device), dtype.matmul, where)
     try:
-        pricing.software(row.setting)
+        pricing.resolved_stack(row.setting)
     except InputError as error:
-        path = WORDS.get(error.field, "")
+        path = PATH_OF_FLAG.get(error.field, "")
         if path not in paths:
             raise
-        where = f"{_flag(paths, path, swept)} {path}"
+        where = f"{_flag_of_path(paths, path, swept)} {path}"
         raise InputError(where, error.given, error.allowed, error.nearest) from None
 
 
-def _flag(paths: Sequence[str], path: str, swept: bool) -> str:
+def _flag_of_path(paths: Sequence[str], path: str, swept: bool) -> str:
     """The flag that a changed key came by: the sweep's is changed last."""
     return "--sweep" if swept and paths[-1] == path else "--set"
 
 
-def _distinct(notes: Sequence[tuple[Assumption, ...]]) -> tuple[Assumption, ...]:
+def _distinct_notes(notes: Sequence[tuple[Assumption, ...]]) -> tuple[Assumption, ...]:
     """Every assumption once, in order."""
     found: list[Assumption] = []
     for note in (note for some in notes for note in some):

@@ -12,23 +12,23 @@ from shardwright.planner.bounds import (
     shape_costs,
     shape_relaxations,
 )
-from shardwright.planner.bounds.knapsack_bounds import ShapeBounds
+from shardwright.planner.bounds.knapsack_bounds import KnapsackBounds
 from shardwright.planner.bounds.shape_costs import ShapeCosts
-from shardwright.planner.bounds.shape_relaxations import PathCosts
+from shardwright.planner.bounds.shape_relaxations import ShapeRelaxations
 from shardwright.planner.bounds.shape_values import ShapeValues
 from shardwright.planner.candidates import evaluator
 from shardwright.planner.candidates.evaluator import Decision, Outcome
 from shardwright.planner.chains import pass_chains
 from shardwright.planner.dynamic_programming import enumeration
 from shardwright.planner.relaxation import column_generation
-from shardwright.planner.relaxation.stage_feasibility import StageContents
+from shardwright.planner.relaxation.stage_feasibility import StageFeasibility
 from shardwright.planner.search import proof
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.search.incumbents import Trials
-from shardwright.planner.search.proof import Proof
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.incumbents import Incumbents
+from shardwright.planner.search.proof import Bounding
 from shardwright.planner.space import layer_splits, search_space
 from shardwright.planner.space.layer_splits import Splits
-from shardwright.planner.space.search_space import SearchSpace, Shape
+from shardwright.planner.space.search_space import PipelineShape, SearchSpace
 from shardwright.planner.tables import layer_costs, option_table
 from shardwright.planner.tables.option_table import OptionTable, OptionTables
 from shardwright.planner.tables.pass_table import PassTable
@@ -122,7 +122,7 @@ def _without_hsdp(plain: Any) -> Any:
 
 
 def _all_devices(plain: Any) -> Any:
-    def shapes(self: SearchSpace) -> Iterator[Shape]:
+    def shapes(self: SearchSpace) -> Iterator[PipelineShape]:
         every = list(plain(self))
         return iter([s for s in every if s.stages * s.ranks == self.device_count])
 
@@ -155,7 +155,7 @@ def _one_more_held(plain: Any) -> Any:
 def _ramp_always(plain: Any) -> Any:
     """The fill of the plain schedules, also where stages are interleaved."""
 
-    def bound(shape: Shape, *rest: Any) -> Any:
+    def bound(shape: PipelineShape, *rest: Any) -> Any:
         return plain(shape._replace(kind="1f1b") if shape.chunks == 1 else shape, *rest) * (
             1 + (shape.stages - 1) / shape.microbatches if shape.kind == "interleaved" else 1
         )
@@ -166,7 +166,7 @@ def _ramp_always(plain: Any) -> Any:
 def _closed_form_always(plain: Any) -> Any:
     """The closed form of 1F1B taken for interleaved stages too."""
 
-    def bound(self: ShapeBounds, shape: Shape, capacity_bytes: float) -> float:
+    def bound(self: KnapsackBounds, shape: PipelineShape, capacity_bytes: float) -> float:
         found: float = plain(self, shape._replace(kind="1f1b"), capacity_bytes)
         return found
 
@@ -182,8 +182,8 @@ def _likely_as_bound(plain: Any) -> Any:
     """Of (any one micro-batch, bound of the step, its estimate), the estimate for the bound."""
 
     def seconds(self: OptionTables, *arguments: Any) -> tuple[Any, Any, Any]:
-        least_s, _, likely_s = plain(self, *arguments)
-        return least_s, likely_s, likely_s
+        least_s, _, estimated_s = plain(self, *arguments)
+        return least_s, estimated_s, estimated_s
 
     return seconds
 
@@ -212,8 +212,10 @@ def _two_stages_reversed(plain: Any) -> Any:
     def build(request: Any, decision: Decision) -> Any:
         if decision.shape.positions != 2:
             return plain(request, decision)
-        layers = decision.cuts[-1]
-        return plain(request, decision._replace(cuts=(0, layers - decision.cuts[1], layers)))
+        layers = decision.boundaries[-1]
+        return plain(
+            request, decision._replace(boundaries=(0, layers - decision.boundaries[1], layers))
+        )
 
     return build
 
@@ -221,7 +223,9 @@ def _two_stages_reversed(plain: Any) -> Any:
 def _later_proof(plain: Any) -> Any:
     """The proof ends at the first shape that is too large, and calls itself complete."""
 
-    def prove(self: Search, shapes: list[Shape], bounded: Any) -> tuple[float, bool]:
+    def prove(
+        self: BranchAndBound, shapes: list[PipelineShape], bounded: Any
+    ) -> tuple[float, bool]:
         found: tuple[float, bool] = plain(self, shapes, bounded[: len(bounded) // 2])
         return found
 
@@ -235,7 +239,7 @@ def _no_recompute(how: str) -> Wrap:
 def _own_embedding(plain: Any) -> Any:
     """The tied embedding is counted in the first layer too."""
 
-    def tied(self: ShapeCosts, shape: Shape) -> dict[int, tuple[int, ...]]:
+    def tied(self: ShapeCosts, shape: PipelineShape) -> dict[int, tuple[int, ...]]:
         found = plain(self, shape)
         return {k: v for k, v in found.items() if v}
 
@@ -276,7 +280,7 @@ def _kept_twice(plain: Any) -> Any:
         table = plain(self, *arguments)
         return OptionTable(
             table.strategies,
-            table.middle_s,
+            table.microbatch_s,
             table.step_bound_s,
             table.step_estimate_s,
             table.resident_bytes,
@@ -303,48 +307,51 @@ MUTANTS: tuple[Mutant, ...] = (
             scaled(1.02)),
     _mutant("plan bound 1.05", "bounds of plans 5 % too high", enumeration, "_bounds",
             scaled(1.05)),
-    _mutant("closed form", "interleaved stages bounded by the closed form of 1F1B", ShapeBounds,
+    _mutant("closed form", "interleaved stages bounded by the closed form of 1F1B", KnapsackBounds,
             "bound", _closed_form_always),
     _mutant("ramp", "plans of interleaved stages bounded with the whole fill", enumeration,
             "_bounds", _ramp_always),
-    _mutant("one device's memory", "shapes bounded with the memory of one stage", ShapeBounds,
+    _mutant("one device's memory", "shapes bounded with the memory of one stage", KnapsackBounds,
             "bound", _one_stage_memory),
     _mutant("estimates as bounds", "estimates of overlapped passes taken for bounds",
             OptionTables, "_seconds", _likely_as_bound),
     _mutant("a micro-batch more", "layers bounded with one micro-batch too many", option_table,
             "_pass_counts", _more_micro_batches),
-    _mutant("greedy hull", "relaxed knapsack 1 % too high", knapsack_bounds, "least_total",
+    _mutant("greedy hull", "relaxed knapsack 1 % too high", knapsack_bounds, "fractional_knapsack",
             scaled(1.01)),
     _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
             scaled(0.9)),
     _mutant("states twice", "optimizer states counted twice", layer_costs, "resident_bytes",
             _states_twice),
     _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
-    _mutant("one more in flight", "one micro-batch too many in flight", Shape, "first_in_flight",
-            _one_more_held),
-    _mutant("chains 1.05", "chains of passes 5 % too long", PathCosts, "bound", _longer(1.05)),
+    _mutant("one more in flight", "one micro-batch too many in flight", PipelineShape,
+            "first_in_flight", _one_more_held),
+    _mutant("chains 1.05", "chains of passes 5 % too long", ShapeRelaxations, "bound",
+            _longer(1.05)),
     _mutant("one chain more", "passes of a stage counted twice in chains", pass_chains,
             "_stage_counts",
             _twice),
     _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", shape_relaxations,
-            "free_cut_bound", scaled(1.1)),
-    _mutant("runs 1.05", "what stages may hold bounded 5 % too high", StageContents, "_seconds",
+            "free_boundary_bound", scaled(1.1)),
+    _mutant("runs 1.05", "what stages may hold bounded 5 % too high", StageFeasibility, "_seconds",
             scaled(1.05)),
     _mutant("held 1.1", "stages bounded with a tenth more bytes", PassTable, "bytes_at",
             scaled(1.1)),
-    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", column_generation, "least",
+    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", column_generation,
+            "lagrangian_bound",
             _dearer),
-    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
+    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs,
+            "all_boundaries",
             _first_cuts),
     _mutant("every second plan", "every second plan is enumerated", proof, "bounded_plans",
             _half_of_the_plans),
     _mutant("first plan only", "one plan of every cut is enumerated", proof, "bounded_plans",
             _first_plan),
-    _mutant("nothing enumerated", "shapes count as enumerated and are not", Proof, "_enumerate",
+    _mutant("nothing enumerated", "shapes count as enumerated and are not", Bounding, "_enumerate",
             answering(True)),
-    _mutant("half a proof", "the proof leaves out half of the shapes", Proof, "_prove",
+    _mutant("half a proof", "the proof leaves out half of the shapes", Bounding, "_prove",
             _later_proof),
-    _mutant("impatient", "simulations end 3 % too early", Trials, "_keep_s", _impatient),
+    _mutant("impatient", "simulations end 3 % too early", Incumbents, "_keep_s", _impatient),
     _mutant("no hsdp", "sharding over a part of the ranks is left out", search_space, "shardings",
             _without_hsdp),
     _mutant("no zero1", "zero1 is left out", search_space, "shardings", NOT_ONE),
@@ -372,7 +379,8 @@ MUTANTS: tuple[Mutant, ...] = (
             answering(None)),
     _mutant("tied rule", "embedding and head that share a weight may differ", evaluator,
             "tied_embedding_violation", answering(None)),
-    _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied", _own_embedding),
+    _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied_embeddings",
+            _own_embedding),
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
             _fits_by_prediction),

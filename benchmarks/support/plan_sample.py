@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardwright.api.planning.plan_and_simulate import evaluator_of, search_plan
+from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
 from shardwright.api.problem.resolve import Problem
 from shardwright.planner.candidates.evaluator import Decision
-from shardwright.planner.space.search_space import SearchSpace, Shape
+from shardwright.planner.space.search_space import PipelineShape, SearchSpace
 from shardwright.spec.plan.plan import Plan
 
 RANDOM_PLANS = 300
@@ -57,7 +57,7 @@ def _at(drawn: list[Predicted], quantile: float) -> Predicted:
 
 def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
     """Random plans that fit, fastest first."""
-    evaluate = evaluator_of(problem, executable=True)
+    evaluate = make_evaluator(problem, executable=True)
     space = SearchSpace(evaluate.request)
     every = [s for s in space.shapes() if s.stages * s.ranks == space.device_count]
     outcomes = {}
@@ -78,14 +78,14 @@ def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
     return sorted(found, key=lambda p: (p.step_time_s, p.plan.hash))
 
 
-def _draw(space: SearchSpace, shape: Shape, source: random.Random) -> Decision:
+def _draw(space: SearchSpace, shape: PipelineShape, source: random.Random) -> Decision:
     """Half of the plans treat all layers alike as far as they can, half each for itself."""
     samples = space.request.workload.global_batch // shape.microbatches
-    tables = [space.options(kind, shape.ranks, samples) for kind in space.kinds]
+    tables = [space.options(kind, shape.ranks, samples) for kind in space.layer_classes]
     if space.request.model.tie_embeddings:  # their weight is one, so its strategy is too
         tables[0] = tuple(s for s in tables[0] if s in tables[-1])
     inner = source.sample(range(1, len(tables)), shape.positions - 1)
-    cuts = (0, *sorted(inner), len(tables))
+    boundaries = (0, *sorted(inner), len(tables))
     main = source.choice(tables[len(tables) // 2])
     alike = source.random() < 0.5
     strategies = []
@@ -97,7 +97,7 @@ def _draw(space: SearchSpace, shape: Shape, source: random.Random) -> Decision:
             strategies.append(source.choice((near if alike else None) or options))
     if space.request.model.tie_embeddings:
         strategies[-1] = strategies[0]
-    return Decision(shape, cuts, tuple(strategies))
+    return Decision(shape, boundaries, tuple(strategies))
 
 
 def in_words(plan: Plan) -> str:

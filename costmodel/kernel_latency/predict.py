@@ -1,6 +1,6 @@
 """Seconds of kernels on a catalogue device, each with an interval and where it comes from.
 
-    predict(kernels, "H100-SXM-80GB") -> one KernelPrediction a kernel
+    predict(kernels, "H100-SXM-80GB") -> one Prediction a kernel
 
 A price is what :class:`device_latency.DeviceLatency` finds, else the roofline's. Its interval of
 80 % is a factor either way, from what four in five errors stay below where such prices were scored

@@ -1,7 +1,7 @@
 """All the work of one optimizer step on one stage's representative rank, as a flat list.
 
 This is the lowering that a recorded run is held against: every kernel and collective that a
-rank of the stage issues between two optimizer steps, in no particular order. TechniquePrices and
+rank of the stage issues between two optimizer steps, in no particular order. Prices and
 schedules use the same lowered layers and units.
 """
 
@@ -73,7 +73,7 @@ def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
     """Sums that the last layer to read another tower's output does not do.
 
     Equal layers are lowered once, each adding its gradient of the output to that of later readers.
-    The last reader finds none. TechniquePrices keep its sum, some bytes of one layer of a model.
+    The last reader finds none. Prices keep its sum, some bytes of one layer of a model.
     """
     index, shape = entry.index, entry.lowered.shape
     following = tower_outputs_after(lowering.contexts, index)

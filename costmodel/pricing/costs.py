@@ -16,7 +16,7 @@ TERMS = (
     "host",
     "technique",
 )
-"""TermSeconds of a pass by number; ``technique`` is what all techniques add, named beside it."""
+"""Terms of a pass by number; ``technique`` is what all techniques add, named beside it."""
 TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 EXPOSED_EP = TERM_NUMBER["exposed_ep"]
 TECHNIQUE = TERM_NUMBER["technique"]

@@ -75,7 +75,7 @@ class Updater:
     def load_optimizer_state(
         self, parameter: LocalParameter, optimizer_state: Mapping[str, Tensor]
     ) -> None:
-        """Have the optimizer go on from what it kept of a parameter, in the form of :meth:`optimizer_state`.
+        """Restore a parameter's optimizer state, in the form of :meth:`optimizer_state`.
 
         A count stays on the host unless the step is fused, as the optimizer makes it itself.
         """

@@ -1,4 +1,4 @@
-"""HuggingFaceCheckpoint: first weights from a folder of the transformers library, read as they are asked for.
+"""HuggingFaceCheckpoint: initial weights from a folder of the transformers library.
 
 Files are safetensors: they are mapped, not loaded, and a slice reads its own bytes only, so a rank
 reads what it holds. Files that unpickle are never opened.

@@ -80,7 +80,7 @@ def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
 
 
 def attempt_of(environment: Mapping[str, str]) -> int:
-    """FaultKind often torchrun has started this run again."""
+    """How often torchrun has started this run again."""
     return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 

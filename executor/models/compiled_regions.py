@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 RegionWeights = dict[str, Tensor]
-"""RegionWeights and biases of a layer by their names, such as ``query.weight``."""
+"""Weights and biases of a layer by their names, such as ``query.weight``."""
 ACTIVATIONS = ("swiglu", "gelu", "gelu_tanh")
 """What :func:`apply_activation` computes."""
 Angles = tuple[Tensor, Tensor] | None

@@ -20,7 +20,7 @@ from ...spec.schedules.stage_order import Pass
 from .routes import MessageRows, Route
 
 ChannelLookup = Callable[[bool, int, int], dist.ProcessGroup]
-"""``channel(forward, source, target)``: the process group of the messages from a rank to another."""
+"""``channel(forward, source, target)``: the process group of messages between two ranks."""
 
 
 Activations = tuple[Tensor, ...]

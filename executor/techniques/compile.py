@@ -3,7 +3,7 @@
 A block on one rank is one region. Elsewhere collectives stay eager, so that what travels is what
 the plan says, and so does core attention that is recomputed: the parts between them are regions.
 Every region is traced whole (``fullgraph``): what the compiler cannot take is an error, and never
-runs eagerly instead. RegionWeights are arguments, so blocks of one form share what was compiled,
+runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled,
 and
 fully_shard may gather them as it likes.
 

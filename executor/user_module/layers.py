@@ -10,7 +10,7 @@ from ...spec.errors import InputError, nearest_name
 
 
 class RepeatedLayers(NamedTuple):
-    """RepeatedLayers of one class, in the order in which a list of the module holds them."""
+    """Layers of one class, in the order in which a list of the module holds them."""
 
     name: str
     blocks: tuple[nn.Module, ...]

@@ -39,55 +39,56 @@ from ...spec.choices import RECOMPUTES
 from ...spec.report.work_items import MATMULS
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import rate_name
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
-from ..tables.option_rows import Numbers
+from ..tables.option_rows import KeyIndex
 
 ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 
 
-class Least(NamedTuple):
+class ClassCompute(NamedTuple):
     """One micro-batch through the layers of a kind, ``layers`` of them, each at the least.
 
-    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``beside_s``: as ``whole_s``
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``overlapped_s``: as
+    ``whole_s``
     where passes overlap, and what shows of their communication beside each other.
     """
 
     layers: int
     forward_s: float
     whole_s: float
-    beside_s: float
+    overlapped_s: float
 
 
-class Work(NamedTuple):
+class ModelCompute(NamedTuple):
     """One micro-batch through all layers, at the least.
 
     ``whole_s``: forward and backward. ``forward_s``: forward alone. ``filled_s``: the part of
     ``whole_s`` of which every layer's forward is the share ``forward_s / whole_s`` or more.
-    ``kinds``: layer by layer.
+    ``layer_classes``: layer by layer.
     """
 
     whole_s: float
     forward_s: float
     filled_s: float
-    kinds: tuple[Least, ...]
+    layer_classes: tuple[ClassCompute, ...]
 
     @classmethod
-    def of(cls, kinds: list[Least]) -> Work:
+    def of(cls, layer_classes: list[ClassCompute]) -> ModelCompute:
         """The sum over all layers."""
-        beside_s = sum(each.layers * each.beside_s for each in kinds)
-        whole_s = sum(each.layers * each.whole_s for each in kinds)
-        forward_s = sum(each.layers * each.forward_s for each in kinds) * (1 - ROUNDING)
+        overlapped_s = sum(each.layers * each.overlapped_s for each in layer_classes)
+        whole_s = sum(each.layers * each.whole_s for each in layer_classes)
+        forward_s = sum(each.layers * each.forward_s for each in layer_classes) * (1 - ROUNDING)
         share = forward_s / (whole_s * (1 - ROUNDING))
-        filled_s = sum(k.layers * min(k.whole_s, k.forward_s / share) for k in kinds)
-        least = (max(whole_s, beside_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
-        return cls(*least, tuple(kinds))
+        filled_s = sum(k.layers * min(k.whole_s, k.forward_s / share) for k in layer_classes)
+        least = (max(whole_s, overlapped_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
+        return cls(*least, tuple(layer_classes))
 
-    def bound_s(self, shape: Shape) -> float:
+    def bound_s(self, shape: PipelineShape) -> float:
         """Seconds of a step of ``shape`` at the least."""
         m, p = shape.microbatches, shape.stages
-        even_s = max(m * self.whole_s / p, m * self._fullest_s(p))
+        even_s = max(m * self.whole_s / p, m * self._largest_stage_s(p))
         if shape.fills_and_drains:
             return max(even_s, self.whole_s / (1 - (1 - 1 / m) ** p))
         if shape.kind == "zero_bubble":
@@ -95,13 +96,16 @@ class Work(NamedTuple):
             return max(even_s, share * self.filled_s / (1 - (1 - share / m) ** p))
         return max(even_s, self.forward_s)
 
-    def _fullest_s(self, stages: int) -> float:
+    def _largest_stage_s(self, stages: int) -> float:
         """One micro-batch through the stage with most layers of a kind: layers are whole."""
-        most = (-(-each.layers // stages) * max(each.whole_s, each.beside_s) for each in self.kinds)
+        most = (
+            -(-each.layers // stages) * max(each.whole_s, each.overlapped_s)
+            for each in self.layer_classes
+        )
         return max(most) * (1 - ROUNDING)
 
 
-class WorkBounds:
+class ComputeBounds:
     """Quick bounds of the shapes of a space.
 
     Args:
@@ -118,27 +122,27 @@ class WorkBounds:
         self._lowering = lowering
         self._layer_works = layer_works
         self._pricer = pricer
-        self._counts = Counter(space.kinds)
-        self._split_number = Numbers(lambda strategy: split_key(strategy)[:-1])
+        self._counts = Counter(space.layer_classes)
+        self._split_number = KeyIndex(lambda strategy: split_key(strategy)[:-1])
         self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
-        self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
+        self._works: dict[tuple[int, int, bool, int, bool], ModelCompute] = {}
         self._ends: dict[int, float] = {}
 
-    def bound(self, shape: Shape, shares: bool, link_span: int) -> float:
+    def bound(self, shape: PipelineShape, adds_to_tied: bool, link_span: int) -> float:
         """Seconds that every plan of ``shape`` takes at least.
 
         Args:
             shape: the pipeline shape.
-            shares: whether the embedding's weight is the head's of the same stage.
+            adds_to_tied: whether the embedding's weight is the head's of the same stage.
             link_span: how many link levels the groups of a stage cross.
         """
         samples = self._space.request.workload.global_batch // shape.microbatches
-        key = (shape.ranks, samples, shares, link_span, shape.pairs)
+        key = (shape.ranks, samples, adds_to_tied, link_span, shape.overlaps_passes)
         if key not in self._works:
             self._works[key] = self._work(*key)
         return self._works[key].bound_s(shape) + self.end_s(shape)
 
-    def end_s(self, shape: Shape) -> float:
+    def end_s(self, shape: PipelineShape) -> float:
         """Seconds after the last pass that every plan of ``shape`` has: its norm and the host's."""
         used = shape.devices
         if used not in self._ends:
@@ -147,56 +151,67 @@ class WorkBounds:
             self._ends[used] = norm_s + self._pricer.step_s
         return self._ends[used]
 
-    def _work(self, ranks: int, samples: int, shares: bool, link_span: int, pairs: bool) -> Work:
+    def _work(
+        self, ranks: int, samples: int, adds_to_tied: bool, link_span: int, overlaps_passes: bool
+    ) -> ModelCompute:
         """One micro-batch through all layers."""
-        place = (ranks, samples, link_span, pairs)
-        return Work.of(
+        place = (ranks, samples, link_span, overlaps_passes)
+        return ModelCompute.of(
             [
-                Least(count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
+                ClassCompute(
+                    count,
+                    *self._least(
+                        kind, place, adds_to_tied and kind == self._space.layer_classes[0]
+                    ),
+                )
                 for kind, count in self._counts.items()
             ]
         )
 
     def _least(
-        self, kind: int, place: tuple[int, int, int, bool], shares: bool
+        self, kind: int, place: tuple[int, int, int, bool], adds_to_tied: bool
     ) -> tuple[float, ...]:
         """Least seconds over all splits, each with the least recomputation that it may have.
 
         Those of the forward pass, of forward and backward together, and beside other passes.
         """
-        index = self._space.first_of_kind[kind]
+        index = self._space.first_of_class[kind]
         splits: dict[int, LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
             key = self._split_number(s)
             known = splits.get(key)
             if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
                 splits[key] = s
-        found = [self._pass_s(index, s, place, shares) for s in splits.values()]
+        found = [self._pass_s(index, s, place, adds_to_tied) for s in splits.values()]
         return tuple(min(values) for values in zip(*found, strict=True))
 
     def _pass_s(
-        self, index: int, strategy: LayerStrategy, place: tuple[int, int, int, bool], shares: bool
+        self,
+        index: int,
+        strategy: LayerStrategy,
+        place: tuple[int, int, int, bool],
+        adds_to_tied: bool,
     ) -> tuple[float, float, float]:
         """Computation of a layer's micro-batch: forward, and forward and backward.
 
         A backward pass that adds to gradients does what the first one does, and more. Then what
         forward and backward take beside other passes if their communication is what shows.
         """
-        ranks, samples, link_span, pairs = place
+        ranks, samples, link_span, overlaps_passes = place
         batch = samples // strategy.data_parallel(ranks)
-        key = (index, split_key(strategy), batch, link_span, shares, pairs)
+        key = (index, split_key(strategy), batch, link_span, adds_to_tied, overlaps_passes)
         if key not in self._passes:
-            work = self._layer_works.of(index, strategy, ranks, samples, shares)
+            work = self._layer_works.of(index, strategy, ranks, samples, adds_to_tied)
             pricer = self._pricer.with_link_span(link_span)
-            hides = overlappable_terms(pricer) if pairs else ()
+            hides = overlappable_terms(pricer) if overlaps_passes else ()
             ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
             costs = list(ways)
             forward_s, backward_s = (min_overlapped_s(cost, hides) for cost in costs)
             alone_s = sum(cost.time_s for cost in costs)
             inside_s = alone_s - forward_s - backward_s
             slowdown = min(pricer.stack.overlap_slowdown, MAX_SLOWDOWN)
-            beside_s = (slowdown - 1) * alone_s + (2 - slowdown) * inside_s if hides else 0.0
-            self._passes[key] = forward_s, forward_s + backward_s, beside_s
+            overlapped_s = (slowdown - 1) * alone_s + (2 - slowdown) * inside_s if hides else 0.0
+            self._passes[key] = forward_s, forward_s + backward_s, overlapped_s
         return self._passes[key]
 
     def floor(self) -> float:
@@ -205,7 +220,7 @@ class WorkBounds:
             return self._pricer.step_s
         request = self._space.request
         flops = sum(
-            count * self._matmul_flops(self._space.first_of_kind[kind])
+            count * self._matmul_flops(self._space.first_of_class[kind])
             for kind, count in self._counts.items()
         )
         dtype, found = request.workload.dtype, self._pricer.machine.fastest_device

@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..dynamic_programming.layer_search import undominated
-from ..space.search_space import Shape
+from ..dynamic_programming.layer_search import pareto_front
+from ..space.search_space import PipelineShape
 from ..tables.option_table import Floats, OptionTable
 
 HULL_TOLERANCE = 1e-12
@@ -33,7 +33,7 @@ UNEVEN_PENALTY = 1.15
 
 def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
     """The lower convex hull of points, by growing bytes and falling seconds."""
-    kept = undominated(bytes_, seconds)
+    kept = pareto_front(bytes_, seconds)
     hull: list[tuple[float, float]] = []
     for x, y in zip(bytes_[kept].tolist(), seconds[kept].tolist(), strict=True):
         while len(hull) > 1 and _above(hull[-2], hull[-1], (x, y)):
@@ -57,7 +57,7 @@ def hull_of(bytes_: Floats, seconds: Floats) -> Hull:
     return hull_bytes.tolist(), hull_s.tolist()
 
 
-def least_total(groups: Sequence[tuple[float, Hull]], budget_bytes: float) -> float:
+def fractional_knapsack(groups: Sequence[tuple[float, Hull]], budget_bytes: float) -> float:
     """Least seconds of all layers within a byte budget, layers divisible (a relaxation).
 
     Args:
@@ -86,7 +86,7 @@ def least_total(groups: Sequence[tuple[float, Hull]], budget_bytes: float) -> fl
     return total
 
 
-class ShapeBounds:
+class KnapsackBounds:
     """Bounds and estimates of the shapes that share stage width and micro-batches.
 
     Args:
@@ -99,7 +99,9 @@ class ShapeBounds:
 
     @cached_property
     def _middle(self) -> list[tuple[float, Hull]]:
-        return [(n, hull_of(t.resident_bytes + t.kept_bytes, t.middle_s)) for n, t in self._tables]
+        return [
+            (n, hull_of(t.resident_bytes + t.kept_bytes, t.microbatch_s)) for n, t in self._tables
+        ]
 
     @cached_property
     def _step(self) -> list[tuple[float, Hull]]:
@@ -107,7 +109,7 @@ class ShapeBounds:
             (n, hull_of(t.resident_bytes + t.kept_bytes, t.step_bound_s)) for n, t in self._tables
         ]
 
-    def bound(self, shape: Shape, capacity_bytes: float) -> float:
+    def bound(self, shape: PipelineShape, capacity_bytes: float) -> float:
         """A proven lower bound on the simulated step of every plan of ``shape``.
 
         Args:
@@ -115,14 +117,14 @@ class ShapeBounds:
             capacity_bytes: live bytes that one device may hold.
         """
         budget = capacity_bytes * shape.stages
-        step = least_total(self._step, budget)
+        step = fractional_knapsack(self._step, budget)
         m, p = shape.microbatches, shape.stages
         if not shape.fills_and_drains:
             return step / p
-        return max(step / p, least_total(self._middle, budget) / (1 - (1 - 1 / m) ** p))
+        return max(step / p, fractional_knapsack(self._middle, budget) / (1 - (1 - 1 / m) ** p))
 
     def estimate(
-        self, shape: Shape, capacity_bytes: float, in_flight: tuple[float, float]
+        self, shape: PipelineShape, capacity_bytes: float, in_flight: tuple[float, float]
     ) -> float:
         """A likely step time: even stages, each within its memory, and the schedule's bubble.
 
@@ -136,7 +138,7 @@ class ShapeBounds:
             mean = sum(in_flight) / 2
             even = (
                 UNEVEN_PENALTY
-                * least_total(self._hulls(mean), capacity_bytes * shape.stages)
+                * fractional_knapsack(self._hulls(mean), capacity_bytes * shape.stages)
                 / shape.stages
             )
         blocks = max(n for n, _ in self._tables)
@@ -144,9 +146,9 @@ class ShapeBounds:
         bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
         return even * max(1.0, math.ceil(share) / share) * (1 + bubble)
 
-    def _even_stage(self, shape: Shape, capacity_bytes: float, in_flight: float) -> float:
+    def _even_stage(self, shape: PipelineShape, capacity_bytes: float, in_flight: float) -> float:
         groups = [(n / shape.stages, hull) for n, hull in self._hulls(in_flight)]
-        return least_total(groups, capacity_bytes)
+        return fractional_knapsack(groups, capacity_bytes)
 
     def _hulls(self, in_flight: float) -> list[tuple[float, Hull]]:
         if in_flight not in self._estimates:

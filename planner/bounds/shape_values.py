@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..candidates.evaluator import ByBytes, Evaluator, Outcome
+from ..candidates.evaluator import Evaluator, Outcome, PlanHashOrder
 from ..space.objective import StepTime
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 from .shape_costs import ShapeCosts
 
 
@@ -25,12 +25,12 @@ class ShapeValues(ShapeCosts):
         """What the objective makes of a simulated plan."""
         return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
 
-    def rank(self, outcome: Outcome) -> tuple[float, float, int, ByBytes]:
+    def rank(self, outcome: Outcome) -> tuple[float, float, int, PlanHashOrder]:
         """Best first; among equals the fastest, the simplest, then by the plan's own bytes."""
         simple = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, simple, outcome.by_bytes)
+        return (self.value(outcome), outcome.step_time_s, simple, outcome.hash_order)
 
-    def _quick_value(self, shape: Shape) -> float:
+    def _quick_value(self, shape: PipelineShape) -> float:
         """The quick bound of a shape as a value."""
         return self._quick_bound(shape) * self.objective.factor(shape)
 
@@ -39,7 +39,7 @@ class ShapeValues(ShapeCosts):
         devices = self.request.cluster.device_count
         return self.objective.floor(self.work.floor(), self.pricer.step_s, devices)
 
-    def _seconds_bound(self, bound: float, shapes: Sequence[Shape], best: Outcome) -> float:
+    def _seconds_bound(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome) -> float:
         """What a proven bound on the value says of the seconds of every plan's step.
 
         Args:

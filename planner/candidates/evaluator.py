@@ -14,15 +14,15 @@ from ...spec.model.towers import shared_tables
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ...spec.rules.plan_rules import tied_embedding_violation
 from ...spec.strategy import LayerStrategy
-from ..space.search_space import Request, Shape
-from ..tables.layer_costs import LayerRows
+from ..space.search_space import PipelineShape, Request
+from ..tables.layer_costs import LayerCosts
 
 
 class Decision(NamedTuple):
     """A shape, the cuts between its chunks (in data order) and a strategy for every layer."""
 
-    shape: Shape
-    cuts: tuple[int, ...]
+    shape: PipelineShape
+    boundaries: tuple[int, ...]
     strategies: tuple[LayerStrategy, ...]
 
 
@@ -36,9 +36,9 @@ class Outcome:
     excess_bytes: float
 
     @cached_property
-    def by_bytes(self) -> ByBytes:
+    def hash_order(self) -> PlanHashOrder:
         """Its plan's place among those that are alike in all else."""
-        return ByBytes(self.plan)
+        return PlanHashOrder(self.plan)
 
     @property
     def step_time_s(self) -> float:
@@ -61,7 +61,7 @@ def build_plan(request: Request, decision: Decision) -> Plan:
     shape = decision.shape
     runs = [
         _layer_plans(request.model, decision.strategies, start, stop)
-        for start, stop in zip(decision.cuts, decision.cuts[1:], strict=False)
+        for start, stop in zip(decision.boundaries, decision.boundaries[1:], strict=False)
     ]
     stages = tuple(
         Stage(
@@ -84,7 +84,7 @@ def build_plan(request: Request, decision: Decision) -> Plan:
     )
 
 
-def _stage_devices(request: Request, shape: Shape, stage: int) -> tuple[StageDevices, ...]:
+def _stage_devices(request: Request, shape: PipelineShape, stage: int) -> tuple[StageDevices, ...]:
     if not shape.places:
         group, ranks = request.cluster.groups[0].name, shape.ranks
         return (StageDevices(device_group=group, first_rank=stage * ranks, count=ranks),)
@@ -122,7 +122,7 @@ def _layer_plans(
     return tuple(found)
 
 
-class ByBytes:
+class PlanHashOrder:
     """A plan's place among plans that are alike in all else: by the hash of its bytes.
 
     Hashing takes a quarter of a millisecond, so it is done where a tie is met, and once: among
@@ -136,11 +136,11 @@ class ByBytes:
     def _bytes(self) -> str:
         return self._plan.hash
 
-    def __lt__(self, other: ByBytes) -> bool:
+    def __lt__(self, other: PlanHashOrder) -> bool:
         return self._bytes < other._bytes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByBytes) and self._bytes == other._bytes
+        return isinstance(other, PlanHashOrder) and self._bytes == other._bytes
 
     def __hash__(self) -> int:
         return hash(self._bytes)
@@ -165,12 +165,12 @@ class Evaluator:
         self._known: dict[Decision, Outcome] = {}
 
     @cached_property
-    def rows(self) -> LayerRows:
-        """What splits and units cost: whatever memory there is, so kept for :meth:`asked`."""
+    def rows(self) -> LayerCosts:
+        """What splits and units cost: whatever memory there is, so kept for :meth:`for_request`."""
         lowering = self.simulator.lowering
-        return LayerRows(lowering, LayerWorkCache(lowering), self.simulator.pricer)
+        return LayerCosts(lowering, LayerWorkCache(lowering), self.simulator.pricer)
 
-    def asked(self, request: Request) -> Evaluator:
+    def for_request(self, request: Request) -> Evaluator:
         """One of a request that differs in its devices' memory alone, all prices as here."""
         found = Evaluator(request, self.simulator, self.rule)
         found.rows = self.rows

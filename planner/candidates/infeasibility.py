@@ -14,7 +14,7 @@ from ..space.search_space import SearchSpace
 from .evaluator import Evaluator, Outcome
 
 
-def no_plan(
+def infeasible_error(
     space: SearchSpace,
     any_shape: bool,
     nearest: Outcome | None,
@@ -48,7 +48,7 @@ def no_plan(
             "strategy of both agrees with the pins",
             proven=proven,
         )
-    worst, need = _fullest(nearest, evaluator)
+    worst, need = _worst_memory_row(nearest, evaluator)
     if worst.tier != "hbm":
         lacking = f"{format_bytes(need)} of {worst.tier} memory a device"
         return InfeasibleError(
@@ -75,7 +75,7 @@ def _cap(group: DeviceGroup, need: float) -> str:
     return f" (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f})" if need <= has else ""
 
 
-def _fullest(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
+def _worst_memory_row(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
     """The memory that is most over, and the bytes that it needs with the rule's margin."""
     worst = max(outcome.simulation.memory, key=evaluator.rule.excess_bytes)
     return worst, worst.reserved_bytes * evaluator.rule.margin
@@ -84,7 +84,7 @@ def _fullest(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
 def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
     tried = ""
     if nearest is not None:
-        worst, need = _fullest(nearest, evaluator)
+        worst, need = _worst_memory_row(nearest, evaluator)
         tried = (
             f"; the smallest plan tried needs {format_bytes(need)} of "
             f"{format_bytes(worst.capacity_bytes)} {worst.tier} on stage {worst.stage}"

@@ -11,11 +11,11 @@ from ...spec.strategy import LayerStrategy
 from ..space.search_space import SearchSpace
 from .evaluator import Decision
 
-Legal = Callable[[int, LayerStrategy], bool]
+LayerLegal = Callable[[int, LayerStrategy], bool]
 """Whether a layer may have a strategy."""
 
 
-def tied_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
+def tied_embedding_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
     """The decision itself, or what becomes of it where the others take over one's strategy.
 
     Args:
@@ -26,16 +26,16 @@ def tied_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
     place = (shape.ranks, space.request.workload.global_batch // shape.microbatches)
 
     def legal(layer: int, strategy: LayerStrategy) -> bool:
-        return strategy in space.options(space.kinds[layer], *place)
+        return strategy in space.options(space.layer_classes[layer], *place)
 
     model = space.request.model
-    yield from tied_choices(decision, shared_tables(model), model, legal)
+    yield from tied_embedding_choices(decision, shared_tables(model), model, legal)
 
 
-def tied_choices(
-    decision: Decision, ends: tuple[int, ...], model: ModelSpec, legal: Legal
+def tied_embedding_choices(
+    decision: Decision, ends: tuple[int, ...], model: ModelSpec, legal: LayerLegal
 ) -> Iterator[Decision]:
-    """As :func:`tied_variants`.
+    """As :func:`tied_embedding_variants`.
 
     Args:
         decision: strategies that were chosen layer by layer.

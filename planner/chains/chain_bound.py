@@ -12,17 +12,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..space.in_flight import Held
-from .chain_weights import WAYS, chain_weights, weighed
-from .fixed_cuts import CutPipeline, Floats
-from .lagrangian import best_price, bound_at
+from ..space.in_flight import InFlight
+from .chain_weights import WEIGHTINGS, chain_weights, weighted
+from .fixed_cuts import FixedPipeline, Floats
+from .lagrangian import best_multiplier, lagrangian_at
 from .pass_chains import Chain
 
 
-def least_chain_s(
-    cut: CutPipeline,
+def chain_bound_s(
+    cut: FixedPipeline,
     chain: Chain,
-    held: Mapping[int, Held],
+    peak_in_flight: Mapping[int, InFlight],
     budget_bytes: float,
     slowdown: float,
     travel_s: Floats,
@@ -32,24 +32,24 @@ def least_chain_s(
     Args:
         cut: the pipeline.
         chain: of its passes.
-        held: what each position of one stage holds at its fullest moment.
+        peak_in_flight: what each position of one stage holds at its fullest moment.
         budget_bytes: of that stage.
         slowdown: factor of work and communication while they share the device, at most 2.
         travel_s: least seconds of the messages into each position, going forward and backward,
             shape (2, positions).
     """
-    weights = chain_weights(chain, slowdown, WAYS[:1])
-    seconds = {kind: weighed(table, weights) for kind, table in cut.tables.items()}
-    layers: Counter[tuple[int, int, Held | None]] = Counter()
+    weights = chain_weights(chain, slowdown, WEIGHTINGS[:1])
+    seconds = {kind: weighted(table, weights) for kind, table in cut.tables.items()}
+    layers: Counter[tuple[int, int, InFlight | None]] = Counter()
     for position, counts in enumerate(cut.counts):
         for kind, count in counts.items():
-            layers[kind, chain.roles[position], held.get(position)] += count
+            layers[kind, chain.roles[position], peak_in_flight.get(position)] += count
     free_s = np.zeros(weights.shape[1])
     for (kind, role, own), count in layers.items():
         if own is None:
             free_s += count * seconds[kind][:, role].min(axis=0)
     within_s = [
-        _priced_s(
+        _lagrangian_s(
             [
                 (float(count), seconds[kind][:, role, way], cut.tables[kind].bytes_at(own))
                 for (kind, role, own), count in layers.items()
@@ -63,5 +63,5 @@ def least_chain_s(
     return float((free_s + within_s).max()) + hops_s
 
 
-def _priced_s(rows: list[tuple[float, Floats, Floats]], budget_bytes: float) -> float:
-    return bound_at(rows, best_price(rows, budget_bytes), budget_bytes)[0]
+def _lagrangian_s(rows: list[tuple[float, Floats, Floats]], budget_bytes: float) -> float:
+    return lagrangian_at(rows, best_multiplier(rows, budget_bytes), budget_bytes)[0]

@@ -1,6 +1,7 @@
 """How chains of passes are weighed: by work, with what shares the device or not, or by traffic.
 
-A pass takes at least as long as each column of ``WEIGHED`` says, so at least any mean of them; of
+A pass takes at least as long as each column of ``WEIGHTED_COLUMNS`` says, so at least any mean of
+them; of
 two that overlap, at least any mean of what they compute and what they communicate. A
 *way* is one choice of means for all kinds of passes. All are sound, and the best one counts.
 """
@@ -15,14 +16,14 @@ from ..tables.pass_table import COLUMNS, INSIDE, SHARED, TRAFFIC, WIRE, WORK, Pa
 from .pass_chains import Chain
 
 Floats = NDArray[np.float64]
-WEIGHED = (WORK, TRAFFIC, SHARED, WIRE)
+WEIGHTED_COLUMNS = (WORK, TRAFFIC, SHARED, WIRE)
 """Columns that passes alone are weighed by; SHARED comes on top of WORK."""
-HIDDEN_SHARES = (0.0, 0.5, 1.0)
+OVERLAP_SHARES = (0.0, 0.5, 1.0)
 """Of an overlapping pair: how its inside communication is weighed against its work."""
 
 
-def _ways() -> NDArray[np.float64]:
-    """How passes are weighed, by the columns of ``WEIGHED``: shape (ways, 4, KINDS)."""
+def _weightings() -> NDArray[np.float64]:
+    """How passes are weighed, by the columns of ``WEIGHTED_COLUMNS``: shape (ways, 4, KINDS)."""
     first = np.array([d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS])
     last = np.array([d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS])
     ends = (first | last).astype(np.float64)
@@ -36,28 +37,28 @@ def _ways() -> NDArray[np.float64]:
     return np.stack([1.0 - traffic - wire, traffic, shared, wire], axis=1)
 
 
-WAYS = _ways()
+WEIGHTINGS = _weightings()
 
 
-def laid_out(ways: Floats) -> Floats:
-    """Weights of ``WEIGHED`` among all columns: from shape (…, 4, KINDS) to (…, COLUMNS, KINDS)."""
-    found: Floats = np.zeros((*ways.shape[:-2], COLUMNS, KINDS))
-    found[..., list(WEIGHED), :] = ways
+def expand_weightings(weightings: Floats) -> Floats:
+    """Weights of ``WEIGHTED_COLUMNS`` among all: (…, 4, KINDS) to (…, COLUMNS, KINDS)."""
+    found: Floats = np.zeros((*weightings.shape[:-2], COLUMNS, KINDS))
+    found[..., list(WEIGHTED_COLUMNS), :] = weightings
     return found
 
 
-def chain_weights(chain: Chain, slowdown: float, ways: Floats = WAYS) -> Floats:
+def chain_weights(chain: Chain, slowdown: float, weightings: Floats = WEIGHTINGS) -> Floats:
     """Weights of the columns of pass tables, shape (roles, ways, COLUMNS, KINDS).
 
     Args:
         chain: whose passes are weighed.
         slowdown: factor of work and communication while they share the device, at most 2.
-        ways: some of ``WAYS``.
+        weightings: some of ``WEIGHTINGS``.
     """
-    shares = HIDDEN_SHARES if chain.paired.any() else HIDDEN_SHARES[:1]
-    found = np.zeros((len(chain.single), len(ways), len(shares), COLUMNS, KINDS))
-    single = chain.single[:, None, None, :] * ways  # roles, ways, four columns, kinds
-    for number, column in enumerate(WEIGHED):
+    shares = OVERLAP_SHARES if chain.paired.any() else OVERLAP_SHARES[:1]
+    found = np.zeros((len(chain.single), len(weightings), len(shares), COLUMNS, KINDS))
+    single = chain.single[:, None, None, :] * weightings  # roles, ways, four columns, kinds
+    for number, column in enumerate(WEIGHTED_COLUMNS):
         found[:, :, :, column] = single[:, :, None, number]
     for place, share in enumerate(shares):
         beside = chain.paired * (2 - slowdown)
@@ -66,7 +67,7 @@ def chain_weights(chain: Chain, slowdown: float, ways: Floats = WAYS) -> Floats:
     return found.reshape(len(chain.single), -1, COLUMNS, KINDS)
 
 
-def weighed(table: PassTable, weights: Floats) -> Floats:
+def weighted(table: PassTable, weights: Floats) -> Floats:
     """Seconds of the options, shape (options, roles, ways)."""
     flat = weights.reshape(-1, COLUMNS * KINDS)
     used = flat.any(axis=0)

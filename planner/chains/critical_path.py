@@ -14,17 +14,17 @@ import numpy as np
 from ...costmodel.simulation.pass_order import NONE
 from ...costmodel.simulation.pipeline_timing import group_ends_s, group_starts_s
 from ..tables.pass_kinds import KINDS
-from .pass_chains import Chain, Floats, Pipeline, chain_of
-from .pass_order import Places, PlayOrder, play_order
+from .pass_chains import Chain, Floats, Pipeline, make_chain
+from .pass_order import PassGroup, PassGroupOrder, pass_group_order
 
-ABOUT = 0.05
+TIE_FRACTION = 0.05
 """Stages that end this fraction of the time before the last one end about as late."""
-MOST_TRACED = 6
+MAX_TRACED = 6
 """Stages whose chains the mean is of, about."""
 
 
 def critical_chains(
-    shape: Pipeline, pass_s: Callable[[Places], float], travel_s: Sequence[Sequence[float]]
+    shape: Pipeline, pass_s: Callable[[PassGroup], float], travel_s: Sequence[Sequence[float]]
 ) -> tuple[float, list[Chain]]:
     """Seconds of all passes, the chain that takes that long, and the mean of those about as long.
 
@@ -36,22 +36,26 @@ def critical_chains(
         pass_s: seconds of passes that start together.
         travel_s: seconds of the message into each position, going forward and backward.
     """
-    order = play_order(shape)
+    order = pass_group_order(shape)
     seconds = [pass_s(places) for places in order.places]
-    played = _Played(order, seconds, [*travel_s[0], *travel_s[1]])
+    played = _PipelineTiming(order, seconds, [*travel_s[0], *travel_s[1]])
     clocks = [played.ends_s[group] for group in order.last]
     last = max(range(len(clocks)), key=lambda stage: (clocks[stage], stage))
-    late = [stage for stage, clock_s in enumerate(clocks) if clock_s >= clocks[last] * (1 - ABOUT)]
-    spread = dict.fromkeys([last, *late[:: max(1, len(late) // MOST_TRACED)]])
+    late = [
+        stage
+        for stage, clock_s in enumerate(clocks)
+        if clock_s >= clocks[last] * (1 - TIE_FRACTION)
+    ]
+    spread = dict.fromkeys([last, *late[:: max(1, len(late) // MAX_TRACED)]])
     traces = [played.traced(order.last[stage]) for stage in spread]
-    found = [chain_of(*traces[0])]
+    found = [make_chain(*traces[0])]
     if len(traces) > 1:
         means = [sum(parts) / len(traces) for parts in zip(*traces, strict=True)]
-        found.append(chain_of(means[0], means[1], means[2]))
+        found.append(make_chain(means[0], means[1], means[2]))
     return clocks[last], found
 
 
-class _Played:
+class _PipelineTiming:
     """When each group of passes ends, and what it waited for.
 
     Args:
@@ -61,12 +65,12 @@ class _Played:
     """
 
     def __init__(
-        self, order: PlayOrder, seconds: Sequence[float], travel_s: Sequence[float]
+        self, order: PassGroupOrder, seconds: Sequence[float], travel_s: Sequence[float]
     ) -> None:
         self.play = order
         kinds = order.order.kinds
         ways_s = np.array([*travel_s, 0.0])  # the last one is that of no message
-        travels_s = ways_s[order.ways][:, kinds]
+        travels_s = ways_s[order.messages][:, kinds]
         times_s = np.array(seconds)[kinds].tolist()
         inputs = list(zip(order.sources, travels_s.tolist(), strict=True))
         self.ends_s = group_ends_s(order.before, inputs, times_s, [0.0] * len(times_s))
@@ -83,8 +87,8 @@ class _Played:
         play, places = self.play, np.array(path)
         kinds, waiting = play.order.kinds[places], self._waiting[places]
         groups = np.bincount(kinds, minlength=len(play.places))
-        ways = play.ways[waiting, kinds][waiting >= 0]
-        hops = np.bincount(ways, minlength=2 * play.positions)
+        messages = play.messages[waiting, kinds][waiting >= 0]
+        hops = np.bincount(messages, minlength=2 * play.positions)
         single, paired = (np.zeros((play.positions, KINDS)) for _ in range(2))
         for number in groups.nonzero()[0].tolist():
             own = play.places[number]

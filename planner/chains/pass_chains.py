@@ -76,10 +76,10 @@ def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
     hops = np.zeros((2, stages * chunks))
     hops[0, 1 : end + 1] = 1
     hops[1, :end] = drains
-    return chain_of(single, paired, hops)
+    return make_chain(single, paired, hops)
 
 
-def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
+def make_chain(single: Floats, paired: Floats, hops: Floats) -> Chain:
     """A chain from the counts of each position, shape (positions, KINDS)."""
     known: dict[tuple[bytes, bytes], int] = {}
     places: list[int] = []
@@ -93,7 +93,7 @@ def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
     return Chain(tuple(roles), single[places], paired[places], hops)
 
 
-def every_pass(kind: ScheduleKind, microbatches: int) -> Floats:
+def pass_counts(kind: ScheduleKind, microbatches: int) -> Floats:
     """How often a stage of one chunk runs each kind of pass, shape (KINDS,)."""
     found = np.zeros(KINDS)
     for (each,), count in pass_kind_counts(kind, microbatches, 1).items():
@@ -111,7 +111,7 @@ def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
     return counts
 
 
-def late_weights(stage: int, microbatches: int) -> Floats:
+def deferred_weight_passes(stage: int, microbatches: int) -> Floats:
     """The weight gradients that a stage of a zero bubble has left after its last input part.
 
     They are one more than it put off: the pass that follows every input part is such a one too.

@@ -16,16 +16,16 @@ from ...spec.schedules.stage_order import chunk_position
 from ..tables.pass_kinds import kind_number
 from .pass_chains import Pipeline
 
-Places = tuple[tuple[int, int], ...]
+PassGroup = tuple[tuple[int, int], ...]
 """Passes that start together, one or two: the position of each, and the number of its kind."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlayOrder:
+class PassGroupOrder:
     """Groups of passes that start together, counted from 1.
 
     ``order``: of the groups. ``before`` and ``sources`` are those of the order as lists. ``last``:
-    of each stage, its last group. ``places``: of each kind of group, its passes. ``ways``: the
+    of each stage, its last group. ``places``: of each kind of group, its passes. ``messages``: the
     number of the message that each of its passes waits for, shape (passes of a group, kinds): into
     a position, for backward passes as many further on as there are positions, and after those none.
     """
@@ -35,12 +35,12 @@ class PlayOrder:
     before: list[int]
     sources: list[list[int]]
     last: list[int]
-    places: list[Places]
-    ways: GroupNumbers
+    places: list[PassGroup]
+    messages: GroupNumbers
 
 
 @lru_cache(maxsize=4)
-def play_order(shape: Pipeline) -> PlayOrder:
+def pass_group_order(shape: Pipeline) -> PassGroupOrder:
     """The order of a pipeline; some megabytes for those of many passes, so few are kept.
 
     Args:
@@ -68,11 +68,11 @@ def play_order(shape: Pipeline) -> PlayOrder:
             return nowhere
         return own if kind.forward else stages * chunks + own
 
-    def ways(stage: int, concurrent_groups: ConcurrentPasses) -> list[int]:
+    def messages(stage: int, concurrent_groups: ConcurrentPasses) -> list[int]:
         own = [way(stage, kind) for kind in concurrent_groups]
         return own + [nowhere] * (len(order.sources) - len(own))
 
-    return PlayOrder(
+    return PassGroupOrder(
         positions=stages * chunks,
         order=order,
         before=order.before.tolist(),
@@ -82,8 +82,8 @@ def play_order(shape: Pipeline) -> PlayOrder:
             tuple((position(stage, kind), kind_number(kind)) for kind in concurrent_groups)
             for stage, concurrent_groups in distinct
         ],
-        ways=np.array(
-            [ways(stage, concurrent_groups) for stage, concurrent_groups in distinct],
+        messages=np.array(
+            [messages(stage, concurrent_groups) for stage, concurrent_groups in distinct],
             dtype=np.int32,
         ).T,
     )

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 
 from ...costmodel.simulation.overlapped_passes import pair_hidden_s
 from ..tables.pass_table import INSIDE, SHARED, TRAFFIC, WIRE, WORK
-from .fixed_cuts import Choice, CutPipeline
-from .pass_order import Places
+from .fixed_cuts import FixedPipeline, OptionChoice
+from .pass_order import PassGroup
 
 
-def by_kind(rows: Mapping[int, int]) -> Choice:
+def choice_by_class(rows: Mapping[int, int]) -> OptionChoice:
     """The same option for all layers of a kind."""
-    return lambda position, seat: rows[seat[0]]
+    return lambda position, layer_position: rows[layer_position[0]]
 
 
-class Reference:
+class ReferencePlan:
     """Seconds of the passes of a plan with one option for each seat of a position."""
 
-    def __init__(self, cut: CutPipeline, choice: Choice, slowdown: float) -> None:
+    def __init__(self, cut: FixedPipeline, choice: OptionChoice, slowdown: float) -> None:
         self._cut = cut
         self._slowdown = slowdown
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
         self._choice = choice
 
-    def __call__(self, places: Places) -> float:
+    def __call__(self, places: PassGroup) -> float:
         """Seconds of passes that start together."""
         parts = [self._pass(*place) for place in places]
         if len(parts) == 1:
@@ -37,10 +37,10 @@ class Reference:
         """Seconds of a pass, and of what hides beside another."""
         key = (position, number)
         if key not in self._known:
-            tables, seats = self._cut.tables, self._cut.places[position]
+            tables, layer_positions = self._cut.tables, self._cut.places[position]
             work = traffic = wire = inside = shared = largest = 0.0
-            for seat, count in seats.items():
-                table, row = tables[seat[0]], self._choice(position, seat)
+            for layer_position, count in layer_positions.items():
+                table, row = tables[layer_position[0]], self._choice(position, layer_position)
                 column = table.columns[row, :, number]
                 work += count * column[WORK]
                 traffic += count * column[TRAFFIC]
@@ -48,10 +48,12 @@ class Reference:
                 inside += count * column[INSIDE]
                 shared += count * column[SHARED]
                 largest = max(largest, column[SHARED])
-                if seat[-2]:
+                if layer_position[-2]:
                     work += table.hidden_s[1, row, number]
-                if seat[-1]:
+                if layer_position[-1]:
                     work += table.hidden_s[2, row, number]
-            traffic += min(tables[seat[0]].least_s[number] for seat in seats)
+            traffic += min(
+                tables[layer_position[0]].least_s[number] for layer_position in layer_positions
+            )
             self._known[key] = (float(max(work + shared - largest, traffic, wire)), float(inside))
         return self._known[key]

@@ -14,27 +14,27 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...spec.schedules.stage_order import SPLIT_KINDS
-from ..space.pipeline_shape import Shape
-from ..tables.layer_position import Seats
-from ..tables.pass_table import SHARED, TRAFFIC, WORK, besides
-from .chain_weights import chain_weights, weighed
+from ..space.pipeline_shape import PipelineShape
+from ..tables.layer_position import LayerPositions
+from ..tables.pass_table import SHARED, TRAFFIC, WORK, once_per_pass
+from .chain_weights import chain_weights, weighted
 from .critical_path import critical_chains
-from .fixed_cuts import Choice, CutPipeline, Floats, Place
+from .fixed_cuts import FixedPipeline, Floats, OptionChoice, RolePosition
 from .pass_chains import Chain, chains
-from .reference_plan import Reference, by_kind
+from .reference_plan import ReferencePlan, choice_by_class
 
-MOST_PASSES = 120_000
+MAX_TIMED_PASSES = 120_000
 """Pipelines of more passes are not played for their critical paths."""
 
 
-class UniformPaths(CutPipeline):
+class UniformPlans(FixedPipeline):
     """The uniform plans of a pipeline with fixed cuts.
 
     Args:
-        seats: of its place.
-        kinds: the kind of every layer.
+        layer_positions: of its place.
+        layer_classes: the kind of every layer.
         shape: the pipeline.
-        cuts: cut points of its chunks.
+        boundaries: cut points of its chunks.
         budget_bytes: what a device may hold.
         slowdown: factor of work and communication while they share the device, at most 2.
         message_s: seconds from one stage to another of a message of so many bytes.
@@ -42,23 +42,23 @@ class UniformPaths(CutPipeline):
 
     def __init__(
         self,
-        seats: Seats,
-        kinds: Sequence[int],
-        shape: Shape,
-        cuts: Sequence[int],
+        layer_positions: LayerPositions,
+        layer_classes: Sequence[int],
+        shape: PipelineShape,
+        boundaries: Sequence[int],
         budget_bytes: float,
         slowdown: float,
         message_s: Callable[[int, int, float], float],
     ) -> None:
-        super().__init__(seats, kinds, shape, cuts)
+        super().__init__(layer_positions, layer_classes, shape, boundaries)
         self.slowdown, self._message_s = slowdown, message_s
-        self._least_travel_s = self._travels()
+        self._least_travel_s = self._message_seconds()
         self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
-        self._fits = self._stage_needs().max(axis=0) <= budget_bytes
-        for chain in chains(self.pipeline, self._stages()):
+        self._fits = self._uniform_stage_bytes().max(axis=0) <= budget_bytes
+        for chain in chains(self.pipeline, self._critical_stages()):
             self._weigh(chain)
-        self.estimate_s, self.rows = self._play()
+        self.estimate_s, self.rows = self._add_critical_paths()
 
     @property
     def shares_s(self) -> dict[int, Floats]:
@@ -73,9 +73,9 @@ class UniformPaths(CutPipeline):
         fits = self._fits
         wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
         row = int(np.argmin(wanted))
-        return {kind: self.row_beside(kind, row) for kind in self.tables}
+        return {kind: self.compatible_row(kind, row) for kind in self.tables}
 
-    def _play(self) -> tuple[float, dict[int, int]]:
+    def _add_critical_paths(self) -> tuple[float, dict[int, int]]:
         """Weigh the critical paths of the best uniform plan too.
 
         Returns:
@@ -85,19 +85,22 @@ class UniformPaths(CutPipeline):
             return float("inf"), {}
         rows = self._best_rows()
         played_s = float(self._uniform_s[rows[self.main]])
-        if self.shape.kind in SPLIT_KINDS and self.shape.passes <= MOST_PASSES:
-            played_s, found = self._followed(by_kind(rows))
+        if self.shape.kind in SPLIT_KINDS and self.shape.passes <= MAX_TIMED_PASSES:
+            played_s, found = self._critical_paths(choice_by_class(rows))
             for chain in found:
                 self._weigh(chain)
             rows = self._best_rows()
         return played_s, rows
 
-    def _followed(self, choice: Choice) -> tuple[float, list[Chain]]:
+    def _critical_paths(self, choice: OptionChoice) -> tuple[float, list[Chain]]:
         """Seconds of the plan of a choice, and its critical paths."""
-        passes, travels_s = Reference(self, choice, self.slowdown), self._travels(choice)
+        passes, travels_s = (
+            ReferencePlan(self, choice, self.slowdown),
+            self._message_seconds(choice),
+        )
         return critical_chains(self.pipeline, passes, travels_s.tolist())
 
-    def _travels(self, choice: Choice | None = None) -> Floats:
+    def _message_seconds(self, choice: OptionChoice | None = None) -> Floats:
         """Seconds of the message into each position, forward and backward; else the least."""
         found = np.zeros((2, self.shape.positions))
         for position in range(1, self.shape.positions):
@@ -110,7 +113,7 @@ class UniformPaths(CutPipeline):
             found[0, position] = found[1, position - 1] = self._message_s(*ends, size)
         return found
 
-    def row_beside(self, kind: int, main: int) -> int:
+    def compatible_row(self, kind: int, main: int) -> int:
         """The best option of a kind beside this one of the main kind, in the same layout."""
         if kind == self.main:
             return main
@@ -133,12 +136,12 @@ class UniformPaths(CutPipeline):
             found[kind] = seconds * len(stages) / layers
         return found
 
-    def _layers(self, chain: Chain) -> Counter[Place]:
+    def _layers(self, chain: Chain) -> Counter[RolePosition]:
         """How many layers there are in each place of a chain."""
-        found: Counter[Place] = Counter()
+        found: Counter[RolePosition] = Counter()
         for position, role in enumerate(chain.roles):
-            for seat, count in self.places[position].items():
-                found[role, *seat] += count
+            for layer_position, count in self.places[position].items():
+                found[role, *layer_position] += count
         return found
 
     def _once(self, chain: Chain, weights: Floats) -> Floats:
@@ -147,8 +150,8 @@ class UniformPaths(CutPipeline):
         known: Counter[tuple[int, tuple[int, ...]]] = Counter()
         for role, chunk in zip(chain.roles, self.counts, strict=True):
             known[role, tuple(sorted(chunk))] += 1
-        for (role, kinds), count in known.items():
-            once_s, least_s = besides([self.tables[kind] for kind in kinds])
+        for (role, layer_classes), count in known.items():
+            once_s, least_s = once_per_pass([self.tables[kind] for kind in layer_classes])
             found += count * (weights[role, :, SHARED] @ once_s)
             found += count * (weights[role, :, TRAFFIC] @ least_s)
         return found
@@ -156,18 +159,18 @@ class UniformPaths(CutPipeline):
     def _weigh(self, chain: Chain) -> None:
         """Note the least that a chain takes, and what it takes in uniform plans."""
         weights = chain_weights(chain, self.slowdown)
-        costs = {kind: weighed(table, weights) for kind, table in self.tables.items()}
+        costs = {kind: weighted(table, weights) for kind, table in self.tables.items()}
         layers = self._layers(chain)
-        ways = weights.shape[1]
+        weightings = weights.shape[1]
         rest = self._once(chain, weights) + float((chain.hops * self._least_travel_s).sum())
-        least = np.zeros(ways)
-        each: dict[Place, Floats] = {}
+        least = np.zeros(weightings)
+        each: dict[RolePosition, Floats] = {}
         for place, count in layers.items():
             role, kind, *_ = place
             each[place] = costs[kind][:, role]
-            shown = self.seats.shown(place[1:])
-            if shown is not None:
-                each[place] = each[place] + shown @ weights[role, :, WORK].T
+            exposed_s = self.layer_positions.exposed_s(place[1:])
+            if exposed_s is not None:
+                each[place] = each[place] + exposed_s @ weights[role, :, WORK].T
             least += count * each[place].min(axis=0)
         way = int(np.argmax(rest + least))
         chosen = {place: seconds[:, way] for place, seconds in each.items()}

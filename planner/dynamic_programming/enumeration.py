@@ -14,24 +14,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..candidates.evaluator import Decision
-from ..space.search_space import Shape
+from ..space.search_space import PipelineShape
 from ..tables.option_table import Floats, OptionTable
 
 
-def cut_count(layers: int, shape: Shape) -> int:
+def boundary_count(layers: int, shape: PipelineShape) -> int:
     """How many ways there are to cut the layers into the chunks of a shape."""
     return math.comb(layers - 1, shape.positions - 1)
 
 
-def all_cuts(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
+def all_boundaries(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
     """Every way to cut ``layers`` into ``chunks`` non-empty runs, as cut points."""
     for inner in itertools.combinations(range(1, layers), chunks - 1):
         yield (0, *inner, layers)
 
 
 def bounded_plans(
-    shape: Shape,
-    cuts: tuple[int, ...],
+    shape: PipelineShape,
+    boundaries: tuple[int, ...],
     tables: Sequence[OptionTable],
     live_budget_bytes: float,
     limit_s: float,
@@ -40,19 +40,19 @@ def bounded_plans(
 
     Args:
         shape: the pipeline shape.
-        cuts: cut points of its chunks.
+        boundaries: cut points of its chunks.
         tables: options of every layer, in order.
         live_budget_bytes: live bytes that certainly fit a device.
         limit_s: bounds from here on are not wanted.
     """
     every = [(table,) for table in tables]
     budgets = [(live_budget_bytes,)] * shape.stages
-    yield from bounded_class_plans(shape, cuts, every, budgets, limit_s)
+    yield from bounded_rank_class_plans(shape, boundaries, every, budgets, limit_s)
 
 
-def bounded_class_plans(
-    shape: Shape,
-    cuts: tuple[int, ...],
+def bounded_rank_class_plans(
+    shape: PipelineShape,
+    boundaries: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
     budgets: Sequence[Sequence[float]],
     limit_s: float,
@@ -61,26 +61,26 @@ def bounded_class_plans(
 
     Args:
         shape: the pipeline shape.
-        cuts: cut points of its chunks.
+        boundaries: cut points of its chunks.
         tables: options of every layer, in order, as each class of its stage prices them.
         budgets: live bytes that certainly fit, by stage and class of ranks.
         limit_s: bounds from here on are not wanted.
     """
     sizes = [len(own[0].strategies) for own in tables]
     open_ones = [number for number, size in enumerate(sizes) if size != 1] or [0]
-    bound = _bounds(shape, cuts, tables, budgets, open_ones)
+    bound = _bounds(shape, boundaries, tables, budgets, open_ones)
     wanted = np.flatnonzero(bound < limit_s)
     order = wanted[np.argsort(bound[wanted], kind="stable")]
     for flat in order.tolist():
         found = np.unravel_index(flat, [sizes[number] for number in open_ones])
         places = {number: int(place) for number, place in zip(open_ones, found, strict=True)}
         strategies = tuple(own[0].strategies[places.get(n, 0)] for n, own in enumerate(tables))
-        yield float(bound[flat]), Decision(shape, cuts, strategies)
+        yield float(bound[flat]), Decision(shape, boundaries, strategies)
 
 
 def _bounds(
-    shape: Shape,
-    cuts: tuple[int, ...],
+    shape: PipelineShape,
+    boundaries: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
     budgets: Sequence[Sequence[float]],
     open_ones: list[int],
@@ -103,12 +103,12 @@ def _bounds(
             work, middle, live = (np.zeros([1] * axes) for _ in range(3))
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
-                for layer in range(cuts[position], cuts[position + 1]):
+                for layer in range(boundaries[position], boundaries[position + 1]):
                     table, column = tables[layer][number], [1] * axes
                     if layer in axis_of:
                         column[axis_of[layer]] = sizes[axis_of[layer]]
                     work = work + table.step_bound_s.reshape(column)
-                    middle = middle + table.middle_s.reshape(column)
+                    middle = middle + table.microbatch_s.reshape(column)
                     bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
                     live = live + bytes_.reshape(column)
             total = np.maximum(total, work + ramp)

@@ -21,7 +21,7 @@ MAX_LABELS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LayerLabels:
     """Undominated choices after some layers, by growing bytes and falling seconds."""
 
     seconds: Floats
@@ -31,7 +31,7 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class StageChoice:
     """Strategies of a stage's layers within a budget."""
 
     seconds: float
@@ -53,12 +53,12 @@ class _Options:
     @classmethod
     def of(cls, table: OptionTable, in_flight: float) -> _Options:
         seconds, bytes_ = table.step_estimate_s, table.bytes_at(in_flight)
-        kept = undominated(bytes_, seconds)
+        kept = pareto_front(bytes_, seconds)
         strategies = tuple(table.strategies[row] for row in kept.tolist())
         return cls(seconds[kept], bytes_[kept], strategies)
 
 
-def undominated(bytes_: Floats, seconds: Floats) -> NDArray[np.int64]:
+def pareto_front(bytes_: Floats, seconds: Floats) -> NDArray[np.int64]:
     """Rows that no other beats in both, by growing bytes; the first of equal ones."""
     order = np.lexsort((seconds, bytes_))
     best = np.minimum.accumulate(seconds[order])
@@ -67,7 +67,7 @@ def undominated(bytes_: Floats, seconds: Floats) -> NDArray[np.int64]:
     return order[fresh]
 
 
-ROOT = Labels(np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+ROOT = LayerLabels(np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 class LayerSearch:
@@ -80,50 +80,50 @@ class LayerSearch:
 
     def __init__(self, tables: dict[int, OptionTable], in_flight: float) -> None:
         self._options = {kind: _Options.of(table, in_flight) for kind, table in tables.items()}
-        self._labels: dict[tuple[int, ...], Labels] = {(): ROOT}
+        self._labels: dict[tuple[int, ...], LayerLabels] = {(): ROOT}
 
-    def labels(self, kinds: tuple[int, ...]) -> Labels:
+    def labels(self, layer_classes: tuple[int, ...]) -> LayerLabels:
         """The labels after layers of these kinds."""
-        missing = len(kinds)
-        while kinds[:missing] not in self._labels:
+        missing = len(layer_classes)
+        while layer_classes[:missing] not in self._labels:
             missing -= 1
-        for length in range(missing, len(kinds)):
-            before = self._labels[kinds[:length]]
-            self._labels[kinds[: length + 1]] = self._extend(before, kinds[length])
-        return self._labels[kinds]
+        for length in range(missing, len(layer_classes)):
+            before = self._labels[layer_classes[:length]]
+            self._labels[layer_classes[: length + 1]] = self._extend(before, layer_classes[length])
+        return self._labels[layer_classes]
 
-    def _extend(self, labels: Labels, kind: int) -> Labels:
+    def _extend(self, labels: LayerLabels, kind: int) -> LayerLabels:
         own = self._options[kind]
         seconds = (labels.seconds[:, None] + own.seconds[None, :]).ravel()
         bytes_ = (labels.bytes[:, None] + own.bytes[None, :]).ravel()
-        kept = _thin(undominated(bytes_, seconds))
+        kept = _thin(pareto_front(bytes_, seconds))
         options = len(own.strategies)
-        return Labels(seconds[kept], bytes_[kept], kept // options, kept % options)
+        return LayerLabels(seconds[kept], bytes_[kept], kept // options, kept % options)
 
-    def best(self, kinds: tuple[int, ...], budget_bytes: float) -> Choice | None:
+    def best(self, layer_classes: tuple[int, ...], budget_bytes: float) -> StageChoice | None:
         """The fastest choice within a budget, None if nothing fits."""
-        labels = self.labels(kinds)
+        labels = self.labels(layer_classes)
         fitting = int(np.searchsorted(labels.bytes, budget_bytes, side="right")) - 1
         if fitting < 0:
             return None
-        chosen = self._trace(kinds, fitting)
-        return Choice(float(labels.seconds[fitting]), float(labels.bytes[fitting]), chosen)
+        chosen = self._trace(layer_classes, fitting)
+        return StageChoice(float(labels.seconds[fitting]), float(labels.bytes[fitting]), chosen)
 
-    def best_seconds(self, kinds: tuple[int, ...], budget_bytes: float) -> float:
+    def best_seconds(self, layer_classes: tuple[int, ...], budget_bytes: float) -> float:
         """Seconds of :meth:`best`, infinite if nothing fits."""
-        labels = self.labels(kinds)
+        labels = self.labels(layer_classes)
         fitting = int(np.searchsorted(labels.bytes, budget_bytes, side="right")) - 1
         return float(labels.seconds[fitting]) if fitting >= 0 else float("inf")
 
-    def _trace(self, kinds: tuple[int, ...], place: int) -> tuple[LayerStrategy, ...]:
+    def _trace(self, layer_classes: tuple[int, ...], place: int) -> tuple[LayerStrategy, ...]:
         """Strategies behind a label; those of one kind grouped, so that runs are long."""
         found: list[LayerStrategy] = []
-        for length in range(len(kinds), 0, -1):
-            labels = self._labels[kinds[:length]]
-            options = self._options[kinds[length - 1]]
+        for length in range(len(layer_classes), 0, -1):
+            labels = self._labels[layer_classes[:length]]
+            options = self._options[layer_classes[length - 1]]
             found.append(options.strategies[int(labels.choices[place])])
             place = int(labels.parents[place])
-        return _grouped(kinds, found[::-1])
+        return _grouped(layer_classes, found[::-1])
 
 
 def _thin(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -134,13 +134,15 @@ def _thin(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[np.unique(places)]
 
 
-def _grouped(kinds: tuple[int, ...], strategies: list[LayerStrategy]) -> tuple[LayerStrategy, ...]:
+def _grouped(
+    layer_classes: tuple[int, ...], strategies: list[LayerStrategy]
+) -> tuple[LayerStrategy, ...]:
     """The strategies of equal neighbouring kinds in order of first use."""
     found: list[LayerStrategy] = []
     start = 0
-    while start < len(kinds):
+    while start < len(layer_classes):
         stop = start
-        while stop < len(kinds) and kinds[stop] == kinds[start]:
+        while stop < len(layer_classes) and layer_classes[stop] == layer_classes[start]:
             stop += 1
         run = strategies[start:stop]
         order = {strategy: place for place, strategy in enumerate(dict.fromkeys(run))}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 
 StageSeconds = Callable[[int, int, int], float]
 """Seconds of stage s holding layers i..j-1; infinite where they do not fit."""
@@ -39,10 +39,10 @@ def partition(layers: int, stages: int, seconds: StageSeconds) -> list[int] | No
         best.append(_extend(best[stage], stage, stages, layers, (least, most), seconds))
     if layers not in best[stages]:
         return None
-    cuts = [layers]
+    boundaries = [layers]
     for stage in range(stages, 0, -1):
-        cuts.append(best[stage][cuts[-1]][2])
-    return cuts[::-1]
+        boundaries.append(best[stage][boundaries[-1]][2])
+    return boundaries[::-1]
 
 
 def _extend(
@@ -70,7 +70,7 @@ def _extend(
     return found
 
 
-def even_cuts(layers: int, shape: Shape) -> list[int]:
+def even_boundaries(layers: int, shape: PipelineShape) -> list[int]:
     """Cut points of the chunks of a shape, whose sizes differ by at most one layer.
 
     Where stages hold several chunks the earlier ones have a layer more, so that no stage of a V,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations, product
 from typing import NamedTuple
 
-Change = Callable[[int, int, int], float]
+ChangeSeconds = Callable[[int, int, int], float]
 """Seconds of a change in front of a layer of a type, from a degree, to a degree."""
 
 
@@ -22,7 +22,7 @@ class DegreeSets(NamedTuple):
 
 
 def degree_sets(
-    runs: Sequence[tuple[int, int]], degrees: Sequence[int], change: Change
+    runs: Sequence[tuple[int, int]], degrees: Sequence[int], change: ChangeSeconds
 ) -> list[DegreeSets]:
     """Every choice of degrees for a stage, the cheapest changes first.
 
@@ -42,7 +42,7 @@ def _subsets(degrees: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _cheapest(
-    kinds: Sequence[int], chosen: Sequence[tuple[int, ...]], change: Change
+    kinds: Sequence[int], chosen: Sequence[tuple[int, ...]], change: ChangeSeconds
 ) -> DegreeSets:
     """The cheapest path through all runs, by the degree that it ends with."""
     ends: dict[int, DegreeSets] = {}

@@ -17,7 +17,7 @@ import numpy as np
 from .options import Floats, Ints
 
 
-class Front(NamedTuple):
+class ParetoFront(NamedTuple):
     """The plans of a stage of which none is better in both times: seconds, reduction, origin."""
 
     plain_s: Floats
@@ -26,7 +26,7 @@ class Front(NamedTuple):
     places: Ints
 
 
-class Combined(NamedTuple):
+class JoinedStep(NamedTuple):
     """The best step, its row in each stage's front, and the least of the forms."""
 
     step_s: float
@@ -34,7 +34,7 @@ class Combined(NamedTuple):
     bound_s: float
 
 
-def front_of(plain_s: Sequence[Floats], reduce_s: Sequence[Floats]) -> Front:
+def pareto_front_of(plain_s: Sequence[Floats], reduce_s: Sequence[Floats]) -> ParetoFront:
     """The plans of a stage that no other is better than, out of several parts."""
     plain, reduce = np.concatenate(plain_s), np.concatenate(reduce_s)
     parts = np.repeat(np.arange(len(plain_s)), [len(part) for part in plain_s])
@@ -42,7 +42,7 @@ def front_of(plain_s: Sequence[Floats], reduce_s: Sequence[Floats]) -> Front:
     order = np.lexsort((reduce, plain))
     before = np.minimum.accumulate(np.concatenate([[np.inf], reduce[order][:-1]]))
     kept = order[reduce[order] < before]
-    return Front(plain[kept], reduce[kept], parts[kept], places[kept])
+    return ParetoFront(plain[kept], reduce[kept], parts[kept], places[kept])
 
 
 class _Walk(NamedTuple):
@@ -56,7 +56,7 @@ class _Walk(NamedTuple):
     rows: Ints
 
 
-def combined(fronts: Sequence[Front], microbatches: int) -> Combined:
+def join_stages(fronts: Sequence[ParetoFront], microbatches: int) -> JoinedStep:
     """The best step that plans of the stages give together.
 
     Args:
@@ -68,9 +68,9 @@ def combined(fronts: Sequence[Front], microbatches: int) -> Combined:
     start = np.arange(len(head.plain_s))[:, None]
     walk = _Walk(head.plain_s, head.plain_s, head.plain_s, shown, shown, start)
     for stage, front in enumerate(fronts[1:], start=1):
-        walk = _entered(walk, front, stage)
+        walk = _extend(walk, front, stage)
         if stage < len(fronts) - 1:
-            walk = _thinned(walk)
+            walk = _prune(walk)
     m, p = microbatches, len(fronts)
     last = walk.sum_s + (m - 1) * walk.last_s
     steady = walk.sum_s - walk.first_s + (m + 1 - p) * walk.first_s
@@ -79,10 +79,10 @@ def combined(fronts: Sequence[Front], microbatches: int) -> Combined:
     steps = np.maximum(late, first) + walk.shown_s
     bounds = np.maximum(late + walk.shown_s, first + walk.early_s)
     best = int(np.argmin(steps))
-    return Combined(float(steps[best]), walk.rows[best].tolist(), float(bounds.min()))
+    return JoinedStep(float(steps[best]), walk.rows[best].tolist(), float(bounds.min()))
 
 
-def _entered(walk: _Walk, front: Front, stage: int) -> _Walk:
+def _extend(walk: _Walk, front: ParetoFront, stage: int) -> _Walk:
     """Every label with every plan of the next stage."""
     old = np.repeat(np.arange(len(walk.sum_s)), len(front.plain_s))
     new = np.tile(np.arange(len(front.plain_s)), len(walk.sum_s))
@@ -98,7 +98,7 @@ def _entered(walk: _Walk, front: Front, stage: int) -> _Walk:
     )
 
 
-def _thinned(walk: _Walk) -> _Walk:
+def _prune(walk: _Walk) -> _Walk:
     """Labels of one plan of the first stage that an earlier one shows no more than are dropped."""
     order = np.lexsort((walk.early_s, walk.shown_s, walk.sum_s, walk.rows[:, 0]))
     kept, first, shown, early = [], -1, np.inf, np.inf

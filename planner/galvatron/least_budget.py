@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from ...costmodel.galvatron.job import GalvatronJob, usable_mb
-from .options import Ends, Legal, options_of
+from .options import HeadStrategy, Legal, options_of
 from .search import shapes_of
-from .strategy_sets import Field, fields_of
+from .strategy_sets import StrategySet, strategy_sets_of
 
 
 def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
@@ -20,13 +20,13 @@ def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
     needs = [
         _needed_mb(field, ends)
         for microbatches, stages in shapes_of(job)
-        for field in fields_of(job, options_of(job, microbatches, stages, legal))
+        for field in strategy_sets_of(job, options_of(job, microbatches, stages, legal))
         for ends in field.ends
     ]
     return _with_reserve(min(needs)) if needs else None
 
 
-def _needed_mb(field: Field, ends: Ends) -> int:
+def _needed_mb(field: StrategySet, ends: HeadStrategy) -> int:
     """The MB of the fullest stage with every layer at its smallest."""
     return max(
         sum(run.layers * int(run.used_mb.min()) for run, _ in field.runs(stage, None))

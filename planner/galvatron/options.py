@@ -25,12 +25,12 @@ MOST_DEGREE = 8
 """Galvatron's default limit of stages and of ranks that work on one sample."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Place = Literal["layers", "ends"]
-Legal = Callable[[Place, GalvatronStrategy], bool]
+LayerRole = Literal["layers", "ends"]
+Legal = Callable[[LayerRole, GalvatronStrategy], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class HeadStrategy:
     """A strategy of embedding and head: seconds and MB by stage."""
 
     strategy: GalvatronStrategy
@@ -39,7 +39,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class StrategyOptions:
     """Strategies of layers, and of the ends, for some micro-batches on some stages.
 
     ``plain_s`` and ``reduce_s`` are by layer type and strategy, ``used_mb`` by stage, layer type
@@ -52,7 +52,7 @@ class Options:
     plain_s: Floats
     reduce_s: Floats
     used_mb: Ints
-    ends: tuple[Ends, ...]
+    ends: tuple[HeadStrategy, ...]
 
     @property
     def stages(self) -> int:
@@ -60,14 +60,14 @@ class Options:
         return len(self.division)
 
 
-def anything(place: Place, strategy: GalvatronStrategy) -> bool:
+def always_legal(place: LayerRole, strategy: GalvatronStrategy) -> bool:
     """Every split is legal."""
     return True
 
 
 def options_of(
-    job: GalvatronJob, microbatches: int, stages: int, legal: Legal = anything
-) -> Options:
+    job: GalvatronJob, microbatches: int, stages: int, legal: Legal = always_legal
+) -> StrategyOptions:
     """Everything that may be chosen, priced once.
 
     Args:
@@ -84,7 +84,7 @@ def options_of(
     types = range(len(job.layers))
     times = [[layer_time(job, kind, s, microbatches) for s in layers] for kind in types]
     heads = [s for s in splits if _may_be_ends(job, s) and legal("ends", s)]
-    return Options(
+    return StrategyOptions(
         microbatches=microbatches,
         division=even_division(sum(job.layers), stages),
         strategies=tuple(layers),
@@ -136,9 +136,9 @@ def _may_be_ends(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
     return all(strategy.tp in p.states_mb and strategy.degree in p.activation_mb for p in parts)
 
 
-def _ends(job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int) -> Ends:
+def _ends(job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int) -> HeadStrategy:
     memory = embedding_head_memory(job, strategy, microbatches)
-    return Ends(
+    return HeadStrategy(
         strategy=strategy,
         seconds=embedding_head_seconds(job, strategy, microbatches),
         used_mb=tuple(part.whole_mb for part in memory),

@@ -15,17 +15,17 @@ from typing import Literal
 from ...costmodel.galvatron.job import GalvatronJob, usable_mb
 from ...costmodel.galvatron.plan_cost import GalvatronCost, GalvatronPlan, plan_cost
 from ..space.divisors import divisors
-from .options import Legal, Options, anything, degrees_of, options_of
+from .options import Legal, StrategyOptions, always_legal, degrees_of, options_of
 from .stage_dp import ROUNDING
-from .strategy_sets import fields_of
-from .subproblem import Answer, Corner
+from .strategy_sets import strategy_sets_of
+from .subproblem import Subproblem, SubproblemSolution
 
-GLANCE = 24
+GLANCE_LABELS = 24
 """Labels kept when a corner is first looked into, for a good plan soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GalvatronFound:
+class GalvatronResult:
     """The best plan and what is proven of it; ``rivals`` are the best of other shapes."""
 
     plan: GalvatronPlan
@@ -48,9 +48,9 @@ def shapes_of(job: GalvatronJob) -> list[tuple[int, int]]:
 def search(
     job: GalvatronJob,
     budget_mb: int,
-    legal: Legal = anything,
+    legal: Legal = always_legal,
     is_late: Callable[[], bool] = lambda: False,
-) -> GalvatronFound | None:
+) -> GalvatronResult | None:
     """The fastest plan within a budget; None where nothing fits.
 
     Args:
@@ -68,7 +68,7 @@ def search(
         (c for options in _options(job, legal) for c in _corners(job, options, usable)),
         key=lambda corner: corner.bound_s,
     )
-    known: dict[tuple[int, int], Answer] = {}
+    known: dict[tuple[int, int], SubproblemSolution] = {}
     best_s, bound_s, solved, late = float("inf"), float("inf"), 0, False
     for corner in corners:
         if corner.bound_s >= best_s * (1 - ROUNDING) or corner.bound_s == float("inf"):
@@ -77,7 +77,7 @@ def search(
             late, bound_s = True, min(bound_s, corner.bound_s)
             break
         solved += 1
-        for most in (GLANCE, None):
+        for most in (GLANCE_LABELS, None):
             answer = corner.solve(best_s, most)
             if answer is None:
                 continue
@@ -92,7 +92,7 @@ def search(
     price = plan_cost(job, best.plan)
     lower = min(bound_s, price.step_s)
     proven = lower >= price.step_s * (1 - ROUNDING)
-    return GalvatronFound(
+    return GalvatronResult(
         plan=best.plan,
         price=price,
         lower_bound_s=price.step_s if proven else lower,
@@ -104,14 +104,14 @@ def search(
     )
 
 
-def _options(job: GalvatronJob, legal: Legal) -> Iterator[Options]:
+def _options(job: GalvatronJob, legal: Legal) -> Iterator[StrategyOptions]:
     for microbatches, stages in shapes_of(job):
         options = options_of(job, microbatches, stages, legal)
         if options.strategies and options.ends:
             yield options
 
 
-def _corners(job: GalvatronJob, options: Options, usable: int) -> Iterator[Corner]:
-    for field in fields_of(job, options):
+def _corners(job: GalvatronJob, options: StrategyOptions, usable: int) -> Iterator[Subproblem]:
+    for field in strategy_sets_of(job, options):
         for ends in field.ends:
-            yield Corner(field, ends, usable)
+            yield Subproblem(field, ends, usable)

@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 """A bound this close to the best time counts as passing it."""
 
 
-class Run(NamedTuple):
+class StrategyRun(NamedTuple):
     """Layers of one kind in a stage and what each may be: MB, seconds, seconds of reducing."""
 
     layers: int
@@ -44,7 +44,7 @@ class StageForm(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class StageLabels:
     """Plans of a stage: bound on the step, MB, seconds, reduction, and counts by strategy."""
 
     left: Ints
@@ -53,21 +53,21 @@ class Labels:
     reduce_s: Floats
     counts: Ints
 
-    def taken(self, rows: object) -> Labels:
+    def taken(self, rows: object) -> StageLabels:
         """Some of them."""
-        return Labels(*(getattr(self, name)[rows] for name in self.__slots__))
+        return StageLabels(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def __len__(self) -> int:
         return len(self.left)
 
 
 def stage_labels(
-    runs: Sequence[Run],
+    runs: Sequence[StrategyRun],
     room_mb: int,
     forms: Sequence[StageForm],
     best_s: float,
     most: int | None = None,
-) -> Labels:
+) -> StageLabels:
     """Every way to fill a stage that may be part of a step below ``best_s``.
 
     Args:
@@ -78,13 +78,13 @@ def stage_labels(
         most: keep so many labels at a time, the most promising ones; None keeps all.
     """
     one = np.zeros(1, dtype=np.int64)
-    labels = Labels(one, one, np.zeros(1), np.zeros(1), np.zeros((1, 0), dtype=np.int64))
+    labels = StageLabels(one, one, np.zeros(1), np.zeros(1), np.zeros((1, 0), dtype=np.int64))
     for number, run in enumerate(runs):
         labels = replace(labels, left=np.full(len(labels), run.layers))
         rest = _Rest(runs[number + 1 :], forms)
         order = _turns(run, forms)
         for turn in range(len(order)):
-            labels = _taken(labels, run, order, turn)
+            labels = _extended(labels, run, order, turn)
             bound, whole_mb = rest.bound(labels, run, order[turn + 1 :], room_mb)
             keep = (whole_mb <= room_mb) & (bound < best_s * (1 - ROUNDING))
             if most is not None and np.count_nonzero(keep) > most:
@@ -94,7 +94,7 @@ def stage_labels(
     return labels
 
 
-def _turns(run: Run, forms: Sequence[StageForm]) -> list[int]:
+def _turns(run: StrategyRun, forms: Sequence[StageForm]) -> list[int]:
     """The strategies in turn: first those that a good plan takes few of."""
     worth = [f.plain * run.plain_s + f.reduce * run.reduce_s + f.per_mb * run.used_mb
              for f in forms]  # fmt: skip
@@ -102,7 +102,9 @@ def _turns(run: Run, forms: Sequence[StageForm]) -> list[int]:
     return [int(k) for k in np.argsort(-extra, kind="stable")]
 
 
-def _taken(labels: Labels, run: Run, order: Sequence[int], turn: int) -> Labels:
+def _extended(
+    labels: StageLabels, run: StrategyRun, order: Sequence[int], turn: int
+) -> StageLabels:
     """Each label with every number of layers on the strategy whose turn it is."""
     k = order[turn]
     if turn == len(order) - 1:  # the last strategy takes the layers that are left
@@ -111,7 +113,7 @@ def _taken(labels: Labels, run: Run, order: Sequence[int], turn: int) -> Labels:
         rows = np.repeat(np.arange(len(labels)), labels.left + 1)
         starts = np.cumsum(labels.left + 1) - (labels.left + 1)
         number = np.arange(len(rows)) - starts[rows]
-    return Labels(
+    return StageLabels(
         left=labels.left[rows] - number,
         used_mb=labels.used_mb[rows] + number * run.used_mb[k],
         plain_s=labels.plain_s[rows] + number * run.plain_s[k],
@@ -120,7 +122,7 @@ def _taken(labels: Labels, run: Run, order: Sequence[int], turn: int) -> Labels:
     )
 
 
-def _in_order(labels: Labels, width: int, order: Sequence[int]) -> Labels:
+def _in_order(labels: StageLabels, width: int, order: Sequence[int]) -> StageLabels:
     """The counts of the last run by strategy, not by turn."""
     before = labels.counts.shape[1] - width
     columns = list(range(before)) + [before + order.index(k) for k in range(width)]
@@ -135,7 +137,7 @@ class _Rest:
         forms: the forms of the step.
     """
 
-    def __init__(self, runs: Sequence[Run], forms: Sequence[StageForm]) -> None:
+    def __init__(self, runs: Sequence[StrategyRun], forms: Sequence[StageForm]) -> None:
         self._mb = sum(run.layers * int(run.used_mb.min()) for run in runs)
         self._forms = [
             (f, f.constant_s + sum(run.layers * float(_priced(run, f).min()) for run in runs))
@@ -143,7 +145,7 @@ class _Rest:
         ]
 
     def bound(
-        self, labels: Labels, run: Run, after: Sequence[int], room_mb: int
+        self, labels: StageLabels, run: StrategyRun, after: Sequence[int], room_mb: int
     ) -> tuple[Floats, Ints]:
         """Bounds on the step, and the least MB of the stage, of labels.
 
@@ -163,6 +165,6 @@ class _Rest:
         return bound, labels.used_mb + labels.left * least + self._mb
 
 
-def _priced(run: Run, form: StageForm) -> Floats:
+def _priced(run: StrategyRun, form: StageForm) -> Floats:
     """What each strategy of a run adds to a form, its MB paid for."""
     return form.plain * run.plain_s + form.reduce * run.reduce_s + form.per_mb * run.used_mb

@@ -9,14 +9,14 @@ from ..bounds.knapsack_bounds import Hull, hull_of
 from .options import Floats, Ints
 
 
-class Relaxed(NamedTuple):
+class KnapsackValue(NamedTuple):
     """The least value, infinite where nothing fits, and the value of one more MB there."""
 
     least: float
     per_mb: float
 
 
-class Knapsack:
+class FractionalKnapsack:
     """Layers of some kinds, each with its strategies, under one linear objective.
 
     Args:
@@ -36,14 +36,14 @@ class Knapsack:
                 steps.append((gain / cost, cost, gain))
         self._steps = sorted(steps)
 
-    def at(self, room_mb: float) -> Relaxed:
+    def at(self, room_mb: float) -> KnapsackValue:
         """The least value within so many MB."""
         room, value = room_mb - self._mb, self._value
         if room < 0:
-            return Relaxed(float("inf"), 0.0)
+            return KnapsackValue(float("inf"), 0.0)
         for slope, cost, gain in self._steps:
             if cost > room:
-                return Relaxed(value + slope * room, -slope)
+                return KnapsackValue(value + slope * room, -slope)
             room -= cost
             value += gain
-        return Relaxed(value, 0.0)
+        return KnapsackValue(value, 0.0)

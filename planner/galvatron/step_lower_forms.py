@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 
-class Form(NamedTuple):
+class LinearForm(NamedTuple):
     """Factors on each stage's seconds and on what a reduction adds to them."""
 
     plain: tuple[int, ...]
@@ -21,7 +21,7 @@ class Form(NamedTuple):
 
 
 @cache
-def forms_of(stages: int, microbatches: int) -> tuple[Form, ...]:
+def forms_of(stages: int, microbatches: int) -> tuple[LinearForm, ...]:
     """The forms that no step of ``stages`` stages and ``microbatches`` micro-batches is below."""
     m, p = microbatches, stages
     last = [1] * (p - 1) + [m]
@@ -29,9 +29,9 @@ def forms_of(stages: int, microbatches: int) -> tuple[Form, ...]:
     steady = [m + 1 - p] + [1] * (p - 1)
     found = []
     for branch in {tuple(last), tuple(first), tuple(steady)} if p > 1 else {(m,)}:
-        found.append(Form(branch, (0,) * p))
+        found.append(LinearForm(branch, (0,) * p))
         for shown in range(p):
             plain = tuple(f - 1 if j < shown else f for j, f in enumerate(branch))
             if min(plain) >= 0:
-                found.append(Form(plain, tuple(int(j == shown) for j in range(p))))
+                found.append(LinearForm(plain, tuple(int(j == shown) for j in range(p))))
     return tuple(sorted(found))

@@ -11,14 +11,14 @@ import numpy as np
 from ...costmodel.galvatron.plan_cost import GalvatronPlan
 from ...costmodel.galvatron.strategy import GalvatronStrategy
 from .degree_sets import DegreeSets
-from .join_stages import Front, combined, front_of
-from .options import Ends, Ints
-from .stage_dp import ROUNDING, Labels, StageForm, stage_labels
-from .step_lower_forms import Form, forms_of
-from .strategy_sets import Field, Orders
+from .join_stages import ParetoFront, join_stages, pareto_front_of
+from .options import HeadStrategy, Ints
+from .stage_dp import ROUNDING, StageForm, StageLabels, stage_labels
+from .step_lower_forms import LinearForm, forms_of
+from .strategy_sets import Orders, StrategySet
 
 
-class Answer(NamedTuple):
+class SubproblemSolution(NamedTuple):
     """The best plan of a corner below a time, and what no other plan of it is below."""
 
     step_s: float
@@ -35,7 +35,7 @@ class _Choice:
     counts: np.ndarray
 
 
-class Corner:
+class Subproblem:
     """A field with a strategy of the ends.
 
     Args:
@@ -44,7 +44,7 @@ class Corner:
         usable_mb: MB of a device.
     """
 
-    def __init__(self, field: Field, ends: Ends, usable_mb: int) -> None:
+    def __init__(self, field: StrategySet, ends: HeadStrategy, usable_mb: int) -> None:
         self.field = field
         self.ends = ends
         self._rooms = field.rooms(ends, usable_mb)
@@ -54,14 +54,14 @@ class Corner:
         ]
         self.bound_s = max(sum(column) for column in zip(*self._values, strict=True))
 
-    def solve(self, best_s: float, most: int | None = None) -> Answer | None:
+    def solve(self, best_s: float, most: int | None = None) -> SubproblemSolution | None:
         """The best plan below ``best_s``, or None.
 
         Args:
             best_s: only faster plans are of interest.
             most: labels kept at a time; None: all, so that the answer is exact.
         """
-        fronts: list[Front] = []
+        fronts: list[ParetoFront] = []
         choices: list[list[_Choice]] = []
         for stage in range(len(self._rooms)):
             front, chosen = self._front(stage, best_s, most)
@@ -69,7 +69,7 @@ class Corner:
                 return None
             fronts.append(front)
             choices.append(chosen)
-        found = combined(fronts, self.field.options.microbatches)
+        found = join_stages(fronts, self.field.options.microbatches)
         parts = [
             self._layers(choices[stage], fronts[stage], row) for stage, row in enumerate(found.rows)
         ]
@@ -80,9 +80,9 @@ class Corner:
             microbatches=options.microbatches,
             division=options.division,
         )
-        return Answer(found.step_s, plan, found.bound_s)
+        return SubproblemSolution(found.step_s, plan, found.bound_s)
 
-    def _value(self, stage: int, form: Form) -> float:
+    def _value(self, stage: int, form: LinearForm) -> float:
         """What a stage adds to a form at least."""
         plain, reduce = form.plain[stage], form.reduce[stage]
         relaxed = self.field.knapsack(stage, None, plain, reduce).at(self._rooms[stage])
@@ -90,7 +90,7 @@ class Corner:
 
     def _front(
         self, stage: int, best_s: float, most: int | None
-    ) -> tuple[Front | None, list[_Choice]]:
+    ) -> tuple[ParetoFront | None, list[_Choice]]:
         """The plans of a stage that may be part of a better step."""
         own = self.ends.seconds[stage]
         others = [
@@ -102,7 +102,7 @@ class Corner:
         for form, constant in zip(self._forms, others, strict=True):
             key = (form.plain[stage], form.reduce[stage])
             merged[key] = max(merged.get(key, -np.inf), constant)
-        labels: list[Labels] = []
+        labels: list[StageLabels] = []
         choices: list[_Choice] = []
         for sets in self.field.sets(stage):
             if self._passes(stage, None, sets.seconds, merged, best_s):
@@ -116,7 +116,7 @@ class Corner:
                 labels.append(found)
         if not labels:
             return None, []
-        return front_of(
+        return pareto_front_of(
             [
                 found.plain_s + c.sets.seconds + own
                 for found, c in zip(labels, choices, strict=True)
@@ -149,7 +149,7 @@ class Corner:
         merged: dict[tuple[int, int], float],
         best_s: float,
         most: int | None,
-    ) -> Labels:
+    ) -> StageLabels:
         orders, room = _whole(sets), self._rooms[stage]
         forms = [
             StageForm(
@@ -177,7 +177,7 @@ class Corner:
         return used
 
     def _layers(
-        self, choices: Sequence[_Choice], front: Front, row: int
+        self, choices: Sequence[_Choice], front: ParetoFront, row: int
     ) -> list[GalvatronStrategy]:
         """The strategies of a stage's layers, those of a degree together, recomputed ones first."""
         choice = choices[int(front.parts[row])]

@@ -19,7 +19,7 @@ from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDe
 from ...spec.rules.layer_rules import layer_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.workload.workload import Workload
-from .options import Legal, Place
+from .options import LayerRole, Legal
 
 
 def layer_strategy(strategy: GalvatronStrategy) -> LayerStrategy:
@@ -44,13 +44,13 @@ def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
         workload: batch and sequence.
         job: the same as Galvatron's question.
     """
-    kinds: dict[Place, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
+    kinds: dict[LayerRole, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
     for tower in model.towers:
         for run in tower.layers:
-            place: Place = "layers" if isinstance(run.layer, BlockLayer) else "ends"
+            place: LayerRole = "layers" if isinstance(run.layer, BlockLayer) else "ends"
             kinds[place].append((run.layer, tower.seq_len or workload.seq_len))
 
-    def legal(place: Place, strategy: GalvatronStrategy) -> bool:
+    def legal(place: LayerRole, strategy: GalvatronStrategy) -> bool:
         ours, ranks = layer_strategy(strategy), job.devices // strategy.pp
         return all(
             layer_violation(layer, ours, ranks, strategy.dp, tokens) is None

@@ -10,13 +10,13 @@ from ...costmodel.simulation.overlapped_passes import min_overlapped_s, overlapp
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.choices import RECOMPUTES
 from ...spec.strategy import LayerStrategy
-from ..space.pipeline_shape import Shape
-from .fill_drain_bounds import least_step_s
+from ..space.pipeline_shape import PipelineShape
+from .fill_drain_bounds import fill_drain_bound_s
 from .option_tables import StageOptions
-from .stage_classes import Classes, StageClass, StageClasses
+from .stage_classes import StageClass, StageClasses, StageClassTable
 
 
-class LeastWork:
+class StageComputeBounds:
     """Quick bounds of shapes over several device groups.
 
     Args:
@@ -29,7 +29,7 @@ class LeastWork:
     def __init__(
         self,
         options: StageOptions,
-        classes: Classes,
+        classes: StageClassTable,
         simulator: Simulator,
         shared: tuple[int, ...],
     ) -> None:
@@ -38,50 +38,57 @@ class LeastWork:
         self._simulator = simulator
         self._shared = shared
         space = options.whole
-        self._counts = Counter(space.kinds)
+        self._counts = Counter(space.layer_classes)
         self._main = max(self._counts, key=lambda kind: self._counts[kind])
         self._seconds: dict[tuple[object, ...], float] = {}
         self._bounds: dict[tuple[object, ...], float] = {}
         self._stages: dict[tuple[StageClasses, bool, bool], list[float]] = {}
 
-    def bound_s(self, shape: Shape) -> float:
+    def bound_s(self, shape: PipelineShape) -> float:
         """Seconds that every plan of a shape takes at least."""
         fills = shape.fills_and_drains
-        key = (shape.places, shape.microbatches, fills, shape.pairs)
+        key = (shape.places, shape.microbatches, fills, shape.overlaps_passes)
         if key not in self._bounds:
             tied = len(self._shared) > 1 and shape.stages == 1
-            each = [self._stage(c, tied, shape.pairs) for c in self._classes.of(shape)]
-            kinds = [
+            each = [self._stage(c, tied, shape.overlaps_passes) for c in self._classes.of(shape)]
+            layer_classes = [
                 (count, [seconds[number] for seconds in each])
                 for number, count in enumerate(self._counts.values())
             ]
-            self._bounds[key] = least_step_s(kinds, shape.microbatches, fills)
+            self._bounds[key] = fill_drain_bound_s(layer_classes, shape.microbatches, fills)
         return self._bounds[key] + self._simulator.pricer.step_s
 
-    def stage_seconds(self, shape: Shape) -> list[float]:
+    def stage_seconds(self, shape: PipelineShape) -> list[float]:
         """Least seconds of a layer of the commonest kind on every stage."""
         place = list(self._counts).index(self._main)
-        return [self._stage(c, False, shape.pairs)[place] for c in self._classes.of(shape)]
+        return [
+            self._stage(c, False, shape.overlaps_passes)[place] for c in self._classes.of(shape)
+        ]
 
-    def _stage(self, stage: StageClasses, tied: bool, pairs: bool) -> list[float]:
+    def _stage(self, stage: StageClasses, tied: bool, overlaps_passes: bool) -> list[float]:
         """Least seconds of every kind of layer on the class that is slowest with the main kind."""
-        key = (stage, tied, pairs)
+        key = (stage, tied, overlaps_passes)
         if key not in self._stages:
             slowest = max(
-                stage, key=lambda held: self._least(self._main, stage, held, False, pairs)
+                stage, key=lambda held: self._least(self._main, stage, held, False, overlaps_passes)
             )
-            first = self._options.whole.kinds[0]
+            first = self._options.whole.layer_classes[0]
             self._stages[key] = [
-                self._least(kind, stage, slowest, tied and kind == first, pairs)
+                self._least(kind, stage, slowest, tied and kind == first, overlaps_passes)
                 for kind in self._counts
             ]
         return self._stages[key]
 
     def _least(
-        self, kind: int, stage: StageClasses, held: StageClass, shares: bool, pairs: bool
+        self,
+        kind: int,
+        stage: StageClasses,
+        held: StageClass,
+        adds_to_tied: bool,
+        overlaps_passes: bool,
     ) -> float:
         """Least seconds over all splits, each with the least recomputation that it may have."""
-        key = (kind, tuple((c.own, c.samples) for c in stage), held, shares, pairs)
+        key = (kind, tuple((c.own, c.samples) for c in stage), held, adds_to_tied, overlaps_passes)
         if key not in self._seconds:
             splits: dict[tuple[object, ...], LayerStrategy] = {}
             for s in self._options.strategies(kind, stage):
@@ -92,21 +99,29 @@ class LeastWork:
                 ):
                     splits[split] = s
             self._seconds[key] = min(
-                (self._pass_s(kind, s, held, shares, pairs) for s in splits.values()),
+                (
+                    self._pass_s(kind, s, held, adds_to_tied, overlaps_passes)
+                    for s in splits.values()
+                ),
                 default=math.inf,
             )
         return self._seconds[key]
 
     def _pass_s(
-        self, kind: int, strategy: LayerStrategy, held: StageClass, shares: bool, pairs: bool
+        self,
+        kind: int,
+        strategy: LayerStrategy,
+        held: StageClass,
+        adds_to_tied: bool,
+        overlaps_passes: bool,
     ) -> float:
         place = (held.group, held.link_span, strategy.data_parallel(held.own), held.samples)
-        key = (kind, split_key(strategy), held.own, *place, shares, pairs)
+        key = (kind, split_key(strategy), held.own, *place, adds_to_tied, overlaps_passes)
         if key not in self._seconds:
-            index = self._options.whole.first_of_kind[kind]
-            work = self._options.works.of(index, strategy, held.own, held.samples, shares)
+            index = self._options.whole.first_of_class[kind]
+            work = self._options.works.of(index, strategy, held.own, held.samples, adds_to_tied)
             pricer = self._classes.pricer(held)
-            hides = overlappable_terms(pricer) if pairs else ()
+            hides = overlappable_terms(pricer) if overlaps_passes else ()
             ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
             self._seconds[key] = sum(min_overlapped_s(cost, hides) for cost in ways)
         return self._seconds[key]

@@ -13,13 +13,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..space.pipeline_shape import Part, Place
+from ..space.pipeline_shape import DeviceSlice, StagePlacement
 
 Stages = tuple[tuple[tuple[str, int, int], ...], ...]
 """Devices by stage, as (device group, first, count) each."""
 
 
-class Layout(NamedTuple):
+class DeviceLayout(NamedTuple):
     """The devices of every stage, before any samples are given out."""
 
     stages: Stages
@@ -44,7 +44,7 @@ Groups = Sequence[tuple[str, int]]
 """Names of device groups, and how many devices each has."""
 
 
-def layouts(groups: Groups, most_stages: int) -> list[Layout]:
+def layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
     """Every layout of at least two groups, those that leave the fewest devices idle first.
 
     Args:
@@ -65,7 +65,7 @@ def layout_count(groups: Groups) -> int:
     return total
 
 
-def full_layouts(groups: Groups, most_stages: int) -> list[Layout]:
+def full_layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
     """Those of :func:`layouts` in which every group that is used has as many stages as it can."""
     found = [
         *_in_blocks(groups, most_stages, full=True),
@@ -74,14 +74,14 @@ def full_layouts(groups: Groups, most_stages: int) -> list[Layout]:
     return sorted(found, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
 
 
-def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator[Layout]:
+def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator[DeviceLayout]:
     for chosen in range(2, len(groups) + 1):
         for order in itertools.permutations(groups, chosen):
             each = [_blocks(name, count, full, most_stages) for name, count in order]
             for blocks in itertools.product(*each):
                 stages = tuple(stage for block in blocks for stage in block)
                 if len(stages) <= most_stages:
-                    yield Layout(stages)
+                    yield DeviceLayout(stages)
 
 
 def _blocks(name: str, count: int, full: bool, most: int) -> list[Stages]:
@@ -100,7 +100,7 @@ def _whole_widths(count: int) -> list[int]:
     return [w for w in range(1, count + 1) if count % w == 0 or w & (w - 1) == 0]
 
 
-def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[Layout]:
+def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[DeviceLayout]:
     for chosen in range(2, len(groups) + 1):
         for some in itertools.combinations(groups, chosen):
             wide = (_whole_widths(count) if full else range(1, count + 1) for _, count in some)
@@ -108,7 +108,7 @@ def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[La
                 fitting = min(c // w for (_, c), w in zip(some, widths, strict=True))
                 fitting = min(fitting, most_stages)
                 for stages in [fitting] if full else range(1, fitting + 1):
-                    yield Layout(
+                    yield DeviceLayout(
                         tuple(
                             tuple(
                                 (name, s * w, w) for (name, _), w in zip(some, widths, strict=True)
@@ -118,15 +118,15 @@ def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[La
                     )
 
 
-def places(layout: Layout, samples: tuple[int, ...]) -> tuple[Place, ...]:
+def places(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StagePlacement, ...]:
     """The places of a layout in which the groups of a stage take so many samples each."""
     return tuple(
-        tuple(Part(*part, taken) for part, taken in zip(stage, samples, strict=True))
+        tuple(DeviceSlice(*part, taken) for part, taken in zip(stage, samples, strict=True))
         for stage in layout.stages
     )
 
 
-def splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+def sample_splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """Every way to give out ``total`` samples in ``parts`` parts of at least one."""
-    for cuts in itertools.combinations(range(1, total), parts - 1):
-        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, total)))
+    for boundaries in itertools.combinations(range(1, total), parts - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *boundaries, total)))

@@ -38,7 +38,7 @@ EXACT = 8
 STEP = 7
 
 
-class Efficiency:
+class EfficiencyBound:
     """The bound of a request.
 
     Args:
@@ -48,10 +48,10 @@ class Efficiency:
 
     def __init__(self, options: StageOptions, simulator: Simulator) -> None:
         self._options, self._simulator = options, simulator
-        self._counts = Counter(options.whole.kinds)
+        self._counts = Counter(options.whole.layer_classes)
         self._main = max(self._counts, key=lambda kind: self._counts[kind])
 
-    def floor_s(self) -> float:
+    def global_bound_s(self) -> float:
         """Seconds that every plan takes at least."""
         simulator, request = self._simulator, self._options.whole.request
         if simulator.pricer.machine.profile is not None or "nothing" in self._sure:
@@ -71,7 +71,7 @@ class Efficiency:
         """e_gk of every kind of layer."""
         space = self._options.whole
         pricer = self._simulator.prices.inside(group.name)
-        found = {kind: self._peak_s(space.first_of_kind[kind], pricer) for kind in self._counts}
+        found = {kind: self._peak_s(space.first_of_class[kind], pricer) for kind in self._counts}
         if self._sure <= {"work"} and experts_of(space.layers[self._index]) is None:
             found[self._main] = max(found[self._main], self._priced_s(pricer))
         return found
@@ -83,7 +83,7 @@ class Efficiency:
 
     @property
     def _index(self) -> int:
-        return self._options.whole.first_of_kind[self._main]
+        return self._options.whole.first_of_class[self._main]
 
     def _priced_s(self, pricer: Pricer) -> float:
         """e_g of the commonest kind: the least over splits and samples of a replica."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..candidates.evaluator import Decision
-from ..dynamic_programming.enumeration import bounded_class_plans
-from ..space.pipeline_shape import Shape
-from .option_tables import Tables
+from ..dynamic_programming.enumeration import bounded_rank_class_plans
+from ..space.pipeline_shape import PipelineShape
+from .option_tables import RankClassTables
 
-StageTables = Sequence[Tables | None]
+StageTables = Sequence[RankClassTables | None]
 """Tables of every layer on one stage."""
 
 
-def plan_count(shape: Shape, tables: Sequence[StageTables]) -> int:
+def plan_count(shape: PipelineShape, tables: Sequence[StageTables]) -> int:
     """How many plans a shape has: over all cuts, the product of its layers' options.
 
     Args:
@@ -41,9 +41,9 @@ def plan_count(shape: Shape, tables: Sequence[StageTables]) -> int:
     return ways[layers]
 
 
-def bounded_plans(
-    shape: Shape,
-    cuts: tuple[int, ...],
+def bounded_stage_plans(
+    shape: PipelineShape,
+    boundaries: tuple[int, ...],
     tables: Sequence[StageTables],
     budgets: Sequence[Sequence[float]],
     limit_s: float,
@@ -52,16 +52,16 @@ def bounded_plans(
 
     Args:
         shape: the pipeline shape.
-        cuts: cut points of its chunks.
+        boundaries: cut points of its chunks.
         tables: of every layer on every stage.
         budgets: live bytes that certainly fit, by stage and class of ranks.
         limit_s: bounds from here on are not wanted.
     """
     chosen = []
     for position in range(shape.positions):
-        for layer in range(cuts[position], cuts[position + 1]):
+        for layer in range(boundaries[position], boundaries[position + 1]):
             own = tables[shape.stage_of(position)][layer]
             if own is None:
                 return
             chosen.append(own)
-    yield from bounded_class_plans(shape, cuts, chosen, budgets, limit_s)
+    yield from bounded_rank_class_plans(shape, boundaries, chosen, budgets, limit_s)

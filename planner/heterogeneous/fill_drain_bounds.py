@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 
 
-def weights(seconds: Sequence[float], microbatches: int, fills: bool) -> list[float]:
+def stage_weights(seconds: Sequence[float], microbatches: int, fills: bool) -> list[float]:
     """μ_s of every stage.
 
     Args:
@@ -58,25 +58,25 @@ def weights(seconds: Sequence[float], microbatches: int, fills: bool) -> list[fl
     return found
 
 
-def least_step_s(
-    kinds: Sequence[tuple[int, Sequence[float]]], microbatches: int, fills: bool
+def fill_drain_bound_s(
+    layer_classes: Sequence[tuple[int, Sequence[float]]], microbatches: int, fills: bool
 ) -> float:
     """A proven lower bound on the passes of a step.
 
     Args:
-        kinds: layers of a kind, and t_ks of every stage.
+        layer_classes: layers of a kind, and t_ks of every stage.
         microbatches: m of a step.
         fills: whether stages wait for those before them.
 
     Returns:
         Seconds; infinite where a kind has no stage that may hold it.
     """
-    if any(all(math.isinf(s) for s in seconds) for _, seconds in kinds):
+    if any(all(math.isinf(s) for s in seconds) for _, seconds in layer_classes):
         return math.inf
-    main = max(kinds, key=lambda kind: kind[0] * min(kind[1]))
-    mu = weights(main[1], microbatches, fills)
+    main = max(layer_classes, key=lambda kind: kind[0] * min(kind[1]))
+    mu = stage_weights(main[1], microbatches, fills)
     total = 0.0
-    for count, seconds in kinds:
+    for count, seconds in layer_classes:
         total += count * min(
             weight * s for weight, s in zip(mu, seconds, strict=True) if not math.isinf(s)
         )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ..candidates.evaluator import ByBytes, Decision, Evaluator, Outcome
-from ..candidates.tied_embeddings import tied_choices
+from ..candidates.evaluator import Decision, Evaluator, Outcome, PlanHashOrder
+from ..candidates.tied_embeddings import tied_embedding_choices
 from ..search.incumbents import ALTERNATIVES_WITHIN, DeadlineError
-from .shape_costs import MixedCosts
+from .shape_costs import HeterogeneousCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedLimits:
+class HeterogeneousLimits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
     ``estimates`` shapes are estimated, ``estimates_alike`` of one layout of devices and schedule;
-    ``likely`` are looked into, ``likely_alike`` of one layout, which together simulate
-    ``likely_passes``. Beside the best plan of each of ``near_sorts`` sorts of shapes ``near`` more
+    ``heuristic_shapes`` are looked into, ``heuristic_shapes_alike`` of one layout, which together
+    simulate
+    ``heuristic_passes``. Beside the best plan of each of ``near_sorts`` sorts of shapes ``near``
+    more
     are estimated and ``near_looked`` looked into, which together simulate ``near_passes``, again
     while they are faster, ``near_rounds`` times. The proof counts ``enumerated`` plans, begins
     ``tries`` and carries ``simulated`` to the end, of shapes of at most ``enumerated_shape`` plans.
@@ -26,9 +28,9 @@ class MixedLimits:
     alternatives: int = 8
     estimates: int = 600
     estimates_alike: int = 6
-    likely: int = 32
-    likely_alike: int = 3
-    likely_passes: int = 6_000_000
+    heuristic_shapes: int = 32
+    heuristic_shapes_alike: int = 3
+    heuristic_passes: int = 6_000_000
     near: int = 48
     near_looked: int = 8
     near_rounds: int = 3
@@ -41,7 +43,7 @@ class MixedLimits:
     deadline_s: float | None = None
 
 
-class MixedTrials(MixedCosts):
+class HeterogeneousIncumbents(HeterogeneousCosts):
     """What a search tried, and the best of it.
 
     Args:
@@ -50,24 +52,26 @@ class MixedTrials(MixedCosts):
         best_s: a step time that is reached without mixing: only faster plans are wanted.
     """
 
-    def __init__(self, evaluator: Evaluator, limits: MixedLimits, best_s: float) -> None:
+    def __init__(self, evaluator: Evaluator, limits: HeterogeneousLimits, best_s: float) -> None:
         super().__init__(evaluator)
         self.limits = limits
         self._start = time.monotonic()
         self._outcomes: dict[Decision, Outcome] = {}
-        self._nearest: Outcome | None = None
-        self._best = best_s
+        self._nearest_infeasible: Outcome | None = None
+        self._incumbent_value = best_s
         self._passes = 0
 
     @property
     def best_s(self) -> float:
         """The least step time known so far."""
-        return self._best
+        return self._incumbent_value
 
     def _try_chosen(self, decision: Decision) -> Outcome | None:
         """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
         before = self.evaluator.count
-        variants = tied_choices(decision, self._ties, self.request.model, self._legal(decision))
+        variants = tied_embedding_choices(
+            decision, self._ties, self.request.model, self._legal(decision)
+        )
         tried = [self._try(variant) for variant in variants]
         self._passes += (self.evaluator.count - before) * decision.shape.passes
         found = [outcome for outcome in tried if outcome is not None]
@@ -76,7 +80,7 @@ class MixedTrials(MixedCosts):
     def _try(self, decision: Decision) -> Outcome | None:
         """Simulate a decision, in another order where it does not fit, and keep it if it does."""
         outcome = self._try_order(decision)
-        other = self.options.whole.other_order(decision.shape)
+        other = self.options.whole.gpipe_variant(decision.shape)
         if outcome is None or outcome.feasible or other is None:
             return outcome
         late = self._try_order(decision._replace(shape=other))
@@ -85,15 +89,18 @@ class MixedTrials(MixedCosts):
     def _try_order(self, decision: Decision) -> Outcome | None:
         self._check_deadline()
         enough = len(self._outcomes) >= self.limits.alternatives
-        keep_s = self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
+        keep_s = self._incumbent_value * (1 if enough else 1 + ALTERNATIVES_WITHIN)
         outcome = self.evaluator(decision, keep_s)
         if outcome is None:
             return None
         if outcome.feasible:
             self._outcomes[decision] = outcome
-            self._best = min(self._best, outcome.step_time_s)
-        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
-            self._nearest = outcome
+            self._incumbent_value = min(self._incumbent_value, outcome.step_time_s)
+        elif (
+            self._nearest_infeasible is None
+            or outcome.excess_bytes < self._nearest_infeasible.excess_bytes
+        ):
+            self._nearest_infeasible = outcome
         return outcome
 
     def _check_deadline(self) -> None:
@@ -102,6 +109,6 @@ class MixedTrials(MixedCosts):
             raise DeadlineError
 
 
-def rank(outcome: Outcome) -> tuple[float, int, ByBytes]:
+def rank(outcome: Outcome) -> tuple[float, int, PlanHashOrder]:
     """Fastest first; among equals the simplest, then by the plan's own bytes."""
-    return (outcome.step_time_s, outcome.distinct_strategies, outcome.by_bytes)
+    return (outcome.step_time_s, outcome.distinct_strategies, outcome.hash_order)

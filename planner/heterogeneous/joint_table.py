@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..tables.option_table import Floats, OptionTable
-from .option_tables import Tables
+from .option_tables import RankClassTables
 
 
-def together(tables: Tables, budgets: Sequence[float]) -> OptionTable:
+def joint_table(tables: RankClassTables, budgets: Sequence[float]) -> OptionTable:
     """One table for a stage: the slowest class's seconds, bytes of the least budget at most."""
     if len(tables) == 1:
         return tables[0]
@@ -25,7 +25,7 @@ def together(tables: Tables, budgets: Sequence[float]) -> OptionTable:
     first = tables[0]
     return OptionTable(
         first.strategies,
-        np.maximum.reduce([t.middle_s for t in tables]),
+        np.maximum.reduce([t.microbatch_s for t in tables]),
         np.maximum.reduce([t.step_bound_s for t in tables]),
         np.maximum.reduce([t.step_estimate_s for t in tables]),
         bytes_of("resident_bytes"),

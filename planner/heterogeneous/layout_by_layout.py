@@ -17,12 +17,12 @@ import numpy as np
 from ...spec.report.report import MemoryRow
 from ..candidates.evaluator import Decision, Outcome
 from ..dynamic_programming.layer_search import LayerSearch
-from ..heuristics.layout_by_layout import decided, overflow_bytes
-from ..space.pipeline_shape import Shape
+from ..heuristics.layout_by_layout import overflow_bytes, size_decision
+from ..space.pipeline_shape import PipelineShape
 from ..tables.option_table import OptionTable
 from .enumeration import StageTables
-from .joint_table import together
-from .uneven_partition import partition, weighted_cuts
+from .joint_table import joint_table
+from .uneven_partition import uneven_partition, weighted_boundaries
 
 ATTEMPTS = 8
 EPSILON = 1e-12
@@ -30,8 +30,8 @@ LAYOUTS_EACH, LAYOUTS = 2, 4
 """Activation layouts tried for one kind of place, and together in a shape."""
 MOST_EDGES = 16
 """Pipelines of more chunks are not improved an edge at a time."""
-Try = Callable[[Decision], Outcome | None]
-Excess = Callable[[MemoryRow], float]
+TryHeterogeneous = Callable[[Decision], Outcome | None]
+ExcessBytes = Callable[[MemoryRow], float]
 
 
 class StagePlan(NamedTuple):
@@ -49,8 +49,10 @@ class StagePlan(NamedTuple):
 class _Stages:
     """Layer searches of the stages of a shape under chosen layouts."""
 
-    def __init__(self, shape: Shape, kinds: tuple[int, ...], known: StagePlan) -> None:
-        self.shape, self.kinds, self.known = shape, kinds, known
+    def __init__(
+        self, shape: PipelineShape, layer_classes: tuple[int, ...], known: StagePlan
+    ) -> None:
+        self.shape, self.layer_classes, self.known = shape, layer_classes, known
         self.budgets = [min(each) for each in known.budgets]
         self._searches: dict[tuple[object, ...], LayerSearch] = {}
 
@@ -63,11 +65,11 @@ class _Stages:
             key = (tuple(map(id, tables)), layout, held, tuple(self.known.budgets[stage]))
             if key not in self._searches:
                 chosen = {}
-                for kind in set(self.kinds):
-                    own = tables[self.kinds.index(kind)]
+                for kind in set(self.layer_classes):
+                    own = tables[self.layer_classes.index(kind)]
                     if own is None:
                         return None
-                    joined = together(own, self.known.budgets[stage])
+                    joined = joint_table(own, self.known.budgets[stage])
                     chosen[kind] = in_layout(joined, layout)
                 self._searches[key] = LayerSearch(chosen, held)
             found.append(self._searches[key])
@@ -80,21 +82,21 @@ def in_layout(table: OptionTable, layout: int) -> OptionTable:
     return table.only(rows) if bool(np.any(rows)) else table
 
 
-class MixedLikely:
+class HeterogeneousLayouts:
     """Searches shapes for plans worth simulating.
 
     Args:
-        kinds: the kind of every layer.
+        layer_classes: the kind of every layer.
         excess_bytes: how far a simulated class of ranks is over what it may reserve.
     """
 
-    def __init__(self, kinds: tuple[int, ...], excess_bytes: Excess) -> None:
-        self.kinds = kinds
+    def __init__(self, layer_classes: tuple[int, ...], excess_bytes: ExcessBytes) -> None:
+        self.layer_classes = layer_classes
         self.excess_bytes = excess_bytes
 
-    def search(self, shape: Shape, known: StagePlan, attempt: Try) -> None:
+    def search(self, shape: PipelineShape, known: StagePlan, attempt: TryHeterogeneous) -> None:
         """Try the best plan of each promising choice of layouts of a shape, then its neighbours."""
-        stages = _Stages(shape, self.kinds, known)
+        stages = _Stages(shape, self.layer_classes, known)
         best: tuple[float, Outcome, list[LayerSearch], list[float]] | None = None
         for layouts in self._layouts(shape, known):
             searches = stages.searches(layouts)
@@ -108,7 +110,7 @@ class MixedLikely:
         if best is not None and shape.positions <= MOST_EDGES:
             self._improve(shape, best[1], best[2], best[3], attempt)
 
-    def _layouts(self, shape: Shape, known: StagePlan) -> list[list[int]]:
+    def _layouts(self, shape: PipelineShape, known: StagePlan) -> list[list[int]]:
         """Layouts of the stages: those of a place type alike, the likely fastest first."""
         sorts = [tuple((p.group, p.devices) for p in place) for place in shape.places]
         ranked = {}
@@ -120,34 +122,36 @@ class MixedLikely:
         chosen = sorted(choices, key=lambda each: sum(place for place, _ in each))[:LAYOUTS]
         return [[dict(zip(order, each, strict=True))[sort][1] for sort in sorts] for each in chosen]
 
-    def _ranked(self, shape: Shape, stage: int, known: StagePlan) -> list[tuple[int, int]]:
+    def _ranked(self, shape: PipelineShape, stage: int, known: StagePlan) -> list[tuple[int, int]]:
         """(place, layout) of a stage's likely fastest layouts for its share of the layers."""
-        main = len(self.kinds) // 2
+        main = len(self.layer_classes) // 2
         own = known.tables[stage][main]
         if own is None:
             return [(0, 0)]
-        table = together(own, known.budgets[stage])
+        table = joint_table(own, known.budgets[stage])
         held = sum(shape.first_in_flight(stage)) / shape.chunks
         needs = table.bytes_at(held) * max(1.0, known.shares[stage])
-        likely_s = np.where(needs <= min(known.budgets[stage]), table.step_estimate_s, np.inf)
+        estimated_s = np.where(needs <= min(known.budgets[stage]), table.step_estimate_s, np.inf)
         rank = []
         for layout in sorted(set(table.layouts.tolist())):
             rows = table.layouts == layout
-            rank.append((float(likely_s[rows].min()), float(needs[rows].min()), layout))
+            rank.append((float(estimated_s[rows].min()), float(needs[rows].min()), layout))
         return [(n, layout) for n, (_, _, layout) in enumerate(sorted(rank)[:LAYOUTS_EACH])]
 
     def _fit(
         self,
-        shape: Shape,
+        shape: PipelineShape,
         searches: list[LayerSearch],
         budgets: list[float],
         known: StagePlan,
-        attempt: Try,
+        attempt: TryHeterogeneous,
     ) -> Outcome | None:
         """Decide and simulate, with lower budgets where a device overflows."""
         for _ in range(ATTEMPTS):
-            cuts = self._cuts(shape, searches, budgets, known)
-            made = cuts and decided(shape, self.kinds, searches, budgets, cuts)
+            boundaries = self._cuts(shape, searches, budgets, known)
+            made = boundaries and size_decision(
+                shape, self.layer_classes, searches, budgets, boundaries
+            )
             if not made:
                 return None
             decision, stage_bytes = made
@@ -168,7 +172,7 @@ class MixedLikely:
 
     def _cuts(
         self,
-        shape: Shape,
+        shape: PipelineShape,
         searches: list[LayerSearch],
         budgets: list[float],
         known: StagePlan,
@@ -178,36 +182,36 @@ class MixedLikely:
             for stage in range(shape.stages):
                 for chunk in range(shape.chunks):
                     weights[shape.position(stage, chunk)] = known.shares[stage]
-            return weighted_cuts(len(self.kinds), weights)
+            return weighted_boundaries(len(self.layer_classes), weights)
         seen: dict[tuple[int, int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
             key = (stage, start, stop)
             if key not in seen:
-                own = searches[stage].best_seconds(self.kinds[start:stop], budgets[stage])
+                own = searches[stage].best_seconds(self.layer_classes[start:stop], budgets[stage])
                 seen[key] = own
             return seen[key]
 
-        return partition(len(self.kinds), known.shares, seconds)
+        return uneven_partition(len(self.layer_classes), known.shares, seconds)
 
     def _improve(
         self,
-        shape: Shape,
+        shape: PipelineShape,
         best: Outcome,
         searches: list[LayerSearch],
         budgets: list[float],
-        attempt: Try,
+        attempt: TryHeterogeneous,
     ) -> None:
         """Move one layer over an edge between stages for as long as that is faster."""
         better = True
         while better:
             better = False
             for edge, step in itertools.product(range(1, shape.positions), (-1, 1)):
-                cuts = list(best.decision.cuts)
-                cuts[edge] += step
-                if not cuts[edge - 1] < cuts[edge] < cuts[edge + 1]:
+                boundaries = list(best.decision.boundaries)
+                boundaries[edge] += step
+                if not boundaries[edge - 1] < boundaries[edge] < boundaries[edge + 1]:
                     continue
-                made = decided(shape, self.kinds, searches, budgets, cuts)
+                made = size_decision(shape, self.layer_classes, searches, budgets, boundaries)
                 outcome = made and attempt(made.decision)
                 if outcome and outcome.feasible and outcome.step_time_s < best.step_time_s:
                     best, better = outcome, True

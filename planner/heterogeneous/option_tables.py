@@ -10,11 +10,11 @@ from ...spec.model.experts import experts_of
 from ...spec.strategy import LayerStrategy
 from ..space.divisors import divisors
 from ..space.search_space import FEW_OPTIONS, Request, SearchSpace
-from ..tables.layer_costs import LayerRows
+from ..tables.layer_costs import LayerCosts
 from ..tables.option_table import OptionTable, OptionTables
-from .stage_classes import Classes, StageClass, StageClasses
+from .stage_classes import StageClass, StageClasses, StageClassTable
 
-Tables = tuple[OptionTable, ...]
+RankClassTables = tuple[OptionTable, ...]
 """One of a layer, for each class of ranks of its stage; rows are the same strategies."""
 
 
@@ -27,7 +27,7 @@ class StageOptions:
         classes: of ranks of its stages.
     """
 
-    def __init__(self, request: Request, simulator: Simulator, classes: Classes) -> None:
+    def __init__(self, request: Request, simulator: Simulator, classes: StageClassTable) -> None:
         self.whole = SearchSpace(request)
         cluster = request.cluster
         self.alone = {
@@ -39,7 +39,7 @@ class StageOptions:
         self._classes = classes
         self._strategies: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
         self._builders: dict[tuple[object, ...], OptionTables] = {}
-        self._tables: dict[tuple[object, ...], Tables] = {}
+        self._tables: dict[tuple[object, ...], RankClassTables] = {}
 
     def strategies(self, kind: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
         """Legal strategies of a layer kind on a stage, the same object for stages alike."""
@@ -54,7 +54,7 @@ class StageOptions:
     def _shared(self, kind: int, stage: StageClasses) -> list[LayerStrategy]:
         """Those that suit every device group of a stage, with whole samples a replica."""
         space, ranks = self.whole, stage[0].ranks
-        index = space.first_of_kind[kind]
+        index = space.first_of_class[kind]
         samples = sum(held.samples for held in stage)
         found: list[LayerStrategy] = []
         for dp in reversed(divisors(ranks)):
@@ -93,10 +93,10 @@ class StageOptions:
         stage: StageClasses,
         microbatches: int,
         members: tuple[int, ...] | None,
-        pairs: bool,
+        overlaps_passes: bool,
         usual: bool = False,
-        shares: bool = True,
-    ) -> Tables | None:
+        adds_to_tied: bool = True,
+    ) -> RankClassTables | None:
         """The table of a layer for each class of a stage; None where no strategy is legal.
 
         Args:
@@ -104,19 +104,21 @@ class StageOptions:
             stage: classes of ranks of the stage.
             microbatches: micro-batches of a step.
             members: layers whose parameters move with this one's, as ``OptionTables.table``.
-            pairs: whether passes overlap.
+            overlaps_passes: whether passes overlap.
             usual: only the usual strategies.
-            shares: as ``OptionTables.table``.
+            adds_to_tied: as ``OptionTables.table``.
         """
-        kind = self.whole.kinds[layer]
-        key = (kind, stage, microbatches, members, pairs, usual, shares)
+        kind = self.whole.layer_classes[layer]
+        key = (kind, stage, microbatches, members, overlaps_passes, usual, adds_to_tied)
         if key not in self._tables:
             choose = self.usual if usual else self.strategies
             strategies = choose(kind, stage)
             if not strategies:
                 return None
             self._tables[key] = tuple(
-                self._table(layer, strategies, held, microbatches, members, pairs, shares)
+                self._table(
+                    layer, strategies, held, microbatches, members, overlaps_passes, adds_to_tied
+                )
                 for held in stage
             )
         return self._tables[key]
@@ -128,22 +130,22 @@ class StageOptions:
         held: StageClass,
         microbatches: int,
         members: tuple[int, ...] | None,
-        pairs: bool,
-        shares: bool,
+        overlaps_passes: bool,
+        adds_to_tied: bool,
     ) -> OptionTable:
         place = (held.group, held.link_span)
         pricer = self._classes.pricer(held)
         if place not in self._builders:
-            self._builders[place] = OptionTables(LayerRows(self._lowering, self.works, pricer))
+            self._builders[place] = OptionTables(LayerCosts(self._lowering, self.works, pricer))
         levels = len(pricer.machine.levels)
         return self._builders[place].table(
             layer,
             strategies,
             held.ranks,
-            held.alike_samples,
+            held.uniform_samples,
             microbatches,
             members,
             levels,
-            pairs,
-            shares,
+            overlaps_passes,
+            adds_to_tied,
         )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 from .enumeration import StageTables
-from .joint_table import together
-from .option_tables import Tables
+from .joint_table import joint_table
+from .option_tables import RankClassTables
 
 HEADROOM = 0.97
 """Part of a device's budget that layers of the commonest kind may fill: ends need some too."""
 
 
-def fair_shares(
-    shape: Shape,
+def proportional_split(
+    shape: PipelineShape,
     tables: Sequence[StageTables],
     budgets: Sequence[Sequence[float]],
     seconds: Sequence[float],
@@ -48,11 +48,13 @@ def fair_shares(
     return shares
 
 
-def _room(shape: Shape, stage: int, own: Tables | None, budgets: Sequence[float]) -> float:
+def _room(
+    shape: PipelineShape, stage: int, own: RankClassTables | None, budgets: Sequence[float]
+) -> float:
     """Layers of the commonest kind that a stage has memory for, in their smallest form."""
     if own is None:
         return 0.0
     held = sum(shape.first_in_flight(stage)) / shape.chunks
-    table = together(own, budgets)
+    table = joint_table(own, budgets)
     least = float(table.bytes_at(held).min())
     return HEADROOM * min(budgets) / least if least > 0 else math.inf

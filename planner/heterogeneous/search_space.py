@@ -10,9 +10,9 @@ from typing import Any
 from ...spec.model.towers import shared_tables
 from ...spec.schedules.stage_order import V_KINDS
 from ..space.divisors import divisors
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import Request, SearchSpace
-from .device_layouts import Layout, full_layouts, layout_count, layouts, places, splits
+from .device_layouts import DeviceLayout, full_layouts, layout_count, layouts, places, sample_splits
 
 MAX_LAYOUTS = 3000
 """Above this, device groups have as many stages as they can of widths that fill them."""
@@ -21,7 +21,7 @@ MAX_SPLITS = 24
 MAX_SHAPES = 60_000
 
 
-class MixedSpace:
+class HeterogeneousSpace:
     """Shapes over several device groups.
 
     Args:
@@ -39,9 +39,9 @@ class MixedSpace:
         self._tables = shared_tables(request.model)
         self.complete = True
 
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[PipelineShape]:
         """The shapes that are looked at; ``complete`` says whether they are all of the space."""
-        most, found = len(self._whole.layers), list[Shape]()
+        most, found = len(self._whole.layers), list[PipelineShape]()
         self.complete = layout_count(self._groups) <= MAX_LAYOUTS
         make = layouts if self.complete else full_layouts
         for layout in make(self._groups, most):
@@ -52,7 +52,7 @@ class MixedSpace:
                 found.append(shape)
         return found
 
-    def _of(self, layout: Layout) -> Iterator[Shape]:
+    def _of(self, layout: DeviceLayout) -> Iterator[PipelineShape]:
         stages, batch = len(layout.stages), self._request.workload.global_batch
         if not self._whole.allows("pp", stages):
             return
@@ -65,7 +65,7 @@ class MixedSpace:
                 held = places(layout, taken)
                 yield from (kind._replace(places=held) for kind in kinds)
 
-    def _taken(self, layout: Layout, samples: int) -> list[tuple[int, ...]]:
+    def _taken(self, layout: DeviceLayout, samples: int) -> list[tuple[int, ...]]:
         """Samples of a micro-batch that the groups of a stage take, the most even loads first."""
         if not layout.shared:
             return [(samples,)]
@@ -79,20 +79,20 @@ class MixedSpace:
 
         counts = [count for _, _, count in first]
         even = tuple(samples * count // sum(counts) for count in counts)
-        found = sorted(splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
+        found = sorted(sample_splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
         every = math.comb(samples - 1, len(first) - 1)
         self.complete = self.complete and every <= MAX_SPLITS
         fair = sum(even) == samples and min(even) > 0
         return list(dict.fromkeys([*found, even] if fair else found))
 
-    def _tables_meet(self, layout: Layout, shape: Shape) -> bool:
+    def _tables_meet(self, layout: DeviceLayout, shape: PipelineShape) -> bool:
         """Whether stages that share a vocabulary table have equally many ranks."""
         widths = layout.widths
         if len(self._tables) < 2 or len(set(widths)) == 1 or shape.kind in V_KINDS:
             return True
         return len(self._tables) == 2 and widths[0] == widths[-1]
 
-    def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
+    def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
         """What the mixed plans decide, beside the axes that every stage has: axis to values."""
         groups, widths, shares = set(), set(), set()
         for held in {shape.places for shape in shapes}:
@@ -143,7 +143,7 @@ class MixedSpace:
         return found
 
 
-def is_equal(shape: Shape) -> bool:
+def is_uniform(shape: PipelineShape) -> bool:
     """Whether all stages have one width and every device takes as many samples."""
     widths = {sum(part.devices for part in place) for place in shape.places}
     even = all(len({p.samples / p.devices for p in place}) == 1 for place in shape.places)

@@ -7,19 +7,19 @@ from ...costmodel.pricing.group_pricer import GroupPricer
 from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Evaluator
-from ..candidates.tied_embeddings import Legal
-from ..space.pipeline_shape import Shape
-from .compute_bounds import LeastWork
-from .efficiency_bound import Efficiency
+from ..candidates.tied_embeddings import LayerLegal
+from ..space.pipeline_shape import PipelineShape
+from .compute_bounds import StageComputeBounds
+from .efficiency_bound import EfficiencyBound
 from .enumeration import StageTables
 from .layout_by_layout import StagePlan
 from .option_tables import StageOptions
-from .proportional_split import fair_shares
-from .search_space import MixedSpace
-from .stage_classes import Classes
+from .proportional_split import proportional_split
+from .search_space import HeterogeneousSpace
+from .stage_classes import StageClassTable
 
 
-class MixedCosts:
+class HeterogeneousCosts:
     """Costs of the shapes of a request, each found once.
 
     Args:
@@ -31,29 +31,29 @@ class MixedCosts:
         request, simulator = evaluator.request, evaluator.simulator
         self.request = request
         prices: GroupPricer = simulator.prices
-        self._classes = Classes(prices)
+        self._classes = StageClassTable(prices)
         self.options = StageOptions(request, simulator, self._classes)
         self._ties = shared_tables(request.model)
-        self._work = LeastWork(self.options, self._classes, simulator, self._ties)
-        self._floor = Efficiency(self.options, simulator)
+        self._work = StageComputeBounds(self.options, self._classes, simulator, self._ties)
+        self._floor = EfficiencyBound(self.options, simulator)
         dtype = request.workload.dtype.param
         rates = {
             group.name: peak_flops_per_s(prices.inside(group.name).machine.device, dtype)
             for group in request.cluster.groups
         }
-        self.space = MixedSpace(request, self.options.whole, rates)
-        self.kinds = self.options.whole.kinds
+        self.space = HeterogeneousSpace(request, self.options.whole, rates)
+        self.layer_classes = self.options.whole.layer_classes
 
-    def _stage_plan(self, shape: Shape) -> StagePlan | None:
+    def _stage_plan(self, shape: PipelineShape) -> StagePlan | None:
         """Usual tables, budgets and shares of a shape's stages; None where they have no room."""
         seconds = self._work.stage_seconds(shape)
         if any(s == float("inf") for s in seconds):
             return None
         tables, budgets = self._tables(shape, usual=True), self._budgets(shape)
-        shares = fair_shares(shape, tables, budgets, seconds)
+        shares = proportional_split(shape, tables, budgets, seconds)
         return None if shares is None else StagePlan(tables, budgets, shares)
 
-    def _tables(self, shape: Shape, usual: bool = False) -> list[StageTables]:
+    def _tables(self, shape: PipelineShape, usual: bool = False) -> list[StageTables]:
         """Tables of every layer on every stage."""
         tied: dict[int, tuple[int, ...]] = {}
         if len(self._ties) > 1 and shape.stages == 1:
@@ -67,16 +67,16 @@ class MixedCosts:
                     stage,
                     shape.microbatches,
                     tied.get(layer),
-                    shape.pairs,
+                    shape.overlaps_passes,
                     usual,
                     shape.stages == 1,
                 )
-                for layer in range(len(self.kinds))
+                for layer in range(len(self.layer_classes))
             ]
             for stage in self._classes.of(shape)
         ]
 
-    def _budgets(self, shape: Shape) -> list[list[float]]:
+    def _budgets(self, shape: PipelineShape) -> list[list[float]]:
         """Live bytes that certainly fit, by stage and class of ranks."""
         communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
         rule, stack = self.evaluator.rule, self.request.stack
@@ -87,7 +87,7 @@ class MixedCosts:
 
         return [[budget(part.group) for part in place] for place in shape.places]
 
-    def _legal(self, decision: Decision) -> Legal:
+    def _legal(self, decision: Decision) -> LayerLegal:
         """Whether a layer may have a strategy on its stage of a decision."""
         shape, classes = decision.shape, self._classes.of(decision.shape)
         stage_of = {
@@ -97,8 +97,8 @@ class MixedCosts:
         }
 
         def legal(layer: int, strategy: LayerStrategy) -> bool:
-            position = sum(cut <= layer for cut in decision.cuts[1:-1])
+            position = sum(cut <= layer for cut in decision.boundaries[1:-1])
             stage = classes[stage_of[position]]
-            return strategy in self.options.strategies(self.kinds[layer], stage)
+            return strategy in self.options.strategies(self.layer_classes[layer], stage)
 
         return legal

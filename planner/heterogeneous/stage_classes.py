@@ -8,7 +8,7 @@ from ...costmodel.pricing.group_pricer import GroupPricer
 from ...costmodel.pricing.link_span import LinkSpan, stage_link_spans
 from ...costmodel.pricing.pricer import Pricer
 from ...spec.plan.plan import Stage, StageDevices
-from ..space.pipeline_shape import Place, Shape
+from ..space.pipeline_shape import PipelineShape, StagePlacement
 
 
 class StageClass(NamedTuple):
@@ -25,7 +25,7 @@ class StageClass(NamedTuple):
     link_span: LinkSpan
 
     @property
-    def alike_samples(self) -> int:
+    def uniform_samples(self) -> int:
         """Samples that a stage of all ``ranks`` would take for each rank to have as many."""
         return self.samples * self.ranks // self.own
 
@@ -33,7 +33,7 @@ class StageClass(NamedTuple):
 StageClasses = tuple[StageClass, ...]
 
 
-class Classes:
+class StageClassTable:
     """The classes of ranks of the stages of shapes.
 
     Args:
@@ -44,14 +44,14 @@ class Classes:
         self._prices = prices
         self._found: dict[tuple[object, ...], StageClasses] = {}
 
-    def of(self, shape: Shape) -> tuple[StageClasses, ...]:
+    def of(self, shape: PipelineShape) -> tuple[StageClasses, ...]:
         """The classes of every stage."""
         used: dict[str, int] = {}
         for part in (part for place in shape.places for part in place):
             used[part.group] = max(used.get(part.group, 0), part.first + part.devices)
         return tuple(self._stage(place, used[place[0].group]) for place in shape.places)
 
-    def _stage(self, place: Place, used: int) -> StageClasses:
+    def _stage(self, place: StagePlacement, used: int) -> StageClasses:
         key = (place, used)
         if key not in self._found:
             devices = tuple(

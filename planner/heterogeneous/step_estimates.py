@@ -13,33 +13,33 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 from .enumeration import StageTables
-from .joint_table import together
-from .option_tables import Tables
-from .uneven_partition import weighted_cuts
+from .joint_table import joint_table
+from .option_tables import RankClassTables
+from .uneven_partition import weighted_boundaries
 
 FILL = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zero_bubble": 0.4, "zbv": 0.2}
 """Part of one micro-batch's time on the other stages that shows while a pipeline fills."""
 OTHER_FILL = 0.3
 
 
-class Estimates:
+class StepEstimates:
     """Likely step times.
 
     Args:
-        kinds: the kind of every layer.
+        layer_classes: the kind of every layer.
     """
 
-    def __init__(self, kinds: tuple[int, ...]) -> None:
-        self._kinds = kinds
-        self._firsts = {kind: kinds.index(kind) for kind in kinds}
-        self._counts = Counter(kinds)
+    def __init__(self, layer_classes: tuple[int, ...]) -> None:
+        self._kinds = layer_classes
+        self._firsts = {kind: layer_classes.index(kind) for kind in layer_classes}
+        self._counts = Counter(layer_classes)
         self._fastest: dict[tuple[object, ...], float] = {}
 
     def step_s(
         self,
-        shape: Shape,
+        shape: PipelineShape,
         tables: Sequence[StageTables],
         budgets: Sequence[Sequence[float]],
         shares: Sequence[float],
@@ -68,12 +68,12 @@ class Estimates:
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
                 weights[position], stage_of[position] = shares[stage], stage
-        cuts = weighted_cuts(layers, weights)
-        if cuts is None:
+        boundaries = weighted_boundaries(layers, weights)
+        if boundaries is None:
             return math.inf
         loads = [0.0] * shape.stages
         for position, stage in enumerate(stage_of):
-            for layer in range(cuts[position], cuts[position + 1]):
+            for layer in range(boundaries[position], boundaries[position + 1]):
                 loads[stage] += each[stage](self._kinds[layer])
         if math.isinf(max(loads)):
             return math.inf
@@ -98,8 +98,8 @@ class Estimates:
         return seconds
 
 
-def _fastest(own: Tables, budgets: Sequence[float], share: float, held: float) -> float:
+def _fastest(own: RankClassTables, budgets: Sequence[float], share: float, held: float) -> float:
     """The fastest option of which as many as a stage may hold fit."""
-    table = together(own, budgets)
+    table = joint_table(own, budgets)
     fits = table.bytes_at(held) * share <= min(budgets)
     return float(np.min(np.where(fits, table.step_estimate_s, np.inf)))

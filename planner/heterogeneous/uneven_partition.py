@@ -12,7 +12,9 @@ SPREAD = 0.35
 """A cut may lie off its even place by this fraction of a stage's share, and by three layers."""
 
 
-def partition(layers: int, rates: Sequence[float], seconds: StageSeconds) -> list[int] | None:
+def uneven_partition(
+    layers: int, rates: Sequence[float], seconds: StageSeconds
+) -> list[int] | None:
     """Cut points with the least bottleneck, among equals the least sum.
 
     Args:
@@ -38,26 +40,26 @@ def partition(layers: int, rates: Sequence[float], seconds: StageSeconds) -> lis
             lowest = highest = layers
         found: dict[int, tuple[float, float, tuple[int, ...]]] = {}
         for stop in range(lowest, highest + 1):
-            for start, (bottleneck, spent, cuts) in best.items():
+            for start, (bottleneck, spent, boundaries) in best.items():
                 own = seconds(stage, start, stop) if start < stop else math.inf
                 if math.isinf(own):
                     continue
-                value = (max(bottleneck, own), spent + own, (*cuts, stop))
+                value = (max(bottleneck, own), spent + own, (*boundaries, stop))
                 if stop not in found or value < found[stop]:
                     found[stop] = value
         best = found
     return list(best[layers][2]) if layers in best else None
 
 
-def weighted_cuts(layers: int, weights: Sequence[float]) -> list[int] | None:
+def weighted_boundaries(layers: int, weights: Sequence[float]) -> list[int] | None:
     """Cut points of runs in proportion to weights, each of one layer at least."""
     parts = len(weights)
     if parts > layers:
         return None
     total, done = sum(weights), 0.0
-    cuts = [0]
+    boundaries = [0]
     for number, weight in enumerate(weights):
         done += weight
         near = round(layers * done / total)
-        cuts.append(max(cuts[-1] + 1, min(near, layers - (parts - number - 1))))
-    return cuts
+        boundaries.append(max(boundaries[-1] + 1, min(near, layers - (parts - number - 1))))
+    return boundaries

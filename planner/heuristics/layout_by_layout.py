@@ -16,8 +16,8 @@ from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Outcome
 from ..dynamic_programming.layer_search import LayerSearch
-from ..dynamic_programming.stage_partition import even_cuts, partition
-from ..space.search_space import Shape
+from ..dynamic_programming.stage_partition import even_boundaries, partition
+from ..space.search_space import PipelineShape
 from ..tables.option_table import OptionTable
 
 ATTEMPTS, ATTEMPTS_LONG = 8, 3
@@ -25,21 +25,21 @@ LONG_PASSES = 10_000
 """Steps that take some ten milliseconds to simulate are tried less often."""
 SLACK = 1.02
 EPSILON = 1e-12
-Try = Callable[[Decision], Outcome | None]
+TryDecision = Callable[[Decision], Outcome | None]
 
 
-class Decided(NamedTuple):
+class SizedDecision(NamedTuple):
     """A decision, and the estimated bytes of each of its stages."""
 
     decision: Decision
     stage_bytes: list[float]
 
 
-class LikelyPlans:
+class LayoutByLayout:
     """Searches shapes for plans worth simulating.
 
     Args:
-        kinds: the kind of every layer.
+        layer_classes: the kind of every layer.
         live_budget: live bytes a device of a shape can hold.
         excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
         layouts: activation layouts to try in a shape.
@@ -47,40 +47,43 @@ class LikelyPlans:
 
     def __init__(
         self,
-        kinds: tuple[int, ...],
-        live_budget: Callable[[Shape], float],
+        layer_classes: tuple[int, ...],
+        live_budget: Callable[[PipelineShape], float],
         excess_bytes: Callable[[MemoryRow], float],
         layouts: int,
     ) -> None:
-        self.kinds = kinds
+        self.layer_classes = layer_classes
         self.live_budget = live_budget
         self.excess_bytes = excess_bytes
         self.layouts = layouts
         self._ranges: dict[tuple[int, int], int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
 
-    def search(self, shape: Shape, tables: list[OptionTable], attempt: Try) -> None:
+    def search(self, shape: PipelineShape, tables: list[OptionTable], attempt: TryDecision) -> None:
         """Try the best plan of each promising layout of a shape."""
         for layout in self._layouts(shape, tables):
             chosen = {
-                kind: _in_layout(tables[self.kinds.index(kind)], layout) for kind in set(self.kinds)
+                kind: _in_layout(tables[self.layer_classes.index(kind)], layout)
+                for kind in set(self.layer_classes)
             }
             self._search_layout(shape, chosen, attempt)
 
-    def _layouts(self, shape: Shape, tables: list[OptionTable]) -> list[int]:
+    def _layouts(self, shape: PipelineShape, tables: list[OptionTable]) -> list[int]:
         """Layouts of the middle layers, the fastest that fit an even share of memory first."""
         table = tables[len(tables) // 2]
         held = max(sum(shape.first_in_flight(s)) for s in (0, shape.stages - 1)) / shape.chunks
         share = self.live_budget(shape) * shape.stages / len(tables)
         needs = table.bytes_at(held)
-        likely_s = np.where(needs <= share, table.step_estimate_s, np.inf)
+        estimated_s = np.where(needs <= share, table.step_estimate_s, np.inf)
         rank = {}
         for layout in sorted(set(table.layouts.tolist())):
             rows = table.layouts == layout
-            rank[layout] = (float(likely_s[rows].min()), float(needs[rows].min()), layout)
+            rank[layout] = (float(estimated_s[rows].min()), float(needs[rows].min()), layout)
         return sorted(rank, key=lambda layout: rank[layout])[: self.layouts]
 
-    def _search_layout(self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try) -> None:
+    def _search_layout(
+        self, shape: PipelineShape, chosen: dict[int, OptionTable], attempt: TryDecision
+    ) -> None:
         budgets = [self.live_budget(shape)] * shape.stages
         known: dict[float, LayerSearch] = {}
         searches = [
@@ -101,45 +104,45 @@ class LikelyPlans:
                     budgets[row.stage] = min(budgets[row.stage] - over, below)
 
     def _decide(
-        self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decided | None:
+        self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
+    ) -> SizedDecision | None:
         """Cuts and strategies with the least estimated bottleneck within the budgets."""
         if shape.chunks == 1:
-            return self._cut_stages(shape, searches, budgets)
-        return self._cut_evenly(shape, searches, budgets)
+            return self._partition_stages(shape, searches, budgets)
+        return self._partition_evenly(shape, searches, budgets)
 
-    def _cut_stages(
-        self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decided | None:
+    def _partition_stages(
+        self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
+    ) -> SizedDecision | None:
         known: dict[tuple[int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
             key = (stage, self._range_number(start, stop))
             if key not in known:
-                kinds = self.kinds[start:stop]
-                known[key] = searches[stage].best_seconds(kinds, budgets[stage])
+                layer_classes = self.layer_classes[start:stop]
+                known[key] = searches[stage].best_seconds(layer_classes, budgets[stage])
             return known[key]
 
-        cuts = partition(len(self.kinds), shape.stages, seconds)
-        if cuts is None:
+        boundaries = partition(len(self.layer_classes), shape.stages, seconds)
+        if boundaries is None:
             return None
-        return decided(shape, self.kinds, searches, budgets, cuts)
+        return size_decision(shape, self.layer_classes, searches, budgets, boundaries)
 
     def _range_number(self, start: int, stop: int) -> int:
         """A number for the kinds of layers start..stop-1, equal for equal sequences."""
         number = self._ranges.get((start, stop))
         if number is None:
-            kinds = self.kinds[start:stop]
-            number = self._numbers.setdefault(kinds, len(self._numbers))
+            layer_classes = self.layer_classes[start:stop]
+            number = self._numbers.setdefault(layer_classes, len(self._numbers))
             self._ranges[start, stop] = number
         return number
 
-    def _cut_evenly(
-        self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decided | None:
+    def _partition_evenly(
+        self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
+    ) -> SizedDecision | None:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
-        cuts = even_cuts(len(self.kinds), shape)
-        return decided(shape, self.kinds, searches, budgets, cuts)
+        boundaries = even_boundaries(len(self.layer_classes), shape)
+        return size_decision(shape, self.layer_classes, searches, budgets, boundaries)
 
 
 def overflow_bytes(row: MemoryRow, excess_bytes: Callable[[MemoryRow], float]) -> float:
@@ -152,21 +155,21 @@ def overflow_bytes(row: MemoryRow, excess_bytes: Callable[[MemoryRow], float]) -
     return max(row.reserved_bytes * SLACK - row.capacity_bytes, excess_bytes(row), 0.0)
 
 
-def decided(
-    shape: Shape,
-    kinds: Sequence[int],
+def size_decision(
+    shape: PipelineShape,
+    layer_classes: Sequence[int],
     searches: Sequence[LayerSearch],
     budgets: Sequence[float],
-    cuts: Sequence[int],
-) -> Decided | None:
+    boundaries: Sequence[int],
+) -> SizedDecision | None:
     """The fastest strategies for cuts; the chunks of a stage share its budget.
 
     Args:
         shape: the pipeline shape.
-        kinds: the kind of every layer.
+        layer_classes: the kind of every layer.
         searches: of the layers of each stage.
         budgets: bytes of each stage.
-        cuts: cut points of the chunks.
+        boundaries: cut points of the chunks.
 
     Returns:
         None if a stage does not fit.
@@ -175,18 +178,18 @@ def decided(
     stage_bytes: list[float] = []
     for stage in range(shape.stages):
         positions = [shape.position(stage, c) for c in range(shape.chunks)]
-        own = tuple(k for p in positions for k in kinds[cuts[p] : cuts[p + 1]])
+        own = tuple(k for p in positions for k in layer_classes[boundaries[p] : boundaries[p + 1]])
         choice = searches[stage].best(own, budgets[stage])
         if choice is None:
             return None
         stage_bytes.append(choice.bytes)
         offset = 0
         for p in positions:
-            size = cuts[p + 1] - cuts[p]
+            size = boundaries[p + 1] - boundaries[p]
             parts[p] = choice.strategies[offset : offset + size]
             offset += size
     strategies = tuple(s for p in range(shape.positions) for s in parts[p])
-    return Decided(Decision(shape, tuple(cuts), strategies), stage_bytes)
+    return SizedDecision(Decision(shape, tuple(boundaries), strategies), stage_bytes)
 
 
 def _in_layout(table: OptionTable, layout: int) -> OptionTable:

@@ -31,7 +31,7 @@ FreeBytes = Callable[[Outcome], Sequence[float]]
 """What every stage of a plan that fits may hold more."""
 
 
-class Change(NamedTuple):
+class LayerChange(NamedTuple):
     """A strategy for some layers that are alike, with the estimated seconds and bytes it adds."""
 
     layers: tuple[int, ...]
@@ -40,7 +40,7 @@ class Change(NamedTuple):
     stage_bytes: Floats
 
 
-def descend(
+def local_search(
     start: Outcome, tables: Sequence[OptionTable], attempt: Attempt, free_bytes: FreeBytes
 ) -> None:
     """Try changes of a plan, each from the best plan until then, until none makes it faster.
@@ -53,7 +53,7 @@ def descend(
     """
     best: Outcome | None = start
     while best is not None:
-        lowest = _lowered(best, tables, attempt)
+        lowest = _single_changes(best, tables, attempt)
         best = None
         for decision in _exchanges(lowest, tables, free_bytes(lowest)):
             found = attempt(decision, lowest.step_time_s)
@@ -62,12 +62,12 @@ def descend(
                 break
 
 
-def _lowered(start: Outcome, tables: Sequence[OptionTable], attempt: Attempt) -> Outcome:
+def _single_changes(start: Outcome, tables: Sequence[OptionTable], attempt: Attempt) -> Outcome:
     """Where single changes lead to."""
     best, improves = start, True
     while improves:
         improves = False
-        for layers in _alike(best.decision, tables):
+        for layers in _interchangeable(best.decision, tables):
             for strategy in _options(tables[layers[0]]):
                 found = attempt(_changed(best.decision, layers, strategy), best.step_time_s)
                 if found is not None and _is_faster(found, best):
@@ -103,10 +103,10 @@ def _exchanges(
         yield decision
 
 
-def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Change]:
+def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[LayerChange]:
     """Single changes of a decision; those of two alike layers, which may change unlike."""
     places = _places(decision)
-    for layers in _alike(decision, tables, alone=2):
+    for layers in _interchangeable(decision, tables, alone=2):
         table = tables[layers[0]]
         now = table.strategies.index(decision.strategies[layers[0]])
         for row in _rows(table):
@@ -117,17 +117,17 @@ def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Chan
             for layer in layers:
                 stage, held = places[layer]
                 bytes_[stage] += table.bytes_at(held)[row] - table.bytes_at(held)[now]
-            yield Change(layers, table.strategies[row], added_s * len(layers), bytes_)
+            yield LayerChange(layers, table.strategies[row], added_s * len(layers), bytes_)
 
 
 def _places(decision: Decision) -> list[tuple[int, int]]:
     """Of every layer its stage, and the micro-batches that are in flight at the first backward."""
-    shape, cuts = decision.shape, decision.cuts
-    found = [(0, 0)] * cuts[-1]
+    shape, boundaries = decision.shape, decision.boundaries
+    found = [(0, 0)] * boundaries[-1]
     for stage in range(shape.stages):
         for chunk, held in enumerate(shape.first_in_flight(stage)):
             position = shape.position(stage, chunk)
-            for layer in range(cuts[position], cuts[position + 1]):
+            for layer in range(boundaries[position], boundaries[position + 1]):
                 found[layer] = (stage, held)
     return found
 
@@ -139,7 +139,7 @@ def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy)
     return decision._replace(strategies=tuple(strategies))
 
 
-def _alike(
+def _interchangeable(
     decision: Decision, tables: Sequence[OptionTable], alone: int = 1
 ) -> Iterator[tuple[int, ...]]:
     """Layers that change together: alike in the whole model, in a chunk, and some alone.
@@ -152,7 +152,7 @@ def _alike(
     everywhere: dict[tuple[object, ...], list[int]] = {}
     for layer, strategy in enumerate(decision.strategies):
         key = (id(tables[layer]), strategy)
-        chunk = bisect_right(decision.cuts, layer)
+        chunk = bisect_right(decision.boundaries, layer)
         everywhere.setdefault(key, []).append(layer)
         everywhere.setdefault((*key, chunk), []).append(layer)
     groups = [tuple(layers) for layers in everywhere.values()]

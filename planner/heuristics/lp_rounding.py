@@ -17,16 +17,19 @@ import numpy as np
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
-from ..relaxation.pipeline_bounds import BoundedCut, Mixed
-from .layout_by_layout import Try, overflow_bytes
+from ..relaxation.pipeline_bounds import BoundedPipeline, FractionalPlan
+from .layout_by_layout import TryDecision, overflow_bytes
 
 ATTEMPTS = 3
-NEAR = 1.02
+NEAR_BOUND = 1.02
 """A plan within this factor of the bound of its cuts is not looked for again."""
 
 
-def try_relaxed(
-    cut: BoundedCut, enough_s: float, attempt: Try, excess_bytes: Callable[[MemoryRow], float]
+def round_relaxation(
+    cut: BoundedPipeline,
+    enough_s: float,
+    attempt: TryDecision,
+    excess_bytes: Callable[[MemoryRow], float],
 ) -> None:
     """Try plans near the relaxed step of a pipeline.
 
@@ -36,55 +39,58 @@ def try_relaxed(
         attempt: simulates a decision.
         excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
     """
-    if cut.mixed is None:
+    if cut.fractional is None:
         return
-    alone = cut.in_layout(_main_layout(cut, cut.mixed))
+    alone = cut.in_layout(_main_layout(cut, cut.fractional))
     for each in (cut, alone):
         _try_within(each, enough_s, attempt, excess_bytes)
 
 
 def _try_within(
-    cut: BoundedCut, enough_s: float, attempt: Try, excess_bytes: Callable[[MemoryRow], float]
+    cut: BoundedPipeline,
+    enough_s: float,
+    attempt: TryDecision,
+    excess_bytes: Callable[[MemoryRow], float],
 ) -> None:
     """Try the plan of a relaxed step, again within less where it does not fit."""
-    if cut.mixed is not None:  # at hand; solved in another way the layers may come out better
-        first = attempt(_decision(cut, cut.mixed))
-        if first is not None and first.feasible and first.step_time_s < NEAR * cut.bound(0.0):
+    if cut.fractional is not None:  # at hand; solved in another way the layers may come out better
+        first = attempt(_decision(cut, cut.fractional))
+        if first is not None and first.feasible and first.step_time_s < NEAR_BOUND * cut.bound(0.0):
             return
     budgets = np.full(cut.shape.stages, cut.budget_bytes)
     for _ in range(ATTEMPTS):
-        bound_s, mixed = cut.relaxed(budgets, enough_s)
-        if mixed is None or bound_s >= enough_s:
+        bound_s, fractional = cut.relaxed(budgets, enough_s)
+        if fractional is None or bound_s >= enough_s:
             return
-        outcome = attempt(_decision(cut, mixed))
+        outcome = attempt(_decision(cut, fractional))
         if outcome is None or outcome.feasible:
             return
         for row in outcome.simulation.memory:
             budgets[row.stage] -= overflow_bytes(row, excess_bytes)
 
 
-def _main_layout(cut: BoundedCut, mixed: Mixed) -> object:
+def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:
     """The activation layout that most layers have."""
     found: defaultdict[object, float] = defaultdict(float)
-    for cell, own in zip(mixed.cells.cells, mixed.mix, strict=True):
+    for group, own in zip(fractional.groups.groups, fractional.mix, strict=True):
         for option, layers in own.items():
-            found[cut.tables[cell.kind].strategies[option].layout] += layers
+            found[cut.tables[group.kind].strategies[option].layout] += layers
     return max(found, key=lambda layout: found[layout])
 
 
-def _decision(cut: BoundedCut, mixed: Mixed) -> Decision:
+def _decision(cut: BoundedPipeline, fractional: FractionalPlan) -> Decision:
     """The plan of a mix, its fractions of layers made whole."""
     left = {
-        (cell.position, cell.seat): _rounded(own, cell.layers)
-        for cell, own in zip(mixed.cells.cells, mixed.mix, strict=True)
+        (group.position, group.layer_position): _rounded(own, group.layers)
+        for group, own in zip(fractional.groups.groups, fractional.mix, strict=True)
     }
     strategies: list[LayerStrategy] = []
-    for position, (start, stop) in enumerate(pairwise(cut.cuts)):
+    for position, (start, stop) in enumerate(pairwise(cut.boundaries)):
         for layer in range(start, stop):
-            seat = cut.seat(position, layer)
-            table = cut.tables[seat[0]]
-            strategies.append(table.strategies[left[position, seat].pop()])
-    return Decision(cut.shape, tuple(cut.cuts), tuple(strategies))
+            layer_position = cut.layer_position(position, layer)
+            table = cut.tables[layer_position[0]]
+            strategies.append(table.strategies[left[position, layer_position].pop()])
+    return Decision(cut.shape, tuple(cut.boundaries), tuple(strategies))
 
 
 def _rounded(own: Mapping[int, float], count: int) -> list[int]:

@@ -13,19 +13,19 @@ import numpy as np
 from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
-from ..dynamic_programming.stage_partition import even_cuts
-from ..space.search_space import Shape
+from ..dynamic_programming.stage_partition import even_boundaries
+from ..space.search_space import PipelineShape
 from ..tables.option_table import OptionTable
 
 
-class Leanest(NamedTuple):
+class MinMemoryPlan(NamedTuple):
     """Estimated bytes of the fullest stage, and the decision."""
 
-    fullest_bytes: float
+    peak_bytes: float
     decision: Decision
 
 
-def leanest(shape: Shape, tables: list[OptionTable]) -> Leanest:
+def min_memory(shape: PipelineShape, tables: list[OptionTable]) -> MinMemoryPlan:
     """The leanest decision of a shape.
 
     Args:
@@ -33,24 +33,24 @@ def leanest(shape: Shape, tables: list[OptionTable]) -> Leanest:
         tables: the options of every layer, in order; layers of a kind share theirs.
     """
     layouts = sorted({*tables[len(tables) // 2].layouts.tolist()})
-    return min((_in_layout(shape, tables, n) for n in layouts), key=lambda x: x.fullest_bytes)
+    return min((_in_layout(shape, tables, n) for n in layouts), key=lambda x: x.peak_bytes)
 
 
-def _in_layout(shape: Shape, tables: list[OptionTable], layout: int) -> Leanest:
-    cuts = even_cuts(len(tables), shape)
+def _in_layout(shape: PipelineShape, tables: list[OptionTable], layout: int) -> MinMemoryPlan:
+    boundaries = even_boundaries(len(tables), shape)
     held = [sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages)]
     stage_bytes = [0.0] * shape.stages
     strategies: list[LayerStrategy] = []
     known: dict[tuple[int, float], tuple[float, LayerStrategy]] = {}
     for position in range(shape.positions):
         stage, _ = chunk_location(shape.kind, position, shape.stages)
-        for table in tables[cuts[position] : cuts[position + 1]]:
+        for table in tables[boundaries[position] : boundaries[position + 1]]:
             key = (id(table), held[stage])
             if key not in known:
                 known[key] = _least(table, held[stage], layout)
             stage_bytes[stage] += known[key][0]
             strategies.append(known[key][1])
-    return Leanest(max(stage_bytes), Decision(shape, tuple(cuts), tuple(strategies)))
+    return MinMemoryPlan(max(stage_bytes), Decision(shape, tuple(boundaries), tuple(strategies)))
 
 
 def _least(table: OptionTable, held: float, layout: int) -> tuple[float, LayerStrategy]:

@@ -23,22 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...spec.schedules.stage_order import ScheduleKind
-from ..chains.chain_weights import WAYS, WEIGHED, laid_out, weighed
-from ..chains.lagrangian import best_price
-from ..chains.pass_chains import every_pass, late_weights, outer_counts
-from ..space.pipeline_shape import Shape
+from ..chains.chain_weights import WEIGHTED_COLUMNS, WEIGHTINGS, expand_weightings, weighted
+from ..chains.lagrangian import best_multiplier
+from ..chains.pass_chains import deferred_weight_passes, outer_counts, pass_counts
+from ..space.pipeline_shape import PipelineShape
 from ..tables.pass_table import SHARED, PassTable
-from .pipeline_bounds import ROUNDING, PathBounds
+from .pipeline_bounds import ROUNDING, PipelineBounds
 
 Floats = NDArray[np.float64]
-HALVINGS = 20
+MAX_BISECTIONS = 20
 """Steps of the search for the least time: to a millionth of the range."""
 STAGES_AT_ONCE = 16
 """Stages whose passes are weighed in one product."""
 
 
-def free_cut_bound(
-    bounds: PathBounds, shape: Shape, budget_bytes: float, least_s: float, most_s: float
+def free_boundary_bound(
+    bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float, least_s: float, most_s: float
 ) -> float:
     """Least seconds of the passes of a pipeline, however its layers are cut.
 
@@ -49,13 +49,13 @@ def free_cut_bound(
         least_s: what is known already, above 0.
         most_s: bounds from here on are not wanted.
     """
-    reach = _Reach(bounds, shape, budget_bytes)
+    reach = _StageExtent(bounds, shape, budget_bytes)
     low, high = least_s, min(most_s, 2 * least_s)
     while reach.falls_short(high):
         if high >= most_s:
             return most_s
         low, high = high, min(most_s, 2 * high)
-    for _ in range(HALVINGS):
+    for _ in range(MAX_BISECTIONS):
         if high - low <= 1e-4 * low:
             break
         middle = (low + high) / 2
@@ -63,45 +63,50 @@ def free_cut_bound(
     return low * (1 - ROUNDING)
 
 
-class _Reach:
+class _StageExtent:
     """How far the stages of a pipeline get within a time."""
 
-    def __init__(self, bounds: PathBounds, shape: Shape, budget_bytes: float) -> None:
+    def __init__(self, bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float) -> None:
         self._stages = shape.stages
-        self._layers = len(bounds.kinds)
-        every = every_pass(shape.kind, shape.microbatches)
+        self._layers = len(bounds.layer_classes)
+        every = pass_counts(shape.kind, shape.microbatches)
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
         self._outer_once = 0.0
         for drains in (True, False) if shape.kind == "zero_bubble" else (True,):
-            known = _known(bounds, shape.kind, shape.microbatches, drains)
+            known = _weighted_limits(bounds, shape.kind, shape.microbatches, drains)
             self._outer_once = min(self._outer_once, known.outer_once)
             for stage, limits in enumerate(self._limits):
                 limits += known.limits(stage)
-        self._price(bounds, shape, every, known.before, budget_bytes)
+        self._add_memory_limits(bounds, shape, every, known.before, budget_bytes)
 
-    def _price(
-        self, bounds: PathBounds, shape: Shape, every: Floats, before: Floats, budget_bytes: float
+    def _add_memory_limits(
+        self,
+        bounds: PipelineBounds,
+        shape: PipelineShape,
+        every: Floats,
+        before: Floats,
+        budget_bytes: float,
     ) -> None:
         """How far each stage gets with what it may hold, where that is a limit."""
-        weights = laid_out(every * WAYS[0]).ravel()
+        weights = expand_weightings(every * WEIGHTINGS[0]).ravel()
         seconds = {
             kind: table.columns.reshape(len(table.strategies), -1) @ weights
             for kind, table in bounds.tables.items()
         }
-        once_s = sum(float(_once(t, every, WAYS[:1])[0]) for t in bounds.tables.values())
-        share, main = len(bounds.kinds) / shape.stages, bounds.tables[bounds.main]
+        once_s = sum(float(_once(t, every, WEIGHTINGS[:1])[0]) for t in bounds.tables.values())
+        share, main = len(bounds.layer_classes) / shape.stages, bounds.tables[bounds.main]
         for stage in range(shape.stages):
-            held = shape.held(stage)[0]
-            rows = [(share, seconds[bounds.main], main.bytes_at(held))]
-            price = best_price(rows, budget_bytes)
-            if price <= 0:
+            peak_in_flight = shape.peak_in_flight(stage)[0]
+            rows = [(share, seconds[bounds.main], main.bytes_at(peak_in_flight))]
+            multiplier = best_multiplier(rows, budget_bytes)
+            if multiplier <= 0:
                 continue
             least = {
-                kind: float((seconds[kind] + price * table.bytes_at(held)).min())
+                kind: float((seconds[kind] + multiplier * table.bytes_at(peak_in_flight)).min())
                 for kind, table in bounds.tables.items()
             }
-            own = [least[k] for k in bounds.kinds]
-            self._limits[stage].append(_Limit(own, before, price * budget_bytes - once_s))
+            own = [least[k] for k in bounds.layer_classes]
+            self._limits[stage].append(_Limit(own, before, multiplier * budget_bytes - once_s))
 
     def falls_short(self, seconds: float) -> bool:
         """Whether no cut lets every stage be done in this time."""
@@ -116,7 +121,7 @@ class _Reach:
         return start < self._layers
 
 
-class _Weighed:
+class _WeightedLimits:
     """Limits of the stages of all pipelines of a place with one schedule and micro-batches.
 
     Args:
@@ -129,14 +134,14 @@ class _Weighed:
     """
 
     def __init__(
-        self, bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool
+        self, bounds: PipelineBounds, kind: ScheduleKind, microbatches: int, drains: bool
     ) -> None:
         self._bounds, self._microbatches = bounds, microbatches
-        self._every = every_pass(kind, microbatches)
+        self._every = pass_counts(kind, microbatches)
         self._is_late = kind == "zero_bubble" and drains
-        (outer,) = _by_way(bounds, outer_counts(kind, microbatches, drains)[None])
+        (outer,) = _by_weighting(bounds, outer_counts(kind, microbatches, drains)[None])
         self.outer_once = min(0.0, float(outer.once_s.min()))
-        sums = np.cumsum([outer.least_s[k] for k in bounds.kinds], axis=0)
+        sums = np.cumsum([outer.least_s[k] for k in bounds.layer_classes], axis=0)
         self.before: Floats = np.concatenate([[0.0], sums.max(axis=1)])
         self._of_stages: list[list[_Limit]] = []
 
@@ -145,18 +150,22 @@ class _Weighed:
         number = stage if self._is_late else 0
         if number >= len(self._of_stages):
             stages = range(len(self._of_stages), number + STAGES_AT_ONCE)
-            late = [late_weights(s, self._microbatches) for s in stages]
+            late = [deferred_weight_passes(s, self._microbatches) for s in stages]
             counts = self._every - np.array(late) if self._is_late else self._every[None]
-            own = _by_way(self._bounds, counts)
-            self._of_stages += [_limits(each, self._bounds.kinds, self.before) for each in own]
+            own = _by_weighting(self._bounds, counts)
+            self._of_stages += [
+                _limits(each, self._bounds.layer_classes, self.before) for each in own
+            ]
         return self._of_stages[number]
 
 
-def _known(bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool) -> _Weighed:
+def _weighted_limits(
+    bounds: PipelineBounds, kind: ScheduleKind, microbatches: int, drains: bool
+) -> _WeightedLimits:
     key = ("free cuts", kind, microbatches, drains)
     if key not in bounds.kept:
-        bounds.kept[key] = _Weighed(bounds, kind, microbatches, drains)
-    found: _Weighed = bounds.kept[key]
+        bounds.kept[key] = _WeightedLimits(bounds, kind, microbatches, drains)
+    found: _WeightedLimits = bounds.kept[key]
     return found
 
 
@@ -179,7 +188,7 @@ class _Limit:
         return bisect_right(self._sums, self._from[start] + seconds) - 1
 
 
-class _ByWay(NamedTuple):
+class _ByWeighting(NamedTuple):
     """What passes take by each way to weigh them, shape (ways,).
 
     ``least_s``: of a layer of each kind; ``once_s``: what a row of layers has once, which is never
@@ -190,30 +199,32 @@ class _ByWay(NamedTuple):
     once_s: Floats
 
 
-def _by_way(bounds: PathBounds, counts: Floats) -> list[_ByWay]:
+def _by_weighting(bounds: PipelineBounds, counts: Floats) -> list[_ByWeighting]:
     """What passes take that are counted by ``counts``, shape (rows, KINDS), one for each row."""
     least_s = {kind: _least(table, counts) for kind, table in bounds.tables.items()}
-    once_s = sum(_once(table, counts[:, None], WAYS) for table in bounds.tables.values())
+    once_s = sum(_once(table, counts[:, None], WEIGHTINGS) for table in bounds.tables.values())
     rows = zip(*least_s.values(), strict=True)
     return [
-        _ByWay(dict(zip(least_s, own, strict=True)), once)
+        _ByWeighting(dict(zip(least_s, own, strict=True)), once)
         for own, once in zip(rows, np.asarray(once_s), strict=True)
     ]
 
 
 def _least(table: PassTable, counts: Floats) -> Floats:
     """Least seconds of a layer for each row of ``counts`` and each way, shape (rows, ways)."""
-    found: Floats = weighed(table, laid_out(counts[:, None, None] * WAYS)).min(axis=0)
+    found: Floats = weighted(table, expand_weightings(counts[:, None, None] * WEIGHTINGS)).min(
+        axis=0
+    )
     return found
 
 
-def _once(table: PassTable, counts: Floats, ways: Floats) -> Floats:
+def _once(table: PassTable, counts: Floats, weightings: Floats) -> Floats:
     """What a row of such layers has once, by way."""
-    found: Floats = (counts * ways[:, WEIGHED.index(SHARED)]) @ table.once_s
+    found: Floats = (counts * weightings[:, WEIGHTED_COLUMNS.index(SHARED)]) @ table.once_s
     return found
 
 
-def _limits(own: _ByWay, layers: Sequence[int], before: Floats) -> list[_Limit]:
+def _limits(own: _ByWeighting, layers: Sequence[int], before: Floats) -> list[_Limit]:
     """Limits of the ways that none other is as strict as everywhere."""
     figures = np.stack([*own.least_s.values(), own.once_s], axis=1)
     kept: list[int] = []

@@ -21,19 +21,19 @@ except (
 INFINITE = float("inf")
 
 
-class Optimum(NamedTuple):
+class LpOptimum(NamedTuple):
     """Values of the columns and dual values of the rows, by their numbers."""
 
     values: Floats
     duals: Floats
 
 
-def solver_is_here() -> bool:
+def has_solver() -> bool:
     """Whether programs can be solved: the package highspy is installed."""
     return highspy is not None
 
 
-class _Lines:
+class _PendingLines:
     """Columns or rows that the solver does not have yet.
 
     Args:
@@ -60,7 +60,7 @@ class _Lines:
         return len(self.index), starts, index, np.array(self.value, dtype=np.float64)
 
 
-class Solver:
+class LpSolver:
     """A program to be minimised, solved again from where it was; no column is below zero.
 
     ``columns`` and ``rows`` are the numbers of what was added under a name.
@@ -69,8 +69,8 @@ class Solver:
     def __init__(self) -> None:
         self.columns: dict[Hashable, int] = {}
         self.rows: dict[Hashable, int] = {}
-        self._rows_there = 0
-        self._new_columns, self._new_rows = _Lines(1), _Lines(2)
+        self._flushed_rows = 0
+        self._new_columns, self._new_rows = _PendingLines(1), _PendingLines(2)
         self._solver: Any = None
         if highspy is not None:
             self._solver = highspy.Highs()
@@ -87,10 +87,10 @@ class Solver:
         value: Sequence[float] = (),
     ) -> int:
         """Add a column with its entries in rows that are there already; its number."""
-        if rows and max(rows) >= self._rows_there:
+        if rows and max(rows) >= self._flushed_rows:
             if max(rows) >= len(self.rows):
                 raise ValueError(f"there is no row {max(rows)} among {len(self.rows)}")
-            self._hand_over()
+            self._flush()
         if name in self.columns:
             raise ValueError(f"there is a column {name!r}")
         self._new_columns.add((cost,), rows, value)
@@ -110,22 +110,22 @@ class Solver:
         self._new_rows.add(limits, columns, value)
         self.rows[name] = len(self.rows)
 
-    def optimum(self) -> Optimum | None:
+    def optimum(self) -> LpOptimum | None:
         """The optimum; None where the solver found none, or there is no solver."""
-        self._hand_over()
+        self._flush()
         if self._solver is None:
             return None
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         found = self._solver.getSolution()
-        return Optimum(np.array(found.col_value), np.array(found.row_dual))
+        return LpOptimum(np.array(found.col_value), np.array(found.row_dual))
 
-    def _hand_over(self) -> None:
+    def _flush(self) -> None:
         """Columns first: their entries are in rows that the solver has."""
         columns, rows = self._new_columns, self._new_rows
-        self._new_columns, self._new_rows = _Lines(1), _Lines(2)
-        self._rows_there = len(self.rows)
+        self._new_columns, self._new_rows = _PendingLines(1), _PendingLines(2)
+        self._flushed_rows = len(self.rows)
         if self._solver is None:
             return
         if columns.starts:

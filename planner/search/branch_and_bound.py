@@ -32,15 +32,15 @@ from functools import cached_property
 from typing import Literal
 
 from ..candidates.evaluator import Evaluator
-from ..candidates.infeasibility import no_plan
-from ..heuristics.min_memory import leanest
-from ..space.search_space import Shape
+from ..candidates.infeasibility import infeasible_error
+from ..heuristics.min_memory import min_memory
+from ..space.search_space import PipelineShape
 from .incumbents import DeadlineError as DeadlineError
-from .intensification import LIKELY_WITHIN
-from .node_queue import BoundedShapes
-from .proof import Proof
-from .result import Found as Found
-from .result import SoFar as SoFar
+from .intensification import ESTIMATE_WITHIN
+from .node_queue import NodeQueue
+from .proof import Bounding
+from .result import IntermediateResult as IntermediateResult
+from .result import SolveResult as SolveResult
 from .work_limits import Limits as Limits
 from .work_limits import Quota as Quota
 
@@ -50,14 +50,14 @@ LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
 
 
-class Search(Proof):
+class BranchAndBound(Bounding):
     """One search for the best plan of a request.
 
     Args:
         evaluator: of what is asked; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best seconds) now and then.
-        watch: called after every trial; looks through :meth:`so_far` when it likes to.
+        watch: called after every trial; looks through :meth:`current_result` when it likes to.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Search(Proof):
         evaluator: Evaluator,
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
-        watch: Callable[[Search], None] | None = None,
+        watch: Callable[[BranchAndBound], None] | None = None,
     ) -> None:
         super().__init__(evaluator, limits)
         if watch is not None:
             self._tried = lambda: watch(self)
         if progress is not None:
             self._progress = progress
-        self._bounded: BoundedShapes | None = None
+        self._queue: NodeQueue | None = None
         self.interrupted = False
 
-    def run(self) -> Found:
+    def run(self) -> SolveResult:
         """Search until proof, work limit, deadline or Ctrl-C.
 
         Raises:
@@ -84,31 +84,33 @@ class Search(Proof):
         proven = late = False
         lower_bound = None
         try:
-            self._look_for_any()
-            bounded = self._bound_shapes()
-            self._look_in_likely()
+            self._find_feasible()
+            queue = self._build_queue()
+            self._search_layouts()
             if self.space.is_large:
-                self._look_at_relaxed()
-                self._look_by_bound(bounded)
+                self._round_relaxations()
+                self._search_by_bound(queue)
             if not self._outcomes:
-                self._look_at_leanest(self._shapes, self.limits.leanest)
-            lower_bound, proven = self._prove(self._shapes, bounded)
+                self._try_min_memory(self._shapes, self.limits.min_memory)
+            lower_bound, proven = self._prove(self._shapes, queue)
         except KeyboardInterrupt:
             self.interrupted = True
         except DeadlineError:
             late = True
         if not self._outcomes:
             any_shape = bool(self._shapes)
-            raise no_plan(self.space, any_shape, self._nearest, self.evaluator, late, proven)
+            raise infeasible_error(
+                self.space, any_shape, self._nearest_infeasible, self.evaluator, late, proven
+            )
         if lower_bound is None:
-            lower_bound = self._bound_so_far()
+            lower_bound = self._current_bound()
         return self._found(lower_bound, proven, late or self.interrupted)
 
-    def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
+    def _found(self, lower_bound: float, proven: bool, ended: bool) -> SolveResult:
         outcomes = sorted(self._outcomes.values(), key=self.rank)
-        lower_bound = min(lower_bound, self._best)
+        lower_bound = min(lower_bound, self._incumbent_value)
         stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
-        return Found(
+        return SolveResult(
             outcomes=outcomes,
             lower_bound=lower_bound,
             lower_bound_s=self._seconds_bound(lower_bound, self._shapes, outcomes[0]),
@@ -116,25 +118,27 @@ class Search(Proof):
             simulated=self.evaluator.count,
             shapes=self._shapes or [o.decision.shape for o in outcomes],
             seconds=time.monotonic() - self._start,
-            nearest=self._nearest,
+            nearest=self._nearest_infeasible,
         )
 
-    def so_far(self) -> SoFar | None:
+    def current_result(self) -> IntermediateResult | None:
         """The best plan until now with what is proven until now; None before any fits."""
         best = min(self._outcomes.values(), key=self.rank, default=None)
         if best is None:
             return None
         value = self.value(best)
-        bound = min(self._bound_so_far(), value)
+        bound = min(self._current_bound(), value)
         bound_s = self._seconds_bound(bound, self._shapes, best)
-        return SoFar(outcome=best, value=value, lower_bound=bound, lower_bound_s=bound_s)
+        return IntermediateResult(
+            outcome=best, value=value, lower_bound=bound, lower_bound_s=bound_s
+        )
 
-    def _bound_so_far(self) -> float:
+    def _current_bound(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""
-        least = self._floor_value() if self._bounded is None else self._bounded.least
+        least = self._floor_value() if self._queue is None else self._queue.least
         return max(least, self._proven_value)
 
-    def _look_for_any(self) -> None:
+    def _find_feasible(self) -> None:
         """Some plan that fits: an answer for a deadline, a mark for the rest of the search."""
         shapes = sorted(
             self.space.plausible(),
@@ -143,15 +147,17 @@ class Search(Proof):
         for number, shape in enumerate(shapes):
             if self._outcomes or self._is_late:
                 break
-            self._progress(number, len(shapes), self._best)
+            self._progress(number, len(shapes), self._incumbent_value)
             if self._estimate(shape) < float("inf"):
-                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
+                self._layout_by_layout.search(
+                    shape, self._layer_tables(shape, usual=True), self._try_likely
+                )
         if not self._outcomes:
-            self._look_at_leanest(shapes, self.limits.leanest_first)
-        self._looked_for_any = True
+            self._try_min_memory(shapes, self.limits.min_memory_first)
+        self._sought_feasible = True
         self._check_deadline()
 
-    def _bound_shapes(self) -> BoundedShapes:
+    def _build_queue(self) -> NodeQueue:
         """All shapes, listed and bounded quickly."""
         shapes, quick = [], []
         for number, shape in enumerate(self.space.shapes()):
@@ -159,51 +165,59 @@ class Search(Proof):
             shapes.append(shape)
             quick.append((self._quick_value(shape), number))
         self._shapes = shapes
-        levels = (self._pooled_value, self._closed_value) if self.space.is_large else ()
-        self._bounded = BoundedShapes(quick, *levels, self._exact_bound)
-        return self._bounded
+        levels = (self._aggregated_value, self._closed_chain_value) if self.space.is_large else ()
+        self._queue = NodeQueue(quick, *levels, self._exact_bound)
+        return self._queue
 
-    def _pooled_value(self, number: int) -> float:
+    def _aggregated_value(self, number: int) -> float:
         self._check_deadline()
         shape = self._shapes[number]
-        return self._pooled_bound(shape) * self.objective.factor(shape)
+        return self._aggregated_bound(shape) * self.objective.factor(shape)
 
-    def _closed_value(self, number: int) -> float:
+    def _closed_chain_value(self, number: int) -> float:
         """The bound of a shape that is not played yet: it puts the likely ones first."""
         self._check_deadline()
         shape = self._shapes[number]
-        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape), plays=False)
+        bound_s = self._shape_bound(
+            shape, self._enough * self._best_s(shape), adds_critical_paths=False
+        )
         return bound_s * self.objective.factor(shape)
 
-    def _look_in_likely(self) -> None:
+    def _search_layouts(self) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
         limits, shapes = self.limits, self._shapes
-        most = limits.likely_large if self.space.is_large else limits.likely * self._more
+        most = (
+            limits.heuristic_shapes_large
+            if self.space.is_large
+            else limits.heuristic_shapes * self._more
+        )
         self._estimated = self._estimates()
         for estimate, number in self._estimated:
             shape = shapes[number]
             self._check_deadline()
-            self._progress(sum(tried.values()), len(shapes), self._best)
+            self._progress(sum(tried.values()), len(shapes), self._incumbent_value)
             if sum(tried.values()) >= most or estimate == float("inf"):
                 break
-            if self._outcomes and estimate > self._best * LIKELY_WITHIN:
+            if self._outcomes and estimate > self._incumbent_value * ESTIMATE_WITHIN:
                 break
-            if tried[shape.stages, shape.ranks] < self.limits.likely_alike * self._more:
+            if tried[shape.stages, shape.ranks] < self.limits.heuristic_shapes_alike * self._more:
                 tried[shape.stages, shape.ranks] += 1
-                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
+                self._layout_by_layout.search(
+                    shape, self._layer_tables(shape, usual=True), self._try_likely
+                )
 
-    def _look_at_relaxed(self) -> None:
+    def _round_relaxations(self) -> None:
         """Good plans from the relaxed steps of shapes that are roughly the fastest.
 
         With a good plan at hand most other shapes need no bounds but those of their place.
         """
         limits = self.limits
-        known = [n for n in self._roughest() if self._paths.knows(self._shapes[n])]
-        pooled = sorted((self._pooled_rough(n), n) for n in known)
-        cut = sorted((self._cut_value(n), n) for _, n in pooled[: limits.relaxed_cuts])
+        known = [n for n in self._roughest() if self._relaxations.can_bound(self._shapes[n])]
+        aggregated = sorted((self._aggregated_estimate(n), n) for n in known)
+        cut = sorted((self._cut_value(n), n) for _, n in aggregated[: limits.relaxed_cuts])
         for _, number in cut[: limits.relaxed_first]:
-            self._try_relaxed(self._shapes[number])
+            self._round_relaxation(self._shapes[number])
 
     def _roughest(self) -> list[int]:
         """Shapes that are roughly the fastest of the widths with the best estimates, few alike.
@@ -223,7 +237,7 @@ class Search(Proof):
             known = places.get(shape.ranks)
             if known is None:
                 continue
-            if len(known) < limits.rough_places:
+            if len(known) < limits.rough_microbatches:
                 known.add(shape.microbatches)
             key = (shape.ranks, shape.kind)
             if shape.microbatches in known and alike[key] < limits.rough_alike:
@@ -231,48 +245,53 @@ class Search(Proof):
                 found.append(number)
         return found
 
-    def _pooled_rough(self, number: int) -> float:
+    def _aggregated_estimate(self, number: int) -> float:
         """The bound of a shape's place, with the schedule's bubble and uneven stages."""
         shape = self._shapes[number]
         factor = self._rough(shape) / self._quick_bound(shape)
-        return max(self._pooled_value(number), self._quick_value(shape)) * factor
+        return max(self._aggregated_value(number), self._quick_value(shape)) * factor
 
     def _cut_value(self, number: int) -> float:
         """The least value of a shape in likely cuts, not played yet."""
         self._check_deadline()
         shape = self._shapes[number]
-        if not self._paths.knows(shape):
+        if not self._relaxations.can_bound(shape):
             return float("inf")
-        return self._paths.likely_s(shape) * self.objective.factor(shape)
+        return self._relaxations.closed_chain_bound_s(shape) * self.objective.factor(shape)
 
-    def _look_by_bound(self, bounded: BoundedShapes) -> None:
+    def _search_by_bound(self, queue: NodeQueue) -> None:
         """Good plans from the shapes with the least bounds, until those pass the best plan."""
         tried = 0
-        for bound, number in bounded:
+        for bound, number in queue:
             self._check_deadline()
-            self._progress(tried, len(bounded), self._best)
-            if bound >= self._best * self._enough or tried >= self.limits.likely_open * self._more:
+            self._progress(tried, len(queue), self._incumbent_value)
+            if (
+                bound >= self._incumbent_value * self._enough
+                or tried >= self.limits.heuristic_shapes_open * self._more
+            ):
                 break
             self._open_value = min(self._open_value, bound)
             shape = self._shapes[number]
-            if not self._paths.knows(shape):
+            if not self._relaxations.can_bound(shape):
                 continue
             tried += 1
-            if self._try_relaxed(shape) and self._path_estimate(shape) < self._best_s(shape):
+            if self._round_relaxation(shape) and self._path_estimate(shape) < self._best_s(shape):
                 self._try_uniform(shape)
-                self._likely.search(shape, self._paths.tables(shape), self._try_likely)
+                self._layout_by_layout.search(
+                    shape, self._relaxations.tables(shape), self._try_likely
+                )
 
-    def _path_estimate(self, shape: Shape) -> float:
+    def _path_estimate(self, shape: PipelineShape) -> float:
         """What chains of passes estimate, less by as much as they may be wrong."""
-        return self._paths.estimate(shape) / ESTIMATED_WITHIN
+        return self._relaxations.estimate(shape) / ESTIMATED_WITHIN
 
-    def _look_at_leanest(self, shapes: list[Shape], most: int) -> None:
+    def _try_min_memory(self, shapes: list[PipelineShape], most: int) -> None:
         """Plans with the least memory, until one fits: before it is said that none does."""
         plans = []
         for shape in shapes:
             self._check_deadline()
-            plans.append(leanest(shape, self._layer_tables(shape)))
-        order = sorted(range(len(plans)), key=lambda n: (plans[n].fullest_bytes, n))
+            plans.append(min_memory(shape, self._layer_tables(shape)))
+        order = sorted(range(len(plans)), key=lambda n: (plans[n].peak_bytes, n))
         for number in order[:most]:
             outcome = self._try_chosen(plans[number].decision)
             if outcome is not None and outcome.feasible:
@@ -292,7 +311,7 @@ class Search(Proof):
             if len(found) >= self.limits.estimates:
                 break
             shape = self._shapes[number]
-            if self._may_look_into(shape):
+            if self._may_estimate(shape):
                 self._check_deadline()
                 found.append((self._estimate(shape) * self.objective.factor(shape), number))
         return sorted(found)

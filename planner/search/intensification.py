@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from ..candidates.evaluator import Decision, Evaluator, Outcome
-from ..heuristics.local_search import descend
-from ..space.pipeline_shape import Shape
-from .incumbents import Trials
+from ..heuristics.local_search import local_search
+from ..space.pipeline_shape import PipelineShape
+from .incumbents import Incumbents
 from .work_limits import Limits, Quota
 
-LIKELY_WITHIN = 1.25
+ESTIMATE_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
 START_WITHIN = 1.5
 """Shapes whose likely plans all are slower than the best by this factor are left at that."""
@@ -29,7 +29,7 @@ NEAR_WITHIN, NEAR_AFTER = 1.05, 50
 """So near to the best plan those of a shape are after so many simulations, or it is left."""
 
 
-class OpenShapes(Trials):
+class Intensification(Incumbents):
     """A closer look at the shapes that are likely to hold the best plan.
 
     Args:
@@ -39,39 +39,41 @@ class OpenShapes(Trials):
 
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
         super().__init__(evaluator, limits)
-        self._shapes: list[Shape] = []
+        self._shapes: list[PipelineShape] = []
         self._estimated: list[tuple[float, int]] = []
         self._enumerated = 0
-        self._whole: set[Shape] = set()
+        self._whole: set[PipelineShape] = set()
 
-    def _look_closer(self) -> None:
+    def _intensify(self) -> None:
         """Look into the shapes of the best plans and those of the best estimates."""
         for shape in list(dict.fromkeys([*self._best_shapes(), *self._likely_shapes()])):
             if self._may_hold_better(shape):
-                self._look_into(shape)
+                self._intensify_shape(shape)
 
-    def _may_hold_better(self, shape: Shape) -> bool:
-        return shape not in self._whole and self._quick_value(shape) < self._best
+    def _may_hold_better(self, shape: PipelineShape) -> bool:
+        return shape not in self._whole and self._quick_value(shape) < self._incumbent_value
 
-    def _best_shapes(self) -> Iterator[Shape]:
+    def _best_shapes(self) -> Iterator[PipelineShape]:
         best = sorted(self._outcomes.values(), key=self.rank)
         shapes = dict.fromkeys(outcome.decision.shape for outcome in best)
-        return islice(filter(self._may_hold_better, shapes), self.limits.descents)
+        return islice(filter(self._may_hold_better, shapes), self.limits.local_search_shapes)
 
-    def _likely_shapes(self) -> Iterator[Shape]:
+    def _likely_shapes(self) -> Iterator[PipelineShape]:
         """Those of the best estimates of every number of devices."""
         taken: Counter[int] = Counter()
         for estimate, number in self._estimated:
             shape = self._shapes[number]
-            if estimate > self._best * LIKELY_WITHIN:
+            if estimate > self._incumbent_value * ESTIMATE_WITHIN:
                 break
-            if taken[shape.devices] < self.limits.descents and self._may_hold_better(shape):
+            if taken[shape.devices] < self.limits.local_search_shapes and self._may_hold_better(
+                shape
+            ):
                 taken[shape.devices] += 1
                 yield shape
 
-    def _look_into(self, shape: Shape) -> None:
+    def _intensify_shape(self, shape: PipelineShape) -> None:
         """Likely plans of a shape, and what is near the best of them."""
-        work, best_s = self._quota(self.limits.descent), self._best_s(shape)
+        work, best_s = self._quota(self.limits.local_search), self._best_s(shape)
         first = self.evaluator.count + NEAR_AFTER
         found = [o for o in self._outcomes.values() if o.decision.shape == shape]
 
@@ -84,10 +86,10 @@ class OpenShapes(Trials):
                 found.append(outcome)
             return outcome
 
-        self._likely.search(shape, self._layer_tables(shape, usual=True), attempt)
+        self._layout_by_layout.search(shape, self._layer_tables(shape, usual=True), attempt)
         if found and _least_s(found) <= best_s * START_WITHIN:
             start = min(found, key=lambda outcome: outcome.step_time_s)
-            descend(start, self._layer_tables(shape), attempt, self._free_bytes)
+            local_search(start, self._layer_tables(shape), attempt, self._free_bytes)
 
     def _free_bytes(self, outcome: Outcome) -> list[float]:
         """What the devices of every stage of a plan that fits may hold more."""

@@ -11,11 +11,11 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-Bounded = tuple[float, int]
+BoundedNode = tuple[float, int]
 """A proven lower bound in seconds, and the number of its shape."""
 
 
-class BoundedShapes(Sequence[Bounded]):
+class NodeQueue(Sequence[BoundedNode]):
     """A sequence of (exact bound, number) by growing bound.
 
     Args:
@@ -24,10 +24,10 @@ class BoundedShapes(Sequence[Bounded]):
             may raise to end the search.
     """
 
-    def __init__(self, quick: Sequence[Bounded], *exact: Callable[[int], float]) -> None:
+    def __init__(self, quick: Sequence[BoundedNode], *exact: Callable[[int], float]) -> None:
         self._exact = exact
         self._length = len(quick)
-        self._known: list[Bounded] = []
+        self._known: list[BoundedNode] = []
         self._heap = [(bound, number, 0) for bound, number in quick]
         heapq.heapify(self._heap)
 
@@ -43,12 +43,12 @@ class BoundedShapes(Sequence[Bounded]):
         return self._length
 
     @overload
-    def __getitem__(self, place: int) -> Bounded: ...
+    def __getitem__(self, place: int) -> BoundedNode: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Bounded]: ...
+    def __getitem__(self, place: slice) -> list[BoundedNode]: ...
 
-    def __getitem__(self, place: int | slice) -> Bounded | list[Bounded]:
+    def __getitem__(self, place: int | slice) -> BoundedNode | list[BoundedNode]:
         """The shape at a place of the order, or several."""
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(self._length))]
@@ -58,7 +58,7 @@ class BoundedShapes(Sequence[Bounded]):
             self._next()
         return self._known[place]
 
-    def __iter__(self) -> Iterator[Bounded]:
+    def __iter__(self) -> Iterator[BoundedNode]:
         """By growing exact bound."""
         for place in range(self._length):
             yield self[place]

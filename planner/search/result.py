@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..candidates.evaluator import Outcome
-from ..space.pipeline_shape import Shape
+from ..space.pipeline_shape import PipelineShape
 
 
 @dataclass(slots=True)
-class Found:
+class SolveResult:
     """What a search ends with; ``outcomes`` are feasible, best first.
 
     ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
@@ -22,14 +22,14 @@ class Found:
     lower_bound_s: float
     stopped_by: Literal["proof", "work", "deadline"]
     simulated: int
-    shapes: list[Shape]
+    shapes: list[PipelineShape]
     seconds: float
     nearest: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoFar:
-    """What a search that still runs would end with now; as in :class:`Found`."""
+class IntermediateResult:
+    """What a search that still runs would end with now; as in :class:`SolveResult`."""
 
     outcome: Outcome
     value: float

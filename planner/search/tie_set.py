@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Outcome
-from .branch_and_bound import Search
+from .branch_and_bound import BranchAndBound
 
 SHAPES, STRATEGIES = 4, 3
 """Shapes that are made simple, and strategies that each is made of."""
-MOST_PASSES = 100_000
+MAX_SIMULATED_PASSES = 100_000
 """Passes of all steps that are simulated for it."""
 
 
@@ -26,7 +26,7 @@ def complexity(outcome: Outcome) -> tuple[int, int, float]:
     return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
 
 
-def tie_set(search: Search, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:
+def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:
     """Plans whose objective is within a fraction of the best one's, best first.
 
     Args:
@@ -39,7 +39,7 @@ def tie_set(search: Search, outcomes: Sequence[Outcome], within: float) -> list[
     passes = 0
     for decision in _simpler(search, list(tied.values())):
         passes += decision.shape.passes
-        if passes > MOST_PASSES:
+        if passes > MAX_SIMULATED_PASSES:
             break
         cutoff_s = limit / search.objective.factor(decision.shape)
         made = search.evaluator(decision, cutoff_s)
@@ -48,7 +48,7 @@ def tie_set(search: Search, outcomes: Sequence[Outcome], within: float) -> list[
     return sorted(tied.values(), key=search.value)
 
 
-def _simpler(search: Search, tied: list[Outcome]) -> Iterator[Decision]:
+def _simpler(search: BranchAndBound, tied: list[Outcome]) -> Iterator[Decision]:
     """Each shape's best plan with one strategy in the place of all."""
     best = {o.decision.shape: o for o in reversed(tied)}
     shapes = list(dict.fromkeys(o.decision.shape for o in tied))[:SHAPES]
@@ -63,13 +63,15 @@ def _simpler(search: Search, tied: list[Outcome]) -> Iterator[Decision]:
                 yield made
 
 
-def _all_of(search: Search, decision: Decision, wanted: LayerStrategy) -> tuple[LayerStrategy, ...]:
+def _all_of(
+    search: BranchAndBound, decision: Decision, wanted: LayerStrategy
+) -> tuple[LayerStrategy, ...]:
     """One strategy for all layers; where it is not legal, without recomputation or as it was."""
     space, shape = search.space, decision.shape
     samples = space.request.workload.global_batch // shape.microbatches
     plain = replace(wanted, recompute="none")
     chosen: dict[tuple[int, LayerStrategy], LayerStrategy] = {}
-    for key in set(zip(space.kinds, decision.strategies, strict=True)):
+    for key in set(zip(space.layer_classes, decision.strategies, strict=True)):
         options = space.options(key[0], shape.ranks, samples)
         chosen[key] = next((s for s in (wanted, plain) if s in options), key[1])
-    return tuple(chosen[key] for key in zip(space.kinds, decision.strategies, strict=True))
+    return tuple(chosen[key] for key in zip(space.layer_classes, decision.strategies, strict=True))

@@ -28,39 +28,43 @@ REST_OF_SHAPE = Quota(enumerated=1_000_000, tries=1000, simulated=250)
 class Limits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
-    Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
+    Models of few layers are searched in more shapes, ``heuristic_layers`` layers in all, and in
     more layouts of each: a shape costs as much as it has layers. Of large models ``relaxed`` shapes
     have plans made of their relaxed steps. The first ones are of the ``rough_widths`` widths with
-    the best estimates and of half of each: ``rough_places`` numbers of micro-batches of a width and
+    the best estimates and of half of each: ``rough_microbatches`` numbers of micro-batches of a
+    width and
     ``rough_alike`` shapes of a schedule are bounded with their place, ``relaxed_cuts`` of them in
     likely cuts, and ``relaxed_first`` have plans made. Once a shape stays open, so many more,
-    ``likely_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what is spent for
-    each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then ``descent``
-    is spent on each of the ``descents`` best shapes and on as many likely ones of every number of
+    ``heuristic_shapes_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what
+    is spent for
+    each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then
+    ``local_search``
+    is spent on each of the ``local_search_shapes`` best shapes and on as many likely ones of every
+    number of
     devices.
     """
 
     alternatives: int = 8
     estimates: int = 1500
-    likely: int = 32
-    likely_large: int = 8
-    likely_alike: int = 4
-    likely_layouts: int = 4
-    likely_layers: int = 2560
-    likely_passes: int = 8_000_000
-    likely_open: int = 16
+    heuristic_shapes: int = 32
+    heuristic_shapes_large: int = 8
+    heuristic_shapes_alike: int = 4
+    heuristic_layouts: int = 4
+    heuristic_layers: int = 2560
+    heuristic_passes: int = 8_000_000
+    heuristic_shapes_open: int = 16
     rough_widths: int = 3
-    rough_places: int = 3
+    rough_microbatches: int = 3
     rough_alike: int = 4
     relaxed_cuts: int = 32
     relaxed_first: int = 4
     relaxed: int = 12
-    leanest: int = 16
-    leanest_first: int = 4
+    min_memory: int = 16
+    min_memory_first: int = 4
     enumerated_shape: int = 600_000
     proof: Quota = PROOF
     rest: Quota = REST
     rest_of_shape: Quota = REST_OF_SHAPE
-    descents: int = 4
-    descent: Quota = DESCENT
+    local_search_shapes: int = 4
+    local_search: Quota = DESCENT
     deadline_s: float | None = None

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer
-from ..relaxation.lp_solver import solver_is_here
+from ..relaxation.lp_solver import has_solver
 from .layer_splits import MOST_TOKENS, least_tokens
 
-MOST_UNEVEN = 16
+MAX_UNEVEN_LAYERS = 16
 """Layers of a model whose virtual stages are cut in every way."""
 
 if TYPE_CHECKING:
-    from .pipeline_shape import Shape
+    from .pipeline_shape import PipelineShape
     from .search_space import Request, SearchSpace
 
 
 AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch")
 
 
-def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
+def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
     """Axis to the values that some plan of ``shapes`` has, keyed as simulate's flags.
 
     ``dp`` is that of the first layer and of blocks, ``micro_batch`` that of the first layer:
@@ -36,7 +36,7 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
     }
     seen: set[tuple[int, int, int]] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
-        for kind, index in space.first_of_kind.items():
+        for kind, index in space.first_of_class.items():
             for dp in space.batch_parts(kind, ranks, samples):
                 if index == 0:
                     found["micro_batch"].add(samples // dp)
@@ -48,7 +48,7 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
 
 def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int, dp: int) -> None:
     """The values of the strategies of a layer kind on so many ranks in dp parts of the batch."""
-    index, strategies = space.first_of_kind[kind], space.sharded(kind, ranks, dp)
+    index, strategies = space.first_of_class[kind], space.sharded(kind, ranks, dp)
     for axis in ("tp", "cp", "ep", "etp", "recompute"):
         found[axis] |= {getattr(strategy, axis) for strategy in strategies}
     found["sp"] |= {strategy.sequence_parallel for strategy in strategies}
@@ -88,13 +88,13 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
     if any(experts_of(layer) for layer in request.model.kinds()):
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
         found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
-    if len(request.model.layers()) > MOST_UNEVEN:
+    if len(request.model.layers()) > MAX_UNEVEN_LAYERS:
         why = "a rule for models of more layers than can be cut in every way: one cut, all counted"
         found.append({"what": "virtual stages cut otherwise than evenly", "why": why})
-    if request.one_fill:
+    if request.single_fill:
         why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
         found.append({"what": "gradient accumulation", "why": why})
-    if not solver_is_here():
+    if not has_solver():
         why = "the solver highspy is not installed, so that the gap is larger (pip install highspy)"
         found.append({"what": "the bound of the linear relaxation", "why": why})
     if too_long:

@@ -15,33 +15,33 @@ from typing import NamedTuple
 from ...spec.schedules.stage_order import ScheduleKind, stage_order
 
 WAITING_SHARE = 0.7
-SUMMED_SHARE = 1e-3
+GRADIENT_TIE_BREAK = 1e-3
 """Of two moments that are alike but for it, the one with gradients counts."""
-WAITS = {"input": 1, "weight": -1}
+WAITING_CHANGE = {"input": 1, "weight": -1}
 """Micro-batches that a part of a backward adds to those whose weight gradients are to come."""
-SETTLED = 4
+STEADY_PER_STAGE = 4
 """Micro-batches a stage, after which more of them make no moment fuller."""
 
 
-class Held(NamedTuple):
+class InFlight(NamedTuple):
     """What a chunk holds.
 
     ``in_flight``: micro-batches whose backward is to come; ``waiting``: those whose weight
-    gradients alone are; ``summed``: whether there are gradients of others.
+    gradients alone are; ``accumulated``: whether there are gradients of others.
     """
 
     in_flight: float
     waiting: float = 0.0
-    summed: bool = False
+    accumulated: bool = False
 
 
-ONE = Held(1.0)
+ONE_IN_FLIGHT = InFlight(1.0)
 """What every chunk holds at some moment, whatever its schedule."""
 
 
-def held_at_fullest(
+def peak_in_flight(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
-) -> tuple[Held, ...]:
+) -> tuple[InFlight, ...]:
     """What each chunk of a stage holds at one moment of the step, about the fullest.
 
     Args:
@@ -52,13 +52,13 @@ def held_at_fullest(
         microbatches: of one step.
     """
     if kind == "gpipe":
-        return (Held(microbatches),) * chunks
+        return (InFlight(microbatches),) * chunks
     if kind in ("1f1b", "zero_bubble"):
-        return (_before_a_backward(kind, stage, stages, microbatches),)
-    return _fullest(kind, stage, stages, chunks, min(microbatches, SETTLED * stages))
+        return (_single_chunk_peak(kind, stage, stages, microbatches),)
+    return _peak(kind, stage, stages, chunks, min(microbatches, STEADY_PER_STAGE * stages))
 
 
-def _before_a_backward(kind: ScheduleKind, stage: int, stages: int, microbatches: int) -> Held:
+def _single_chunk_peak(kind: ScheduleKind, stage: int, stages: int, microbatches: int) -> InFlight:
     """The fullest moment of a stage of one chunk that runs a forward before each backward.
 
     It then always has its warm-up and that forward in flight. A zero bubble's weight gradients
@@ -67,29 +67,29 @@ def _before_a_backward(kind: ScheduleKind, stage: int, stages: int, microbatches
     late = stage if kind == "zero_bubble" else 0
     backwards = microbatches - (stages - stage)  # before the last forward
     if backwards < 0:  # all of its forwards are its warm-up
-        return Held(float(microbatches))
-    return Held(float(stages - stage), float(min(backwards, late)), backwards > late)
+        return InFlight(float(microbatches))
+    return InFlight(float(stages - stage), float(min(backwards, late)), backwards > late)
 
 
 @lru_cache(maxsize=1 << 14)
-def _fullest(
+def _peak(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
-) -> tuple[Held, ...]:
-    in_flight, waiting, summed = [0] * chunks, [0] * chunks, [False] * chunks
+) -> tuple[InFlight, ...]:
+    in_flight, waiting, accumulated = [0] * chunks, [0] * chunks, [False] * chunks
     begun = back = 0  # in flight and waiting, of all chunks
-    fullest, found = -1.0, (Held(0.0),) * chunks
+    fullest, found = -1.0, (InFlight(0.0),) * chunks
     for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, microbatches):
         if not forward:
-            done, waits = part != "weight", WAITS.get(part, 0)
+            done, waits = part != "weight", WAITING_CHANGE.get(part, 0)
             in_flight[chunk] -= done
             waiting[chunk] += waits
             begun, back = begun - done, back + waits
-            summed[chunk] = summed[chunk] or part != "input"
+            accumulated[chunk] = accumulated[chunk] or part != "input"
             continue
         in_flight[chunk] += 1
         begun += 1
-        size = begun + WAITING_SHARE * back + SUMMED_SHARE * sum(summed)
+        size = begun + WAITING_SHARE * back + GRADIENT_TIE_BREAK * sum(accumulated)
         if size > fullest:
             fullest = size
-            found = tuple(map(Held, map(float, in_flight), map(float, waiting), summed))
+            found = tuple(map(InFlight, map(float, in_flight), map(float, waiting), accumulated))
     return found

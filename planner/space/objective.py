@@ -14,13 +14,13 @@ from typing import Protocol
 
 from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.plan.rental_prices import RentalPrices
-from .pipeline_shape import Shape
+from .pipeline_shape import PipelineShape
 
 
 class Objective(Protocol):
     """What is least in the best plan."""
 
-    def factor(self, shape: Shape) -> float:
+    def factor(self, shape: PipelineShape) -> float:
         """What a second of a step of this shape counts, positive and finite."""
         ...
 
@@ -39,7 +39,7 @@ class Objective(Protocol):
 class StepTime:
     """Seconds of a step: throughput."""
 
-    def factor(self, shape: Shape) -> float:
+    def factor(self, shape: PipelineShape) -> float:
         """1, whatever the shape."""
         return 1.0
 
@@ -60,7 +60,7 @@ class StepCost:
     prices: RentalPrices
     group: DeviceGroup
 
-    def factor(self, shape: Shape) -> float:
+    def factor(self, shape: PipelineShape) -> float:
         """Currency per second of the devices in use, and of the nodes that hold them."""
         used = shape.stages * shape.ranks
         nodes = math.ceil(used / self.group.devices_per_node)

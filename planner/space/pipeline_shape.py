@@ -12,10 +12,10 @@ from ...spec.schedules.stage_order import (
     chunk_position,
     first_in_flight,
 )
-from .in_flight import Held, held_at_fullest
+from .in_flight import InFlight, peak_in_flight
 
 
-class Part(NamedTuple):
+class DeviceSlice(NamedTuple):
     """Devices of one device group in a stage, and the samples of a micro-batch that they take."""
 
     group: str
@@ -24,11 +24,11 @@ class Part(NamedTuple):
     samples: int
 
 
-Place = tuple[Part, ...]
+StagePlacement = tuple[DeviceSlice, ...]
 """The devices of one stage."""
 
 
-class Shape(NamedTuple):
+class PipelineShape(NamedTuple):
     """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches.
 
     ``places`` are the devices of every stage where they lie in several device groups; ``ranks``
@@ -40,7 +40,7 @@ class Shape(NamedTuple):
     kind: ScheduleKind
     chunks: int
     microbatches: int
-    places: tuple[Place, ...] = ()
+    places: tuple[StagePlacement, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -77,13 +77,13 @@ class Shape(NamedTuple):
         return (3 if self.kind in SPLIT_KINDS else 2) * self.positions * self.microbatches
 
     @property
-    def pairs(self) -> bool:
+    def overlaps_passes(self) -> bool:
         """Whether passes overlap, so that communication of one hides behind the other's work."""
         return self.kind in PAIRED_KINDS
 
-    def held(self, stage: int) -> tuple[Held, ...]:
+    def peak_in_flight(self, stage: int) -> tuple[InFlight, ...]:
         """What each chunk of a stage holds at one moment, about the fullest."""
-        return held_at_fullest(self.kind, stage, self.stages, self.chunks, self.microbatches)
+        return peak_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)
 
     def first_in_flight(self, stage: int) -> list[int]:
         """Micro-batches of each chunk that a stage holds before its first backward pass."""

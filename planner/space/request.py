@@ -19,7 +19,7 @@ from .pins import Pin
 class Request:
     """What is asked of the planner.
 
-    ``objective`` is what is least in the best plan. ``one_fill`` keeps to plans that fill their
+    ``objective`` is what is least in the best plan. ``single_fill`` keeps to plans that fill their
     pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`layer_splits` on
     tokens
     of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
@@ -33,7 +33,7 @@ class Request:
     stack: StackSpec
     pins: tuple[Pin, ...] = ()
     objective: Objective = field(default_factory=StepTime)
-    one_fill: bool = False
+    single_fill: bool = False
     token_rules: bool = True
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None

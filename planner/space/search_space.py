@@ -25,11 +25,11 @@ from ...spec.rules.plan_rules import (
 )
 from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
-from .coverage import MOST_UNEVEN, describe, left_out
+from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
 from .divisors import divisors as divisors
 from .layer_splits import Splits
 from .pins import CORE_KEYS, layer_allows, pinned_shardings, value_allows
-from .pipeline_shape import Shape as Shape
+from .pipeline_shape import PipelineShape as PipelineShape
 from .request import Request as Request
 from .shard_levels import group_sizes
 from .technique_options import TechniqueOptions
@@ -47,11 +47,13 @@ class SearchSpace:
         self._trainings = request.workload.layer_trainings(request.model)
         self.contexts = layer_contexts(request.model, request.workload.seq_len)
         numbers: dict[tuple[object, ...], int] = {}
-        self.kinds = tuple(
-            numbers.setdefault(self._kind_key(i, layer), len(numbers))
+        self.layer_classes = tuple(
+            numbers.setdefault(self._class_key(i, layer), len(numbers))
             for i, layer in enumerate(self.layers)
         )
-        self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
+        self.first_of_class = {
+            kind: self.layer_classes.index(kind) for kind in set(self.layer_classes)
+        }
         self.too_long = False
         self._levels = group_sizes(request.cluster)
         self.techniques = TechniqueOptions(request)
@@ -61,7 +63,7 @@ class SearchSpace:
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
-    def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
+    def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         """Layers are alike if they compute alike and the same pins speak of them."""
         own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
         return (layer, own, self._trainings[index], self.contexts[index])
@@ -75,13 +77,13 @@ class SearchSpace:
     @property
     def is_large(self) -> bool:
         """Whether the model has so many layers that virtual stages are cut evenly."""
-        return len(self.layers) > MOST_UNEVEN
+        return len(self.layers) > MAX_UNEVEN_LAYERS
 
     def allows(self, axis: str, value: Any) -> bool:
         """Whether pins and lists of values allow a value of an axis of the whole plan."""
         return self._allowed(axis, value)
 
-    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
         """The shapes of so many stages, ranks and numbers of micro-batches."""
         yield from self._schedules(stages, ranks, counts)
 
@@ -94,16 +96,16 @@ class SearchSpace:
         """Stage widths that every layer can use."""
         return self._splits.widths(self.device_count)
 
-    def shapes(self) -> Iterator[Shape]:
+    def shapes(self) -> Iterator[PipelineShape]:
         """Every legal pipeline shape, fewest stages first."""
         for ranks in self.widths():
-            usable = self._usable_counts(ranks)
+            usable = self._microbatch_counts(ranks)
             most = min(len(self.layers), self.device_count // ranks)
             for stages in range(1, most + 1):
                 if self._allowed("pp", stages) and usable:
                     yield from self._schedules(stages, ranks, usable)
 
-    def plausible(self) -> Iterator[Shape]:
+    def plausible(self) -> Iterator[PipelineShape]:
         """Some shapes that leave the fewest devices idle: where a hasty search looks first.
 
         Of every width those with about 4, 16 and 64 micro-batches a stage, and with most, which
@@ -117,7 +119,7 @@ class SearchSpace:
             full[ranks] = (stages * ranks, stages)
         most = max((used for used, _ in full.values()), default=0)
         for ranks, (used, stages) in full.items():
-            usable = self._usable_counts(ranks) if used == most and stages else []
+            usable = self._microbatch_counts(ranks) if used == most and stages else []
             shapes = list(self._schedules(stages, ranks, usable)) if usable else []
             plain = [s for s in shapes if s.kind == "1f1b"] or shapes
             near = (
@@ -127,31 +129,31 @@ class SearchSpace:
             )
             yield from dict.fromkeys(near)
 
-    def _usable_counts(self, ranks: int) -> list[int]:
+    def _microbatch_counts(self, ranks: int) -> list[int]:
         """Numbers of micro-batches with which every layer has a legal strategy."""
         batch = self.request.workload.global_batch
         return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
-    def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+    def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
         for kind in self.schedule_kinds:
             if stages == 1 and kind != "1f1b" and "1f1b" in self.schedule_kinds:
-                continue  # with one stage all take the same time; see other_order
+                continue  # with one stage all take the same time; see gpipe_variant
             for chunks in self._chunks(kind, stages):
                 for count in counts:
-                    if self.request.one_fill and count > stages:
+                    if self.request.single_fill and count > stages:
                         continue
                     if (
                         schedule_violation(kind, stages, chunks, count, len(self.layers))
                         is not None
                     ):
                         continue
-                    shape = Shape(stages, ranks, kind, chunks, count)
+                    shape = PipelineShape(stages, ranks, kind, chunks, count)
                     if shape.passes <= MAX_PASSES:
                         yield shape
                     else:
                         self.too_long = True
 
-    def other_order(self, shape: Shape) -> Shape | None:
+    def gpipe_variant(self, shape: PipelineShape) -> PipelineShape | None:
         """GPipe in place of 1F1B on one stage: the same time, and sometimes less memory.
 
         It holds the activations of all micro-batches, but no gradients while they go forward.
@@ -178,7 +180,7 @@ class SearchSpace:
         return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
 
     def _usable(self, ranks: int, samples: int) -> bool:
-        return all(self.options(kind, ranks, samples) for kind in self.first_of_kind)
+        return all(self.options(kind, ranks, samples) for kind in self.first_of_class)
 
     def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
         """Legal strategies of a layer kind for a stage's ranks and samples of a micro-batch."""
@@ -221,7 +223,7 @@ class SearchSpace:
 
     def batch_parts(self, kind: int, ranks: int, samples: int) -> list[int]:
         """Data-parallel degrees that a layer kind may have, most first."""
-        index = self.first_of_kind[kind]
+        index = self.first_of_class[kind]
         return [
             dp
             for dp in reversed(divisors(ranks))
@@ -232,7 +234,7 @@ class SearchSpace:
         """Legal strategies in dp parts of the batch: the same for every micro-batch they divide."""
         key = (kind, ranks, dp)
         if key not in self._splits_of:
-            index = self.first_of_kind[kind]
+            index = self.first_of_class[kind]
             self._splits_of[key] = tuple(
                 strategy
                 for split in self._splits.of(index, ranks, dp)
@@ -308,7 +310,7 @@ class SearchSpace:
             dp: replicas, which need not have equal parts.
             most: samples of the fullest replica.
         """
-        index = self.first_of_kind[kind]
+        index = self.first_of_class[kind]
         return self._splits.small_enough(index, most) and self._batch_allowed(index, samples, dp)
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
@@ -330,7 +332,7 @@ class SearchSpace:
         pins = tuple(pin for pin in request.pins if pin.key in keys)
         return layer_allows(pins, index, *place)
 
-    def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
+    def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
         """Axis to the values that occur in the space, keyed as simulate's flags."""
         return describe(self, shapes)
 

@@ -19,11 +19,11 @@ from ...costmodel.simulation.overlapped_passes import overlappable_terms
 from ...costmodel.simulation.pass_time import traffic_seconds
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
-from .option_rows import Numbers, resident_bytes, unit_key, waiting_bytes
+from .option_rows import KeyIndex, resident_bytes, unit_key, waiting_bytes
 from .pass_kinds import KINDS, PASSES
 
 Floats = NDArray[np.float64]
-Place = tuple[int, int, int]
+StageContext = tuple[int, int, int]
 """Ranks of a stage, samples of a micro-batch over it, link levels that its groups cross."""
 
 KEPT, OUTPUT, FORWARD, BACKWARD, ADDING = 0, 1, 2, 4, 6
@@ -39,7 +39,7 @@ NO_UNIT[FRESH] = 1.0
 NO_UNIT.setflags(write=False)
 
 
-class LayerRows:
+class LayerCosts:
     """Rows of the splits and units of a request.
 
     Args:
@@ -52,33 +52,37 @@ class LayerRows:
 
     def __init__(self, lowering: Lowering, works: LayerWorkCache, pricer: Pricer) -> None:
         self.lowering, self.works, self.pricer = lowering, works, pricer
-        self.split_number, self.unit_number = Numbers(split_key), Numbers(unit_key)
+        self.split_number, self.unit_number = KeyIndex(split_key), KeyIndex(unit_key)
         self._splits: dict[tuple[Hashable, ...], Floats] = {}
         self._weights: dict[tuple[Hashable, ...], Floats] = {}
         self._units: dict[tuple[Hashable, ...], Floats] = {}
 
-    def split(self, layer: int, strategy: LayerStrategy, place: Place, shares: bool) -> Floats:
+    def split(
+        self, layer: int, strategy: LayerStrategy, place: StageContext, adds_to_tied: bool
+    ) -> Floats:
         """Bytes and passes of a layer's split, by ``KEPT`` to ``ADDING``.
 
         Args:
             layer: layer number.
             strategy: its decisions.
             place: where.
-            shares: whether a layer without members certainly adds to another's gradients.
+            adds_to_tied: whether a layer without members certainly adds to another's gradients.
         """
-        key = self._split_key(layer, strategy, place, shares)
+        key = self._split_key(layer, strategy, place, adds_to_tied)
         if key not in self._splits:
-            work, pricer = self._work(layer, strategy, place, shares)
+            work, pricer = self._work(layer, strategy, place, adds_to_tied)
             passes = (work.forward, work.backward(False), work.backward(True))
             row = [work.kept_bytes, work.output_bytes, *_seconds(pricer, passes)]
             self._splits[key] = np.array(row, dtype=np.float64)
         return self._splits[key]
 
-    def weights(self, layer: int, strategy: LayerStrategy, place: Place, shares: bool) -> Floats:
+    def weights(
+        self, layer: int, strategy: LayerStrategy, place: StageContext, adds_to_tied: bool
+    ) -> Floats:
         """The same of its weight gradients alone, by ``WAITING`` to ``WEIGHT_ADDING``."""
-        key = self._split_key(layer, strategy, place, shares)
+        key = self._split_key(layer, strategy, place, adds_to_tied)
         if key not in self._weights:
-            work, pricer = self._work(layer, strategy, place, shares)
+            work, pricer = self._work(layer, strategy, place, adds_to_tied)
             passes = (work.weight_part(False), work.weight_part(True))
             row = [work.waiting_bytes, *_seconds(pricer, passes)]
             self._weights[key] = np.array(row, dtype=np.float64)
@@ -109,20 +113,26 @@ class LayerRows:
         return self.lowering.stack.state_layout == "contiguous"
 
     def _split_key(
-        self, layer: int, strategy: LayerStrategy, place: Place, shares: bool
+        self, layer: int, strategy: LayerStrategy, place: StageContext, adds_to_tied: bool
     ) -> tuple[Hashable, ...]:
         ranks, samples, link_span = place
         batch = samples // strategy.data_parallel(ranks)
-        return (self.lowering.kinds[layer], self.split_number(strategy), batch, link_span, shares)
+        return (
+            self.lowering.kinds[layer],
+            self.split_number(strategy),
+            batch,
+            link_span,
+            adds_to_tied,
+        )
 
     def _work(
-        self, layer: int, strategy: LayerStrategy, place: Place, shares: bool
+        self, layer: int, strategy: LayerStrategy, place: StageContext, adds_to_tied: bool
     ) -> tuple[LayerWork, Pricer]:
         """A layer's work in a place, and the prices there."""
         ranks, samples, link_span = place
-        return self.works.of(layer, strategy, ranks, samples, shares), self.pricer.with_link_span(
-            link_span
-        )
+        return self.works.of(
+            layer, strategy, ranks, samples, adds_to_tied
+        ), self.pricer.with_link_span(link_span)
 
     def _unit_row(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, link_span: int

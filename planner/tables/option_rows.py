@@ -13,10 +13,10 @@ from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...spec.strategy import LayerStrategy
 
 Floats = NDArray[np.float64]
-Row = TypeVar("Row", "list[float]", Floats)
+RowT = TypeVar("RowT", "list[float]", Floats)
 
 
-class Numbers:
+class KeyIndex:
     """Numbers of what strategies have in common: equal parts have one.
 
     Tables ask for the parts of the same strategies again and again, so each is found once an
@@ -43,11 +43,11 @@ class Numbers:
 def option_rows(
     strategies: Sequence[LayerStrategy],
     part: Callable[[LayerStrategy], Hashable],
-    row: Callable[[LayerStrategy], Row],
+    row: Callable[[LayerStrategy], RowT],
 ) -> Floats:
     """A row for every strategy, made once for each distinct ``part`` of them."""
     numbers: dict[Hashable, int] = {}
-    found: list[Row] = []
+    found: list[RowT] = []
     places = []
     for strategy in strategies:
         key = part(strategy)

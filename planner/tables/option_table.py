@@ -25,8 +25,8 @@ from .layer_costs import (
     RESIDENT,
     WAITING_MANY,
     WAITING_ONE,
-    LayerRows,
-    Place,
+    LayerCosts,
+    StageContext,
 )
 from .option_rows import option_rows
 from .pass_kinds import ENDS, KINDS
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 class OptionTable:
     """One row a strategy of a layer kind, for a stage width and a micro-batch.
 
-    ``middle_s``: forward and backward of any one micro-batch (bound).
+    ``microbatch_s``: forward and backward of any one micro-batch (bound).
     ``step_bound_s`` and ``step_estimate_s``: the whole step. ``resident_bytes``: live from the
     first forward on. ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``:
     gradients and buffers on top at the fullest moment (estimate). ``layouts``: number of the
@@ -48,7 +48,7 @@ class OptionTable:
     """
 
     strategies: tuple[LayerStrategy, ...]
-    middle_s: Floats
+    microbatch_s: Floats
     step_bound_s: Floats
     step_estimate_s: Floats
     resident_bytes: Floats
@@ -61,7 +61,7 @@ class OptionTable:
         strategies = tuple(s for s, keep in zip(self.strategies, rows, strict=True) if keep)
         return OptionTable(
             strategies,
-            self.middle_s[rows],
+            self.microbatch_s[rows],
             self.step_bound_s[rows],
             self.step_estimate_s[rows],
             self.resident_bytes[rows],
@@ -88,7 +88,7 @@ class OptionTables:
         rows: of the splits and units of a request.
     """
 
-    def __init__(self, rows: LayerRows) -> None:
+    def __init__(self, rows: LayerCosts) -> None:
         self.rows = rows
         self.pricer = rows.pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
@@ -102,8 +102,8 @@ class OptionTables:
         microbatches: int,
         members: tuple[int, ...] | None = None,
         link_span: int = 1,
-        pairs: bool = False,
-        shares: bool = True,
+        overlaps_passes: bool = False,
+        adds_to_tied: bool = True,
     ) -> OptionTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -116,17 +116,17 @@ class OptionTables:
             members: the layers whose parameters move with this one's (itself alone if None,
                 none where they move with another layer's).
             link_span: how many link levels the stage's groups cross.
-            pairs: whether passes overlap: communication that hides in another then counts
+            overlaps_passes: whether passes overlap: communication that hides in another then counts
                 nothing, for the estimate too.
-            shares: whether a layer without members certainly adds to another's gradients.
+            adds_to_tied: whether a layer without members certainly adds to another's gradients.
         """
         members = (layer,) if members is None else members
         kinds = tuple(self.rows.lowering.kinds[i] for i in members)
-        place = (ranks, samples, microbatches, link_span, pairs)
-        shares = shares and not members
-        key = (self.rows.lowering.kinds[layer], id(strategies), *place, kinds, shares)
+        place = (ranks, samples, microbatches, link_span, overlaps_passes)
+        adds_to_tied = adds_to_tied and not members
+        key = (self.rows.lowering.kinds[layer], id(strategies), *place, kinds, adds_to_tied)
         if key not in self._tables:
-            self._tables[key] = self._build(layer, strategies, place, members, shares)
+            self._tables[key] = self._build(layer, strategies, place, members, adds_to_tied)
         return self._tables[key]
 
     def _build(
@@ -135,15 +135,15 @@ class OptionTables:
         strategies: tuple[LayerStrategy, ...],
         place: tuple[int, int, int, int, bool],
         members: tuple[int, ...],
-        shares: bool,
+        adds_to_tied: bool,
     ) -> OptionTable:
-        ranks, samples, microbatches, link_span, pairs = place
+        ranks, samples, microbatches, link_span, overlaps_passes = place
         rows, held = self.rows, (ranks, samples, link_span)
         units = option_rows(
             strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, link_span)
         )
         splits = option_rows(
-            strategies, rows.split_number, lambda s: rows.split(layer, s, held, shares)
+            strategies, rows.split_number, lambda s: rows.split(layer, s, held, adds_to_tied)
         )
         added = np.zeros((len(strategies), 3))
         if members and any(strategy.techniques for strategy in strategies):
@@ -153,7 +153,9 @@ class OptionTables:
                 lambda s: (rows.split_number(s), rows.unit_number(s)),
                 lambda s: self._added_row(layer, s, held, members, accumulates),
             )
-        seconds = self._seconds(np.hstack([_beside(splits, pairs), added]), units, microbatches)
+        seconds = self._seconds(
+            np.hstack([_beside(splits, overlaps_passes), added]), units, microbatches
+        )
         waits = units[:, WAITING_MANY] if microbatches > 1 else units[:, WAITING_ONE]
         return OptionTable(
             strategies,
@@ -168,7 +170,7 @@ class OptionTables:
         self,
         layer: int,
         strategy: LayerStrategy,
-        place: Place,
+        place: StageContext,
         members: tuple[int, ...],
         accumulates: bool,
     ) -> list[float]:
@@ -201,13 +203,13 @@ class OptionTables:
                 copy_s, wire_s = _traffic(units, forward, number)
                 work_s = _layer_seconds(splits, units, forward, *ENDS[number]) + copy_s
                 if not self.pricer.hides_sharding:
-                    low_s = likely_s = work_s + wire_s
+                    low_s = estimated_s = work_s + wire_s
                 else:
                     beside_s = np.minimum(work_s, wire_s)
                     slowdown = self.pricer.stack.overlap_slowdown - 1.0
-                    low_s, likely_s = work_s, np.maximum(work_s + slowdown * beside_s, wire_s)
+                    low_s, estimated_s = work_s, np.maximum(work_s + slowdown * beside_s, wire_s)
                 bound_s = bound_s + count * low_s
-                estimate_s = estimate_s + count * likely_s
+                estimate_s = estimate_s + count * estimated_s
                 lows.append(low_s)
             least_s = least_s + np.minimum.reduce(lows)
         return least_s, bound_s + splits[:, UPDATES], estimate_s + splits[:, UPDATES]
@@ -218,10 +220,12 @@ OWN_FORWARD, OWN_BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES, UPDATES = r
 then (of one micro-batch, of several), and seconds that they add to the update."""
 
 
-def _beside(splits: Floats, pairs: bool) -> Floats:
+def _beside(splits: Floats, overlaps_passes: bool) -> Floats:
     """Seconds of forward, backward and one that adds, less what may hide beside other passes."""
     passes = splits[:, [FORWARD, BACKWARD, ADDING]]
-    return passes - splits[:, [FORWARD + 1, BACKWARD + 1, ADDING + 1]] if pairs else passes
+    return (
+        passes - splits[:, [FORWARD + 1, BACKWARD + 1, ADDING + 1]] if overlaps_passes else passes
+    )
 
 
 def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool, last: bool) -> Floats:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...spec.strategy import LayerStrategy
-from ..space.in_flight import Held
+from ..space.in_flight import InFlight
 from .layer_costs import (
     ADDING,
     BACKWARD,
@@ -39,8 +39,8 @@ from .layer_costs import (
     WAITING_MANY,
     WEIGHT,
     WEIGHT_ADDING,
-    LayerRows,
-    Place,
+    LayerCosts,
+    StageContext,
 )
 from .option_rows import option_rows
 from .pass_kinds import DIRECTIONS, ENDS, KINDS
@@ -51,7 +51,7 @@ WORK, TRAFFIC, INSIDE, SHARED, WIRE = range(5)
 """Columns of a kind of pass: work; hidden traffic with some work of one layer; what of the work
 hides beside another pass; by how much work is longer beside traffic; hidden traffic."""
 COLUMNS = 5
-FEW, SAMPLES, UNEVEN = 32, 200, 4
+MAX_UNFILTERED, WEIGHT_SAMPLES, WEIGHT_EXPONENT = 32, 200, 4
 """Tables of few options are left whole; weights by which the best of others are found."""
 
 
@@ -64,7 +64,8 @@ class PassTable:
     ``once_s``: what the SHARED column of such layers promises too much in a pass, as a negative
     number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of shape
     (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by every micro-batch in
-    flight, ``waiting_bytes``: by one whose weight gradients alone are to come, ``summed_bytes``:
+    flight, ``waiting_bytes``: by one whose weight gradients alone are to come,
+    ``accumulated_bytes``:
     gradients of micro-batches before, ``output_bytes``: what the layer hands to the next, each of
     shape (options,).
     """
@@ -76,12 +77,12 @@ class PassTable:
     least_s: Floats
     most_s: Floats
     resident_bytes: Floats
-    summed_bytes: Floats
+    accumulated_bytes: Floats
     kept_bytes: Floats
     waiting_bytes: Floats
     output_bytes: Floats
 
-    def shown_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
+    def exposed_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
         """Hidden traffic that shows all the same, shape (options, KINDS).
 
         Args:
@@ -104,20 +105,20 @@ class PassTable:
             columns=self.columns[kept],
             hidden_s=self.hidden_s[:, kept],
             resident_bytes=self.resident_bytes[kept],
-            summed_bytes=self.summed_bytes[kept],
+            accumulated_bytes=self.accumulated_bytes[kept],
             kept_bytes=self.kept_bytes[kept],
             waiting_bytes=self.waiting_bytes[kept],
             output_bytes=self.output_bytes[kept],
         )
 
-    def bytes_at(self, held: Held) -> Floats:
+    def bytes_at(self, held: InFlight) -> Floats:
         """Bytes while the layer's chunk holds so much."""
         found = self.resident_bytes + held.in_flight * self.kept_bytes
         found += held.waiting * self.waiting_bytes
-        return found + self.summed_bytes if held.summed else found
+        return found + self.accumulated_bytes if held.accumulated else found
 
 
-def besides(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
+def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
     """What a pass of such layers has but once, whatever their number, each of shape (KINDS,).
 
     Returns:
@@ -128,7 +129,7 @@ def besides(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
     return once_s, least_s
 
 
-def undominated(table: PassTable) -> PassTable:
+def non_dominated(table: PassTable) -> PassTable:
     """The table without options that another beats, or equals, in every figure.
 
     Whatever weighs figures, none of them below zero, is never best with those alone. Not all are
@@ -143,16 +144,16 @@ def undominated(table: PassTable) -> PassTable:
             table.columns[:, SHARED],
             table.columns[:, WIRE],
             *table.hidden_s,
-            np.stack([table.resident_bytes, table.summed_bytes, table.kept_bytes], axis=1),
+            np.stack([table.resident_bytes, table.accumulated_bytes, table.kept_bytes], axis=1),
             np.stack([table.waiting_bytes, table.output_bytes], axis=1),
         ],
         axis=1,
     )
     figures = figures[:, np.ptp(figures, axis=0) > 0]
-    if len(figures) <= FEW or not figures.shape[1]:
+    if len(figures) <= MAX_UNFILTERED or not figures.shape[1]:
         return table
     scaled = figures / figures.mean(axis=0)
-    weights = np.random.default_rng(0).random((scaled.shape[1], SAMPLES)) ** UNEVEN
+    weights = np.random.default_rng(0).random((scaled.shape[1], WEIGHT_SAMPLES)) ** WEIGHT_EXPONENT
     kept = np.ones(len(figures), dtype=bool)
     for best in np.unique(np.argmin(scaled @ weights, axis=0)).tolist():
         if not kept[best]:  # by one that is alike: which of them a weight finds is rounding
@@ -170,7 +171,7 @@ class PassTables:
         rows: of the splits and units of the request.
     """
 
-    def __init__(self, rows: LayerRows) -> None:
+    def __init__(self, rows: LayerCosts) -> None:
         self._rows = rows
         self._pricer = rows.pricer
 
@@ -178,10 +179,10 @@ class PassTables:
         self,
         layer: int,
         strategies: tuple[LayerStrategy, ...],
-        place: Place,
+        place: StageContext,
         members: tuple[int, ...],
         splits: bool,
-        shares: bool = True,
+        adds_to_tied: bool = True,
     ) -> PassTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -192,33 +193,33 @@ class PassTables:
                 groups cross.
             members: the layers whose parameters move with this one's.
             splits: whether backwards are in two parts somewhere.
-            shares: whether a layer without members certainly adds to another's gradients.
+            adds_to_tied: whether a layer without members certainly adds to another's gradients.
         """
         rows, (ranks, _, link_span) = self._rows, place
-        shares = shares and not members
+        adds_to_tied = adds_to_tied and not members
         unit = option_rows(
             strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, link_span)
         )
         split = option_rows(
-            strategies, rows.split_number, lambda s: rows.split(layer, s, place, shares)
+            strategies, rows.split_number, lambda s: rows.split(layer, s, place, adds_to_tied)
         )
         weights = np.zeros((len(strategies), WEIGHT_ADDING + 2))
         if splits:
             weights = option_rows(
-                strategies, rows.split_number, lambda s: rows.weights(layer, s, place, shares)
+                strategies, rows.split_number, lambda s: rows.weights(layer, s, place, adds_to_tied)
             )
         # where gradients are contiguous, those of micro-batches before are resident
-        summed = 0.0 if rows.contiguous else 1.0
+        accumulated = 0.0 if rows.contiguous else 1.0
         found = PassTable(
             strategies,
             **self._columns(_passes(split, weights), unit),
             resident_bytes=unit[:, RESIDENT],
-            summed_bytes=summed * unit[:, WAITING_MANY],
+            accumulated_bytes=accumulated * unit[:, WAITING_MANY],
             kept_bytes=split[:, KEPT],
             waiting_bytes=weights[:, WAITING],
             output_bytes=split[:, OUTPUT],
         )
-        return undominated(found)
+        return non_dominated(found)
 
     def _columns(self, split: Floats, unit: Floats) -> dict[str, Floats]:
         """The seconds of a table, by the names that it has for them."""
@@ -247,7 +248,7 @@ class PassTables:
         }
 
 
-def beside_all(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, PassTable]:
+def with_adjacent_layers(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, PassTable]:
     """Tables whose layers may stand beside each other: the least work of any of them is shared.
 
     Args:

@@ -59,7 +59,7 @@ class Excess(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
+class PricedPlan:
     """A plan in a setting: what is predicted, what does not fit, devices that stay idle."""
 
     plan: Plan
@@ -73,7 +73,7 @@ class Priced:
         return self.prediction.step_time_s
 
 
-class Asked(Protocol):
+class AnsweredRow(Protocol):
     """What an answer knows of its row: what differs, and the value of the sweep that made it."""
 
     @property
@@ -96,11 +96,11 @@ class Answer:
     ``difference`` is what the re-planned plan decides otherwise.
     """
 
-    row: Asked
-    same: Priced | None = None
+    row: AnsweredRow
+    same: PricedPlan | None = None
     same_why: str = ""
     moved: Moved | None = None
-    best: Priced | None = None
+    best: PricedPlan | None = None
     best_why: str = ""
     best_moved: Moved | None = None
     gain: float | None = None
@@ -109,12 +109,12 @@ class Answer:
     search: SearchResult | None = None
 
 
-def priced(plan: Plan, setting: Setting, pricing: Pricing) -> Priced:
+def price_plan(plan: Plan, setting: Setting, pricing: Pricing) -> PricedPlan:
     """A plan in a setting, whether it fits or not."""
     return _judged(plan, pricing.price(plan, setting), pricing.rule(setting))
 
 
-def answered(row: Row, baseline: Priced, pricing: Pricing) -> Answer:
+def answer_row(row: Row, baseline: PricedPlan, pricing: Pricing) -> Answer:
     """Both answers to a row of a question.
 
     Args:
@@ -138,10 +138,10 @@ def moved(before: Prediction, after: Prediction) -> Moved | None:
     return Moved(most, terms[most])
 
 
-def _with_same(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
+def _with_same(found: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
     try:
         plan = same_plan(baseline.plan, setting, pricing.stack(setting))
-        same = priced(plan, setting, pricing)
+        same = price_plan(plan, setting, pricing)
     except CannotKeepError as error:
         return replace(found, same_why=str(error))
     except ShardwrightError as error:
@@ -149,7 +149,7 @@ def _with_same(found: Answer, setting: Setting, baseline: Priced, pricing: Prici
     return replace(found, same=same, moved=moved(baseline.prediction, same.prediction))
 
 
-def _with_best(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
+def _with_best(found: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
     same = found.same
     fits = same is not None and same.prediction.feasible
     try:
@@ -172,10 +172,12 @@ def _with_best(found: Answer, setting: Setting, baseline: Priced, pricing: Prici
     )
 
 
-def _judged(plan: Plan, prediction: Prediction, rule: MemoryRule) -> Priced:
+def _judged(plan: Plan, prediction: Prediction, rule: MemoryRule) -> PricedPlan:
     over = tuple(_excess(row, rule) for row in prediction.memory if rule.excess_bytes(row) > 0)
     worst = tuple(sorted(over, key=lambda item: (-item.excess_bytes, item.stage)))
-    return Priced(plan=plan, prediction=prediction, excess=worst, idle_devices=idle_devices(plan))
+    return PricedPlan(
+        plan=plan, prediction=prediction, excess=worst, idle_devices=idle_devices(plan)
+    )
 
 
 def _excess(row: MemoryRow, rule: MemoryRule) -> Excess:

@@ -28,11 +28,11 @@ HEAD_DIM, THETA = 64, 1e4
 
 
 MIN_VOCAB_ROWS = 512
-"""RowOperands of logits as wide as a large vocabulary: with fewer a device is not full."""
+"""Rows of logits as wide as a large vocabulary: with fewer a device is not full."""
 
 
 class FusedOp(NamedTuple):
-    """An operation, and the family that says where it runs; ``over_vocabulary``: over rows of logits."""
+    """An operation and its kernel family; ``over_vocabulary``: over rows of logits."""
 
     family: Family
     streamed: MemoryBoundOp

@@ -18,7 +18,7 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """PositiveSeconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
+    """Seconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
 
     op: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """PositiveSeconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
+    """Seconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
 
     ``beside_product``: taken while matrix products ran on the same devices; else alone.
     """
@@ -58,7 +58,7 @@ CopyKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRow:
-    """PositiveSeconds of a copy of ``payload_bytes``.
+    """Seconds of a copy of ``payload_bytes``.
 
     ``pinned``: the host's side is page-locked memory. ``both_ways``: taken while as many bytes
     went the other way.

@@ -16,7 +16,7 @@ from support import growing, plan_sample
 from support.mutant_planners import MUTANTS
 
 from shardwright.api.validation.priced_run import measured_s
-from shardwright.api.validation.published_run import answer, qualifies, question_of
+from shardwright.api.validation.published_run import qualifies, simulate_run, simulation_arguments
 from shardwright.costmodel.explain.accuracy import errors_of
 from shardwright.datasets.published.runs import published_runs
 from shardwright.spec.errors import InputError
@@ -64,7 +64,7 @@ def test_each_family_has_rows_and_errors_are_as_defined() -> None:
 
 def test_a_baseline_is_six_flops_a_token_and_parameter_and_the_bubble() -> None:
     (run,) = (run for run in published_runs() if run.id == "nemo2407-0009")
-    report = answer(question_of(run))
+    report = simulate_run(simulation_arguments(run))
     piece = published_families._priced(f"any {run.id}")
     tokens = report.plan.workload.global_batch * report.plan.workload.seq_len
     at_peak_s = 6 * report.plan.model.param_count() * tokens / (989.4e12 * (run.gpus or 0))
@@ -82,7 +82,7 @@ def test_equal_reasons_are_counted_together() -> None:
     assert runs
     for run in runs:
         with pytest.raises(InputError) as caught:
-            question_of(run)
+            simulation_arguments(run)
         assert coverage.reason_of(run, caught.value).startswith("recompute: got selective:moe;")
 
 

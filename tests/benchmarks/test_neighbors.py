@@ -15,10 +15,15 @@ from neighbors.neighbor_checks import check_mixed_neighbours, check_neighbours
 from neighbors.plan_neighbors import neighbour
 from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
 
-from shardwright.planner.heterogeneous.branch_and_bound import MixedLimits, MixedSearch
-from shardwright.planner.heterogeneous.efficiency_bound import Efficiency
+from shardwright.planner.heterogeneous.branch_and_bound import (
+    HeterogeneousLimits,
+    HeterogeneousSearch,
+)
+from shardwright.planner.heterogeneous.efficiency_bound import EfficiencyBound
 
-QUICK = MixedLimits(alternatives=20, estimates=40, likely=6, tries=300, simulated=60)
+QUICK = HeterogeneousLimits(
+    alternatives=20, estimates=40, heuristic_shapes=6, tries=300, simulated=60
+)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -49,23 +54,23 @@ def test_nothing_beside_the_best_plans_of_a_real_mixed_question_is_below_the_bou
 def test_shapes_beside_the_best_mixed_plan_are_looked_into(seed: int) -> None:
     """Other micro-batches or depths of the same stages, of which few were looked into at first."""
     space = capped_mixed_space(seed)
-    narrow = mixed_search(space, replace(MixedLimits(), near_rounds=0)).run()
+    narrow = mixed_search(space, replace(HeterogeneousLimits(), near_rounds=0)).run()
     found = mixed_search(space).run()
     assert found.outcomes[0].step_time_s < 0.9 * narrow.outcomes[0].step_time_s
 
 
 def test_a_proof_of_nothing_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One shape is looked into, and all others are said to hold nothing faster."""
-    monkeypatch.setattr(MixedSearch, "_enumerate", lambda self, shape: True)
-    lazy = replace(QUICK, estimates=1, likely=1)
+    monkeypatch.setattr(HeterogeneousSearch, "_enumerate", lambda self, shape: True)
+    lazy = replace(QUICK, estimates=1, heuristic_shapes=1)
     found = check_mixed_neighbours(capped_mixed_space(27), 30, 27, limits=lazy)
     assert found.stopped_by == "proof"
     assert found.faults
 
 
 def test_a_floor_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Efficiency.floor_s
-    monkeypatch.setattr(Efficiency, "floor_s", lambda self: 100 * plain(self))
+    plain = EfficiencyBound.global_bound_s
+    monkeypatch.setattr(EfficiencyBound, "global_bound_s", lambda self: 100 * plain(self))
     found = check_mixed_neighbours(capped_mixed_space(20), 30, 20, limits=QUICK)
     assert found.faults
     assert found.unlisted_faults

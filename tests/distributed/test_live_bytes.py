@@ -93,7 +93,7 @@ def pipelines() -> list[Case]:
     return [
         *found,
         four,
-        replace(four, name="four uneven stages", cuts=(1, 2, 4), kind="gpipe"),
+        replace(four, name="four uneven stages", boundaries=(1, 2, 4), kind="gpipe"),
         replace(four, name="four stages of zero_bubble", kind="zero_bubble", global_batch=8),
         replace(eight, name="four stages of zbv", kind="zbv"),
         replace(eight, name="four stages of dualpipe", kind="dualpipe"),

@@ -65,7 +65,7 @@ CASES = [
         strategies=replace(TP2_SP, shard=sharded("zero3", 2).shard),
         adapters=LORA,
     ),
-    Case(name="pp4 with ends alone", stages=4, micro_batch=1, cuts=(1, 3, 5), adapters=LORA),
+    Case(name="pp4 with ends alone", stages=4, micro_batch=1, boundaries=(1, 3, 5), adapters=LORA),
     Case(
         name="tied pp2 tp2 sp",
         sizes=GPT2,
@@ -90,7 +90,7 @@ CASES = [
         stages=4,
         kind="zero_bubble",
         micro_batch=1,
-        cuts=(1, 3, 5),
+        boundaries=(1, 3, 5),
         adapters=LORA,
     ),
     Case(
@@ -113,7 +113,9 @@ CASES = [
     Case(name="mixed", sizes=Sizes(kv_heads=4), strategies=MIXED, adapters=LORA),
     Case(name="bf16", dtype="bf16", adapters=LORA),
     Case(name="bf16 gpt2 sp", dtype="bf16", sizes=GPT2, strategies=TP2_SP, adapters=LORA),
-    Case(name="bf16 pp4", dtype="bf16", stages=4, micro_batch=1, cuts=(1, 3, 5), adapters=LORA),
+    Case(
+        name="bf16 pp4", dtype="bf16", stages=4, micro_batch=1, boundaries=(1, 3, 5), adapters=LORA
+    ),
 ]
 
 

@@ -104,8 +104,8 @@ def pipelines() -> list[Case]:
     return [
         *found,
         four,
-        replace(four, name="uneven stages", cuts=(1, 3, 5)),
-        replace(four, name="gpipe uneven tied", cuts=(2, 3, 4), kind="gpipe", sizes=GPT2),
+        replace(four, name="uneven stages", boundaries=(1, 3, 5)),
+        replace(four, name="gpipe uneven tied", boundaries=(2, 3, 4), kind="gpipe", sizes=GPT2),
         replace(four, name="one micro-batch in four stages", micro_batch=8),
     ]
 
@@ -143,7 +143,12 @@ def split_pipelines() -> list[Case]:
             strategies=LayerStrategy(recompute="full"),
         ),
         replace(
-            bubble, name="zero_bubble uneven", stages=4, micro_batch=1, cuts=(1, 3, 5), sizes=GPT2
+            bubble,
+            name="zero_bubble uneven",
+            stages=4,
+            micro_batch=1,
+            boundaries=(1, 3, 5),
+            sizes=GPT2,
         ),
         replace(v_shape, name="zbv on four stages", stages=4, micro_batch=1, sizes=eight),
         replace(pairs, name="dualpipe on four stages", stages=4, micro_batch=1, sizes=eight),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "support" / "kernel_doubles.compile_kernels.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "support" / "kernel_doubles" / "compile_kernels.py"
 KERNELS = {"_encode", "_decode", "_permute", "_unpermute", "_unpermute_backward", "_copy", "_sum"}
 
 

@@ -15,18 +15,18 @@ QUESTION = asked(TWO, "llama-2-7b")
 BOTH: list[Part] = [("a100", 0, 4), ("h100", 0, 4)]
 
 
-def reasons(*parts: list[Part], cuts: tuple[int, ...] = (0, 34), **fields: object) -> str:
+def reasons(*parts: list[Part], boundaries: tuple[int, ...] = (0, 34), **fields: object) -> str:
     own = strategy("zero0", **fields) if len(parts) == 1 else strategy(**fields)
-    plan = mixed_plan(QUESTION, parts, cuts, [own] * len(parts), 2)
+    plan = mixed_plan(QUESTION, parts, boundaries, [own] * len(parts), 2)
     return "; ".join(map(str, plan.check()))
 
 
 def test_shares_and_unequal_widths_are_legal_and_survive_a_round_trip() -> None:
-    for parts, cuts, own in (
+    for parts, boundaries, own in (
         ([BOTH], [0, 34], [strategy("zero1", 8)]),
         ([[("a100", 0, 1)], [("h100", 0, 4)]], [0, 4, 34], [strategy(), strategy("zero1", 4)]),
     ):
-        plan = mixed_plan(QUESTION, parts, cuts, own, 2)
+        plan = mixed_plan(QUESTION, parts, boundaries, own, 2)
         assert not plan.check()
         again = load_plan(codec.canonical_json(plan.to_document()), "plan")
         assert again.hash == plan.hash

@@ -85,7 +85,7 @@ def _colour(known: tuple[str, ...], term: str) -> tuple[str, float]:
     return DARK if colour == "#000000" else colour, 0.9 if number < len(COLOURS) else 0.45
 
 
-def words(term: str) -> str:
+def term_label(term: str) -> str:
     """A term as it is read."""
     return term.replace("_", " ")
 

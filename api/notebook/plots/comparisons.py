@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....spec.units import format_seconds
 from ...views.comparison import Comparison
 from ...views.report_text import ROUNDING
-from .canvas import FONT_SIZE, GREY, Picture, figure, label, scaled_seconds, title, words
+from .canvas import FONT_SIZE, GREY, Picture, figure, label, scaled_seconds, term_label, title
 
 WORSE, BETTER, WHOLE = "#D55E00", "#009E73", "#5b6770"
 
@@ -17,7 +17,7 @@ def comparison_picture(found: Comparison) -> Picture:
     moved = [(pair.term, pair.by) for pair in found.terms if abs(pair.by) > least_s]
     moved.sort(key=lambda item: (-abs(item[1]), item[0]))
     factor, unit = scaled_seconds(max(first_s, second_s))
-    rows = [found.first.name, *(words(term) for term, _ in moved), found.second.name]
+    rows = [found.first.name, *(term_label(term) for term, _ in moved), found.second.name]
     made, axes = figure(8, max(2.4, 0.9 + 0.32 * len(rows)))
     axes.barh(0, first_s * factor, color=WHOLE, height=0.65)
     tops, at_s = [first_s], first_s

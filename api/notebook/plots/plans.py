@@ -6,7 +6,7 @@ from typing import Any
 
 from ....spec.report.report import MEMORY_TERMS, MemoryRow, Prediction, Report
 from ....spec.units import format_seconds
-from ...views.report_text import ROUNDING, percent, place_text, shape_text
+from ...views.report_text import ROUNDING, percent, shape_text, stage_text
 from .canvas import (
     FONT_SIZE,
     GREY,
@@ -17,11 +17,11 @@ from .canvas import (
     scaled_bytes,
     scaled_seconds,
     term_colour,
+    term_label,
     title,
-    words,
 )
 
-MOST_STAGES = 32
+MAX_STAGES = 32
 """Bars that can still be read; with more stages the fullest are drawn."""
 
 
@@ -70,7 +70,7 @@ def draw_terms(axes: Any, prediction: Prediction) -> None:
         axes.barh(row, seconds * factor, color=colour, alpha=opacity, height=0.7)
         text = f" {format_seconds(seconds)}, {percent(seconds / prediction.step_time_s)}"
         axes.text(seconds * factor, row, text, va="center", fontsize=FONT_SIZE - 1)
-    axes.set_yticks(range(len(terms)), [words(name) for name, _ in terms])
+    axes.set_yticks(range(len(terms)), [term_label(name) for name, _ in terms])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.35 * max(seconds for _, seconds in terms) * factor)
     label(axes, f"{unit} of a step")
@@ -80,10 +80,10 @@ def draw_terms(axes: Any, prediction: Prediction) -> None:
 def shown_rows(prediction: Prediction) -> list[MemoryRow]:
     """The stages that are drawn, in their order."""
     rows = list(prediction.memory)
-    if len(rows) <= MOST_STAGES:
+    if len(rows) <= MAX_STAGES:
         return rows
-    fullest = sorted(rows, key=lambda row: -row.reserved_bytes / max(1, row.capacity_bytes))
-    kept = {id(row) for row in fullest[:MOST_STAGES]}
+    peak_memory_row = sorted(rows, key=lambda row: -row.reserved_bytes / max(1, row.capacity_bytes))
+    kept = {id(row) for row in peak_memory_row[:MAX_STAGES]}
     return [row for row in rows if id(row) in kept]
 
 
@@ -100,7 +100,13 @@ def draw_memory(axes: Any, prediction: Prediction) -> None:
         colour, opacity = memory_colour(name)
         places = range(len(rows))
         axes.barh(
-            places, sizes, left=starts, color=colour, alpha=opacity, height=0.7, label=words(name)
+            places,
+            sizes,
+            left=starts,
+            color=colour,
+            alpha=opacity,
+            height=0.7,
+            label=term_label(name),
         )
         starts = [start + size for start, size in zip(starts, sizes, strict=True)]
     for place, row in enumerate(rows):
@@ -120,4 +126,4 @@ def draw_memory(axes: Any, prediction: Prediction) -> None:
 
 def _place(row: MemoryRow, rows: list[MemoryRow]) -> str:
     tier = "" if row.tier == "hbm" else f", {row.tier}"
-    return f"{place_text(row, tuple(rows))}{tier}"
+    return f"{stage_text(row, tuple(rows))}{tier}"

@@ -6,9 +6,18 @@ from collections import defaultdict
 
 from ....spec.report.timeline import Stream, Timeline
 from ....spec.units import format_seconds
-from .canvas import FONT_SIZE, Picture, figure, label, scaled_seconds, term_colour, title, words
+from .canvas import (
+    FONT_SIZE,
+    Picture,
+    figure,
+    label,
+    scaled_seconds,
+    term_colour,
+    term_label,
+    title,
+)
 
-MOST_STREAMS = 48
+MAX_STREAMS = 48
 SEEN = 2e-3
 """Share of the step below which a stream would be an empty row."""
 KINDS = ("compute", "communication", "host_copy", "nvme", "host")
@@ -17,7 +26,7 @@ KINDS = ("compute", "communication", "host_copy", "nvme", "host")
 def timeline_picture(timeline: Timeline) -> Picture:
     """Every span of the first streams, ranks together."""
     streams = _streams(timeline)
-    shown = streams[:MOST_STREAMS]
+    shown = streams[:MAX_STREAMS]
     made, axes = figure(11, max(2.2, 1.0 + 0.28 * len(shown)))
     factor, unit = scaled_seconds(timeline.step_time_s)
     rows = {stream: row for row, stream in enumerate(shown)}
@@ -29,7 +38,7 @@ def timeline_picture(timeline: Timeline) -> Picture:
     seen: set[str] = set()
     for (row, term), spans in boxes.items():
         colour, opacity = term_colour(term)
-        named = None if term in seen else words(term)
+        named = None if term in seen else term_label(term)
         seen.add(term)
         axes.broken_barh(
             spans,
@@ -63,4 +72,4 @@ def _streams(timeline: Timeline) -> list[Stream]:
 
 def _name(stream: Stream) -> str:
     name = "" if stream.name == stream.kind else stream.name
-    return f"rank {stream.rank} {words(stream.kind)} {name}".strip()
+    return f"rank {stream.rank} {term_label(stream.kind)} {name}".strip()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...html.svg import COLOURS
-from ...validation.validate import Validated
+from ...validation.validate import ValidationResult
 from .canvas import FONT_SIZE, GREY, Picture, figure, label, title
 
 MARKS = "osD^vP*X"
 BAND = 0.2
 
 
-def validation_picture(found: Validated) -> Picture:
+def validation_picture(found: ValidationResult) -> Picture:
     """A point a row, a colour and a mark a source, both axes logarithmic."""
     unit = "s" if found.document["metric"] == "step_time" else "GiB"
     drawn = {name: pairs for name, pairs in found.points.items() if pairs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....planner.what_if.answer import Answer, Priced
+from ....planner.what_if.answer import Answer, PricedPlan
 from ....spec.units import format_seconds
 from ...html.svg import COLOURS
 from ...what_if.document import swept_path
@@ -25,8 +25,8 @@ from .canvas import (
     label,
     scaled_seconds,
     term_colour,
+    term_label,
     title,
-    words,
 )
 
 SAME, BEST = COLOURS[1], COLOURS[2]
@@ -51,7 +51,7 @@ def _bars(found: WhatIf) -> Any:
         colour, opacity = term_colour(term)
         axes.barh(
             range(len(rows)), sizes, left=starts, color=colour, alpha=opacity, height=0.6,
-            label=words(term),
+            label=term_label(term),
         )  # fmt: skip
         starts = [start + size for start, size in zip(starts, sizes, strict=True)]
     for row, (_, priced) in enumerate(rows):
@@ -65,7 +65,7 @@ def _bars(found: WhatIf) -> Any:
     return made
 
 
-def _step_text(priced: Priced) -> str:
+def _step_text(priced: PricedPlan) -> str:
     over = "" if priced.prediction.feasible else ", does not fit"
     return format_seconds(priced.step_time_s) + over
 
@@ -81,7 +81,7 @@ def _curves(found: WhatIf) -> Any:
     factor, unit = (1e-3, "thousand tokens/s") if rates else scaled_seconds(most)
     made, axes = figure(7.5, 3.6)
 
-    def amount(priced: Priced) -> float:
+    def amount(priced: PricedPlan) -> float:
         return factor * (tokens_per_s(priced) if rates else priced.step_time_s)
 
     for name, colour, side in (("same plan", SAME, "same"), ("re-planned", BEST, "best")):

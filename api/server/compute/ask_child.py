@@ -12,8 +12,8 @@ from starlette.responses import Response
 from ..jobs.database import StoreError
 from ..jobs.profiles import ProfileStore
 from ..problems import MEDIA_TYPE, TOO_LARGE, problem_response
-from .lending import WANTED, lent_document, wanted_name
-from .pool import BusyError, ChildPool, EndingError, LostError
+from .lending import CALIBRATION_NEEDED, lent_document, needed_name
+from .pool import ChildPool, NoAnswerError, PoolBusyError, ShuttingDownError
 
 
 def json_response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
@@ -22,7 +22,7 @@ def json_response(status: int, body: bytes, headers: dict[str, str] | None = Non
     return Response(body, status, headers, media_type=media_type)
 
 
-class Asker:
+class ChildCaller:
     """Asks the children of a pool.
 
     Args:
@@ -33,18 +33,18 @@ class Asker:
     def __init__(self, pool: ChildPool, profiles: ProfileStore) -> None:
         self._pool, self._profiles = pool, profiles
 
-    async def ask(self, request: Request, operation: str, body: bytes, limit_s: float) -> Response:
+    async def call(self, request: Request, operation: str, body: bytes, limit_s: float) -> Response:
         """The answer of a child, or a problem; the child ends when the client goes away."""
         owner = request.scope.get("owner", "")
-        asking = asyncio.ensure_future(self._answered(owner, operation, body, limit_s))
-        leaving = asyncio.ensure_future(_gone(request))
+        asking = asyncio.ensure_future(self._call_with_calibration(owner, operation, body, limit_s))
+        leaving = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
                 return Response(status_code=499)  # nobody reads it
             status, answer = asking.result()
             return json_response(status, answer)
-        except BusyError as busy:
+        except PoolBusyError as busy:
             full = "every child is busy and the queue is full"
             detail = full if busy.full else "no child was free"
             headers = {"Retry-After": "5"}
@@ -52,9 +52,9 @@ class Asker:
         except StoreError:
             detail = "the calibration cannot be looked up now; GET /readyz tells more"
             return problem_response(503, detail, headers={"Retry-After": "5"})
-        except LostError as lost:
-            return _lost(lost, limit_s)
-        except EndingError:
+        except NoAnswerError as lost:
+            return _lost_response(lost, limit_s)
+        except ShuttingDownError:
             headers = {"Connection": "close"}
             return problem_response(503, "the service is ending", headers=headers)
         finally:
@@ -62,21 +62,21 @@ class Asker:
                 task.cancel()
             await asyncio.gather(asking, leaving, return_exceptions=True)
 
-    async def _answered(
+    async def _call_with_calibration(
         self, owner: str, operation: str, body: bytes, limit_s: float
     ) -> tuple[int, bytes]:
         """A child's answer; it is asked again where it wants a calibration of whoever asks."""
         cpu_s = limit_s + 5
         start_s = time.monotonic()
-        status, answer = await self._pool.ask(operation, body, limit_s, cpu_s)
-        if status != WANTED:
+        status, answer = await self._pool.call(operation, body, limit_s, cpu_s)
+        if status != CALIBRATION_NEEDED:
             return status, answer
-        looked = await asyncio.to_thread(self._profiles.look, owner, wanted_name(answer))
+        looked = await asyncio.to_thread(self._profiles.look_up, owner, needed_name(answer))
         left_s = max(1.0, limit_s - (time.monotonic() - start_s))
-        return await self._pool.ask(operation, body, left_s, cpu_s, lent_document(*looked))
+        return await self._pool.call(operation, body, left_s, cpu_s, lent_document(*looked))
 
 
-def _lost(error: LostError, limit_s: float) -> Response:
+def _lost_response(error: NoAnswerError, limit_s: float) -> Response:
     if error.timed_out:
         detail = f"no answer within {limit_s:g} s"
         return problem_response(503, detail, headers={"Retry-After": "1"})
@@ -84,7 +84,7 @@ def _lost(error: LostError, limit_s: float) -> Response:
     return problem_response(422, detail, TOO_LARGE)
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Return when the client closes its connection."""
     while True:
         message: Any = await request.receive()

@@ -36,29 +36,29 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     from ...problem.stored_calibrations import lending
     from .lending import lent_from
-    from .operations import answer
+    from .operations import run_operation
 
     _warm_up()
-    stops = _Stops()
+    stops = _InterruptGuard()
     _send(target, {"status": 0}, b"")
     while line := source.readline():
         header = json.loads(line)
         body = source.read(header["length"])
         _allow_seconds(header["cpu_s"])
-        tell = partial(stops.telling, target) if header.get("events") else None
+        emit = partial(stops.send_event, target) if header.get("events") else None
         with stops, lending(lent_from(header.get("lent"))):
-            status, reply = answer(header["operation"], body, header["limit_s"], tell)
+            status, reply = run_operation(header["operation"], body, header["limit_s"], emit)
         _send(target, {"status": status}, reply)
         if header.get("events"):  # it was a job
             gc.collect()  # after the answer: what a search that failed has left is old by now
 
 
-class _Stops:
+class _InterruptGuard:
     """SIGINT as a KeyboardInterrupt inside a request only, and never inside a message."""
 
     def __init__(self) -> None:
-        self._inside = self._telling = self._pending = False
-        signal.signal(signal.SIGINT, self._heard)
+        self._inside = self._sending = self._pending = False
+        signal.signal(signal.SIGINT, self._on_sigint)
 
     def __enter__(self) -> None:
         self._inside, self._pending = True, False
@@ -66,22 +66,22 @@ class _Stops:
     def __exit__(self, *error: object) -> None:
         self._inside = False
 
-    def _heard(self, number: int, frame: object) -> None:
+    def _on_sigint(self, number: int, frame: object) -> None:
         if not self._inside:
             return
-        if self._telling:
+        if self._sending:
             self._pending = True
         else:
             self._inside = False  # once is enough: the answer is being written now
             raise KeyboardInterrupt
 
-    def telling(self, target: BinaryIO, event: str, body: bytes) -> None:
+    def send_event(self, target: BinaryIO, event: str, body: bytes) -> None:
         """Send an event whole."""
-        self._telling = True
+        self._sending = True
         try:
             _send(target, {"event": event}, body)
         finally:
-            self._telling = False
+            self._sending = False
         if self._pending and self._inside:
             self._inside = False
             raise KeyboardInterrupt

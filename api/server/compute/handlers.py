@@ -24,9 +24,9 @@ from ...problem.resolve import Inputs, Problem, plan_pricing, resolve
 from ...views.explanation import explain_report
 from ...what_if.document import what_if_document
 from ...what_if.inputs import question_of
-from ...what_if.what_if import check_question, equal_parts, what_if
+from ...what_if.what_if import check_question, split_deadline, what_if
 from ..problems import encode
-from .progress_events import SearchTelling, Tell
+from .progress_events import EmitEvent, SearchProgress
 from .requests import (
     DEADLINE_S,
     PlanBody,
@@ -39,23 +39,23 @@ from .requests import (
 
 CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
-WITHIN = 0.8
+SEARCH_SHARE = 0.8
 """Share of the time to answer in that searches get: the rest is for simulating and writing."""
-EACH_S = 3.0
+SWEEP_VALUE_S = 3.0
 """Of a sweep, for each value."""
-CHECKED_S = 1.5
+CHECK_BUDGET_S = 1.5
 """Seconds in which the values of a long sweep are looked at before it becomes a job."""
 
 
-def time_for(body: WhatIfBody) -> float:
+def what_if_deadline(body: WhatIfBody) -> float:
     """The deadline of a what-if: that of its body, else by how many values it sweeps."""
     if body.deadline_s is not None:
         return body.deadline_s
     rows = max(map(len, body.sweep.values())) if body.sweep else 1
-    return max(DEADLINE_S, EACH_S * rows)
+    return max(DEADLINE_S, SWEEP_VALUE_S * rows)
 
 
-def checked(
+def checked_body(
     parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
 ) -> bytes:
     """What the service needs to know of a body that is well, and the body in one form."""
@@ -63,12 +63,12 @@ def checked(
     return encode(known) + b"\n" + encode(parsed)
 
 
-def _asked_plan(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
+def _problem_and_pins(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
     """What a body asks for, with its pins."""
     limits = body.constraints
     problem_ = resolve(
         Inputs(
-            **_nouns(body.model, body.cluster, body.workload),
+            **_problem_inputs(body.model, body.cluster, body.workload),
             stack=body.stack,
             calibration=body.calibration,
             memory_gib=None if limits is None else limits.memory_gib,
@@ -85,19 +85,19 @@ def _executable(body: PlanBody) -> bool:
     return bool(body.constraints and body.constraints.executable)
 
 
-def check_plan(body: PlanBody) -> None:
+def check_plan_body(body: PlanBody) -> None:
     """Refuse a body of which no search could begin."""
-    _asked_plan(body)
+    _problem_and_pins(body)
 
 
-def planned(body: PlanBody, ends_s: float, tell: Tell | None) -> Report:
+def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report:
     """The best plan, or the best until ``ends_s`` (of the monotonic clock)."""
     limits = body.constraints
-    problem_, pins = _asked_plan(body)
+    problem_, pins = _problem_and_pins(body)
     left_s = ends_s - time.monotonic()
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
-    watch = None if tell is None else SearchTelling(tell)
+    watch = None if emit is None else SearchProgress(emit)
     return search_plan(
         problem_,
         pins,
@@ -116,19 +116,19 @@ def _prices(body: PricesBody) -> dict[str, Any]:
     return {name: value for name, value in asdict(body).items() if value is not None}
 
 
-def simulated(body: SimulationBody) -> dict[str, Any]:
+def handle_simulation(body: SimulationBody) -> dict[str, Any]:
     """What is predicted of one plan, and what else was asked to be told of it."""
-    done, document = _simulated(body), {}
+    done, document = _simulate(body), {}
     wanted = body.include or ()
     if "trace" in wanted:
-        document["trace"] = _trace(done)
+        document["trace"] = _trace_document(done)
     if "explain" not in wanted:
         return {**done.report.to_document(), **document}
     found = explain_report(done.report, done.simulation, done.simulator)
     return {**found.to_document(), **document}
 
 
-def _simulated(body: SimulationBody) -> Simulated:
+def _simulate(body: SimulationBody) -> Simulated:
     risk = memory_rule(body.oom_risk).risk
     how: dict[str, Any] = {
         "stack": body.stack,
@@ -147,7 +147,7 @@ def _simulated(body: SimulationBody) -> Simulated:
     if body.model is None or body.cluster is None or body.workload is None:
         missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
         raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
-    nouns = _nouns(body.model, body.cluster, body.workload)
+    nouns = _problem_inputs(body.model, body.cluster, body.workload)
     problem_ = resolve(Inputs(**nouns, **how, **sizes))
     flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
     made, notes = uniform_plan(problem_, flags)
@@ -155,7 +155,7 @@ def _simulated(body: SimulationBody) -> Simulated:
     return simulate_plan(made, problem_.stack, problem_.measured, every, risk)
 
 
-def _trace(done: Simulated) -> dict[str, Any]:
+def _trace_document(done: Simulated) -> dict[str, Any]:
     """The step's timeline, as Perfetto reads it."""
     text = simulated_timeline(done.simulation, done.simulator).to_perfetto()
     trace: dict[str, Any] = json.loads(text)
@@ -171,7 +171,7 @@ def _question(body: WhatIfBody) -> Question:
     )
 
 
-def check_run(body: RunBody) -> None:
+def check_run_body(body: RunBody) -> None:
     """Refuse a run without a plan."""
     _require_one_plan(body)
     if body.plan is not None:
@@ -184,7 +184,7 @@ def _require_one_plan(body: WhatIfBody | RunBody) -> None:
         raise InputError("plan", "nothing" if body.plan is None else "both", allowed)
 
 
-def check_what_if(body: WhatIfBody) -> None:
+def check_what_if_body(body: WhatIfBody) -> None:
     """Refuse a question without a plan, and what can be seen to be no question at all."""
     _require_one_plan(body)
     question = _question(body)
@@ -192,14 +192,14 @@ def check_what_if(body: WhatIfBody) -> None:
         return
     plan = plan_from_text(encode(body.plan), "plan")
     inputs, risk = _what_if_inputs(body), memory_rule(body.oom_risk).risk
-    ends_s = time.monotonic() + CHECKED_S
-    for part in _parts(question):
+    ends_s = time.monotonic() + CHECK_BUDGET_S
+    for part in _short_sweeps(question):
         check_question(plan, part, inputs, risk)
         if time.monotonic() > ends_s:
             break
 
 
-def _parts(question: Question) -> list[Question]:
+def _short_sweeps(question: Question) -> list[Question]:
     """A question with a long sweep as several with a short one."""
     sweep = question.sweep
     if sweep is None:
@@ -218,7 +218,7 @@ def _what_if_inputs(body: WhatIfBody) -> Inputs:
     )
 
 
-def what_ifs(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
+def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
     """The answer to a question, its searches cut short so that all are done in time."""
     if body.plan is None:
         raise InputError("plan", "nothing", "a plan, such as POST /v1/plans answers with")
@@ -228,12 +228,12 @@ def what_ifs(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
     left_s = max(0.0, ends_s - time.monotonic())
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
-    clock = equal_parts(WITHIN * left_s)
+    clock = split_deadline(SEARCH_SHARE * left_s)
     found = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
     return what_if_document(found)
 
 
-def _nouns(
+def _problem_inputs(
     model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
 ) -> dict[str, Any]:
     """Model, cluster and workload as inputs; a text names nothing in the file system."""

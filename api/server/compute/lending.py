@@ -13,10 +13,10 @@ from typing import Any
 
 from ....spec.cluster.calibration import Calibration
 from ....spec.codec import canonical_json, from_json
-from ...problem.stored_calibrations import Lent, lent_calibration
+from ...problem.stored_calibrations import LentCalibrations, lent_calibration
 
-WANTED = 424
-WHERE = "a stored calibration"
+CALIBRATION_NEEDED = 424
+CALIBRATION_SOURCE = "a stored calibration"
 
 
 def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]:
@@ -29,15 +29,15 @@ def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]
     return {"known": list(known), "found": text}
 
 
-def lent_from(document: dict[str, Any] | None) -> Lent:
+def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
     """The calibrations of a message; without any it is not known yet which there are."""
     if document is None:
-        return Lent(asked=False)
+        return LentCalibrations(looked_up=False)
     text = document["found"]
     if text is None:
-        return Lent(known=tuple(document["known"]))
-    found = from_json(Calibration, text, WHERE)
-    return Lent(known=tuple(document["known"]), found={found.name: found})
+        return LentCalibrations(known=tuple(document["known"]))
+    found = from_json(Calibration, text, CALIBRATION_SOURCE)
+    return LentCalibrations(known=tuple(document["known"]), found={found.name: found})
 
 
 def lent_text(name: str | None) -> str | None:
@@ -50,6 +50,6 @@ def lent_text(name: str | None) -> str | None:
     return None if found is None else canonical_json(found)
 
 
-def wanted_name(answer: bytes) -> str:
+def needed_name(answer: bytes) -> str:
     """The name that a child stopped at."""
     return str(json.loads(answer)["calibration"])

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ....spec.codec import parse_json
 from ....spec.errors import InfeasibleError, InputError, ShardwrightError
 from ...planning.uniform_plan import UniformStrategy
-from ...problem.stored_calibrations import WantedError
+from ...problem.stored_calibrations import CalibrationNeededError
 from ..problems import (
     INFEASIBLE,
     INVALID,
@@ -23,18 +23,18 @@ from ..problems import (
     problem,
 )
 from .handlers import (
-    check_plan,
-    check_run,
-    check_what_if,
-    checked,
-    planned,
-    simulated,
-    time_for,
-    what_ifs,
+    check_plan_body,
+    check_run_body,
+    check_what_if_body,
+    checked_body,
+    handle_plan,
+    handle_simulation,
+    handle_what_if,
+    what_if_deadline,
 )
-from .lending import WANTED, lent_text
-from .profiling import profiled
-from .progress_events import Tell
+from .lending import CALIBRATION_NEEDED, lent_text
+from .profiling import fit_uploaded_table
+from .progress_events import EmitEvent
 from .requests import (
     PLAN_ADAPTER,
     PROFILE_ADAPTER,
@@ -43,10 +43,10 @@ from .requests import (
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
 )
-from .stored import STORED
+from .stored import STORED_OPERATIONS
 
-Answer = tuple[int, bytes]
-POINTERS = {
+StatusAndBody = tuple[int, bytes]
+FLAG_POINTERS = {
     "global_batch": "/workload/global_batch",
     "global_batch_tokens": "/workload/global_batch_tokens",
     "seq_len": "/workload/seq_len",
@@ -60,56 +60,58 @@ POINTERS = {
     "pin": "/constraints/pins",
     "data": "/rows",
 }
-ROOM = 60
+POINTER_ROOM = 60
 """Characters of a problem's text that its pointer and words of ours take."""
-NOUNS = ("model", "cluster", "plan", "prices", "rows", "name")
+BODY_KEYS = ("model", "cluster", "plan", "prices", "rows", "name")
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
-def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None) -> Answer:
+def run_operation(
+    operation: str, body: bytes, limit_s: float, emit: EmitEvent | None = None
+) -> StatusAndBody:
     """Status and body (JSON but for some files) of an answer; failures are problems, none raised.
 
     Args:
         operation: ``plan``, ``simulation``, ``what-if``, or ``check-plan``, ``check-what-if`` and
             ``check-run``, which look whether such a job can be asked for, or ``check-profile``,
-            which fits a calibration to a table, or one of ``STORED``.
+            which fits a calibration to a table, or one of ``STORED_OPERATIONS``.
         body: as it was sent.
         limit_s: seconds in which to answer.
-        tell: called with events of a search: a name and JSON.
+        emit: called with events of a search: a name and JSON.
     """
     ends_s = time.monotonic() + limit_s
     try:
         parsed = parse_json(body, "body")  # refuses repeated keys and numbers that are not finite
         if operation == "plan":
             given = PLAN_ADAPTER.validate_json(body)
-            return 200, encode(planned(given, ends_s, tell).to_document())
+            return 200, encode(handle_plan(given, ends_s, emit).to_document())
         if operation == "check-plan":
             given = PLAN_ADAPTER.validate_json(body)
-            check_plan(given)
+            check_plan_body(given)
             lent = lent_text(given.calibration)
-            return 200, checked(parsed, given.deadline_s, None, lent)
+            return 200, checked_body(parsed, given.deadline_s, None, lent)
         if operation in ("what-if", "check-what-if"):
             asked = WHAT_IF_ADAPTER.validate_json(body)
             if operation == "what-if":
-                return 200, encode(what_ifs(asked, ends_s))
+                return 200, encode(handle_what_if(asked, ends_s))
             lent = lent_text(asked.calibration)
-            check_what_if(asked)
-            return 200, checked(parsed, time_for(asked), asked.plan_id, lent)
+            check_what_if_body(asked)
+            return 200, checked_body(parsed, what_if_deadline(asked), asked.plan_id, lent)
         if operation == "check-run":
             wanted = RUN_ADAPTER.validate_json(body)
-            check_run(wanted)
-            return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
+            check_run_body(wanted)
+            return 200, checked_body(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
         if operation == "check-profile":
-            return 200, encode(profiled(PROFILE_ADAPTER.validate_json(body)))
-        if operation in STORED:
-            return 200, STORED[operation](parsed)
-        return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)))
-    except WantedError as wanted:
-        return WANTED, encode({"calibration": wanted.name})
+            return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
+        if operation in STORED_OPERATIONS:
+            return 200, STORED_OPERATIONS[operation](parsed)
+        return 200, encode(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
+    except CalibrationNeededError as wanted:
+        return CALIBRATION_NEEDED, encode({"calibration": wanted.name})
     except ShardwrightError as error:
-        return 422, encode(_refusal(error, operation))
+        return 422, encode(_error_problem(error, operation))
     except ValidationError as error:
-        return 422, encode(_faults(error))
+        return 422, encode(_validation_problem(error))
     except KeyboardInterrupt:  # a job that someone cancelled
         return 499, encode(problem(499, "it was cancelled before any plan was found"))
     except (MemoryError, RecursionError):
@@ -119,7 +121,7 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
         return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
 
 
-def _faults(error: ValidationError) -> dict[str, Any]:
+def _validation_problem(error: ValidationError) -> dict[str, Any]:
     """What is wrong with the body's shape, without what it held."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     faults = [{"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in found[:MAX_ERRORS]]
@@ -132,22 +134,22 @@ def _pointer(location: tuple[Any, ...]) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in kept)
 
 
-def _refusal(error: ShardwrightError, operation: str) -> dict[str, Any]:
+def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:
     if isinstance(error, InputError):
         pointer = _error_pointer(error.field)
         if operation not in ("plan", "check-plan"):  # the others have no such object
             pointer = pointer.removeprefix("/constraints")
-        message = _allowed(error)
+        message = _allowed_text(error)
         faults = [{"pointer": pointer, "msg": message}]
         return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)
     kind = INFEASIBLE if isinstance(error, InfeasibleError) else NOT_BUILT
     return problem(422, str(error), kind)
 
 
-def _allowed(error: InputError) -> str:
+def _allowed_text(error: InputError) -> str:
     """What is allowed and what is nearest to it; of a long list the nearest is kept."""
     near = "" if error.nearest in (None, "") else f"; nearest: {str(error.nearest)[:100]}"
-    room = MAX_TEXT - len(near) - ROOM
+    room = MAX_TEXT - len(near) - POINTER_ROOM
     allowed = error.allowed if len(error.allowed) <= room else error.allowed[: room - 1] + "…"
     return f"allowed: {allowed}{near}"
 
@@ -160,7 +162,7 @@ def _error_pointer(field: str) -> str:
     head, _, path = field.partition(": ")
     name = head.removeprefix("--").split(" ")[0].replace("-", "_")
     parts = [part for part in path.split(".") if part and " " not in part]
-    if field.startswith("--") or name in NOUNS:
-        start = POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
+    if field.startswith("--") or name in BODY_KEYS:
+        start = FLAG_POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
         return start + "".join(f"/{part}" for part in parts)
     return "".join(f"/{part}" for part in parts)

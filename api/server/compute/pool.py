@@ -17,20 +17,20 @@ from dataclasses import dataclass
 
 from ..lifeline import kill_group
 
-MODULE = "shardwright.api.server.compute.child"
+CHILD_MODULE = "shardwright.api.server.compute.child"
 START_S = 60.0
-JOBS_PER_CHILD, TIRED_S = 5000, 120.0
+JOBS_PER_CHILD, MAX_WORK_S = 5000, 120.0
 """Requests, and seconds at work, after which a child that is well is replaced all the same.
 
 To start one takes as long as hundreds of small requests.
 """
-KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
+INHERITED_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
 RETRY_S = 1.0
 
 
 def child_environment() -> dict[str, str]:
     """The environment of a child: few of the service's own variables."""
-    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return environment | {
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -41,7 +41,7 @@ def child_environment() -> dict[str, str]:
     }
 
 
-class BusyError(Exception):
+class PoolBusyError(Exception):
     """No child was free: too many requests wait already (``full``), or none came in time."""
 
     def __init__(self, full: bool) -> None:
@@ -49,7 +49,7 @@ class BusyError(Exception):
         self.full = full
 
 
-class LostError(Exception):
+class NoAnswerError(Exception):
     """The child passed a limit or broke; ``timed_out`` tells which."""
 
     def __init__(self, timed_out: bool) -> None:
@@ -57,7 +57,7 @@ class LostError(Exception):
         self.timed_out = timed_out
 
 
-class EndingError(Exception):
+class ShuttingDownError(Exception):
     """The service is ending and answers nothing more."""
 
 
@@ -69,7 +69,7 @@ class PoolLimits:
     waiting: int = 16
 
 
-class _Child:
+class _ChildProcess:
     """One child process and its pipes."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -77,7 +77,7 @@ class _Child:
         self.jobs = 0
         self.worked_s = 0.0
 
-    async def ask(self, header: Mapping[str, object], body: bytes) -> tuple[int, bytes]:
+    async def call(self, header: Mapping[str, object], body: bytes) -> tuple[int, bytes]:
         """Send a request and wait for its answer."""
         if self.process.stdin is None:
             raise ConnectionError
@@ -91,9 +91,9 @@ class _Child:
         return answer
 
     @property
-    def is_tired(self) -> bool:
+    def needs_replacing(self) -> bool:
         """Whether another one should take its place."""
-        return self.jobs >= JOBS_PER_CHILD or self.worked_s >= TIRED_S
+        return self.jobs >= JOBS_PER_CHILD or self.worked_s >= MAX_WORK_S
 
     async def receive(self) -> tuple[int, bytes]:
         """The next message of the child."""
@@ -123,8 +123,8 @@ class ChildPool:
     def __init__(self, limits: PoolLimits | None = None) -> None:
         self.limits = limits or PoolLimits()
         # A None in it wakes one who waits, to learn that the service is ending.
-        self._idle: asyncio.Queue[_Child | None] = asyncio.Queue()
-        self._all: set[_Child] = set()
+        self._idle: asyncio.Queue[_ChildProcess | None] = asyncio.Queue()
+        self._all: set[_ChildProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = 0
         self._ending = asyncio.Event()
@@ -140,7 +140,7 @@ class ChildPool:
         for _ in range(self.limits.children):
             self._replace()
 
-    async def ask(
+    async def call(
         self,
         operation: str,
         body: bytes,
@@ -158,9 +158,9 @@ class ChildPool:
             lent: calibrations that were looked up for whoever asks.
 
         Raises:
-            BusyError: no child was free in time.
-            LostError: the child ended, or took longer than ``limit_s``.
-            EndingError: the service is ending.
+            PoolBusyError: no child was free in time.
+            NoAnswerError: the child ended, or took longer than ``limit_s``.
+            ShuttingDownError: the service is ending.
         """
         loop = asyncio.get_running_loop()
         start_s = loop.time()
@@ -174,28 +174,30 @@ class ChildPool:
         }
         healthy = False
         try:
-            answer = await asyncio.wait_for(child.ask(header, body), left_s)
-            healthy = not child.is_tired
+            answer = await asyncio.wait_for(child.call(header, body), left_s)
+            healthy = not child.needs_replacing
             return answer
         except TimeoutError:
-            raise LostError(timed_out=True) from None
+            raise NoAnswerError(timed_out=True) from None
         except (OSError, asyncio.IncompleteReadError, ValueError):
-            raise (EndingError() if self._ending.is_set() else LostError(timed_out=False)) from None
+            raise (
+                ShuttingDownError() if self._ending.is_set() else NoAnswerError(timed_out=False)
+            ) from None
         finally:
             self._give_back(child, healthy)
 
-    async def _take(self, limit_s: float) -> _Child:
+    async def _take(self, limit_s: float) -> _ChildProcess:
         if self._idle.empty() and self._waiting >= self.limits.waiting:
-            raise BusyError(full=True)
+            raise PoolBusyError(full=True)
         self._waiting += 1
         try:
-            return await asyncio.wait_for(self._living(), limit_s)
+            return await asyncio.wait_for(self._next_idle(), limit_s)
         except TimeoutError:
-            raise BusyError(full=False) from None
+            raise PoolBusyError(full=False) from None
         finally:
             self._waiting -= 1
 
-    async def _living(self) -> _Child:
+    async def _next_idle(self) -> _ChildProcess:
         """The next idle child that has not ended meanwhile; those that have are replaced."""
         while not self._ending.is_set():
             child = await self._idle.get()
@@ -205,9 +207,9 @@ class ChildPool:
                 self._all.discard(child)
                 self._replace()
         self._idle.put_nowait(None)  # the next one who waits learns it, too
-        raise EndingError
+        raise ShuttingDownError
 
-    def _give_back(self, child: _Child, healthy: bool) -> None:
+    def _give_back(self, child: _ChildProcess, healthy: bool) -> None:
         if healthy and not self._ending.is_set():
             self._idle.put_nowait(child)
             return
@@ -225,9 +227,9 @@ class ChildPool:
     async def _spawn(self) -> None:
         """Start a child and offer it once it is ready; keep trying while that fails."""
         while not self._ending.is_set():
-            child: _Child | None = None
+            child: _ChildProcess | None = None
             try:
-                child = _Child(await self._process())
+                child = _ChildProcess(await self._process())
                 self._all.add(child)
                 if self._ending.is_set():
                     child.kill()
@@ -247,7 +249,7 @@ class ChildPool:
             sys.executable,
             "-P",
             "-m",
-            MODULE,
+            CHILD_MODULE,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -258,7 +260,7 @@ class ChildPool:
         )
 
     async def close(self) -> None:
-        """End all children; whoever waits for an answer gets an EndingError. Twice is once."""
+        """End all children; waiting requests get ShuttingDownError. Idempotent."""
         self._ending.set()
         self._idle.put_nowait(None)
         for child in (children := tuple(self._all)):

@@ -12,7 +12,7 @@ from ...validation.table_fits import fit_peaks, fit_times
 from .requests import ProfileBody
 
 
-def profiled(body: ProfileBody) -> dict[str, Any]:
+def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
     """The calibration that a table calls for, and what is said of the table.
 
     Returns:

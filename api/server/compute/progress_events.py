@@ -8,60 +8,62 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ReferenceType, ref
 
-from ....planner.search.branch_and_bound import Search
+from ....planner.search.branch_and_bound import BranchAndBound
 from ...views.report_text import shape_text
 from ..problems import encode
 
-Tell = Callable[[str, bytes], None]
-EVERY_S = 0.25
+EmitEvent = Callable[[str, bytes], None]
+INTERVAL_S = 0.25
 
 
-class SearchTelling:
+class SearchProgress:
     """Looks at a search after its trials and tells of it a few times a second; changes nothing.
 
     Args:
-        tell: takes an event's name and its JSON.
+        emit: takes an event's name and its JSON.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, emit: EmitEvent) -> None:
+        self._emit = emit
         self._start_s = time.monotonic()
-        self._told_s = -math.inf
+        self._last_emit_s = -math.inf
         self._best = math.inf
-        self._known: dict[str, Any] = {"candidates": 0}
-        self._earlier = 0
-        self._search: ReferenceType[Search] | None = None  # whoever looks on keeps nothing alive
+        self._figures: dict[str, Any] = {"candidates": 0}
+        self._earlier_candidates = 0
+        self._search: ReferenceType[BranchAndBound] | None = (
+            None  # whoever looks on keeps nothing alive
+        )
 
     def progress(self, seen: int, total: int, best: float) -> None:
         """As a search's ``progress``: shapes seen, shapes in all, best value."""
-        self._known |= {"shapes_seen": seen, "shapes": total}
-        if time.monotonic() - self._told_s >= EVERY_S:
-            self._say()
+        self._figures |= {"shapes_seen": seen, "shapes": total}
+        if time.monotonic() - self._last_emit_s >= INTERVAL_S:
+            self._emit_event()
 
-    def __call__(self, search: Search, whole: bool) -> None:
+    def __call__(self, search: BranchAndBound, whole: bool) -> None:
         """As a search's ``watch``; the best plan is told where it would be the whole answer."""
         if self._search is None or self._search() is not search:
-            self._earlier = self._known["candidates"]
+            self._earlier_candidates = self._figures["candidates"]
             self._search = ref(search)
-        self._known["candidates"] = self._earlier + search.evaluator.count
-        late = time.monotonic() - self._told_s >= EVERY_S
+        self._figures["candidates"] = self._earlier_candidates + search.evaluator.count
+        late = time.monotonic() - self._last_emit_s >= INTERVAL_S
         better = whole and search.best_value < self._best
         if better and (late or math.isinf(self._best)):
-            self._say_best(search)
+            self._emit_best(search)
         elif late:
-            self._say()
+            self._emit_event()
 
-    def _say(self, name: str = "progress", **more: Any) -> None:
-        self._told_s = time.monotonic()
-        seconds = round(self._told_s - self._start_s, 3)
-        self._tell(name, encode({**self._known, "seconds": seconds, **more}))
+    def _emit_event(self, name: str = "progress", **more: Any) -> None:
+        self._last_emit_s = time.monotonic()
+        seconds = round(self._last_emit_s - self._start_s, 3)
+        self._emit(name, encode({**self._figures, "seconds": seconds, **more}))
 
-    def _say_best(self, search: Search) -> None:
-        found = search.so_far()
+    def _emit_best(self, search: BranchAndBound) -> None:
+        found = search.current_result()
         if found is None:
             return
         self._best = found.value
-        self._say(
+        self._emit_event(
             "best",
             plan=found.outcome.plan.to_document(),
             plan_hash=found.outcome.plan.hash,

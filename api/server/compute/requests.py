@@ -27,7 +27,7 @@ SweepDeadline = Annotated[
     float,
     Field(gt=0, le=86_400, description="Seconds for all rows; 60, or 3 a value, if left out."),
 ]
-MOST_SWEPT = 5000
+MAX_SWEEP_VALUES = 5000
 OBJECTIVE_FIELD = Field(
     description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
 )
@@ -167,7 +167,7 @@ class WhatIfBody:
     set: Annotated[dict[Name, Value], Field(max_length=30)] | None = None
     sweep: (
         Annotated[
-            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=MOST_SWEPT)]],
+            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=MAX_SWEEP_VALUES)]],
             Field(min_length=1, max_length=1),
         ]
         | None
@@ -195,7 +195,7 @@ class RunBody:
 
 
 Cell = Annotated[str, Field(max_length=200)] | int | float | None
-MOST_ROWS, MOST_CELLS = 500, 60
+MAX_ROWS, MAX_CELLS = 500, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +209,8 @@ class ProfileBody:
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     rows: Annotated[
-        list[Annotated[dict[Name, Cell], Field(max_length=MOST_CELLS)]],
-        Field(min_length=1, max_length=MOST_ROWS),
+        list[Annotated[dict[Name, Cell], Field(max_length=MAX_CELLS)]],
+        Field(min_length=1, max_length=MAX_ROWS),
     ]
 
 

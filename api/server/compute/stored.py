@@ -22,14 +22,14 @@ from ...planning.plan_and_simulate import Simulated, memory_rule, simulate_plan
 from ...problem.plan_files import plan_from_text
 from ...problem.resolve import Inputs, plan_pricing
 from ...problem.stored_calibrations import lending
-from ...views.comparison import Comparison, Side
+from ...views.comparison import Comparison, ComparisonSide
 from ...views.comparison_view import comparison_view
 from ...views.report_view import report_view
 from ...views.step_trace import step_trace
 from ..problems import encode
 from .lending import lent_from
 
-NAMES = ("first", "second")
+SIDE_NAMES = ("first", "second")
 
 
 def _simulated(given: Any) -> Simulated:
@@ -89,8 +89,8 @@ def _paths(plan: Plan) -> list[str]:
 
 def _compared(given: Any) -> bytes:
     """Two answers side by side: figures, and what a page shows of them."""
-    pairs = zip(NAMES, (given["first"], given["second"]), strict=True)
-    first, second = (Side(name=name, report=_report(answer)) for name, answer in pairs)
+    pairs = zip(SIDE_NAMES, (given["first"], given["second"]), strict=True)
+    first, second = (ComparisonSide(name=name, report=_report(answer)) for name, answer in pairs)
     found = Comparison(first=first, second=second)
     return encode({**found.to_document(), "view": comparison_view(found)})
 
@@ -107,7 +107,7 @@ def _plan(given: Any) -> bytes:
     return dump_pretty(given["report"]["plan"]).encode()
 
 
-STORED: Mapping[str, Callable[[Any], bytes]] = {
+STORED_OPERATIONS: Mapping[str, Callable[[Any], bytes]] = {
     "trace": _traced,
     "view": _viewed,
     "compare": _compared,

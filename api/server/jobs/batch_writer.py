@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..logs import say
+from ..logs import log_event
 from .database import StoreError
-from .new_jobs import Added, Enqueue, NewJob
-from .schema import Row
+from .new_jobs import AddResult, Enqueue, NewJob
+from .schema import DbRow
 from .store import JobStore
 
-MOST_TOGETHER = 64
+MAX_BATCH = 64
 
 
-class Acceptor:
+class BatchWriter:
     """Writes new jobs.
 
     Args:
@@ -27,10 +27,10 @@ class Acceptor:
 
     def __init__(self, store: JobStore, quota: int) -> None:
         self._store, self._quota = store, quota
-        self._waiting: list[tuple[NewJob, Enqueue, asyncio.Future[Added]]] = []
+        self._waiting: list[tuple[NewJob, Enqueue, asyncio.Future[AddResult]]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, job: NewJob, enqueue: Enqueue) -> tuple[Row, bool]:
+    async def add(self, job: NewJob, enqueue: Enqueue) -> tuple[DbRow, bool]:
         """Keep a job and put it on the queue, both or neither.
 
         Returns:
@@ -41,7 +41,7 @@ class Acceptor:
             QuotaError: too many jobs of its owner are open.
             StoreError: the database cannot be written now.
         """
-        done: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[AddResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, enqueue, done))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
@@ -53,8 +53,8 @@ class Acceptor:
     async def _write(self) -> None:
         while self._waiting:
             some, self._waiting = (
-                self._waiting[:MOST_TOGETHER],
-                self._waiting[MOST_TOGETHER:],
+                self._waiting[:MAX_BATCH],
+                self._waiting[MAX_BATCH:],
             )
             # In one order everywhere: two services that write the same keys never wait in a ring.
             some.sort(key=lambda one: (one[0].owner, one[0].kind, one[0].idempotency_key or ""))
@@ -62,21 +62,21 @@ class Acceptor:
             try:
                 found = await asyncio.to_thread(self._store.add, jobs, self._quota)
             except StoreError as error:
-                self._tell(some, [error] * len(some))
+                self._resolve(some, [error] * len(some))
             except Exception as error:  # a fault of ours: who waits behind is not held up by it
-                say("jobs not written", logging.ERROR, error=type(error).__name__)
-                self._tell(some, [StoreError("ended")] * len(some))
+                log_event("jobs not written", logging.ERROR, error=type(error).__name__)
+                self._resolve(some, [StoreError("ended")] * len(some))
             except BaseException:
                 some, self._waiting = some + self._waiting, []
-                self._tell(some, [StoreError("ended")] * len(some))
+                self._resolve(some, [StoreError("ended")] * len(some))
                 raise
             else:
-                self._tell(some, found)
+                self._resolve(some, found)
 
-    def _tell(
+    def _resolve(
         self,
-        some: list[tuple[NewJob, Enqueue, asyncio.Future[Added]]],
-        found: list[Added] | list[StoreError],
+        some: list[tuple[NewJob, Enqueue, asyncio.Future[AddResult]]],
+        found: list[AddResult] | list[StoreError],
     ) -> None:
         for (_, _, done), added in zip(some, found, strict=True):
             if done.done():  # the client went away

@@ -16,9 +16,9 @@ from ....profiler.store.profiles import profile_folder
 from ....spec.errors import InputError
 from .schema import METADATA
 
-FLAG = "--db"
-ALLOWED = "sqlite:///FILE, postgresql://USER@HOST/NAME, or nothing, for a file of this user"
-BUSY_MS = 10_000
+DB_FLAG = "--db"
+ALLOWED_URLS = "sqlite:///FILE, postgresql://USER@HOST/NAME, or nothing, for a file of this user"
+BUSY_TIMEOUT_MS = 10_000
 CHECKED_BYTES = 2**28
 """Larger files are not read whole at the start."""
 
@@ -43,14 +43,14 @@ def checked_url(text: str | None) -> str:
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise InputError(FLAG, "what is no URL", ALLOWED, default_url()) from None
+        raise InputError(DB_FLAG, "what is no URL", ALLOWED_URLS, default_url()) from None
     kind = url.get_backend_name()
     if kind == "sqlite":
         if not url.database or url.database == ":memory:" or url.query:
-            raise InputError(FLAG, "a database that is no file", ALLOWED, default_url())
+            raise InputError(DB_FLAG, "a database that is no file", ALLOWED_URLS, default_url())
         return f"sqlite:///{Path(url.database).expanduser().absolute()}"
     if kind != "postgresql" or not url.database:
-        raise InputError(FLAG, f"{kind}://…", ALLOWED, default_url())
+        raise InputError(DB_FLAG, f"{kind}://…", ALLOWED_URLS, default_url())
     return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
@@ -73,7 +73,7 @@ def open_engine(url: str, pool_size: int = 5) -> sa.Engine:
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = "IMMEDIATE"
-    connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=FULL")
 
@@ -110,7 +110,7 @@ def prepare(url: str) -> None:
             raise _unusable(file, _reason(error)) from None
         shown = sa.make_url(url).render_as_string(hide_password=True)
         allowed = f"a PostgreSQL database that answers and may be written ({_reason(error)})"
-        raise InputError(FLAG, shown, allowed, default_url()) from None
+        raise InputError(DB_FLAG, shown, allowed, default_url()) from None
 
 
 def _add_columns(engine: sa.Engine) -> None:
@@ -133,7 +133,7 @@ def _make_file(file: Path) -> None:
         made = not file.exists()
         if not made and not os.access(file, os.W_OK):
             raise PermissionError(13, "it may not be written")
-        with sqlite3.connect(file, timeout=BUSY_MS / 1000) as connection:
+        with sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             if not made and file.stat().st_size <= CHECKED_BYTES:
                 found = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -161,4 +161,4 @@ def _unusable(file: Path, reason: str) -> InputError:
         f"({reason}); to start anew move {file.name} and {file.name}-wal away, or to save what "
         f"is left: sqlite3 {file.name} .recover | sqlite3 new.sqlite"
     )
-    return InputError(FLAG, str(file), allowed)
+    return InputError(DB_FLAG, str(file), allowed)

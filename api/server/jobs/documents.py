@@ -9,12 +9,12 @@ from typing import Any
 
 from ..problems import encode
 from .ids import cursor_of
-from .schema import Row
+from .schema import DbRow
 
 PATHS = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
 
 
-def state_of(row: Row) -> str:
+def state_of(row: DbRow) -> str:
     """``queued``, ``running``, ``done``, ``failed`` or ``cancelled``."""
     if row.outcome is not None:
         return str(row.outcome)
@@ -26,7 +26,7 @@ def path_of(kind: str, job_id: str) -> str:
     return f"{PATHS[kind]}/{job_id}"
 
 
-def summary(row: Row) -> dict[str, Any]:
+def job_summary(row: DbRow) -> dict[str, Any]:
     """What a list tells of a job."""
     return {
         "id": row.id,
@@ -34,14 +34,14 @@ def summary(row: Row) -> dict[str, Any]:
         "state": state_of(row),
         "attempt": row.attempt,
         "deadline_s": row.deadline_s,
-        "created_at": _time(row.created_ms),
-        "started_at": _time(row.started_ms),
-        "finished_at": _time(row.finished_ms),
-        "cancel_asked_at": _time(row.cancel_ms),
+        "created_at": _time_text(row.created_ms),
+        "started_at": _time_text(row.started_ms),
+        "finished_at": _time_text(row.finished_ms),
+        "cancel_asked_at": _time_text(row.cancel_ms),
     }
 
 
-def job_bytes(row: Row, event: str | None, answer: bool = True) -> bytes:
+def job_bytes(row: DbRow, event: str | None, answer: bool = True) -> bytes:
     """The whole document of a job.
 
     Args:
@@ -49,12 +49,12 @@ def job_bytes(row: Row, event: str | None, answer: bool = True) -> bytes:
         event: the last event on its stream.
         answer: False for what a new job is answered with.
     """
-    parts = encode(summary(row))[:-1]
+    parts = encode(job_summary(row))[:-1]
     progress = _progress(event)
     parts += b', "progress": ' + (b"null" if progress is None else encode(progress))
     if answer:
         best = None if row.best is None else row.best.encode()
-        parts += b', "asked": ' + encode(_asked(row))
+        parts += b', "asked": ' + encode(_request_document(row))
         parts += b', "best": ' + (best or b"null")
         kept = None if row.answer is None else row.answer.encode()
         well = row.outcome in ("done", "cancelled")
@@ -70,14 +70,14 @@ def _progress(event: str | None) -> dict[str, Any] | None:
     return {name: value for name, value in data.items() if name not in ("plan", "row")}
 
 
-def page_bytes(rows: Sequence[Row], limit: int) -> bytes:
+def page_bytes(rows: Sequence[DbRow], limit: int) -> bytes:
     """A page of a list; ``rows`` has one more than ``limit`` where it goes on."""
     more = len(rows) > limit
-    items = [{**summary(row), "asked": _asked(row)} for row in rows[:limit]]
+    items = [{**job_summary(row), "asked": _request_document(row)} for row in rows[:limit]]
     return encode({"items": items, "next_cursor": cursor_of(rows[limit - 1].id) if more else None})
 
 
-def _asked(row: Row) -> dict[str, Any] | None:
+def _request_document(row: DbRow) -> dict[str, Any] | None:
     """What a search was asked: for people who look for it, and to price its plan as it did."""
     if row.kind != "plan":
         return None
@@ -86,16 +86,16 @@ def _asked(row: Row) -> dict[str, Any] | None:
     named = {name: body.get(name) for name in ("model", "cluster")}
     texts = {name: text if isinstance(text, str) else None for name, text in named.items()}
     sizes = {name: workload.get(name) for name in ("global_batch", "seq_len")}
-    return {**texts, **sizes, **priced_as(body)}
+    return {**texts, **sizes, **pricing_of(body)}
 
 
-def priced_as(body: Mapping[str, Any]) -> dict[str, Any]:
+def pricing_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a search was told of prices: stack, calibration and risk; None where nothing."""
     risk = (body.get("constraints") or {}).get("oom_risk")
     return {"stack": body.get("stack"), "calibration": body.get("calibration"), "oom_risk": risk}
 
 
-def _time(at_ms: int | None) -> str | None:
+def _time_text(at_ms: int | None) -> str | None:
     if at_ms is None:
         return None
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

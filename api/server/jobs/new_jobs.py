@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from .database import StoreError
-from .schema import JOBS, LIGHT, Row, now_ms
+from .schema import JOBS, SHORT_COLUMNS, DbRow, now_ms
 
 
 class KeyUsedError(Exception):
@@ -43,7 +43,7 @@ class NewJob:
 
 
 Enqueue = Callable[[sa.Connection], object]
-Added = tuple[Row, bool] | KeyUsedError | QuotaError
+AddResult = tuple[DbRow, bool] | KeyUsedError | QuotaError
 
 
 class JobAdder:
@@ -59,7 +59,7 @@ class JobAdder:
         insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert(JOBS)
         self._insert = insert.on_conflict_do_nothing(
             index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
-        ).returning(*LIGHT)
+        ).returning(*SHORT_COLUMNS)
         self._open_counts = (
             sa.select(JOBS.c.owner, sa.func.count())
             .where(
@@ -70,7 +70,7 @@ class JobAdder:
 
     def add(
         self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
-    ) -> list[Added]:
+    ) -> list[AddResult]:
         """Keep jobs and put them on the queue; :meth:`store.JobStore.add` says what comes back.
 
         Raises:
@@ -83,7 +83,7 @@ class JobAdder:
         rows = {row.id: row for row in connection.execute(self._insert, values)}
         refused = self._over_quota(connection, [job for job, _ in jobs if job.id in rows], quota)
         keys = {_key(job) for job, _ in jobs if job.id in refused}
-        found: list[Added] = []
+        found: list[AddResult] = []
         for job, enqueue in jobs:
             if job.id in refused:
                 found.append(QuotaError())
@@ -118,9 +118,9 @@ def _key(job: NewJob) -> tuple[str, str, str | None]:
     return job.owner, job.kind, job.idempotency_key
 
 
-def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> Added:
+def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> AddResult:
     """The job that has this key already; ``refused``: the first of its key, which came with it."""
-    query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
+    query = sa.select(*SHORT_COLUMNS, JOBS.c.fingerprint).where(
         JOBS.c.owner == job.owner,
         JOBS.c.kind == job.kind,
         JOBS.c.idempotency_key == job.idempotency_key,

@@ -17,14 +17,14 @@ from ....spec.cluster.calibration import Calibration
 from ....spec.codec import canonical_json, content_hash, from_json
 from .database import StoreError, store_errors
 from .new_jobs import QuotaError
-from .schema import PROFILES, Row, now_ms
+from .schema import PROFILES, DbRow, now_ms
 
-WHERE = "a stored calibration"
-SAID_MS = 3_600_000
+CALIBRATION_SOURCE = "a stored calibration"
+USED_UPDATE_MS = 3_600_000
 """How often at most it is written down that a calibration was used."""
 
 
-class OtherPlaceError(Exception):
+class OtherScopeError(Exception):
     """A calibration of that name is for another device or stack; its text says which."""
 
 
@@ -53,7 +53,7 @@ class ProfileStore:
             What is kept, and whether the name is new.
 
         Raises:
-            OtherPlaceError: the name is taken for another device or stack.
+            OtherScopeError: the name is taken for another device or stack.
             QuotaError: as many are kept as may be.
         """
         try:
@@ -73,7 +73,7 @@ class ProfileStore:
             # A write first: it holds whoever would change the same calibration until this is done.
             connection.execute(sa.update(PROFILES).where(here).values(used_ms=now_ms()))
             text = connection.execute(sa.select(PROFILES.c.body).where(here)).scalar_one_or_none()
-            kept = _joined(text, fitted, of_memory)
+            kept = _merged_calibration(text, fitted, of_memory)
             values = {"hash": content_hash(kept), "body": canonical_json(kept)}
             times = {"created_ms": now_ms(), "used_ms": now_ms()}
             if text is not None:
@@ -86,10 +86,10 @@ class ProfileStore:
             connection.execute(made)
             return kept, True
 
-    def look(self, owner: str, name: str) -> tuple[str | None, list[str]]:
+    def look_up(self, owner: str, name: str) -> tuple[str | None, list[str]]:
         """The JSON of a calibration that is used now, and the names of all of this owner's."""
         here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
-        late = sa.and_(here, PROFILES.c.used_ms < now_ms() - SAID_MS)
+        late = sa.and_(here, PROFILES.c.used_ms < now_ms() - USED_UPDATE_MS)
         names = sa.select(PROFILES.c.name).where(PROFILES.c.owner == owner)
         with store_errors(), self._engine.begin() as connection:
             known = sorted(connection.execute(names).scalars())
@@ -98,13 +98,13 @@ class ProfileStore:
                 connection.execute(sa.update(PROFILES).where(late).values(used_ms=now_ms()))
         return text, known
 
-    def get(self, owner: str, name: str) -> Row | None:
+    def get(self, owner: str, name: str) -> DbRow | None:
         """A calibration: its ``body``, ``hash`` and ``created_ms``."""
         query = sa.select(PROFILES).where(PROFILES.c.owner == owner, PROFILES.c.name == name)
         with store_errors(), self._engine.connect() as connection:
             return connection.execute(query).one_or_none()
 
-    def all(self, owner: str) -> Sequence[Row]:
+    def all(self, owner: str) -> Sequence[DbRow]:
         """Every calibration of an owner, by name."""
         query = sa.select(PROFILES).where(PROFILES.c.owner == owner).order_by(PROFILES.c.name)
         with store_errors(), self._engine.connect() as connection:
@@ -122,21 +122,21 @@ class ProfileStore:
             connection.execute(sa.delete(PROFILES).where(PROFILES.c.used_ms < before_ms))
 
 
-def _joined(text: str | None, fitted: Calibration, of_memory: bool) -> Calibration:
+def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) -> Calibration:
     """A calibration with the other half of the one that had its name."""
     if text is None:
         return fitted
-    earlier = from_json(Calibration, text, WHERE)
+    earlier = from_json(Calibration, text, CALIBRATION_SOURCE)
     if earlier.place.in_any_format != fitted.place.in_any_format:
-        raise OtherPlaceError(str(earlier.place.in_any_format))
+        raise OtherScopeError(str(earlier.place.in_any_format))
     if of_memory and fitted.memory is not None:
         return earlier.with_memory(fitted.memory)
     return replace(fitted, memory=earlier.memory)
 
 
-def summary(row: Row) -> dict[str, Any]:
+def profile_summary(row: DbRow) -> dict[str, Any]:
     """What a list tells of a calibration."""
-    found = from_json(Calibration, row.body, WHERE)
+    found = from_json(Calibration, row.body, CALIBRATION_SOURCE)
     return {
         "name": found.name,
         "hash": row.hash,

@@ -38,7 +38,7 @@ JOBS = sa.Table(
     sa.Index("shardwright_jobs_listed", "owner", "kind", "id"),
     sa.Index("shardwright_jobs_open", "owner", "outcome"),
 )
-LIGHT = tuple(
+SHORT_COLUMNS = tuple(
     JOBS.c[name]
     for name in (
         "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
@@ -46,7 +46,7 @@ LIGHT = tuple(
     )
 )  # fmt: skip
 """The columns of a job that are never long."""
-Row = Any
+DbRow = Any
 """A row of the columns that were asked for; the library types each selection on its own."""
 SLOTS = sa.Table(
     "shardwright_slots",
@@ -74,11 +74,11 @@ PROFILES = sa.Table(
     sa.Column("created_ms", sa.BigInteger, nullable=False),
     sa.Column("used_ms", sa.BigInteger),
 )
-LIBRARY = sa.MetaData(schema="dbos")
+DBOS_METADATA = sa.MetaData(schema="dbos")
 """Tables of the library that are read here; it documents them. SQLite has no schemas."""
 STREAMS = sa.Table(
     "streams",
-    LIBRARY,
+    DBOS_METADATA,
     sa.Column("workflow_uuid", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("offset", sa.Integer, primary_key=True),

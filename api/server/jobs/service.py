@@ -12,18 +12,18 @@ import sqlalchemy as sa
 
 from ..compute.requests import DEADLINE_S
 from ..logs import Level
-from .batch_writer import Acceptor
+from .batch_writer import BatchWriter
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .new_jobs import NewJob
 from .profiles import ProfileStore
-from .recent import Recent
-from .schema import CACHE, Row, now_ms
+from .recent import RecentDocuments
+from .schema import CACHE, DbRow, now_ms
 from .store import JobStore
-from .watcher import Watcher
+from .watcher import JobWatcher
 from .workers import worker
-from .workers.slots import Slots
-from .workers.supervisor import Supervisor
+from .workers.slots import WorkerSlots
+from .workers.supervisor import WorkerSupervisor
 
 DAY_MS = 86_400_000
 
@@ -44,7 +44,7 @@ class JobRules:
     kept_days: float = 30.0
     profiles: int = 100
     profile_days: float = 365.0
-    swept_s: float = 600.0
+    forget_interval_s: float = 600.0
     may_execute: bool = False
     log: Level = "error"
 
@@ -61,13 +61,13 @@ class JobService:
         self._engine = open_engine(rules.url)
         self.store = JobStore(self._engine)
         self.profiles = ProfileStore(self._engine)
-        self._acceptor = Acceptor(self.store, rules.quota)
-        self.slots = Slots(self._engine)
-        self.watcher = Watcher(self.store)
-        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute, rules.log)
-        self.recent = Recent()
+        self._batch_writer = BatchWriter(self.store, rules.quota)
+        self.slots = WorkerSlots(self._engine)
+        self.watcher = JobWatcher(self.store)
+        self.supervisor = WorkerSupervisor(rules.url, rules.workers, rules.may_execute, rules.log)
+        self.recent = RecentDocuments()
         self._client: Any = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._forget_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to work; the database is ready."""
@@ -82,7 +82,7 @@ class JobService:
         )
         self.supervisor.start()
         self.watcher.start()
-        self._sweeping = asyncio.create_task(self._sweep())
+        self._forget_task = asyncio.create_task(self._forget_loop())
 
     async def submit(
         self,
@@ -92,7 +92,7 @@ class JobService:
         key: str | None,
         given_plan: str | None,
         request_id: str | None = None,
-    ) -> tuple[Row, bool]:
+    ) -> tuple[DbRow, bool]:
         """Keep a job and put it on the queue.
 
         Args:
@@ -120,11 +120,11 @@ class JobService:
             given_calibration=known["calibration"],
             request_id=request_id,
         )
-        return await self._acceptor.add(job, self._queued(job))
+        return await self._batch_writer.add(job, self._queued(job))
 
     def _queued(self, job: NewJob) -> Any:
         options = {
-            "queue_name": worker.RUNS if job.kind == "run" else worker.QUEUE,
+            "queue_name": worker.RUN_QUEUE if job.kind == "run" else worker.JOB_QUEUE,
             "workflow_name": worker.WORKFLOW,
             "workflow_id": job.id,
             "app_version": worker.VERSION,
@@ -136,40 +136,40 @@ class JobService:
         listener = self.watcher.listen(job_id)
         ends_s = asyncio.get_running_loop().time() + seconds
         try:
-            while listener.outcome is None and not listener.gone and not self.watcher.ending:
-                listener.news.clear()
+            while listener.outcome is None and not listener.job_gone and not self.watcher.ending:
+                listener.changed.clear()
                 left_s = ends_s - asyncio.get_running_loop().time()
-                await asyncio.wait_for(listener.news.wait(), max(0.0, left_s))
+                await asyncio.wait_for(listener.changed.wait(), max(0.0, left_s))
         except TimeoutError:
             return
         finally:
             self.watcher.leave(listener)
 
-    async def row(self, owner: str, kind: str, job_id: str) -> tuple[Row | None, str | None]:
+    async def row(self, owner: str, kind: str, job_id: str) -> tuple[DbRow | None, str | None]:
         """A job with its last event; None where this owner has none of that name."""
 
-        def read() -> tuple[Row | None, str | None]:
+        def read() -> tuple[DbRow | None, str | None]:
             row = self.store.get(owner, kind, job_id)
             event = None if row is None else self.store.last_event(job_id)
             return row, None if event is None else str(event.value)
 
         return await asyncio.to_thread(read)
 
-    async def asked(self, job_id: str) -> Row:
+    async def submitted(self, job_id: str) -> DbRow:
         """The ``body`` that asked for a job, in one form, and its ``given_calibration``."""
-        return await asyncio.to_thread(self.store.asked, job_id)
+        return await asyncio.to_thread(self.store.submitted, job_id)
 
-    async def living_workers(self) -> int:
+    async def live_workers(self) -> int:
         """Workers that beat a short while ago."""
-        return await asyncio.to_thread(self.slots.living)
+        return await asyncio.to_thread(self.slots.count_live)
 
-    async def _sweep(self) -> None:
+    async def _forget_loop(self) -> None:
         """Forget old jobs, now and then."""
         while True:
             with contextlib.suppress(StoreError):
                 if await asyncio.to_thread(self._forget):
                     self.recent.clear()
-            await asyncio.sleep(self.rules.swept_s)
+            await asyncio.sleep(self.rules.forget_interval_s)
 
     def _forget(self) -> bool:
         """Drop what is old; whether there were such jobs."""
@@ -187,9 +187,9 @@ class JobService:
 
     async def close(self) -> None:
         """End the workers and everyone's waiting."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        if self._forget_task is not None:
+            self._forget_task.cancel()
+            await asyncio.gather(self._forget_task, return_exceptions=True)
         await self.watcher.close()
         await self.supervisor.close()
         if self._client is not None:

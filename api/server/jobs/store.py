@@ -8,16 +8,16 @@ from typing import Literal
 import sqlalchemy as sa
 
 from .database import store_errors
-from .new_jobs import Added, Enqueue, JobAdder, NewJob
-from .schema import JOBS, LIGHT, STREAMS, Row, now_ms
+from .new_jobs import AddResult, Enqueue, JobAdder, NewJob
+from .schema import JOBS, SHORT_COLUMNS, STREAMS, DbRow, now_ms
 
-Outcome = Literal["done", "failed", "cancelled"]
-EVENTS = "events"
+JobOutcome = Literal["done", "failed", "cancelled"]
+EVENTS_STREAM = "events"
 """The key of a job's durable stream."""
-BEGUN = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
+ATTEMPT_COLUMNS = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
 
 
-SHORT_BODY = 4000
+MAX_LISTED_BODY = 4000
 """Characters of a body that a list looks into."""
 
 
@@ -32,7 +32,7 @@ class JobStore:
         self.engine = engine
         self._new = JobAdder(engine.dialect.name)
 
-    def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[Added]:
+    def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[AddResult]:
         """Keep jobs and put them on the queue, in one transaction: each both or neither.
 
         Args:
@@ -46,25 +46,25 @@ class JobStore:
         with store_errors(), self.engine.begin() as connection:
             return self._new.add(connection, jobs, quota)
 
-    def get(self, owner: str, kind: str, job_id: str) -> Row | None:
+    def get(self, owner: str, kind: str, job_id: str) -> DbRow | None:
         """A job with its answer, a search with its body; None where this owner has none such."""
-        asked = (JOBS.c.body,) if kind == "plan" else ()
-        query = sa.select(*LIGHT, *asked, JOBS.c.answer, JOBS.c.best).where(
+        submitted = (JOBS.c.body,) if kind == "plan" else ()
+        query = sa.select(*SHORT_COLUMNS, *submitted, JOBS.c.answer, JOBS.c.best).where(
             JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id
         )
         with store_errors(), self.engine.connect() as connection:
             return connection.execute(query).one_or_none()
 
-    def asked(self, job_id: str) -> Row:
+    def submitted(self, job_id: str) -> DbRow:
         """What a job was asked: its ``body`` and its ``given_calibration``."""
         query = sa.select(JOBS.c.body, JOBS.c.given_calibration).where(JOBS.c.id == job_id)
         with store_errors(), self.engine.connect() as connection:
             return connection.execute(query).one()
 
-    def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[Row]:
+    def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[DbRow]:
         """The newest jobs of an owner, or those before one, with short bodies."""
-        short = sa.case((sa.func.length(JOBS.c.body) <= SHORT_BODY, JOBS.c.body))
-        query = sa.select(*LIGHT, short.label("body"))
+        short = sa.case((sa.func.length(JOBS.c.body) <= MAX_LISTED_BODY, JOBS.c.body))
+        query = sa.select(*SHORT_COLUMNS, short.label("body"))
         query = query.where(JOBS.c.owner == owner, JOBS.c.kind == kind)
         if before is not None:
             query = query.where(JOBS.c.id < before)
@@ -72,7 +72,7 @@ class JobStore:
         with store_errors(), self.engine.connect() as connection:
             return connection.execute(query).all()
 
-    def cancel(self, owner: str, kind: str, job_id: str) -> Row | None:
+    def cancel(self, owner: str, kind: str, job_id: str) -> DbRow | None:
         """Ask that a job ends; one that has not begun is cancelled at once."""
         mine = (JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id)
         open_ones = (*mine, JOBS.c.outcome.is_(None))
@@ -83,10 +83,10 @@ class JobStore:
             ended = {"outcome": "cancelled", "cancel_ms": now, "finished_ms": now}
             if connection.execute(unbegun.values(**ended)).rowcount == 0:
                 connection.execute(begun.values(cancel_ms=now))
-            query = sa.select(*LIGHT).where(*mine)
+            query = sa.select(*SHORT_COLUMNS).where(*mine)
             return connection.execute(query).one_or_none()
 
-    def begin(self, job_id: str) -> Row | None:
+    def begin(self, job_id: str) -> DbRow | None:
         """A job that a worker is to do now, counted as one more attempt; None if it has ended."""
         update = (
             sa.update(JOBS)
@@ -95,12 +95,12 @@ class JobStore:
                 attempt=JOBS.c.attempt + 1,
                 started_ms=sa.func.coalesce(JOBS.c.started_ms, now_ms()),
             )
-            .returning(*LIGHT, *(JOBS.c[name] for name in BEGUN))
+            .returning(*SHORT_COLUMNS, *(JOBS.c[name] for name in ATTEMPT_COLUMNS))
         )
         with store_errors(), self.engine.begin() as connection:
             return connection.execute(update).one_or_none()
 
-    def asked_to_end(self, job_id: str) -> bool:
+    def is_cancelled(self, job_id: str) -> bool:
         """Whether someone cancelled a job."""
         query = sa.select(JOBS.c.cancel_ms, JOBS.c.outcome).where(JOBS.c.id == job_id)
         with store_errors(), self.engine.connect() as connection:
@@ -113,20 +113,22 @@ class JobStore:
         with store_errors(), self.engine.begin() as connection:
             connection.execute(update.values(best=best))
 
-    def finish(self, job_id: str, outcome: Outcome, status: int | None, answer: str | None) -> None:
+    def finish(
+        self, job_id: str, outcome: JobOutcome, status: int | None, answer: str | None
+    ) -> None:
         """Set how a job ended, once; whoever comes later changes nothing."""
         update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
         values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": now_ms()}
         with store_errors(), self.engine.begin() as connection:
             connection.execute(update.values(**values))
 
-    def outcomes(self, job_ids: Sequence[str]) -> dict[str, Outcome | None]:
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome | None]:
         """How jobs ended, None for those that have not; jobs that are gone are missing."""
         query = sa.select(JOBS.c.id, JOBS.c.outcome).where(JOBS.c.id.in_(job_ids))
         with store_errors(), self.engine.connect() as connection:
             return {row.id: row.outcome for row in connection.execute(query)}
 
-    def events(self, wanted: dict[str, int], most: int = 1000) -> list[Row]:
+    def events(self, wanted: dict[str, int], most: int = 1000) -> list[DbRow]:
         """Events of jobs from an offset on, by job and offset: ``(workflow_uuid, offset, value)``.
 
         Args:
@@ -139,18 +141,18 @@ class JobStore:
         ]
         query = (
             sa.select(STREAMS.c.workflow_uuid, STREAMS.c.offset, STREAMS.c.value)
-            .where(STREAMS.c.key == EVENTS, sa.or_(*each))
+            .where(STREAMS.c.key == EVENTS_STREAM, sa.or_(*each))
             .order_by(STREAMS.c.workflow_uuid, STREAMS.c.offset)
             .limit(most)
         )
         with store_errors(), self.engine.connect() as connection:
             return list(connection.execute(query))
 
-    def last_event(self, job_id: str) -> Row | None:
+    def last_event(self, job_id: str) -> DbRow | None:
         """The newest event of a job."""
         query = (
             sa.select(STREAMS.c.offset, STREAMS.c.value)
-            .where(STREAMS.c.workflow_uuid == job_id, STREAMS.c.key == EVENTS)
+            .where(STREAMS.c.workflow_uuid == job_id, STREAMS.c.key == EVENTS_STREAM)
             .order_by(STREAMS.c.offset.desc())
             .limit(1)
         )

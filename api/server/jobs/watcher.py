@@ -9,14 +9,14 @@ import asyncio
 from dataclasses import dataclass, field
 
 from .database import StoreError
-from .schema import Row
-from .store import JobStore, Outcome
+from .schema import DbRow
+from .store import JobOutcome, JobStore
 
 POLL_S = 0.05
 
 
 @dataclass(eq=False, slots=True)
-class Listener:
+class JobListener:
     """One who waits for a job.
 
     ``events`` are those that came, in order; None ends them. ``outcome`` is set when it ends.
@@ -24,13 +24,13 @@ class Listener:
 
     job_id: str
     next_offset: int | None = None
-    outcome: Outcome | None = None
-    gone: bool = False
-    events: list[Row] = field(default_factory=list)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: JobOutcome | None = None
+    job_gone: bool = False
+    events: list[DbRow] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Watcher:
+class JobWatcher:
     """Reads for all listeners.
 
     Args:
@@ -39,23 +39,23 @@ class Watcher:
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
-        self._listeners: set[Listener] = set()
-        self._wanted = asyncio.Event()
+        self._listeners: set[JobListener] = set()
+        self._has_listeners = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.ending = False
 
     def start(self) -> None:
         """Begin to read when someone listens."""
-        self._task = asyncio.create_task(self._read())
+        self._task = asyncio.create_task(self._poll_forever())
 
-    def listen(self, job_id: str, next_offset: int | None = None) -> Listener:
+    def listen(self, job_id: str, next_offset: int | None = None) -> JobListener:
         """Wait for a job: for its end, and for its events from an offset on where one is given."""
-        listener = Listener(job_id=job_id, next_offset=next_offset)
+        listener = JobListener(job_id=job_id, next_offset=next_offset)
         self._listeners.add(listener)
-        self._wanted.set()
+        self._has_listeners.set()
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: JobListener) -> None:
         """Wait no longer."""
         self._listeners.discard(listener)
 
@@ -64,22 +64,22 @@ class Watcher:
         """How many wait."""
         return len(self._listeners)
 
-    async def _read(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             if not self._listeners:
-                self._wanted.clear()
-                await self._wanted.wait()
+                self._has_listeners.clear()
+                await self._has_listeners.wait()
             listeners = [each for each in self._listeners if each.outcome is None]
             try:
                 if listeners:
-                    await self._look(listeners)
+                    await self._poll(listeners)
             except StoreError:
                 await asyncio.sleep(1.0)
             await asyncio.sleep(POLL_S)
 
-    async def _look(self, listeners: list[Listener]) -> None:
+    async def _poll(self, listeners: list[JobListener]) -> None:
         jobs = sorted({each.job_id for each in listeners})
-        outcomes: dict[str, Outcome | None] = {}
+        outcomes: dict[str, JobOutcome | None] = {}
         for start in range(0, len(jobs), 500):
             part = await asyncio.to_thread(self._store.outcomes, jobs[start : start + 500])
             outcomes |= part
@@ -89,7 +89,7 @@ class Watcher:
                 wanted[each.job_id] = min(
                     each.next_offset, wanted.get(each.job_id, each.next_offset)
                 )
-        found: list[Row] = []
+        found: list[DbRow] = []
         names = sorted(wanted)
         full = False
         for start in range(0, len(names), 200):
@@ -98,13 +98,13 @@ class Watcher:
             full = full or len(some) >= 1000
             found += some
         for each in listeners:
-            self._tell(each, found, outcomes, full)
+            self._deliver(each, found, outcomes, full)
 
-    def _tell(
+    def _deliver(
         self,
-        listener: Listener,
-        found: list[Row],
-        outcomes: dict[str, Outcome | None],
+        listener: JobListener,
+        found: list[DbRow],
+        outcomes: dict[str, JobOutcome | None],
         full: bool,
     ) -> None:
         before = len(listener.events)
@@ -119,17 +119,17 @@ class Watcher:
         # The end was read before the events, so that all events of an ended job are here; unless
         # there were more than one reading takes.
         if listener.job_id not in outcomes:
-            listener.gone = True
+            listener.job_gone = True
         elif not full:
             listener.outcome = outcomes[listener.job_id]
-        if len(listener.events) > before or listener.outcome is not None or listener.gone:
-            listener.news.set()
+        if len(listener.events) > before or listener.outcome is not None or listener.job_gone:
+            listener.changed.set()
 
     async def close(self) -> None:
         """Wake all who wait, and read no more."""
         self.ending = True
         for listener in self._listeners:
-            listener.news.set()
+            listener.changed.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

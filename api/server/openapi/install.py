@@ -21,23 +21,35 @@ from ..compute.requests import (
 )
 from .examples import CLUSTERS_EXAMPLE, MODELS_EXAMPLE, REPORT_EXAMPLE, SIMULATION_EXAMPLE
 from .jobs import job_schemas
-from .parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, UNHEARD, answer, body, problems
+from .parts import (
+    COMMON_STATUSES,
+    COMPUTE_STATUSES,
+    EARLY_STATUSES,
+    PROBLEM_SCHEMA,
+    REF,
+    answer_docs,
+    body_docs,
+    problem_docs,
+)
 from .profiles import profile_schemas
-from .views import shown_schemas
+from .views import view_schemas
 from .what_if import what_if_schemas
 
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
     "summary": "Whether the service runs.",
-    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(*UNHEARD)},
+    "responses": {
+        **answer_docs("Status", "It runs.", {"status": "ok"}),
+        **problem_docs(*EARLY_STATUSES),
+    },
 }
 READY_EXAMPLE = {"status": "ready", "db": "ok", "workers": 2}
 READY_DOCS: dict[str, Any] = {
     "operation_id": "readiness",
     "summary": "Whether the service can compute.",
     "responses": {
-        **answer("Ready", "It can.", READY_EXAMPLE),
-        **problems(*UNHEARD),
+        **answer_docs("Ready", "It can.", READY_EXAMPLE),
+        **problem_docs(*EARLY_STATUSES),
     },
 }
 METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'
@@ -55,7 +67,7 @@ METRICS_DOCS: dict[str, Any] = {
                 }
             },
         },
-        **problems(*EVERYWHERE),
+        **problem_docs(*COMMON_STATUSES),
     },
 }
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
@@ -63,26 +75,26 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
         "operation_id": "listModels",
         "summary": "Models that have a name here.",
         "responses": {
-            **answer("Models", "Sizes and sources.", MODELS_EXAMPLE),
-            **problems(*EVERYWHERE),
+            **answer_docs("Models", "Sizes and sources.", MODELS_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES),
         },
     },
     "clusters": {
         "operation_id": "listClusters",
         "summary": "Devices, nodes and fabrics that have a name here.",
         "responses": {
-            **answer("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
-            **problems(*EVERYWHERE),
+            **answer_docs("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES),
         },
     },
 }
 SIMULATION_DOCS: dict[str, Any] = {
     "operation_id": "createSimulation",
     "summary": "Price one plan, whether it fits or not.",
-    "openapi_extra": body("SimulationBody", SIMULATION_EXAMPLE),
+    "openapi_extra": body_docs("SimulationBody", SIMULATION_EXAMPLE),
     "responses": {
-        **answer("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
-        **problems(*EVERYWHERE, *COMPUTING),
+        **answer_docs("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
+        **problem_docs(*COMMON_STATUSES, *COMPUTE_STATUSES),
     },
 }
 
@@ -116,7 +128,7 @@ def _schemas() -> dict[str, Any]:
     found.update(what_if_schemas())
     found.update(job_schemas())
     found.update(profile_schemas())
-    found.update(shown_schemas())
+    found.update(view_schemas())
     found["Ready"] = _object(
         {
             "status": {"type": "string"},

@@ -8,11 +8,20 @@ from starlette.responses import Response
 
 from .examples import PLAN_EXAMPLE, PLAN_REPORT_EXAMPLE
 from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
-from .parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, linked, problems
-from .views import ID, TAG_HEADER, id_parameter
+from .parts import (
+    COMMON_STATUSES,
+    COMPUTE_STATUSES,
+    PREFER_HEADER,
+    REF,
+    answer_docs,
+    body_docs,
+    problem_docs,
+    with_links,
+)
+from .views import JOB_ID_EXAMPLE, TAG_HEADER, id_parameter
 
 NEW_JOB_EXAMPLE: dict[str, Any] = {
-    "id": ID,
+    "id": JOB_ID_EXAMPLE,
     "kind": "plan",
     "state": "running",
     "attempt": 1,
@@ -46,8 +55,8 @@ EVENTS_EXAMPLE = (
     'event: progress\ndata: {"attempt": 1, "candidates": 12, "seconds": 0.8}\nid: 3\n\n'
     'event: done\ndata: {"state": "done"}\nid: 4\n\n'
 )
-WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
-RUN_EXAMPLE = {"plan_id": ID, "steps": 20}
+KIND_WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
+RUN_EXAMPLE = {"plan_id": JOB_ID_EXAMPLE, "steps": 20}
 RUN_ANSWER_EXAMPLE: dict[str, Any] = {
     "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
     "measured": {"step_time_s": 0.21, "losses": [6.9, 6.7]},
@@ -82,21 +91,21 @@ QUERY = [
         "schema": {"type": "string"},
     },
 ]
-READING = (*EVERYWHERE, 404)
+READ_STATUSES = (*COMMON_STATUSES, 404)
 
 
 def job_docs(kind: str) -> dict[str, dict[str, Any]]:
     """The description of every route over jobs of a kind, by method and path below theirs."""
-    name, word = WORDS[kind]
+    name, word = KIND_WORDS[kind]
     return {
-        "POST /": _created(kind, name),
+        "POST /": _create_docs(kind, name),
         "GET /": {
             "operation_id": f"list{name}s",
             "summary": f"The {word}s that were asked for, the newest first.",
             "openapi_extra": {"parameters": QUERY},
             "responses": {
-                **answer("JobPage", "A page.", PAGE_EXAMPLE),
-                **problems(*EVERYWHERE, 422),
+                **answer_docs("JobPage", "A page.", PAGE_EXAMPLE),
+                **problem_docs(*COMMON_STATUSES, 422),
             },
         },
         "GET /{job_id}": {
@@ -104,9 +113,9 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "summary": f"A {word}: its state, its progress, its answer.",
             "openapi_extra": {"parameters": [ID_PARAMETER, TAG_HEADER]},
             "responses": {
-                **answer("Job", "The job.", JOB_EXAMPLE),
+                **answer_docs("Job", "The job.", JOB_EXAMPLE),
                 304: {"description": "It is what the client has."},
-                **problems(*READING),
+                **problem_docs(*READ_STATUSES),
             },
         },
         "DELETE /{job_id}": {
@@ -115,44 +124,48 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "status_code": 202,
             "openapi_extra": {"parameters": [ID_PARAMETER]},
             "responses": {
-                **answer("NewJob", "It ends.", NEW_JOB_EXAMPLE, 202),
+                **answer_docs("NewJob", "It ends.", NEW_JOB_EXAMPLE, 202),
                 204: {"description": "It has ended already."},
-                **problems(*READING),
+                **problem_docs(*READ_STATUSES),
             },
         },
-        "GET /{job_id}/events": _watched(name, word),
+        "GET /{job_id}/events": _events_docs(name, word),
     }
 
 
-def _created(kind: str, name: str) -> dict[str, Any]:
+def _create_docs(kind: str, name: str) -> dict[str, Any]:
     bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE, "run": RUN_EXAMPLE}
     answers = {
-        "plan": answer("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
-        "what-if": answer("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
-        "run": answer("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
+        "plan": answer_docs("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
+        "what-if": answer_docs("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
+        "run": answer_docs("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
     }
     summaries = {
         "plan": "Search for the best plan of a model on a cluster, by default the fastest.",
         "what-if": "Price a plan in changed settings, as it is and planned anew.",
         "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
     }
-    new = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
+    new = answer_docs("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
     next_ones = [f"{verb}{name}" for verb in ("get", "cancel", "watch")]
     next_ones += ["tracePlan", "viewPlan"] if kind == "plan" else []
-    accepted = linked(new, "job_id", "id", *next_ones)
+    accepted = with_links(new, "job_id", "id", *next_ones)
     return {
         "operation_id": f"create{name}",
         "summary": summaries[kind],
         "status_code": 202,
         "openapi_extra": {
-            **body(f"{name}Body", bodies[kind]),
+            **body_docs(f"{name}Body", bodies[kind]),
             "parameters": [PREFER_HEADER, KEY_HEADER],
         },
-        "responses": {**answers[kind], **accepted, **problems(*EVERYWHERE, *COMPUTING)},
+        "responses": {
+            **answers[kind],
+            **accepted,
+            **problem_docs(*COMMON_STATUSES, *COMPUTE_STATUSES),
+        },
     }
 
 
-def _watched(name: str, word: str) -> dict[str, Any]:
+def _events_docs(name: str, word: str) -> dict[str, Any]:
     content = {"schema": {"$ref": REF.format(model="Events")}, "example": EVENTS_EXAMPLE}
     return {
         "operation_id": f"watch{name}",
@@ -165,12 +178,12 @@ def _watched(name: str, word: str) -> dict[str, Any]:
                 "content": {"text/event-stream": content},
             },
             204: {"description": "There is nothing after that event."},
-            **problems(*READING, 422),
+            **problem_docs(*READ_STATUSES, 422),
         },
     }
 
 
-ASKED = {
+REQUEST_SCHEMA = {
     "type": ["object", "null"],
     "description": "What was asked for: model, cluster, global_batch, seq_len, stack, calibration, "
     "oom_risk; null where that was a document or not given, and in a list where the body was long. "
@@ -191,13 +204,13 @@ def job_schemas() -> dict[str, Any]:
     }
     progress = {"type": ["object", "null"], "description": "As in the last event."}
     whole = {
-        "asked": ASKED,
+        "asked": REQUEST_SCHEMA,
         "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
         "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf or RunReport."},
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
     }
     return {
-        "JobSummary": _object({**summary, "asked": ASKED}),
+        "JobSummary": _object({**summary, "asked": REQUEST_SCHEMA}),
         "NewJob": _object({**summary, "progress": progress}),
         "Job": _object({**summary, "progress": progress, **whole}),
         "JobPage": _object(

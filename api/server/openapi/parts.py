@@ -30,10 +30,10 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
-UNHEARD = (400, 408, 421, 431, 500, 503)
+EARLY_STATUSES = (400, 408, 421, 431, 500, 503)
 """What is no HTTP, comes too slowly, is for another host, too large, too many: of every route."""
-EVERYWHERE = (401, *UNHEARD)
-COMPUTING = (413, 415, 422, 429)
+COMMON_STATUSES = (401, *EARLY_STATUSES)
+COMPUTE_STATUSES = (413, 415, 422, 429)
 PROBLEM_TEXT = {
     401: "send the header Authorization: Bearer TOKEN",
     421: "allowed: requests for this machine by its own name or address",
@@ -41,7 +41,7 @@ PROBLEM_TEXT = {
 }
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Responses of these statuses, each with an example."""
     return {
         status: {
@@ -57,7 +57,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def answer(
+def answer_docs(
     model: str, description: str, example: dict[str, Any], status: int = 200
 ) -> dict[int | str, Any]:
     """A response of JSON."""
@@ -65,8 +65,8 @@ def answer(
     return {status: {"description": description, "content": {"application/json": content}}}
 
 
-def linked(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
-    """A response of :func:`answer` from which other operations go on.
+def with_links(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
+    """A response of :func:`answer_docs` from which other operations go on.
 
     Args:
         response: of one status.
@@ -79,7 +79,7 @@ def linked(response: dict[int | str, Any], parameter: str, key: str, *operations
     return {status: {**content, "links": links} for status, content in response.items()}
 
 
-def body(model: str, example: dict[str, Any]) -> dict[str, Any]:
+def body_docs(model: str, example: dict[str, Any]) -> dict[str, Any]:
     """A request's JSON."""
     content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}

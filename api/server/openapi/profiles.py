@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .parts import COMPUTING, EVERYWHERE, REF, answer, body, linked, problems
+from .parts import (
+    COMMON_STATUSES,
+    COMPUTE_STATUSES,
+    REF,
+    answer_docs,
+    body_docs,
+    problem_docs,
+    with_links,
+)
 
 PROFILE_EXAMPLE: dict[str, Any] = {
     "name": "our-a100s",
@@ -61,31 +69,35 @@ NAME_PARAMETER = {
     "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
     "example": "our-a100s",
 }
-READING = (*EVERYWHERE, 404)
+READ_STATUSES = (*COMMON_STATUSES, 404)
 PROFILE_DOCS: dict[str, dict[str, Any]] = {
     "POST": {
         "operation_id": "createProfile",
         "summary": "Fit a calibration to measured runs and keep it under a name; runs nothing.",
         "status_code": 201,
-        "openapi_extra": body("ProfileBody", PROFILE_EXAMPLE),
+        "openapi_extra": body_docs("ProfileBody", PROFILE_EXAMPLE),
         "responses": {
-            **answer("Profile", "It took the place of an earlier one.", PROFILE_ANSWER_EXAMPLE),
-            **linked(
-                answer("Profile", "Kept; calibration: NAME uses it.", PROFILE_ANSWER_EXAMPLE, 201),
+            **answer_docs(
+                "Profile", "It took the place of an earlier one.", PROFILE_ANSWER_EXAMPLE
+            ),
+            **with_links(
+                answer_docs(
+                    "Profile", "Kept; calibration: NAME uses it.", PROFILE_ANSWER_EXAMPLE, 201
+                ),
                 "name",
                 "name",
                 "getProfile",
                 "deleteProfile",
             ),
-            **problems(*EVERYWHERE, *COMPUTING),
+            **problem_docs(*COMMON_STATUSES, *COMPUTE_STATUSES),
         },
     },
     "GET": {
         "operation_id": "listProfiles",
         "summary": "The profiles of this token.",
         "responses": {
-            **answer("ProfilePage", "All of them, by name.", PAGE_EXAMPLE),
-            **problems(*EVERYWHERE),
+            **answer_docs("ProfilePage", "All of them, by name.", PAGE_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES),
         },
     },
     "GET /{name}": {
@@ -93,9 +105,9 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
         "summary": "A profile: the factors that were fitted and to what.",
         "openapi_extra": {"parameters": [NAME_PARAMETER]},
         "responses": {
-            **answer("Profile", "The profile.", KEPT_EXAMPLE),
+            **answer_docs("Profile", "The profile.", KEPT_EXAMPLE),
             304: {"description": "It is what the client has."},
-            **problems(*READING),
+            **problem_docs(*READ_STATUSES),
         },
     },
     "DELETE /{name}": {
@@ -103,7 +115,7 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
         "summary": "Forget a profile; jobs keep what they were accepted with.",
         "status_code": 204,
         "openapi_extra": {"parameters": [NAME_PARAMETER]},
-        "responses": {204: {"description": "It is gone."}, **problems(*READING)},
+        "responses": {204: {"description": "It is gone."}, **problem_docs(*READ_STATUSES)},
     },
 }
 

@@ -7,10 +7,10 @@ from typing import Any
 from starlette.responses import Response
 
 from .examples import PLAN_REPORT_EXAMPLE
-from .parts import EVERYWHERE, REF, answer, problems
+from .parts import COMMON_STATUSES, REF, answer_docs, problem_docs
 
-ID = "019a5c3e7d1f4b2a9c8d7e6f5a4b3c2d"
-OTHER_ID = "019a5c40aa104c3bad9e8f706b5c4d3e"
+JOB_ID_EXAMPLE = "019a5c3e7d1f4b2a9c8d7e6f5a4b3c2d"
+OTHER_ID_EXAMPLE = "019a5c40aa104c3bad9e8f706b5c4d3e"
 TAG_HEADER = {
     "name": "If-None-Match",
     "in": "header",
@@ -18,7 +18,7 @@ TAG_HEADER = {
     "schema": {"type": "string"},
     "example": '"0f1e2d3c"',
 }
-SAME = {304: {"description": "It is what the client has."}}
+NOT_MODIFIED = {304: {"description": "It is what the client has."}}
 TRACE_EXAMPLE = {"displayTimeUnit": "ms", "traceEvents": [{"ph": "X", "name": "forward"}]}
 VIEW_EXAMPLE: dict[str, Any] = {
     "title": "gpt2 (124 M parameters), 64 x 1024 tokens a step, bf16, adamw",
@@ -40,7 +40,7 @@ COMPARISON_EXAMPLE: dict[str, Any] = {
 }
 
 
-def id_parameter(name: str, example: str = ID) -> dict[str, Any]:
+def id_parameter(name: str, example: str = JOB_ID_EXAMPLE) -> dict[str, Any]:
     """A job's name in a path."""
     return {
         "name": name,
@@ -60,7 +60,7 @@ TARGET_PARAMETER = {
     "schema": {"enum": ["html", "plan"]},
     "example": "plan",
 }
-MAKING = problems(*EVERYWHERE, 404, 409, 422, 429, 503)
+VIEW_PROBLEMS = problem_docs(*COMMON_STATUSES, 404, 409, 422, 429, 503)
 
 
 HTML = {
@@ -68,33 +68,41 @@ HTML = {
 }
 
 
-SHOWN_DOCS: dict[str, dict[str, Any]] = {
+VIEW_DOCS: dict[str, dict[str, Any]] = {
     "/trace": {
         "operation_id": "tracePlan",
         "summary": "The timeline of the plan that was found, for ui.perfetto.dev.",
         "openapi_extra": {"parameters": [id_parameter("job_id"), TAG_HEADER]},
-        "responses": {**answer("Trace", "Trace events.", TRACE_EXAMPLE), **SAME, **MAKING},
+        "responses": {
+            **answer_docs("Trace", "Trace events.", TRACE_EXAMPLE),
+            **NOT_MODIFIED,
+            **VIEW_PROBLEMS,
+        },
     },
     "/view": {
         "operation_id": "viewPlan",
         "summary": "The plan that was found as a page shows it: words, and shares for bars.",
         "openapi_extra": {"parameters": [id_parameter("job_id"), TAG_HEADER]},
         "responses": {
-            **answer("PlanView", "Words and shares.", VIEW_EXAMPLE),
-            **SAME,
-            **MAKING,
+            **answer_docs("PlanView", "Words and shares.", VIEW_EXAMPLE),
+            **NOT_MODIFIED,
+            **VIEW_PROBLEMS,
         },
     },
     "/compare/{other_id}": {
         "operation_id": "comparePlans",
         "summary": "Two plans that were found, side by side, term by term.",
         "openapi_extra": {
-            "parameters": [id_parameter("job_id"), id_parameter("other_id", OTHER_ID), TAG_HEADER]
+            "parameters": [
+                id_parameter("job_id"),
+                id_parameter("other_id", OTHER_ID_EXAMPLE),
+                TAG_HEADER,
+            ]
         },
         "responses": {
-            **answer("Comparison", "What differs, in figures and words.", COMPARISON_EXAMPLE),
-            **SAME,
-            **MAKING,
+            **answer_docs("Comparison", "What differs, in figures and words.", COMPARISON_EXAMPLE),
+            **NOT_MODIFIED,
+            **VIEW_PROBLEMS,
         },
     },
     "/export/{target}": {
@@ -113,8 +121,8 @@ SHOWN_DOCS: dict[str, dict[str, Any]] = {
                     **HTML,
                 },
             },
-            **SAME,
-            **MAKING,
+            **NOT_MODIFIED,
+            **VIEW_PROBLEMS,
         },
     },
 }
@@ -125,13 +133,13 @@ PAGE_DOCS: dict[str, Any] = {
     "response_class": Response,
     "responses": {
         200: {"description": "The page.", "content": HTML},
-        **SAME,
-        **problems(*EVERYWHERE),
+        **NOT_MODIFIED,
+        **problem_docs(*COMMON_STATUSES),
     },
 }
 
 
-def shown_schemas() -> dict[str, Any]:
+def view_schemas() -> dict[str, Any]:
     """Every component that has to do with what is shown of plans."""
     view: dict[str, Any] = {
         "title": {"type": "string"},

@@ -6,14 +6,14 @@ from typing import Any
 
 NUMBER = {"type": "number"}
 TEXT = {"type": "string"}
-FLAG = {"type": "boolean"}
-VALUE = {"type": ["string", "number"]}
+BOOLEAN = {"type": "boolean"}
+TEXT_OR_NUMBER = {"type": ["string", "number"]}
 MOVED_REF = {"oneOf": [{"$ref": "#/components/schemas/Moved"}, {"type": "null"}]}
 
 
 def what_if_schemas() -> dict[str, Any]:
     """Every component; a sweep has ``sweep`` and ``rows`` instead of the keys of one row."""
-    change = _object({"path": TEXT, "was": VALUE, "now": VALUE})
+    change = _object({"path": TEXT, "was": TEXT_OR_NUMBER, "now": TEXT_OR_NUMBER})
     priced = {
         "plan": {"type": "object", "description": "The decisions, in the changed setting."},
         "plan_hash": TEXT,
@@ -23,11 +23,11 @@ def what_if_schemas() -> dict[str, Any]:
         ),
         "idle_devices": {"type": "integer"},
     }
-    same = {"possible": FLAG, "why": TEXT, **priced}
+    same = {"possible": BOOLEAN, "why": TEXT, **priced}
     best = {
         **same,
         "gain": {"type": ["number", "null"]},
-        "kept": FLAG,
+        "kept": BOOLEAN,
         "change": _list(_object({"axis": TEXT, "was": TEXT, "now": TEXT})),
         "moved": MOVED_REF,
         "search": {"type": ["object", "null"]},
@@ -46,8 +46,8 @@ def what_if_schemas() -> dict[str, Any]:
         "provenance": {"$ref": "#/components/schemas/Provenance"},
     }
     swept = {
-        "sweep": _object({"path": TEXT, "values": _list(VALUE)}),
-        "rows": _list(_object({"value": VALUE, **row})),
+        "sweep": _object({"path": TEXT, "values": _list(TEXT_OR_NUMBER)}),
+        "rows": _list(_object({"value": TEXT_OR_NUMBER, **row})),
     }
     return {
         "Moved": _object({"term": TEXT, "seconds": NUMBER}),

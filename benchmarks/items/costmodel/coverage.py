@@ -8,7 +8,7 @@ from typing import Any
 from harness.shapes import PLANNING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
 
-from shardwright.api.validation.published_run import answer, qualifies, question_of
+from shardwright.api.validation.published_run import qualifies, simulate_run, simulation_arguments
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.spec.errors import InputError, NotBuiltError
 
@@ -38,8 +38,8 @@ def _source(runs: list[PublishedRun]) -> dict[str, Any]:
     assumed: Counter[str] = Counter()
     for one in runs:
         try:
-            question = question_of(one)
-            report = answer(question)
+            question = simulation_arguments(one)
+            report = simulate_run(question)
         except (InputError, NotBuiltError) as error:
             refused.setdefault(reason_of(one, error), []).append(one.id)
             continue

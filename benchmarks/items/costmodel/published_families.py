@@ -89,7 +89,7 @@ def _priced(key: str) -> dict[str, Any]:
     (run,) = (x for x in published_runs() if x.id == key.split()[-1])
     row = {"id": run.id, "what": _what(run), "layout": _layout(run), "published": None}
     try:
-        found = priced_run.priced(run)
+        found = priced_run.price_run(run)
     except (InputError, NotBuiltError):
         return row  # counted, with its reason, by items/coverage.py
     return row | {

@@ -49,7 +49,7 @@ CASES = (
     MixedCase(
         name="two stages, eight layers and four",
         held=(ranks(1), ranks(1, SLOW)),
-        base=replace(PIPELINE, cuts=(8,)),
+        base=replace(PIPELINE, boundaries=(8,)),
     ),
     MixedCase(name="two stages, six layers each", held=(ranks(1), ranks(1, SLOW)), base=PIPELINE),
     MixedCase(name="one stage, samples 4 to 2", held=(SHARED,), base=PIPELINE),

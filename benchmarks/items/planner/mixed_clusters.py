@@ -9,13 +9,13 @@ from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 
 from shardwright.api.planning.plan_and_simulate import (
-    evaluator_of,
-    no_garbage_collection,
+    garbage_collection_paused,
+    make_evaluator,
     search_plan,
 )
 from shardwright.api.problem.resolve import Inputs, Problem, resolve
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.planner.heterogeneous.branch_and_bound import MixedSearch
+from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousSearch
 from shardwright.spec.errors import InfeasibleError
 from shardwright.spec.parallel.batch_partition import batch_share
 from shardwright.spec.plan.plan import Plan
@@ -90,8 +90,8 @@ def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any
     problem = resolve(Inputs(model=model, cluster=cluster, global_batch=batch, seq_len=seq_len))
     report = search_plan(problem)
     assert report.search is not None
-    with no_garbage_collection():
-        equal = MixedSearch(evaluator_of(problem), equal_only=True).run()
+    with garbage_collection_paused():
+        equal = HeterogeneousSearch(make_evaluator(problem), uniform_only=True).run()
     equal_s = [o.step_time_s for o in equal.outcomes[:1]]
     if _is_equal(report.plan):  # what the free search found is theirs too
         equal_s.append(report.prediction.step_time_s)

@@ -164,8 +164,8 @@ def _even_faults(seed: int) -> list[str]:
             microbatches=shape.microbatches,
         )
         strategies = tuple(options[0] for options in drawer.choices(pipeline))
-        cuts = tuple(range(0, layers + 1, layers // shape.positions))
-        draft = Draft(pipeline=pipeline, cuts=cuts, strategies=strategies)
+        boundaries = tuple(range(0, layers + 1, layers // shape.positions))
+        draft = Draft(pipeline=pipeline, boundaries=boundaries, strategies=strategies)
         simulation = simulator.run(draft.plan(space))
         if simulation is None:
             raise RuntimeError("a simulation without a limit ends")

@@ -30,13 +30,13 @@ AWAKE = 4
 """Jobs a service before others are timed: most workers have started their children then."""
 SLEEPER = """import pathlib, sys, time
 if "shardwright.api.server.compute.child" in sys.orig_argv:
-    import shardwright.api.server.compute.operations as answers
-    seconds, whole = pathlib.Path(__file__).with_name("seconds"), answers.answer
-    def answer(operation, *rest):
+    import shardwright.api.server.compute.operations
+    seconds, whole = pathlib.Path(__file__).with_name("seconds"), operations.run_operation
+    def run_operation(operation, *rest):
         if operation == "plan" and seconds.exists():
             time.sleep(float(seconds.read_text()))
         return whole(operation, *rest)
-    answers.answer = answer
+    operations.run_operation = run_operation
 """
 """Python that a child runs as it starts: once a file says how long, its searches sleep first."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from shardwright.api.cli.main import run
 from shardwright.api.problem.stored_calibrations import calibration_folder, load_calibration
-from shardwright.api.validation.time_calibration import drawn, usable_rows
+from shardwright.api.validation.time_calibration import sample_rows, usable_rows
 from shardwright.datasets.published.runs import TABLE, published_runs
 from shardwright.spec.cluster.calibration import FACTOR_NAMES
 from shardwright.spec.errors import InputError
@@ -175,11 +175,11 @@ def test_a_stored_file_that_was_changed_by_hand_is_refused_in_one_line(
 def test_rows_are_drawn_by_a_fixed_seed() -> None:
     runs = [run for run in published_runs() if run.source_name == "vtrain_multi"]
     rows = usable_rows(runs)
-    one, other = (tuple(row.run.id for row in drawn(rows, 5)) for _ in range(2))
+    one, other = (tuple(row.run.id for row in sample_rows(rows, 5)) for _ in range(2))
     assert one == other
     assert len(one) == 5
     assert list(one) == sorted(one)
-    assert len(drawn(rows[:3], 5)) == 3
+    assert len(sample_rows(rows[:3], 5)) == 3
 
 
 def test_steps_in_another_unit_are_refused_where_they_are_given(

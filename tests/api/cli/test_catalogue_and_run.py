@@ -219,12 +219,12 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> None:
-    from shardwright.api.cli.execute import require_runnable
+    from shardwright.api.cli.execute import require_executable_problem
     from shardwright.api.problem.resolve import Inputs, resolve
 
     problem = resolve(Inputs(cluster="8xV100", global_batch=8, seq_len=64))
     with pytest.raises(InputError, match="CUDA devices"):
-        require_runnable(problem)
+        require_executable_problem(problem)
 
 
 @pytest.mark.parametrize(

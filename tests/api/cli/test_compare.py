@@ -14,7 +14,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.api.notebook.comparison_handle import ComparisonHandle
-from shardwright.api.views.comparison import Side
+from shardwright.api.views.comparison import ComparisonSide
 
 Plan = Callable[..., Any]
 GPT2 = ("--model", "gpt2", "--cluster", "8xH100", "--seq-len", "1024")
@@ -116,7 +116,7 @@ def test_in_python_it_is_a_table_in_a_notebook(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("files")
 def test_names_are_escaped_in_html() -> None:
     one = sw.simulate("a.json").report
-    sides = [Side(name=name, report=one) for name in ("<b>&.json", "second")]
+    sides = [ComparisonSide(name=name, report=one) for name in ("<b>&.json", "second")]
     shown = ComparisonHandle(first=sides[0], second=sides[1])._repr_html_()
     assert "&lt;b&gt;&amp;.json" in shown
     assert "<b>&.json" not in shown

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shardwright.api.cli.main import UNBUILT_VERBS
+from shardwright.api.cli.main import NOT_BUILT_VERBS
 from shardwright.api.doctor.document import doctor_document, usual_seq_len
 from shardwright.api.problem.model_and_cluster import cluster_of, model_of
-from shardwright.api.validation.nearest_runs import distance, known
+from shardwright.api.validation.nearest_runs import distance, run_features
 from shardwright.costmodel.explain.price_sources import SOURCES
 from shardwright.costmodel.kernel_latency.attention_grid import learned_attention_grid
 from shardwright.costmodel.kernel_latency.gemm_grid import learned_gemm_grid
@@ -221,21 +221,21 @@ def test_the_nearest_run_of_a_published_model_is_that_model() -> None:
 
 def test_distance_is_what_its_table_says() -> None:
     model, experts = model_of("llama-3-8b")[0], model_of("mixtral-8x7b")[0]
-    here = known(model, cluster_of("1x8xH100").cluster, "bf16", 4096)
+    here = run_features(model, cluster_of("1x8xH100").cluster, "bf16", 4096)
     assert distance(here, here) == {}
-    more = known(model, cluster_of("4x8xH100").cluster, "fp8", 4096, adapters=True)
+    more = run_features(model, cluster_of("4x8xH100").cluster, "fp8", 4096, adapters=True)
     assert distance(here, more) == {"devices": 1.0, "dtype": 1.0, "adapters": 2.0}
     assert distance(more, here) == distance(here, more)
-    bus = known(model, cluster_of("1x8xH100-PCIE").cluster, "bf16", 4096)
+    bus = run_features(model, cluster_of("1x8xH100-PCIE").cluster, "bf16", 4096)
     assert distance(here, bus) == {"device": 0.5}
-    other = distance(here, known(model, cluster_of("1x8xA100").cluster, "bf16", 4096))
+    other = distance(here, run_features(model, cluster_of("1x8xA100").cluster, "bf16", 4096))
     assert other == {"device": pytest.approx(1 + 1.665, abs=1e-3)}
-    parts = distance(here, known(experts, cluster_of("1x8xH100").cluster, "bf16", 4096))
+    parts = distance(here, run_features(experts, cluster_of("1x8xH100").cluster, "bf16", 4096))
     assert parts.keys() == {"active_parameters", "blocks", "experts"}
 
 
 def test_the_verb_is_built() -> None:
-    assert "doctor" not in UNBUILT_VERBS
+    assert "doctor" not in NOT_BUILT_VERBS
 
 
 def test_sums_come_first_and_fit_the_width(plan: Plan) -> None:

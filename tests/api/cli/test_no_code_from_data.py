@@ -37,7 +37,7 @@ sys.addaudithook(hook)
 sys.path.insert(0, sys.argv[1])
 import torch
 from checkpoint_files import two_ranks, write
-from fuzz_files import kinds
+from runner.fuzz_files import kinds
 from shardwright.costmodel.kernel_latency.forest import read_forest
 from shardwright.costmodel.kernel_latency.shipped_forests import FOLDER
 from shardwright.datasets.measured.timed_grid import read_timed_grid

@@ -10,34 +10,36 @@ import pytest
 from service.request_bodies import PLAN
 
 import shardwright as sw
-from shardwright.api.server.compute.operations import answer
-from shardwright.api.server.compute.progress_events import SearchTelling
-from shardwright.planner.search.branch_and_bound import Search
+from shardwright.api.server.compute.operations import run_operation
+from shardwright.api.server.compute.progress_events import SearchProgress
+from shardwright.planner.search.branch_and_bound import BranchAndBound
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Search]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[BranchAndBound]]:
     """Every search from now on."""
-    found: list[weakref.ref[Search]] = []
-    begin = Search.__init__
+    found: list[weakref.ref[BranchAndBound]] = []
+    begin = BranchAndBound.__init__
 
-    def init(self: Search, *given: Any) -> None:
+    def init(self: BranchAndBound, *given: Any) -> None:
         found.append(weakref.ref(self))
         begin(self, *given)
 
-    monkeypatch.setattr(Search, "__init__", init)
+    monkeypatch.setattr(BranchAndBound, "__init__", init)
     return found
 
 
-def test_a_search_is_gone_with_its_answer(made: list[weakref.ref[Search]]) -> None:
+def test_a_search_is_gone_with_its_answer(made: list[weakref.ref[BranchAndBound]]) -> None:
     pins = PLAN["constraints"]["pins"]
     sw.plan(PLAN["model"], PLAN["cluster"], **PLAN["workload"], pins=pins)
     assert {search() for search in made} == {None}
 
 
-def test_so_is_one_that_somebody_watched(made: list[weakref.ref[Search]]) -> None:
+def test_so_is_one_that_somebody_watched(made: list[weakref.ref[BranchAndBound]]) -> None:
     told: list[str] = []
-    status, _ = answer("plan", json.dumps(PLAN).encode(), 60.0, lambda name, _: told.append(name))
+    status, _ = run_operation(
+        "plan", json.dumps(PLAN).encode(), 60.0, lambda name, _: told.append(name)
+    )
     assert (status, told[-1]) == (200, "best")
     assert {search() for search in made} == {None}
 
@@ -51,7 +53,7 @@ def test_watching_keeps_nothing_alive() -> None:
         class evaluator:  # noqa: N801
             count = 3
 
-    watching, seen = SearchTelling(lambda name, text: None), Seen()
+    watching, seen = SearchProgress(lambda name, text: None), Seen()
     watching(seen, True)  # type: ignore[arg-type]
     kept = weakref.ref(seen)
     del seen

@@ -13,7 +13,7 @@ from service.services import database
 
 from shardwright.api.server.jobs.database import open_engine, prepare
 from shardwright.api.server.jobs.ids import new_id
-from shardwright.api.server.jobs.new_jobs import Added, KeyUsedError, NewJob, QuotaError
+from shardwright.api.server.jobs.new_jobs import AddResult, KeyUsedError, NewJob, QuotaError
 from shardwright.api.server.jobs.schema import JOBS
 from shardwright.api.server.jobs.store import JobStore
 
@@ -40,14 +40,14 @@ def _job(owner: str, key: str | None, body: str) -> NewJob:
     )  # fmt: skip
 
 
-def _add(store: JobStore, jobs: Sequence[NewJob]) -> tuple[list[Added], list[str]]:
+def _add(store: JobStore, jobs: Sequence[NewJob]) -> tuple[list[AddResult], list[str]]:
     """What is said of each, and which were put on the queue."""
     queued: list[str] = []
     pairs = [(job, lambda _, name=job.id: queued.append(name)) for job in jobs]
     return store.add(pairs, QUOTA), queued
 
 
-def _said(found: Added, jobs: Sequence[NewJob]) -> object:
+def _said(found: AddResult, jobs: Sequence[NewJob]) -> object:
     """Without names: the number of the job that is meant and whether it is new, or the refusal."""
     if isinstance(found, (KeyUsedError, QuotaError)):
         return type(found)

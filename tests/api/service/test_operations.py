@@ -17,8 +17,8 @@ import pytest
 import shardwright as sw
 from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.resolve import Inputs, resolve
-from shardwright.api.validation.priced_run import PricedRun, priced
-from shardwright.api.validation.scores import LAYOUT, QUESTION
+from shardwright.api.validation.priced_run import PricedRun, price_run
+from shardwright.api.validation.scores import LAYOUT_COLUMNS, QUESTION_COLUMNS
 from shardwright.datasets.published.runs import TABLE, published_runs
 from shardwright.spec.errors import InfeasibleError, InputError
 
@@ -108,14 +108,14 @@ def test_what_lost_says_by_how_much_and_by_which_term(documents: Any) -> None:
             share, _, term = item["lost_by"].partition(": ")
             found = worth[id(item)] / worth[id(main)] - 1
             assert share == f"{found:+.1%}"
-            priced = [
+            price_run = [
                 {
                     term: seconds * worth[id(one)] / one["prediction"]["step_time_s"]
                     for term, seconds in one["prediction"]["breakdown_s"].items()
                 }
                 for one in (main, item)
             ]
-            grown = {term: priced[1][term] - priced[0][term] for term in priced[0]}
+            grown = {term: price_run[1][term] - price_run[0][term] for term in price_run[0]}
             assert grown[term.replace(" ", "_")] == max(grown.values())
             named += found > 0
     assert named >= 4
@@ -300,9 +300,10 @@ def test_the_model_does_not_tell_plans_that_tie_apart() -> None:
     runs = [run for run in published_runs(TABLE) if run.source_name in ("bloom", "bridge")]
     for run in runs:
         with suppress(InputError):
-            row = priced(run)
+            row = price_run(run)
             question, layout = (
-                tuple(getattr(run, n) for n in names) for names in (QUESTION, LAYOUT)
+                tuple(getattr(run, n) for n in names)
+                for names in (QUESTION_COLUMNS, LAYOUT_COLUMNS)
             )
             if row.measured_s is not None:
                 groups.setdefault(question, {}).setdefault(layout, []).append(row)

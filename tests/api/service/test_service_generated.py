@@ -13,7 +13,7 @@ from service.services import Service
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "post_hooks: []\npackage_name_override: service_client\n"
-PROGRAM = ROOT / "tests" / "support" / "service.generated_client.py"
+PROGRAM = ROOT / "tests" / "support" / "service" / "generated_client.py"
 
 
 @pytest.mark.timeout(180)

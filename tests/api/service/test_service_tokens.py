@@ -84,7 +84,7 @@ def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
         database.close()
         assert left == [kept.rpartition("/")[2]]
 
-    with_service(tmp_path, test, kept_days=0.0, swept_s=0.1)
+    with_service(tmp_path, test, kept_days=0.0, forget_interval_s=0.1)
 
 
 def test_metrics_and_request_ids(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 import shardwright as sw
 from shardwright.api.planning.uniform_chunks import even_layers
 from shardwright.api.validation.published_run import (
-    Question,
-    answer,
-    asked_plan,
+    SimulationArguments,
+    planned_run,
     qualifies,
-    question_of,
+    simulate_run,
+    simulation_arguments,
 )
 from shardwright.datasets.models.load import presets
 from shardwright.datasets.published.runs import MEMORY_TABLE, PublishedRun, published_runs
@@ -30,7 +30,7 @@ PRICING = ("stack", "attention", "overlap", "calibration")
 
 def _said(run: PublishedRun) -> bool:
     try:
-        return answer(question_of(run)).prediction.step_time_s > 0
+        return simulate_run(simulation_arguments(run)).prediction.step_time_s > 0
     except InputError:
         return False
 
@@ -44,20 +44,20 @@ def test_nearly_every_row_can_be_said() -> None:
 
 @pytest.mark.parametrize("name", ["mpt-0001", "titan-0011", "bridge-0076", "mlperf-0003"])
 def test_a_question_is_the_flags_of_simulate(name: str) -> None:
-    question = question_of(RUNS[name])
+    question = simulation_arguments(RUNS[name])
     assert not question.even_cuts
     given: dict[str, Any] = dict(question.arguments)
     model, cluster = given.pop("model"), given.pop("cluster")
-    report = answer(question)
+    report = simulate_run(question)
     assert sw.simulate(model, cluster, **given).report.prediction == report.prediction
     assert report.assumptions[: len(question.assumed)] == question.assumed
 
 
 @pytest.mark.parametrize("name", ["bloom-0140", "mlperf-0070", "bridge-0001"])
 def test_a_question_with_a_remainder_is_a_plan(name: str) -> None:
-    question = question_of(RUNS[name])
+    question = simulation_arguments(RUNS[name])
     assert question.even_cuts
-    report = answer(question)
+    report = simulate_run(question)
     pricing = {k: v for k, v in question.arguments.items() if k in PRICING}
     assert sw.simulate(report.plan, **pricing).report.prediction == report.prediction
     chunks = [chunk for stage in report.plan.program.stages for chunk in stage.virtual_stages]
@@ -77,7 +77,7 @@ def test_layers_are_cut_evenly_both_ends_counted() -> None:
 def test_a_model_without_its_further_layer_has_none() -> None:
     without = min(run.id for run in QUALIFYING if run.model == "DeepSeekV3 (w/o MTP)")
     for name, count in ((without, 0), ("bridge-0001", 1)):
-        model = answer(question_of(RUNS[name])).plan.models["main"]
+        model = simulate_run(simulation_arguments(RUNS[name])).plan.models["main"]
         assert sum(isinstance(x, MultiTokenLayer) for x in model.layers()) == count
         assert model.block_count == 61
 
@@ -98,23 +98,23 @@ def test_what_has_no_meaning_here_is_refused(
     name: str, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        question_of(replace(RUNS[name], **changes))
+        simulation_arguments(replace(RUNS[name], **changes))
 
 
-def _assumed(question: Question) -> dict[str, Any]:
+def _assumed(question: SimulationArguments) -> dict[str, Any]:
     return {note.path: note.value for note in question.assumed}
 
 
 def test_blanks_are_filled_by_what_the_source_runs() -> None:
-    question = question_of(RUNS["titan-0006"])
+    question = simulation_arguments(RUNS["titan-0006"])
     given = question.arguments
     assert (given["stack"], given["cp"], given["global_batch"]) == ("torchtitan", 4, 2)
     assert _assumed(question)["global_batch"] == 2
-    adapters = question_of(RUNS["mlperf-0003"])
+    adapters = simulation_arguments(RUNS["mlperf-0003"])
     assert _assumed(adapters)["trainable"] == adapters.arguments["trainable"]
-    sharded = question_of(RUNS["bridge-0074"])
+    sharded = simulation_arguments(RUNS["bridge-0074"])
     assert (sharded.arguments["shard"], sharded.arguments["stack"]) == ("zero3", "torchtitan")
-    assert question_of(RUNS["bloom-0140"]).arguments["cluster"].endswith("@4x100G-IB")
+    assert simulation_arguments(RUNS["bloom-0140"]).arguments["cluster"].endswith("@4x100G-IB")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_blanks_are_filled_by_what_the_source_runs() -> None:
 )
 def test_jobs_of_several_racks_take_equal_parts(name: str, sizes: list[int]) -> None:
     """256 devices are 4 x 64, not 3 x 72 and a rest; 144 are two whole racks."""
-    plan = answer(question_of(RUNS[name])).plan
+    plan = simulate_run(simulation_arguments(RUNS[name])).plan
     assert [level.group_size for level in plan.cluster.levels] == sizes
 
 
@@ -166,7 +166,7 @@ def test_an_unknown_model_is_priced_by_its_sizes_and_that_is_listed(
     changes: dict[str, Any], family: str
 ) -> None:
     run = replace(RUNS["mpt-0001"], model="Something new", **changes)
-    question = question_of(run)
+    question = simulation_arguments(run)
     assert question.arguments["model"]["family"] == family
     assert any(note.path == "model" for note in question.assumed)
     assert question.arguments["model"].get("experts") == run.experts
@@ -175,38 +175,42 @@ def test_an_unknown_model_is_priced_by_its_sizes_and_that_is_listed(
 
 def test_an_unknown_source_is_read_by_where_its_rows_come_from() -> None:
     run = replace(RUNS["bridge-0076"], id="new-0001")
-    assert question_of(run).arguments == question_of(RUNS["bridge-0076"]).arguments
-    nowhere = question_of(replace(run, source="a letter"))
+    assert (
+        simulation_arguments(run).arguments == simulation_arguments(RUNS["bridge-0076"]).arguments
+    )
+    nowhere = simulation_arguments(replace(run, source="a letter"))
     assert "stack" not in nowhere.arguments
     assert any("nothing is known of the source" in note.why for note in nowhere.assumed)
 
 
 def test_a_functional_test_is_read_with_its_own_arguments() -> None:
     peaks = {run.id: run for run in published_runs(MEMORY_TABLE)}
-    asked = question_of(peaks["mlmtest-0059"]).arguments
+    asked = simulation_arguments(peaks["mlmtest-0059"]).arguments
     assert asked["attention"] == "flash"  # deterministic, recorded by a Transformer Engine that can
-    assert question_of(peaks["mlmtest-0058"]).arguments["attention"] == "unfused"  # one that cannot
-    mixture = question_of(peaks["mlmtest-0648"]).arguments["model"]
+    assert (
+        simulation_arguments(peaks["mlmtest-0058"]).arguments["attention"] == "unfused"
+    )  # one that cannot
+    mixture = simulation_arguments(peaks["mlmtest-0648"]).arguments["model"]
     assert (mixture["expert_ffn"], mixture["dense_layers"], mixture["kv_rank"]) == (1024, 1, 512)
-    instances = question_of(peaks["mlmtest-0269"])
+    instances = simulation_arguments(peaks["mlmtest-0269"])
     assert instances.arguments["shard"] == "1/1/2"
     assert "shard" in {note.path for note in instances.assumed}
     with pytest.raises(InputError, match="vision tower"):
-        question_of(peaks["mlmtest-0561"])
+        simulation_arguments(peaks["mlmtest-0561"])
 
 
 def test_states_that_no_flag_says_are_those_of_the_source_in_tables_of_memory() -> None:
     peaks = {run.id: run for run in published_runs(MEMORY_TABLE)}
-    question = question_of(peaks["bskill-0016"])
-    asked = asked_plan(question)
+    question = simulation_arguments(peaks["bskill-0016"])
+    asked = planned_run(question)
     assert asked.plan.workload.dtype.gradient == "bf16"
     assert asked.problem.stack.narrow_gather
     assert {"gradient", "narrow_gather"} <= {note.path for note in question.assumed}
-    titan = asked_plan(question_of(peaks["titan-0004"])).problem.stack
+    titan = planned_run(simulation_arguments(peaks["titan-0004"])).problem.stack
     assert titan.loss_copies
     assert not titan.fusion.cross_entropy
     eager = next(run for run in peaks.values() if run.notes.startswith("eager"))
-    asked = asked_plan(question_of(eager))
-    assert (asked.problem.stack.name, "fused_loss" in asked.left_out) == ("torchtitan-eager", True)
+    asked = planned_run(simulation_arguments(eager))
+    assert (asked.problem.stack.name, "fused_loss" in asked.unprinted) == ("torchtitan-eager", True)
     timed = next(run for name, run in RUNS.items() if name.startswith("bskill"))
-    assert not question_of(replace(timed, recompute="none")).of_memory
+    assert not simulation_arguments(replace(timed, recompute="none")).of_memory

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from shardwright.api.cli.main import run
-from shardwright.api.html.validation_svg import LEFT, SIZE, TOP, Scale, plot_svg
-from shardwright.api.validation.validate import NO_SECONDS, validate, validated
+from shardwright.api.html.validation_svg import LEFT, SIZE, TOP, LogScale, validation_svg
+from shardwright.api.validation.validate import NO_SECONDS, validate, validation_result
 from shardwright.datasets.published.runs import MEMORY_TABLE, TABLE
 from shardwright.spec.errors import InputError
 
@@ -162,7 +162,7 @@ def test_the_plot_has_a_mark_a_row_and_the_median_of_each_source(
 
 
 def test_equal_errors_lie_equally_far_from_the_diagonal() -> None:
-    scale = Scale([0.1, 1, 100.0])
+    scale = LogScale([0.1, 1, 100.0])
     off = [(scale.x(m) - LEFT) - (TOP + SIZE - scale.y(1.2 * m)) for m in (0.2, 3.0, 40.0)]
     assert off == pytest.approx([off[0]] * 3)
     assert all(0.1 <= tick <= 100 for tick in scale.ticks())
@@ -171,7 +171,7 @@ def test_equal_errors_lie_equally_far_from_the_diagonal() -> None:
 def test_a_plot_of_nothing_and_a_plot_that_is_no_svg(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ElementTree.fromstring(plot_svg("none", "seconds", {"a": []})).tag.endswith("svg")
+    assert ElementTree.fromstring(validation_svg("none", "seconds", {"a": []})).tag.endswith("svg")
     assert run(["validate", "--data", str(table), "--plot", str(tmp_path / "plot.gif")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "a file ending in .svg" in said
@@ -184,6 +184,8 @@ def test_a_plot_of_memory_shows_memory_though_rows_were_timed_too(tmp_path: Path
     for row in rows:
         row |= {"metric_kind": "", "step_time_s": "12345"}
     write(tmp_path / "t.csv", rows)
-    points = [pair for pairs in validated(tmp_path / "t.csv").points.values() for pair in pairs]
+    points = [
+        pair for pairs in validation_result(tmp_path / "t.csv").points.values() for pair in pairs
+    ]
     assert points
     assert all(0 < value < 200 for pair in points for value in pair)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardwright.api.planning.plan_and_simulate import evaluator_of, search_plan
+from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs, resolve
-from shardwright.api.validation.published_run import Asked
-from shardwright.api.validation.time_calibration import simulator_of
+from shardwright.api.validation.published_run import PlannedRun
+from shardwright.api.validation.time_calibration import step_simulator
 from shardwright.costmodel.calibration.fit import DOUBT, MAX_ROWS, MeasuredStep, fit_calibration
 from shardwright.costmodel.calibration.interval import OWN_SPREAD, half_width, student_quantile
 from shardwright.costmodel.lowering.plan_lowering import Lowering
@@ -24,7 +24,7 @@ from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
-from shardwright.planner.search.branch_and_bound import Limits, Search
+from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits
 from shardwright.spec.cluster.calibration import (
     FACTOR_NAMES,
     MEANINGS,
@@ -61,7 +61,7 @@ def simulator(layout: dict[str, int | str]) -> Callable[[Factors], float]:
         )
     )  # fmt: skip
     plan, _ = uniform_plan(asked, UniformStrategy(**layout))  # type: ignore[arg-type]
-    return simulator_of(Asked(plan=plan, problem=asked, assumed=()))
+    return step_simulator(PlannedRun(plan=plan, problem=asked, assumed=()))
 
 
 @pytest.fixture(scope="module")
@@ -244,5 +244,5 @@ def test_the_floor_of_a_space_holds_where_products_are_faster() -> None:
     problem = replace(asked, measured=faster, machine=machine)
     found = search_plan(problem)
     assert found.search is not None
-    floor = Search(evaluator_of(problem), Limits()).work.floor()
+    floor = BranchAndBound(make_evaluator(problem), Limits()).work.floor()
     assert 0 < floor <= found.prediction.step_time_s

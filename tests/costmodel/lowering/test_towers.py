@@ -42,14 +42,17 @@ def space_of(model: ModelSpec, devices: int) -> Space:
 
 
 def plan_of(
-    model: ModelSpec, cuts: tuple[int, ...], width: int = 1, strategy: LayerStrategy | None = None
+    model: ModelSpec,
+    boundaries: tuple[int, ...],
+    width: int = 1,
+    strategy: LayerStrategy | None = None,
 ) -> tuple[Space, Plan]:
-    """Stages between ``cuts``, every layer with one strategy."""
-    layers, stages = len(model.layers()), len(cuts) + 1
+    """Stages between ``boundaries``, every layer with one strategy."""
+    layers, stages = len(model.layers()), len(boundaries) + 1
     space = space_of(model, stages * width)
     pipeline = Pipeline(stages=stages, width=width, kind="1f1b", chunks=1, microbatches=4)
     chosen = (strategy or LayerStrategy(tp=width),) * layers
-    return space, build(space, pipeline, (0, *cuts, layers), chosen)
+    return space, build(space, pipeline, (0, *boundaries, layers), chosen)
 
 
 def chunks_of(space: Space, plan: Plan) -> list[StageChunk]:
@@ -89,24 +92,24 @@ def test_what_crosses_a_cut_is_the_layer_before_and_what_later_layers_read(
 def test_a_micro_batch_leaves_nothing_behind_on_any_stage(model: ModelSpec, tp: int) -> None:
     """Forward and backward of a middle micro-batch balance to the byte, however it is cut."""
     layers = len(model.layers())
-    for cuts in itertools.chain.from_iterable(
+    for boundaries in itertools.chain.from_iterable(
         itertools.combinations(range(1, layers), n) for n in (0, 1, 2)
     ):
-        space, plan = plan_of(model, cuts, tp)
+        space, plan = plan_of(model, boundaries, tp)
         for chunk in chunks_of(space, plan):
             player = PassMemoryModel(space.stack, (chunk,), prefetch=False)
             ways = [
                 player.effect_of(PassKind(way, 0, False, False)).change for way in (True, False)
             ]
             assert ways[0][ACTIVATIONS] >= 0
-            assert ways[0][ACTIVATIONS] + ways[1][ACTIVATIONS] == 0, (cuts, ways)
+            assert ways[0][ACTIVATIONS] + ways[1][ACTIVATIONS] == 0, (boundaries, ways)
 
 
 def test_a_stage_keeps_what_its_cross_attention_reads() -> None:
     """Handing the encoder's output on keeps nothing of it; reading it keeps it once."""
     kept = {}
-    for name, cuts in {"passes": (4, 5), "reads": (5, 6), "reads twice": (5, 7)}.items():
-        space, plan = plan_of(T5, cuts)
+    for name, boundaries in {"passes": (4, 5), "reads": (5, 6), "reads twice": (5, 7)}.items():
+        space, plan = plan_of(T5, boundaries)
         chunk = chunks_of(space, plan)[1]
         player = PassMemoryModel(space.stack, (chunk,), prefetch=False)
         kept[name] = player.effect_of(PassKind(True, 0, False, False)).change[ACTIVATIONS]
@@ -119,13 +122,13 @@ def test_a_stage_keeps_what_its_cross_attention_reads() -> None:
 def test_every_stage_with_a_shared_table_joins_its_sum() -> None:
     assert shared_tables(T5) == (0, 4, 8)
     assert shared_tables(encoder_decoder(1, 1, tied=False)) == ()
-    for cuts, stages, group in (
+    for boundaries, stages, group in (
         ((), (0,), None),
         ((4,), (0, 1), RankGroup(2, 1)),
         ((2, 4, 7), (0, 2, 3), RankGroup(3, 1)),
         ((1, 2, 3), (0, 3), RankGroup(2, 3)),
     ):
-        space, plan = plan_of(T5, cuts)
+        space, plan = plan_of(T5, boundaries)
         assert table_stages(plan) == stages
         if group is None:
             continue

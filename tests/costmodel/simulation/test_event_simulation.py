@@ -96,7 +96,7 @@ def test_every_layer_collective_and_message_has_its_spans() -> None:
         strategies=strategy,
         global_batch=batches,
         micro_batch=1,
-        cuts=(3,),
+        boundaries=(3,),
     ).plan()
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"))
     _, spans = simulate_events(simulator, plan)

@@ -229,11 +229,11 @@ def test_a_slower_link_between_groups_never_makes_a_plan_faster() -> None:
         ),
         ([[("a100", 0, 4, 0.25), ("h100", 0, 4, 0.75)]], [0, 34], [strategy("zero3", 8)], 1),
     )
-    for stages, cuts, own, batches in plans:
+    for stages, boundaries, own, batches in plans:
         seconds = []
         for link in ("8x400G-IB", "1x100G-ETH", "1x10G-ETH"):
             question = asked(f"1x4xA100-80GB+1x4xH100-80GB+@{link}", LLAMA)
-            simulation = run(question, mixed_plan(question, stages, cuts, own, batches))
+            simulation = run(question, mixed_plan(question, stages, boundaries, own, batches))
             seconds.append(simulation.step_time_s)
         assert seconds[0] < seconds[1] < seconds[2]
 

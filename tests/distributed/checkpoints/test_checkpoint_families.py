@@ -23,31 +23,33 @@ HALVES = {"stages": 2, "micro_batch": 2}
 ROUTES = [
     (
         replace(BERT, strategies=sharded("zero3", 4)),
-        replace(BERT, **HALVES, cuts=(3,), strategies=TP2_SP),
+        replace(BERT, **HALVES, boundaries=(3,), strategies=TP2_SP),
         replace(BERT, **LONE),
     ),
     (
-        replace(BERT, ranks=2, **HALVES, cuts=(2,)),
+        replace(BERT, ranks=2, **HALVES, boundaries=(2,)),
         replace(BERT, strategies=TP2_SP),
     ),
     (
-        replace(VIT, **HALVES, cuts=(3,), strategies=sharded("zero1", 2)),
+        replace(VIT, **HALVES, boundaries=(3,), strategies=sharded("zero1", 2)),
         replace(VIT, strategies=TP2),
         replace(VIT, **LONE),
     ),
     (
-        replace(T5, stages=4, cuts=(2, 4, 6), micro_batch=1),
+        replace(T5, stages=4, boundaries=(2, 4, 6), micro_batch=1),
         replace(T5, strategies=sharded("zero3", 4)),
-        replace(T5, **HALVES, cuts=(6,), strategies=TP2_SP),
+        replace(T5, **HALVES, boundaries=(6,), strategies=TP2_SP),
         replace(T5, **LONE),
     ),
     (
-        replace(T5, **HALVES, kind="interleaved", cuts=(2, 4, 6), strategies=sharded("zero2", 2)),
-        replace(T5, **HALVES, kind="zbv", cuts=(2, 4, 6), strategies=TP2),
+        replace(
+            T5, **HALVES, kind="interleaved", boundaries=(2, 4, 6), strategies=sharded("zero2", 2)
+        ),
+        replace(T5, **HALVES, kind="zbv", boundaries=(2, 4, 6), strategies=TP2),
     ),
     (
         replace(T5, strategies=TP2_SP),
-        replace(T5, ranks=2, **HALVES, cuts=(2,)),
+        replace(T5, ranks=2, **HALVES, boundaries=(2,)),
     ),
 ]
 

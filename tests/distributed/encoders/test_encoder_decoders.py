@@ -30,9 +30,11 @@ MIXED = (
     TP2,
 )
 SPLIT = [
-    replace(STAGES, name="zero bubble", kind="zero_bubble", cuts=(6,), strategies=TP2_SP),
-    replace(STAGES, name="in a V", kind="zbv", cuts=(2, 4, 6), strategies=sharded("zero1", 2)),
-    replace(STAGES, name="dualpipe", kind="dualpipe", cuts=(2, 4, 6)),
+    replace(STAGES, name="zero bubble", kind="zero_bubble", boundaries=(6,), strategies=TP2_SP),
+    replace(
+        STAGES, name="in a V", kind="zbv", boundaries=(2, 4, 6), strategies=sharded("zero1", 2)
+    ),
+    replace(STAGES, name="dualpipe", kind="dualpipe", boundaries=(2, 4, 6)),
 ]
 """Schedules that split the backward, of which some have both ends of the model on one stage."""
 PLANS = [
@@ -42,22 +44,22 @@ PLANS = [
     replace(CASE, name="tp2 relu", model=t5(gated=False), strategies=TP2),
     replace(CASE, name="tp2 sp, shorter encoder", model=t5(encoder_tokens=8), strategies=TP2_SP),
     replace(CASE, name="mixed", strategies=MIXED),
-    replace(STAGES, name="cut at the seam", cuts=(4,), strategies=sharded("zero3", 2)),
-    replace(STAGES, name="cut at the seam, tp2 sp", cuts=(4,), strategies=TP2_SP),
-    replace(STAGES, name="cut in the encoder", cuts=(2,), strategies=sharded("zero1", 2)),
-    replace(STAGES, name="cut in the decoder", cuts=(6,), strategies=sharded("zero3", 2)),
+    replace(STAGES, name="cut at the seam", boundaries=(4,), strategies=sharded("zero3", 2)),
+    replace(STAGES, name="cut at the seam, tp2 sp", boundaries=(4,), strategies=TP2_SP),
+    replace(STAGES, name="cut in the encoder", boundaries=(2,), strategies=sharded("zero1", 2)),
+    replace(STAGES, name="cut in the decoder", boundaries=(6,), strategies=sharded("zero3", 2)),
     replace(
         STAGES,
         name="cut in the decoder, tp2 full",
-        cuts=(6,),
+        boundaries=(6,),
         strategies=replace(TP2_SP, recompute="full"),
     ),
-    replace(STAGES, name="four stages", stages=4, cuts=(2, 4, 6), micro_batch=1),
+    replace(STAGES, name="four stages", stages=4, boundaries=(2, 4, 6), micro_batch=1),
     replace(
         STAGES,
         name="interleaved",
         kind="interleaved",
-        cuts=(2, 4, 6),
+        boundaries=(2, 4, 6),
         strategies=sharded("zero2", 2),
     ),
     *SPLIT,
@@ -73,9 +75,11 @@ WIDE = FamilyCase(name="", model=t5(hidden=64, ffn=160, vocab=512), flash=False,
 LOWERED = [
     replace(WIDE, name="zero2", strategies=sharded("zero2", 4)),
     replace(WIDE, name="mixed", strategies=MIXED),
-    replace(WIDE, name="cut at the seam", stages=2, cuts=(4,), strategies=TP2_SP),
-    replace(WIDE, name="cut in the encoder", stages=2, cuts=(2,), strategies=TP2),
-    replace(WIDE, name="cut in the decoder", stages=2, cuts=(6,), strategies=sharded("zero3", 2)),
+    replace(WIDE, name="cut at the seam", stages=2, boundaries=(4,), strategies=TP2_SP),
+    replace(WIDE, name="cut in the encoder", stages=2, boundaries=(2,), strategies=TP2),
+    replace(
+        WIDE, name="cut in the decoder", stages=2, boundaries=(6,), strategies=sharded("zero3", 2)
+    ),
     *SPLIT,
 ]
 
@@ -90,8 +94,8 @@ HELD = [
     replace(SHORT, name="one stage"),
     replace(SHORT, name="selective", strategies=sharded("zero3", 4, recompute="selective")),
     replace(SHORT, name="tp2 sp", strategies=TP2_SP),
-    replace(SHORT, name="cut at the seam", stages=2, micro_batch=2, cuts=(4,)),
-    replace(SHORT, name="cut in the decoder", stages=2, micro_batch=2, cuts=(6,)),
+    replace(SHORT, name="cut at the seam", stages=2, micro_batch=2, boundaries=(4,)),
+    replace(SHORT, name="cut in the decoder", stages=2, micro_batch=2, boundaries=(6,)),
 ]
 
 

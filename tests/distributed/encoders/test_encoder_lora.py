@@ -32,7 +32,7 @@ CASES = [
         strategies=ULYSSES2,
         stages=2,
         micro_batch=2,
-        cuts=(3,),
+        boundaries=(3,),
         flash=False,
     ),
     replace(VIT, name="vit tp 2", strategies=LayerStrategy(tp=2)),

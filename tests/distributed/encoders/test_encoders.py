@@ -26,9 +26,9 @@ MIXED = (
     replace(TP2_SP, recompute="full"),
     TP2_SP,
 )
-TWO_STAGES = FamilyCase(name="", model=bert(), stages=2, micro_batch=2, cuts=(3,))
+TWO_STAGES = FamilyCase(name="", model=bert(), stages=2, micro_batch=2, boundaries=(3,))
 SPLIT = [
-    replace(TWO_STAGES, name="bert zbv", kind="zbv", cuts=(1, 3, 4), strategies=TP2_SP),
+    replace(TWO_STAGES, name="bert zbv", kind="zbv", boundaries=(1, 3, 4), strategies=TP2_SP),
     replace(
         TWO_STAGES,
         name="vit zero bubble",
@@ -54,7 +54,7 @@ PLANS = [
         name="bert pp2 tied",
         model=bert(),
         stages=2,
-        cuts=(3,),
+        boundaries=(3,),
         micro_batch=2,
         strategies=sharded("zero2", 2, recompute="full"),
     ),
@@ -72,7 +72,9 @@ PLANS = [
         strategies=sharded("zero2", 4, recompute="selective"),
         flash=False,
     ),
-    FamilyCase(name="vit pp2 tp2", model=vit(), stages=2, cuts=(3,), micro_batch=2, strategies=TP2),
+    FamilyCase(
+        name="vit pp2 tp2", model=vit(), stages=2, boundaries=(3,), micro_batch=2, strategies=TP2
+    ),
     *SPLIT,
 ]
 

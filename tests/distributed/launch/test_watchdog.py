@@ -54,11 +54,11 @@ def ready_pool(ranks: int = 2) -> Iterator[WorkerPool]:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("kill", r"^rank 1 was killed by SIGKILL in rank_jobs:leave"),
-        ("exit", r"^rank 1 exited with code 7 in rank_jobs:leave"),
-        ("raise", r"^rank 1 failed in rank_jobs:leave: ValueError: a deliberate mistake"),
+        ("kill", r"^rank 1 was killed by SIGKILL in ranks.rank_jobs:leave"),
+        ("exit", r"^rank 1 exited with code 7 in ranks.rank_jobs:leave"),
+        ("raise", r"^rank 1 failed in ranks.rank_jobs:leave: ValueError: a deliberate mistake"),
         ("stop", r"^rank 1 is stopped: no heartbeat for"),
-        ("sleep", r"^rank 0 waited in vain for other ranks .*; rank 1 is in rank_jobs:leave"),
+        ("sleep", r"^rank 0 waited in vain for other ranks .*; rank 1 is in ranks.rank_jobs:leave"),
     ],
 )
 def test_a_broken_rank_ends_the_job(how: str, says: str) -> None:
@@ -165,7 +165,7 @@ def test_output_of_ranks_does_not_disturb_the_channel() -> None:
 PARENT = """
 import signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-from rank_pools import pool_options
+from ranks.rank_pools import pool_options
 from shardwright.executor.launch.pool import WorkerPool
 
 def work():

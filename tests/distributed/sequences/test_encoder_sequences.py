@@ -39,7 +39,7 @@ PLANS = [
     replace(BERT, name="bert ulysses 2 unfused", strategies=ULYSSES2, flash=False),
     replace(BERT, name="bert hybrid", strategies=replace(HYBRID, recompute="selective")),
     replace(BERT, name="bert seams", model=replace(bert(), tie_embeddings=False), strategies=SEAMS),
-    replace(BERT, name="bert pp 2", strategies=CP2, stages=2, micro_batch=2, cuts=(3,)),
+    replace(BERT, name="bert pp 2", strategies=CP2, stages=2, micro_batch=2, boundaries=(3,)),
     replace(
         BERT,
         name="bert zbv",
@@ -47,7 +47,7 @@ PLANS = [
         stages=2,
         micro_batch=2,
         kind="zbv",
-        cuts=(1, 3, 4),
+        boundaries=(1, 3, 4),
     ),
     replace(VIT, name="vit ulysses 2", strategies=ends_whole(ULYSSES2, TP2_SP)),
     replace(

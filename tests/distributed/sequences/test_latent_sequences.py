@@ -33,7 +33,7 @@ PLANS = [
     replace(DIRECT, name="ulysses 2 unfused", strategies=ULYSSES2, flash=False),
     replace(LATENT, name="hybrid", strategies=replace(HYBRID, recompute="selective")),
     replace(LATENT, name="seams", strategies=SEAMS),
-    replace(LATENT, name="pp 2", strategies=CP2, stages=2, micro_batch=2, cuts=(2,)),
+    replace(LATENT, name="pp 2", strategies=CP2, stages=2, micro_batch=2, boundaries=(2,)),
     replace(
         LATENT,
         name="zero bubble",
@@ -41,7 +41,7 @@ PLANS = [
         stages=2,
         micro_batch=2,
         kind="zero_bubble",
-        cuts=(2,),
+        boundaries=(2,),
     ),
     replace(
         EXPERTS,

@@ -149,7 +149,7 @@ def test_another_format_is_refused(folder: Path) -> None:
         Manifest.from_text(f'{{"sha256":"{digest}","checkpoint":{body}}}\n')
 
 
-def cuts(size: int) -> st.SearchStrategy[list[int]]:
+def boundaries(size: int) -> st.SearchStrategy[list[int]]:
     """Where a dimension is cut, with both ends."""
     inner = st.sets(st.integers(1, max(1, size - 1)), max_size=3)
     return inner.map(lambda found: sorted({0, size, *(c for c in found if c < size)}))
@@ -162,7 +162,7 @@ def grids(draw: st.DrawFn) -> tuple[Tensor, list[list[int]], list[list[int]]]:
     dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8]))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
     tensor = torch.randint(0, 200, shape, generator=generator).to(dtype)
-    ways = [[draw(cuts(size)) for size in shape] for _ in range(2)]
+    ways = [[draw(boundaries(size)) for size in shape] for _ in range(2)]
     return tensor, ways[0], ways[1]
 
 

@@ -48,9 +48,9 @@ def test_every_block_of_a_tower_has_one_table() -> None:
 
 def test_a_cut_inside_a_tower_copies_its_table() -> None:
     case = FamilyCase(name="", model=MODEL, ranks=2, stages=2, micro_batch=2, flash=False)
-    assert bias_holders(replace(case, cuts=(4,)).plan()) == {}
-    assert bias_holders(replace(case, cuts=(2,)).plan()) == {1: ((0, 1), (1, 2))}
-    assert bias_holders(replace(case, cuts=(6,)).plan()) == {5: ((0, 5), (1, 6))}
+    assert bias_holders(replace(case, boundaries=(4,)).plan()) == {}
+    assert bias_holders(replace(case, boundaries=(2,)).plan()) == {1: ((0, 1), (1, 2))}
+    assert bias_holders(replace(case, boundaries=(6,)).plan()) == {5: ((0, 5), (1, 6))}
 
 
 def test_blocks_that_share_a_bias_run_with_one_tp() -> None:

@@ -22,8 +22,8 @@ from oracles.brute_force import Pipeline, Restriction, simulator_of
 from published.planning import search_of
 
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.planner.bounds.knapsack_bounds import hull_of, least_total
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.bounds.knapsack_bounds import fractional_knapsack, hull_of
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.spec.strategy import LayerStrategy, Sharding
 
 PLANS = 25
@@ -52,7 +52,7 @@ def test_a_table_in_the_chunk_of_its_head_moves_once() -> None:
     block = LayerStrategy(tp=4, sequence_parallel="megatron")
     draft = Draft(
         pipeline=Pipeline(stages=2, width=8, kind="1f1b", chunks=1, microbatches=2),
-        cuts=(0, 2, 7),
+        boundaries=(0, 2, 7),
         strategies=(*[sharded] * 4, block, block, sharded),
     )
     search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
@@ -88,7 +88,7 @@ def test_what_pairs_of_passes_hide_is_in_no_bound() -> None:
     search = search_of(replace(space_of(asked), restrictions=split))
     simulation = search.evaluator.simulator.run(plan)
     assert simulation is not None
-    shape = Shape(2, 4, "dualpipe", 2, 64)
+    shape = PipelineShape(2, 4, "dualpipe", 2, 64)
     bounds = (search._quick_bound(shape), search._shape_bound(shape))
     assert 0.45 * simulation.step_time_s < min(bounds)
     assert max(bounds) <= simulation.step_time_s
@@ -97,10 +97,12 @@ def test_what_pairs_of_passes_hide_is_in_no_bound() -> None:
 
 
 def test_a_bound_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.planner.search.branch_and_bound import Search
+    from shardwright.planner.search.branch_and_bound import BranchAndBound
 
-    plain = Search._shape_bound
-    monkeypatch.setattr(Search, "_shape_bound", lambda self, shape: 1.5 * plain(self, shape))
+    plain = BranchAndBound._shape_bound
+    monkeypatch.setattr(
+        BranchAndBound, "_shape_bound", lambda self, shape: 1.5 * plain(self, shape)
+    )
     assert any(check_bounds(random_problem(seed), 10, seed).faults for seed in range(4))
 
 
@@ -122,7 +124,7 @@ def test_the_relaxed_knapsack_is_below_every_choice(found: Groups, budget: int) 
         (n, hull_of(np.array([b for b, _ in o], float), np.array([s for _, s in o], float)))
         for n, o in found
     ]
-    bound = least_total(hulls, float(budget))
+    bound = fractional_knapsack(hulls, float(budget))
     layers = [options for n, options in found for _ in range(n)]
     fitting = [
         sum(s for _, s in choice)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from shardwright.planner.relaxation.lp_solver import INFINITE, Solver
+from shardwright.planner.relaxation.lp_solver import INFINITE, LpSolver
 
 highspy = pytest.importorskip("highspy")
 SEEDS = 20
@@ -32,7 +32,7 @@ class _Whole:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_columns_and_rows_in_any_order(seed: int) -> None:
-    source, solver, whole = random.Random(seed), Solver(), _Whole()
+    source, solver, whole = random.Random(seed), LpSolver(), _Whole()
     for number in range(40):
         if number < 3 or source.random() < 0.5:
             rows = source.sample(range(len(whole.rows)), min(3, len(whole.rows)))
@@ -52,7 +52,7 @@ def test_columns_and_rows_in_any_order(seed: int) -> None:
     _check(solver, whole)
 
 
-def _check(solver: Solver, whole: _Whole) -> None:
+def _check(solver: LpSolver, whole: _Whole) -> None:
     """The same least cost, and dual values that say so too."""
     found = solver.optimum()
     assert found is not None
@@ -65,7 +65,7 @@ def _check(solver: Solver, whole: _Whole) -> None:
 
 
 def test_an_entry_in_a_row_that_is_not_there_is_an_error() -> None:
-    solver = Solver()
+    solver = LpSolver()
     solver.column("x", 1.0)
     with pytest.raises(ValueError, match="row"):
         solver.column("y", 1.0, [0], [1.0])

@@ -9,7 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardwright.planner.space import in_flight
-from shardwright.planner.space.in_flight import SETTLED, WAITING_SHARE, Held, held_at_fullest
+from shardwright.planner.space.in_flight import (
+    STEADY_PER_STAGE,
+    WAITING_SHARE,
+    InFlight,
+    peak_in_flight,
+)
 from shardwright.spec.rules.plan_rules import schedule_violation
 from shardwright.spec.schedules.stage_order import (
     ALL_KINDS,
@@ -58,8 +63,8 @@ def fullness(moment: Moment) -> float:
 
 
 def found_at(case: Case) -> Moment:
-    own = held_at_fullest(*case)
-    return tuple((int(h.in_flight), int(h.waiting), h.summed) for h in own)
+    own = peak_in_flight(*case)
+    return tuple((int(h.in_flight), int(h.waiting), h.accumulated) for h in own)
 
 
 @given(cases())
@@ -88,11 +93,11 @@ def test_more_micro_batches_make_no_moment_fuller(monkeypatch: pytest.MonkeyPatc
         for stages in (1, 2, 3, 5, 8):
             for chunks in {"interleaved": (2, 3, 5), "zbv": (2,), "dualpipe": (2,)}.get(kind, (1,)):
                 for stage in range(stages):
-                    case = (kind, stage, stages, chunks, (SETTLED + 3) * stages)
-                    settled = held_at_fullest(*case)
+                    case = (kind, stage, stages, chunks, (STEADY_PER_STAGE + 3) * stages)
+                    settled = peak_in_flight(*case)
                     with monkeypatch.context() as patch:
-                        patch.setattr(in_flight, "SETTLED", 10**9)
-                        assert held_at_fullest(*case) == settled, case
+                        patch.setattr(in_flight, "STEADY_PER_STAGE", 10**9)
+                        assert peak_in_flight(*case) == settled, case
                     compared += 1
     assert compared > 100
 
@@ -100,15 +105,15 @@ def test_more_micro_batches_make_no_moment_fuller(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("case", "meant"),
     [
-        (("gpipe", 1, 4, 1, 6), [Held(6)]),
-        (("1f1b", 0, 4, 1, 8), [Held(4, 0, True)]),
-        (("1f1b", 0, 4, 1, 4), [Held(4)]),  # no forward comes after the first backward
-        (("1f1b", 3, 4, 1, 8), [Held(1, 0, True)]),
-        (("1f1b", 2, 4, 1, 1), [Held(1)]),
-        (("zero_bubble", 0, 4, 1, 8), [Held(4, 0, True)]),
-        (("zero_bubble", 3, 4, 1, 8), [Held(1, 3, True)]),
-        (("zero_bubble", 3, 4, 1, 2), [Held(1, 1)]),
+        (("gpipe", 1, 4, 1, 6), [InFlight(6)]),
+        (("1f1b", 0, 4, 1, 8), [InFlight(4, 0, True)]),
+        (("1f1b", 0, 4, 1, 4), [InFlight(4)]),  # no forward comes after the first backward
+        (("1f1b", 3, 4, 1, 8), [InFlight(1, 0, True)]),
+        (("1f1b", 2, 4, 1, 1), [InFlight(1)]),
+        (("zero_bubble", 0, 4, 1, 8), [InFlight(4, 0, True)]),
+        (("zero_bubble", 3, 4, 1, 8), [InFlight(1, 3, True)]),
+        (("zero_bubble", 3, 4, 1, 2), [InFlight(1, 1)]),
     ],
 )
-def test_small_schedules_hold_what_they_do_by_hand(case: Case, meant: list[Held]) -> None:
-    assert list(held_at_fullest(*case)) == meant
+def test_small_schedules_hold_what_they_do_by_hand(case: Case, meant: list[InFlight]) -> None:
+    assert list(peak_in_flight(*case)) == meant

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.planner.chains.lagrangian import CLOSE, MOST_PRICE, Floats, best_price, bound_at
+from shardwright.planner.chains.lagrangian import (
+    MAX_MULTIPLIER,
+    MULTIPLIER_TOLERANCE,
+    Floats,
+    best_multiplier,
+    lagrangian_at,
+)
 
 POINTS, TINY = 400, 1e-9
 Rows = list[tuple[float, Floats, Floats]]
@@ -40,35 +46,35 @@ CASES = st.builds(
 def test_no_price_bounds_better(rows: Rows, share: float) -> None:
     """A fine grid of prices, up to and around the best one."""
     room = budget(rows, share)
-    price = best_price(rows, room)
-    found, _ = bound_at(rows, price, room)
+    price = best_multiplier(rows, room)
+    found, _ = lagrangian_at(rows, price, room)
     lines = [(s, b) for _, own_s, bytes_ in rows for s in own_s for b in bytes_]
     scale = max(s for s, _ in lines) / max(b for _, b in lines)
     far = np.geomspace(1e-4, 1e4, POINTS) * scale
     grid = [0.0, *far, *(price * np.linspace(0.5, 2.0, POINTS))]
-    best = max(bound_at(rows, float(other), room)[0] for other in grid)
-    assert found >= best - 2 * CLOSE * abs(best)
+    best = max(lagrangian_at(rows, float(other), room)[0] for other in grid)
+    assert found >= best - 2 * MULTIPLIER_TOLERANCE * abs(best)
 
 
 @given(CASES)
 def test_bytes_are_free_where_all_fit(rows: Rows) -> None:
-    assert best_price(rows, budget(rows, 1.0) * (1 + TINY)) == 0.0
+    assert best_multiplier(rows, budget(rows, 1.0) * (1 + TINY)) == 0.0
 
 
 @given(CASES)
 def test_the_fastest_options_fit_wherever_bytes_are_free(rows: Rows) -> None:
     fastest = sum(n * float(bytes_[own_s.argmin()]) for n, own_s, bytes_ in rows)
-    assert best_price(rows, fastest * (1 + TINY)) == 0.0
-    assert best_price(rows, fastest * (1 - TINY)) > 0.0
+    assert best_multiplier(rows, fastest * (1 + TINY)) == 0.0
+    assert best_multiplier(rows, fastest * (1 - TINY)) > 0.0
 
 
 @given(CASES, st.floats(0.1, 0.999))
 def test_nothing_fits_at_the_most_that_bytes_cost(rows: Rows, share: float) -> None:
-    assert best_price(rows, share * budget(rows, 0.0)) == MOST_PRICE
+    assert best_multiplier(rows, share * budget(rows, 0.0)) == MAX_MULTIPLIER
 
 
 def test_a_price_by_hand() -> None:
     """One second less for ten bytes more: of two layers one may be the faster, as a mix."""
     rows: Rows = [(2.0, np.array([1.0, 2.0]), np.array([20.0, 10.0]))]
-    assert best_price(rows, 30.0) == pytest.approx(0.1)
-    assert bound_at(rows, 0.1, 30.0)[0] == pytest.approx(3.0)
+    assert best_multiplier(rows, 30.0) == pytest.approx(0.1)
+    assert lagrangian_at(rows, 0.1, 30.0)[0] == pytest.approx(3.0)

@@ -47,13 +47,15 @@ def _check(found: Any, whole: Any) -> None:
 def test_a_solver_that_stops_leaves_a_plan_and_its_gap(
     monkeypatch: pytest.MonkeyPatch, whole: Any, solves: int
 ) -> None:
-    asked, real = [0], restricted_master.Program.solved
+    asked, real = [0], restricted_master.RestrictedMaster.solution
 
-    def solved(self: restricted_master.Program) -> restricted_master.Solved | None:
+    def solution(
+        self: restricted_master.RestrictedMaster,
+    ) -> restricted_master.MasterSolution | None:
         asked[0] += 1
         return real(self) if asked[0] <= solves else None
 
-    monkeypatch.setattr(restricted_master.Program, "solved", solved)
+    monkeypatch.setattr(restricted_master.RestrictedMaster, "solution", solution)
     found = sw.plan(**ASKED).report.to_document()
     assert asked[0] > solves
     _check(found, whole)

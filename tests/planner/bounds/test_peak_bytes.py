@@ -16,8 +16,8 @@ from oracles.brute_force import Space, simulator_of
 from published.planning import search_of
 
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.spec.choices import Optimizer
 from shardwright.spec.model.layers import MultiTokenLayer
@@ -109,29 +109,29 @@ CHANGES: tuple[Callable[[Space, int], Space], ...] = (
 @pytest.fixture(autouse=True)
 def _whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables with every option, so that random plans find theirs."""
-    monkeypatch.setattr(pass_table, "FEW", 10**9)
+    monkeypatch.setattr(pass_table, "MAX_UNFILTERED", 10**9)
 
 
-def stage_bytes(search: Search, draft: Draft) -> Iterator[float]:
+def stage_bytes(search: BranchAndBound, draft: Draft) -> Iterator[float]:
     """Bytes of each stage's layers at the moment that the planner weighs."""
     p = draft.pipeline
-    shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
-    place = search._paths._place(shape)
+    shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+    place = search._relaxations._pipeline_bounds(shape)
     for stage in range(p.stages):
         total = 0.0
-        for chunk, held in enumerate(shape.held(stage)):
+        for chunk, peak_in_flight in enumerate(shape.peak_in_flight(stage)):
             position = shape.position(stage, chunk)
-            for layer in range(*draft.cuts[position : position + 2]):
-                table = place.tables[place.kinds[layer]]
+            for layer in range(*draft.boundaries[position : position + 2]):
+                table = place.tables[place.layer_classes[layer]]
                 row = table.strategies.index(draft.strategies[layer])
-                total += float(table.bytes_at(held)[row])
+                total += float(table.bytes_at(peak_in_flight)[row])
         yield total
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_no_stage_needs_less_than_its_layers_hold(change: Callable[[Space, int], Space]) -> None:
     shares: list[float] = []
-    kinds: Counter[str] = Counter()
+    layer_classes: Counter[str] = Counter()
     for seed in range(4):
         space = change(random_problem(seed + 40, 8), seed)
         search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
@@ -140,10 +140,10 @@ def test_no_stage_needs_less_than_its_layers_hold(change: Callable[[Space, int],
             draft = drawer.draft()
             simulation = simulator.run(draft.plan(space))
             assert simulation is not None
-            kinds[draft.pipeline.kind] += 1
+            layer_classes[draft.pipeline.kind] += 1
             for stage, need in enumerate(stage_bytes(search, draft)):
                 live = min(row.allocated_bytes for row in simulation.memory if row.stage == stage)
                 assert need <= live, (space.model.name, stage, draft)
                 shares.append(need / live)
     assert max(shares) > 0.9
-    assert set(kinds) & set(SPLIT_KINDS) or change is other_stack or change is few
+    assert set(layer_classes) & set(SPLIT_KINDS) or change is other_stack or change is few

@@ -17,26 +17,26 @@ from oracles.brute_force import simulator_of
 from published.planning import RULE, search_of
 
 from shardwright.costmodel.simulation.simulator import Simulation
-from shardwright.planner.chains.lagrangian import best_price, bound_at
-from shardwright.planner.relaxation.free_cut_bounds import free_cut_bound
-from shardwright.planner.relaxation.pipeline_bounds import BoundedCut, PathBounds
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.chains.lagrangian import best_multiplier, lagrangian_at
+from shardwright.planner.relaxation.free_cut_bounds import free_boundary_bound
+from shardwright.planner.relaxation.pipeline_bounds import BoundedPipeline, PipelineBounds
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
-from shardwright.planner.tables.pass_table import PassTable, undominated
+from shardwright.planner.tables.pass_table import PassTable, non_dominated
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
 PLANS = 10
 ROUNDING = 1e-9
 LONG_S = 1e6
-BYTES = ("resident_bytes", "summed_bytes", "kept_bytes", "waiting_bytes", "output_bytes")
+BYTES = ("resident_bytes", "accumulated_bytes", "kept_bytes", "waiting_bytes", "output_bytes")
 
 
 @pytest.fixture
 def whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables with every option, so that random plans find theirs."""
-    monkeypatch.setattr(pass_table, "FEW", 10**9)
+    monkeypatch.setattr(pass_table, "MAX_UNFILTERED", 10**9)
 
 
 def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
@@ -44,7 +44,7 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
     return table.only(np.array([each == strategy for each in table.strategies]))
 
 
-def drafted(seed: int) -> list[tuple[Search, Draft, Simulation]]:
+def drafted(seed: int) -> list[tuple[BranchAndBound, Draft, Simulation]]:
     """Random plans on devices that hold just what each needs."""
     space = random_problem(seed)
     drawer = Drawer(space, random.Random(f"paths {seed}"), ALL_KINDS)
@@ -67,27 +67,27 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
         cluster = capped(random_problem(seed), reserved, RULE.margin).cluster
         search.request = replace(search.request, cluster=cluster)
         p = draft.pipeline
-        shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+        shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
         step_s = simulation.step_time_s - search.work.end_s(shape)
         budget = search._live_budget(shape)
-        every = search._paths._place(shape)
+        every = search._relaxations._pipeline_bounds(shape)
         tables = {
             layer: only(every.tables[kind], draft.strategies[layer])
-            for layer, kind in enumerate(every.kinds)
+            for layer, kind in enumerate(every.layer_classes)
         }
-        alone = PathBounds(tables, range(len(tables)), every.slowdown, every.message_s)
+        alone = PipelineBounds(tables, range(len(tables)), every.slowdown, every.message_s)
         for bounds in (every, alone):
-            cut = BoundedCut(bounds, shape, draft.cuts, budget)
+            cut = BoundedPipeline(bounds, shape, draft.boundaries, budget)
             bound_s = cut.bound()
             assert bound_s <= step_s * (1 + ROUNDING), draft
             for stages in (shape.stages, 2 * shape.stages):
-                for cuts in ((), draft.cuts):
-                    least_s = bounds.least_s(shape, cuts, stages, budget)
-                    assert least_s <= step_s * (1 + ROUNDING), draft
+                for boundaries in ((), draft.boundaries):
+                    aggregated_s = bounds.aggregated_s(shape, boundaries, stages, budget)
+                    assert aggregated_s <= step_s * (1 + ROUNDING), draft
             alone_s = max(cut._stage_s(stage) for stage in range(shape.stages))
             assert alone_s <= step_s * (1 + ROUNDING), draft
             if shape.chunks == 1:
-                free_s = free_cut_bound(bounds, shape, budget, step_s / 100, LONG_S)
+                free_s = free_boundary_bound(bounds, shape, budget, step_s / 100, LONG_S)
                 assert free_s <= step_s * (1 + ROUNDING), draft
                 for enough_s in (1.01 * step_s, LONG_S):
                     relaxed = bounds.relaxed(shape, budget, enough_s)
@@ -107,11 +107,11 @@ def test_the_best_uniform_plan_takes_about_what_its_chains_say(
     """Llama-2-7b on eight nodes: the estimate is within 5 % of the simulated plan."""
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
     search = search_of(space)
-    shape = Shape(stages, 64 // stages, kind, chunks, 64)  # type: ignore[arg-type]
+    shape = PipelineShape(stages, 64 // stages, kind, chunks, 64)  # type: ignore[arg-type]
     assert search.space.is_large
     search._try_uniform(shape)
     (outcome,) = search._outcomes.values()
-    estimate_s, bound_s = search._paths.estimate(shape), search._paths.bound(shape)
+    estimate_s, bound_s = search._relaxations.estimate(shape), search._relaxations.bound(shape)
     assert bound_s <= outcome.step_time_s
     assert estimate_s == pytest.approx(outcome.step_time_s, rel=0.05)
     assert bound_s > 0.85 * outcome.step_time_s
@@ -121,9 +121,9 @@ def test_the_best_uniform_plan_takes_about_what_its_chains_say(
 def test_relaxed_layers_made_whole_are_plans_near_the_bound(kind: str, stages: int) -> None:
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
     search = search_of(space)
-    shape = Shape(stages, 64 // stages, kind, 2, 64)  # type: ignore[arg-type]
+    shape = PipelineShape(stages, 64 // stages, kind, 2, 64)  # type: ignore[arg-type]
     bound_s = search._shape_bound(shape)
-    search._try_relaxed(shape)
+    search._round_relaxation(shape)
     assert search._outcomes
     for decision, outcome in search._outcomes.items():
         assert decision.shape == shape
@@ -138,10 +138,10 @@ def test_large_spaces_have_a_small_gap() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(0.05, 1.2))
-def test_prices_of_bytes_bound_the_knapsack(seed: int, kinds: int, share: float) -> None:
+def test_prices_of_bytes_bound_the_knapsack(seed: int, layer_classes: int, share: float) -> None:
     """Against every combination of options of two layers a kind."""
     source = np.random.default_rng(seed)
-    rows = [(2, source.random(4), source.random(4)) for _ in range(kinds)]
+    rows = [(2, source.random(4), source.random(4)) for _ in range(layer_classes)]
     budget = share * sum(2 * float(bytes_.mean()) for _, _, bytes_ in rows)
     layers = [(seconds, bytes_) for count, seconds, bytes_ in rows for _ in range(count)]
     grids = np.meshgrid(*[np.arange(4)] * len(layers), indexing="ij")
@@ -149,19 +149,19 @@ def test_prices_of_bytes_bound_the_knapsack(seed: int, kinds: int, share: float)
     used = sum(b[g] for (_, b), g in zip(layers, grids, strict=True))
     fits = used <= budget
     best = float(seconds[fits].min()) if fits.any() else float("inf")
-    found, _ = bound_at(rows, best_price(rows, budget), budget)
+    found, _ = lagrangian_at(rows, best_multiplier(rows, budget), budget)
     assert found <= best * (1 + ROUNDING)
     assert found >= sum(2 * float(s.min()) for _, s, _ in rows)
 
 
 def test_options_that_go_are_beaten_in_every_figure() -> None:
     search = search_of(real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096))
-    shape = Shape(2, 32, "1f1b", 1, 64)
-    place = search._paths._place(shape)
+    shape = PipelineShape(2, 32, "1f1b", 1, 64)
+    place = search._relaxations._pipeline_bounds(shape)
     kept = place.tables[place.main]
     every = search.space.options(place.main, 32, 8)
     assert 0 < len(kept.strategies) <= len(every)
-    assert undominated(kept).strategies == kept.strategies
+    assert non_dominated(kept).strategies == kept.strategies
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -178,7 +178,7 @@ def test_of_options_alike_in_every_figure_one_is_kept(seed: int) -> None:
             hidden_s=many.hidden_s[:, copies],
             **{name: getattr(many, name)[copies] for name in BYTES},
         )
-        left = undominated(many)
+        left = non_dominated(many)
         assert left.strategies
         for name in BYTES:
             assert getattr(left, name).min() == getattr(table, name).min()
@@ -187,6 +187,6 @@ def test_of_options_alike_in_every_figure_one_is_kept(seed: int) -> None:
         )
 
 
-def _some_place(seed: int) -> PathBounds:
+def _some_place(seed: int) -> PipelineBounds:
     search = search_of(random_problem(seed).with_memory(PLENTY_BYTES))
-    return search._paths._place(next(iter(search.space.shapes())))
+    return search._relaxations._pipeline_bounds(next(iter(search.space.shapes())))

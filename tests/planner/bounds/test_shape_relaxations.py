@@ -7,59 +7,62 @@ from generators.catalogue_problems import space as real_space
 from published.planning import search_of
 
 from shardwright.planner.bounds import shape_relaxations
-from shardwright.planner.bounds.shape_relaxations import PathCosts
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.bounds.shape_relaxations import ShapeRelaxations
+from shardwright.planner.space.pipeline_shape import PipelineShape
 
 LONG_S = 1e9
 
 
 @pytest.fixture
-def paths() -> PathCosts:
+def paths() -> ShapeRelaxations:
     """Nothing is bounded yet."""
-    return search_of(real_space("gpt2-xl", "1x8xA100-80GB", 96, 1024))._paths
+    return search_of(real_space("gpt2-xl", "1x8xA100-80GB", 96, 1024))._relaxations
 
 
-def v_shapes(paths: PathCosts, count: int) -> list[Shape]:
+def v_shapes(paths: ShapeRelaxations, count: int) -> list[PipelineShape]:
     every = paths._costs.space.shapes()
-    found = [s for s in every if s.chunks > 1 and s.stages > 1 and paths._has_place(s)]
+    found = [s for s in every if s.chunks > 1 and s.stages > 1 and paths._may_build_bounds(s)]
     return found[:: max(1, len(found) // count)][:count]
 
 
 def test_steps_that_were_forgotten_are_found_again(
-    paths: PathCosts, monkeypatch: pytest.MonkeyPatch
+    paths: ShapeRelaxations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shape_relaxations, "MOST_STEPS", 2)
+    monkeypatch.setattr(shape_relaxations, "MAX_STEPS_KEPT", 2)
     shapes = v_shapes(paths, 5)
     assert len(shapes) == 5
     first = [paths.relaxed(shape, LONG_S) for shape in shapes]
-    assert [cut is not None and cut.mixed is None for cut in first] == [True] * 3 + [False] * 2
+    assert [cut is not None and cut.fractional is None for cut in first] == [True] * 3 + [False] * 2
     for shape, cut in zip(shapes[:2], first[:2], strict=True):
         again = paths.relaxed(shape, LONG_S)
         assert again is cut
         assert again is not None
-        assert again.mixed is not None
+        assert again.fractional is not None
         assert paths.bound(shape, LONG_S) == pytest.approx(again.bound(LONG_S), rel=1e-9)
 
 
-def test_bounds_grow_with_what_is_asked(paths: PathCosts) -> None:
+def test_bounds_grow_with_what_is_asked(paths: ShapeRelaxations) -> None:
     free = [s for s in paths._costs.space.shapes() if s.chunks == 1 and s.stages > 1]
     raised = 0
     for shape in free[:: len(free) // 6]:
         lowest_s = paths._costs._quick_bound(shape)
-        bounds = [paths.bound(shape, lowest_s * times, plays=False) for times in (1.0, 1.5, 3.0)]
+        bounds = [
+            paths.bound(shape, lowest_s * times, adds_critical_paths=False)
+            for times in (1.0, 1.5, 3.0)
+        ]
         assert bounds == sorted(bounds), shape
-        assert paths.bound(shape, lowest_s, plays=False) == bounds[-1]
+        assert paths.bound(shape, lowest_s, adds_critical_paths=False) == bounds[-1]
         raised += bounds[-1] > bounds[0] * 1.01
     assert raised
 
 
 def test_no_tables_are_made_beyond_their_limit(
-    paths: PathCosts, monkeypatch: pytest.MonkeyPatch
+    paths: ShapeRelaxations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shape_relaxations, "MOST_OPTIONS", 1)
+    monkeypatch.setattr(shape_relaxations, "MAX_OPTIONS", 1)
     first, *others = (s for s in paths._costs.space.shapes() if s.stages > 1)
     assert paths.bound(first) > 0
-    unlike = [s for s in others if paths._place_key(s) != paths._place_key(first)]
+    unlike = [s for s in others if paths._context_key(s) != paths._context_key(first)]
     assert unlike
     assert not any(paths.bound(shape) for shape in unlike)
     assert len(paths._places) == 1

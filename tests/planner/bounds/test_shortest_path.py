@@ -13,21 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published.planning import search_of
 
-from shardwright.planner.relaxation.column_generation import CLOSE
-from shardwright.planner.relaxation.dual_prices import _least_path
-from shardwright.planner.relaxation.layer_groups import Cells, Content, Flow
-from shardwright.planner.relaxation.pipeline_bounds import PathBounds
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.relaxation.column_generation import BOUND_TOLERANCE
+from shardwright.planner.relaxation.dual_prices import _shortest_path
+from shardwright.planner.relaxation.layer_groups import LayerGroups, StageArcs, StageContent
+from shardwright.planner.relaxation.pipeline_bounds import PipelineBounds
+from shardwright.planner.space.pipeline_shape import PipelineShape
 
 ROUNDING = 1e-9
 LONG_S = 1e6
 Runs = list[list[tuple[int, int, int]]]
 
 
-def flowing(contents: list[Content], runs: Runs) -> Cells:
+def flowing(contents: list[StageContent], runs: Runs) -> LayerGroups:
     """Cells of which the runs of layers alone count."""
-    flows = [Flow(*np.array(own, dtype=np.int64).T) for own in runs]
-    return cast(Cells, SimpleNamespace(contents=tuple(contents), flows=tuple(flows)))
+    stage_arcs = [StageArcs(*np.array(own, dtype=np.int64).T) for own in runs]
+    return cast(
+        LayerGroups, SimpleNamespace(contents=tuple(contents), stage_arcs=tuple(stage_arcs))
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(0, 3), st.floats(0.2, 1.0))
@@ -37,7 +39,7 @@ def test_the_least_path_costs_what_the_best_of_all_does(
     """Runs of a random share of all, each of cells at random; every path is added up."""
     source = np.random.default_rng(seed)
     layers = stages + more
-    contents: list[Content] = []
+    contents: list[StageContent] = []
     runs: Runs = []
     seconds = source.random(6).tolist()
     path = (0, *sorted(source.choice(range(1, layers), stages - 1, False).tolist()), layers)
@@ -54,7 +56,7 @@ def test_the_least_path_costs_what_the_best_of_all_does(
                 rows.append((start, stop, len(contents)))
                 held = source.integers(1, 4, 2).tolist()
                 numbers = source.choice(6, 2, False).tolist()
-                contents.append(Content(stage, tuple(zip(numbers, held, strict=True))))
+                contents.append(StageContent(stage, tuple(zip(numbers, held, strict=True))))
         runs.append(rows)
     content_s = [sum(n * seconds[cell] for cell, n in own.layers) for own in contents]
     paths = [
@@ -62,57 +64,59 @@ def test_the_least_path_costs_what_the_best_of_all_does(
         for each in product(*runs)
         if all(a[1] == b[0] for a, b in pairwise(each))
     ]
-    assert _least_path(flowing(contents, runs), seconds) == pytest.approx(min(paths), rel=ROUNDING)
+    assert _shortest_path(flowing(contents, runs), seconds) == pytest.approx(
+        min(paths), rel=ROUNDING
+    )
 
 
 def test_no_runs_cost_nothing() -> None:
-    assert _least_path(flowing([], []), []) == 0.0
+    assert _shortest_path(flowing([], []), []) == 0.0
 
 
 @pytest.fixture(scope="module")
-def place() -> PathBounds:
+def place() -> PipelineBounds:
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
-    return search_of(space)._paths._place(Shape(2, 32, "1f1b", 1, 64))
+    return search_of(space)._relaxations._pipeline_bounds(PipelineShape(2, 32, "1f1b", 1, 64))
 
 
-def short(place: PathBounds, blocks: int) -> PathBounds:
+def short(place: PipelineBounds, blocks: int) -> PipelineBounds:
     """The place of a shorter model."""
-    kinds = (place.kinds[0], *[place.main] * blocks, place.kinds[-1])
-    return PathBounds(place.tables, kinds, place.slowdown, place._message_s)
+    layer_classes = (place.layer_classes[0], *[place.main] * blocks, place.layer_classes[-1])
+    return PipelineBounds(place.tables, layer_classes, place.slowdown, place._message_s)
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "zero_bubble"])
 @pytest.mark.parametrize(("blocks", "stages"), [(4, 2), (6, 3), (8, 4), (5, 7)])
 def test_balanced_cuts_have_the_least_in_their_fullest_stage(
-    place: PathBounds, kind: str, blocks: int, stages: int
+    place: PipelineBounds, kind: str, blocks: int, stages: int
 ) -> None:
     """Against every cut, each layer at what the pool's prices say that it costs."""
     bounds = short(place, blocks)
-    shape = Shape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
+    shape = PipelineShape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
     budget_bytes = 1.5 * bounds.least_bytes / stages
-    cost = bounds._pool((stages, 64, budget_bytes, False))[1]
-    cuts = bounds.balanced_cuts(shape, budget_bytes)
-    layers = len(bounds.kinds)
+    cost = bounds._aggregate((stages, 64, budget_bytes, False))[1]
+    boundaries = bounds.balanced_boundaries(shape, budget_bytes)
+    layers = len(bounds.layer_classes)
 
     def fullest(points: tuple[int, ...]) -> float:
-        each = [bounds.kinds[a:b] for a, b in pairwise(points)]
+        each = [bounds.layer_classes[a:b] for a, b in pairwise(points)]
         return max(sum(max(cost.seconds[kind], 0.0) for kind in own) for own in each)
 
-    assert cuts is not None
-    assert (cuts[0], cuts[-1], len(cuts)) == (0, layers, stages + 1)
-    assert all(a < b for a, b in pairwise(cuts))
+    assert boundaries is not None
+    assert (boundaries[0], boundaries[-1], len(boundaries)) == (0, layers, stages + 1)
+    assert all(a < b for a, b in pairwise(boundaries))
     inner = combinations(range(1, layers), stages - 1)
     best_s = min(fullest((0, *each, layers)) for each in inner)
     assert best_s > 0
-    assert fullest(tuple(cuts)) == pytest.approx(best_s, rel=ROUNDING)
+    assert fullest(tuple(boundaries)) == pytest.approx(best_s, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "zero_bubble"])
 @pytest.mark.parametrize("stages", [2, 3])
-def test_fewer_runs_bound_no_less(place: PathBounds, stages: int, kind: str) -> None:
+def test_fewer_runs_bound_no_less(place: PipelineBounds, stages: int, kind: str) -> None:
     """The relaxed layers are as many as the model has, whichever runs are mixed."""
     bounds = short(place, 6)
-    shape = Shape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
+    shape = PipelineShape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
     budget_bytes = 4 * bounds.least_bytes / stages
     first = bounds.relaxed(shape, budget_bytes, LONG_S)
     best_s, mixed = first.seconds, 0
@@ -120,9 +124,11 @@ def test_fewer_runs_bound_no_less(place: PathBounds, stages: int, kind: str) -> 
         enough_s = share * first.seconds
         found = bounds.relaxed(shape, budget_bytes, enough_s)
         least_s = min(found.seconds, enough_s)
-        assert least_s >= min(best_s, enough_s) * (1 - CLOSE)
+        assert least_s >= min(best_s, enough_s) * (1 - BOUND_TOLERANCE)
         best_s = max(best_s, least_s)
         if found.mix is not None:
             mixed += 1
-            assert sum(sum(own.values()) for own in found.mix) == pytest.approx(len(bounds.kinds))
+            assert sum(sum(own.values()) for own in found.mix) == pytest.approx(
+                len(bounds.layer_classes)
+            )
     assert mixed

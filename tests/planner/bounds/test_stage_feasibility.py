@@ -18,11 +18,11 @@ from published.planning import RULE, search_of
 
 from shardwright.costmodel.lowering.stage_passes import kind_of
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
-from shardwright.planner.chains.pass_chains import late_weights
-from shardwright.planner.relaxation.pipeline_bounds import PathBounds
-from shardwright.planner.relaxation.stage_feasibility import Arc, StageContents
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.chains.pass_chains import deferred_weight_passes
+from shardwright.planner.relaxation.pipeline_bounds import PipelineBounds
+from shardwright.planner.relaxation.stage_feasibility import Arc, StageFeasibility
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.planner.tables.pass_kinds import KINDS, kind_number
 from shardwright.planner.tables.pass_table import PassTable
@@ -39,26 +39,28 @@ PIPELINE = Pipeline(stages=4, width=2, kind="zero_bubble", chunks=1, microbatche
 @pytest.fixture(autouse=True)
 def _whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables with every option, so that random plans find theirs."""
-    monkeypatch.setattr(pass_table, "FEW", 10**9)
+    monkeypatch.setattr(pass_table, "MAX_UNFILTERED", 10**9)
 
 
 class Case(NamedTuple):
     """A draft, what it takes and the bounds that speak for it: of all options, of its own."""
 
     draft: Draft
-    shape: Shape
+    shape: PipelineShape
     passes_s: float
     budget_bytes: float
-    bounds: tuple[PathBounds, PathBounds]
+    bounds: tuple[PipelineBounds, PipelineBounds]
 
 
 class Problem:
     """Random plans of one chunk a stage, on devices that hold just what each needs."""
 
-    def __init__(self, seed: int, kinds: tuple[ScheduleKind, ...] = KINDS_OF_ONE_CHUNK) -> None:
+    def __init__(
+        self, seed: int, layer_classes: tuple[ScheduleKind, ...] = KINDS_OF_ONE_CHUNK
+    ) -> None:
         self.space: Space = random_problem(seed)
-        self.drawer = Drawer(self.space, random.Random(f"arcs {seed}"), kinds)
-        self.search: Search = search_of(self.space.with_memory(PLENTY_BYTES))
+        self.drawer = Drawer(self.space, random.Random(f"arcs {seed}"), layer_classes)
+        self.search: BranchAndBound = search_of(self.space.with_memory(PLENTY_BYTES))
         self.simulator: Simulator = simulator_of(self.space)
 
     def drafts(self, count: int) -> Iterator[Draft]:
@@ -69,13 +71,15 @@ class Problem:
 
     def case(self, draft: Draft) -> Case:
         p, simulation = draft.pipeline, self.simulation(draft)
-        shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+        shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
         reserved = max(row.reserved_bytes for row in simulation.memory)
         cluster = capped(self.space, reserved, RULE.margin).cluster
         self.search.request = replace(self.search.request, cluster=cluster)
-        every = self.search._paths._place(shape)
-        own = {n: only(every.tables[k], draft.strategies[n]) for n, k in enumerate(every.kinds)}
-        alone = PathBounds(own, range(len(own)), every.slowdown, every.message_s)
+        every = self.search._relaxations._pipeline_bounds(shape)
+        own = {
+            n: only(every.tables[k], draft.strategies[n]) for n, k in enumerate(every.layer_classes)
+        }
+        alone = PipelineBounds(own, range(len(own)), every.slowdown, every.message_s)
         passes_s = simulation.step_time_s - simulation.host_s
         return Case(draft, shape, passes_s, self.search._live_budget(shape), (every, alone))
 
@@ -91,44 +95,50 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
 
 
 def arcs_of(
-    bounds: PathBounds, shape: Shape, budget_bytes: float, within_s: float
+    bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float, within_s: float
 ) -> list[list[Arc]]:
     hops_s = bounds.least_travel_s(shape)[0]
-    return StageContents(bounds.seats, bounds.kinds, shape, budget_bytes, hops_s).arcs(within_s)
+    return StageFeasibility(
+        bounds.layer_positions, bounds.layer_classes, shape, budget_bytes, hops_s
+    ).arcs(within_s)
 
 
-def has_path(arcs: list[list[Arc]], cuts: tuple[int, ...]) -> bool:
+def has_path(arcs: list[list[Arc]], boundaries: tuple[int, ...]) -> bool:
     """Whether a plan with these cuts lies on the arcs."""
-    runs = list(pairwise(cuts))
+    runs = list(pairwise(boundaries))
     assert len(arcs) == len(runs)
     return all(run in {(a.start, a.stop) for a in own} for own, run in zip(arcs, runs, strict=True))
 
 
-@pytest.mark.parametrize("kinds", [KINDS_OF_ONE_CHUNK, ("zero_bubble",)])
+@pytest.mark.parametrize("layer_classes", [KINDS_OF_ONE_CHUNK, ("zero_bubble",)])
 @pytest.mark.parametrize("seed", [13, 22, 43, 45])
-def test_plans_are_paths_within_their_own_time(seed: int, kinds: tuple[ScheduleKind, ...]) -> None:
-    problem, seen = Problem(seed, kinds), 0
+def test_plans_are_paths_within_their_own_time(
+    seed: int, layer_classes: tuple[ScheduleKind, ...]
+) -> None:
+    problem, seen = Problem(seed, layer_classes), 0
     for draft in problem.drafts(PLANS):
         case = problem.case(draft)
         for bounds in case.bounds:
             for budget_bytes in (case.budget_bytes, UNBOUNDED_BYTES):
                 within_s = case.passes_s * (1 + ROUNDING)
                 arcs = arcs_of(bounds, case.shape, budget_bytes, within_s)
-                assert has_path(arcs, draft.cuts), draft
+                assert has_path(arcs, draft.boundaries), draft
         seen += 1
     assert seen
 
 
-@pytest.mark.parametrize("cuts", [(0, 1, 2, 3, 8), (0, 1, 2, 4, 8)])
-def test_a_chain_ends_with_no_weight_gradients_but_the_first_stages(cuts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("boundaries", [(0, 1, 2, 3, 8), (0, 1, 2, 4, 8)])
+def test_a_chain_ends_with_no_weight_gradients_but_the_first_stages(
+    boundaries: tuple[int, ...],
+) -> None:
     """Recomputing makes input parts long; the first stage has an embedding, and so no others."""
     problem, pipeline = Problem(289), PIPELINE
     strategies = [LayerStrategy(recompute="full")] * 8
     strategies[0] = strategies[-1] = LayerStrategy()
-    draft = Draft(pipeline=pipeline, cuts=cuts, strategies=tuple(strategies))
+    draft = Draft(pipeline=pipeline, boundaries=boundaries, strategies=tuple(strategies))
     case = problem.case(draft)
     within_s = case.passes_s * (1 + ROUNDING)
-    assert has_path(arcs_of(case.bounds[1], case.shape, UNBOUNDED_BYTES, within_s), cuts)
+    assert has_path(arcs_of(case.bounds[1], case.shape, UNBOUNDED_BYTES, within_s), boundaries)
 
 
 @pytest.mark.parametrize("seed", [13, 45, 51])
@@ -146,10 +156,10 @@ def test_no_time_without_a_path_is_as_long_as_the_best_cut_takes(seed: int) -> N
             continue
         most = max(row.reserved_bytes for row in problem.simulation(draft).memory)
         timed = []
-        for cuts in ((0, *each, layers) for each in inner):
-            simulation = problem.simulation(replace(draft, cuts=cuts))
+        for boundaries in ((0, *each, layers) for each in inner):
+            simulation = problem.simulation(replace(draft, boundaries=boundaries))
             if max(row.reserved_bytes for row in simulation.memory) <= most:
-                timed.append((simulation.step_time_s - simulation.host_s, cuts))
+                timed.append((simulation.step_time_s - simulation.host_s, boundaries))
         best_s, best_cuts = min(timed)
         place = (alone, case.shape, case.budget_bytes)
         whole = arcs_of(*place, best_s * (1 + ROUNDING))
@@ -192,4 +202,4 @@ def test_late_weights_are_those_after_the_last_input_part(stages: int, microbatc
         for item in order[last + 1 :]:
             assert item.part == "weight"
             meant[kind_number(kind_of(item, microbatches - 1))] += 1
-        assert late_weights(stage, microbatches).tolist() == meant.tolist()
+        assert deferred_weight_passes(stage, microbatches).tolist() == meant.tolist()

@@ -15,16 +15,16 @@ from shardwright.costmodel.galvatron.plan_cost import plan_cost
 from shardwright.costmodel.galvatron.strategy import GalvatronStrategy
 from shardwright.planner.galvatron.best_uniform import best_uniform
 from shardwright.planner.galvatron.degree_sets import degree_sets
-from shardwright.planner.galvatron.join_stages import Front, combined, front_of
+from shardwright.planner.galvatron.join_stages import ParetoFront, join_stages, pareto_front_of
 from shardwright.planner.galvatron.least_budget import least_budget_mb
-from shardwright.planner.galvatron.options import Place, anything
-from shardwright.planner.galvatron.search import GalvatronFound, search
+from shardwright.planner.galvatron.options import LayerRole, always_legal
+from shardwright.planner.galvatron.search import GalvatronResult, search
 from shardwright.planner.galvatron.step_lower_forms import forms_of
 
 TOLERANCE = 1e-9
 
 
-def found_of(batch: int, gib: int) -> GalvatronFound:
+def found_of(batch: int, gib: int) -> GalvatronResult:
     found = search(llama_job(batch), gib * 1024)
     assert found is not None
     return found
@@ -90,7 +90,7 @@ def test_a_search_that_is_late_has_a_sound_bound() -> None:
 
 
 def test_what_is_not_legal_is_not_chosen() -> None:
-    def legal(place: Place, one: GalvatronStrategy) -> bool:
+    def legal(place: LayerRole, one: GalvatronStrategy) -> bool:
         return one.sp == 1 and (place == "ends" or not one.recompute)
 
     found = search(llama_job(16), 24 * 1024, legal)
@@ -101,7 +101,7 @@ def test_what_is_not_legal_is_not_chosen() -> None:
 
 def test_the_smallest_budget_fits_and_less_does_not() -> None:
     for batch in (8, 64):
-        least = least_budget_mb(llama_job(batch), anything)
+        least = least_budget_mb(llama_job(batch), always_legal)
         assert least is not None
         assert search(llama_job(batch), least) is not None
         assert search(llama_job(batch), least - 1) is None
@@ -110,7 +110,7 @@ def test_the_smallest_budget_fits_and_less_does_not() -> None:
 def test_one_strategy_for_all_layers_is_the_coarse_search() -> None:
     """Galvatron's coarse mode splits embedding and head as the layers; here they are free."""
     best = found_of(16, 24)
-    uniform = best_uniform(llama_job(16), 24 * 1024, best.plan, anything)
+    uniform = best_uniform(llama_job(16), 24 * 1024, best.plan, always_legal)
     assert uniform is not None
     plan, price = uniform
     assert len(set(plan.layers)) == 1
@@ -153,14 +153,14 @@ def test_a_slow_middle_stage_that_hides_a_reduction_is_not_claimed_as_proven() -
     """Galvatron's formula falls where a middle stage is slower: the bound says so."""
     one = np.zeros(1, dtype=np.int64)
 
-    def front(*plans: tuple[float, float]) -> Front:
+    def front(*plans: tuple[float, float]) -> ParetoFront:
         plain, reduce = (np.array(column) for column in zip(*plans, strict=True))
-        return front_of([plain], [reduce])
+        return pareto_front_of([plain], [reduce])
 
     late = [front((5.0, 0.0)), front((1.0, 0.0)), front((1.0, 0.0)), front((1.0, 8.0))]
-    found = combined(late, 8)
+    found = join_stages(late, 8)
     times = [StageTime(5, 0), StageTime(1, 0), StageTime(1, 0), StageTime(1, 8)]
     assert found.step_s == pytest.approx(step_seconds(times, 8)) == 41
     assert found.bound_s == 40
-    assert combined([front((5.0, 9.0)), *late[1:]], 8).bound_s == 49
+    assert join_stages([front((5.0, 9.0)), *late[1:]], 8).bound_s == 49
     assert late[0].parts.tolist() == one.tolist()

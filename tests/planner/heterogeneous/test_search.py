@@ -15,51 +15,56 @@ from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
 from oracles.heterogeneous_oracle import all_plans, capped_space, random_mixed_space
 from published.planning import RULE, request_of
 
-from shardwright.api.planning.plan_and_simulate import evaluator_of
+from shardwright.api.planning.plan_and_simulate import make_evaluator
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.heterogeneous.branch_and_bound import MixedLimits, MixedSearch
+from shardwright.planner.heterogeneous.branch_and_bound import (
+    HeterogeneousLimits,
+    HeterogeneousSearch,
+)
 from shardwright.planner.heterogeneous.device_layouts import full_layouts, layout_count, layouts
-from shardwright.planner.heterogeneous.fill_drain_bounds import least_step_s, weights
-from shardwright.planner.heterogeneous.search_space import is_equal
-from shardwright.planner.heterogeneous.uneven_partition import partition, weighted_cuts
-from shardwright.planner.space.pipeline_shape import Part, Shape
+from shardwright.planner.heterogeneous.fill_drain_bounds import fill_drain_bound_s, stage_weights
+from shardwright.planner.heterogeneous.search_space import is_uniform
+from shardwright.planner.heterogeneous.uneven_partition import uneven_partition, weighted_boundaries
+from shardwright.planner.space.pipeline_shape import DeviceSlice, PipelineShape
 from shardwright.spec.plan.plan import Plan
 
-QUICK = MixedLimits(estimates=40, likely=6, tries=300, simulated=60)
+QUICK = HeterogeneousLimits(estimates=40, heuristic_shapes=6, tries=300, simulated=60)
 
 
-def _shape(plan: Plan) -> Shape:
+def _shape(plan: Plan) -> PipelineShape:
     """The shape of a plan over several groups."""
     program, samples = plan.program, plan.program.micro_batch_samples
     places = tuple(
         tuple(
-            Part(p.device_group, p.first_rank, p.count, round((p.batch_share or 1.0) * samples))
+            DeviceSlice(
+                p.device_group, p.first_rank, p.count, round((p.batch_share or 1.0) * samples)
+            )
             for p in stage.devices
         )
         for stage in program.stages
     )
     schedule = program.schedule
     chunks = program.chunks_per_stage
-    return Shape(len(places), 0, schedule.kind, chunks, schedule.microbatches, places)
+    return PipelineShape(len(places), 0, schedule.kind, chunks, schedule.microbatches, places)
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_no_quick_bound_is_above_a_plan(seed: int) -> None:
     space, plans = random_mixed_space(seed, 60, 600)
     simulator = simulator_of(space)
-    search = MixedSearch(Evaluator(request_of(space), simulator, RULE))
-    floor_s = search._floor.floor_s()
+    search = HeterogeneousSearch(Evaluator(request_of(space), simulator, RULE))
+    global_bound_s = search._floor.global_bound_s()
     for plan in random.Random(seed).sample(plans, min(60, len(plans))):
         simulation = simulator.run(plan)
         assert simulation is not None
         bound_s = search._work.bound_s(_shape(plan))
         assert bound_s <= simulation.step_time_s * (1 + 1e-12)
-        assert floor_s <= simulation.step_time_s
+        assert global_bound_s <= simulation.step_time_s
 
 
 def test_the_oracle_and_the_search_list_the_same_shapes() -> None:
     space, plans = random_mixed_space(3, 60, 600)
-    search = MixedSearch(Evaluator(request_of(space), simulator_of(space), RULE))
+    search = HeterogeneousSearch(Evaluator(request_of(space), simulator_of(space), RULE))
     listed = set(search.space.shapes())
     assert search.space.complete
     assert {_shape(plan) for plan in plans} <= listed
@@ -84,14 +89,14 @@ def test_the_bound_is_below_every_assignment(
             stage = source.randrange(len(seconds))
             work[stage] += each[stage]
     step = max(batches * w + (sum(work[:s]) if fills else 0.0) for s, w in enumerate(work))
-    assert least_step_s(kinds, batches, fills) <= step * (1 + 1e-12)
+    assert fill_drain_bound_s(kinds, batches, fills) <= step * (1 + 1e-12)
 
 
 @given(st.integers(1, 6), st.integers(1, 30))
 def test_equal_stages_have_the_closed_form(stages: int, batches: int) -> None:
-    found = least_step_s([(1, [1.0] * stages)], batches, True)
+    found = fill_drain_bound_s([(1, [1.0] * stages)], batches, True)
     assert found == pytest.approx(1 / (1 - (1 - 1 / batches) ** stages), rel=1e-8)
-    assert sum(weights([1.0] * stages, batches, False)) == pytest.approx(batches)
+    assert sum(stage_weights([1.0] * stages, batches, False)) == pytest.approx(batches)
 
 
 def test_layouts_are_counted_and_those_that_fill_are_among_them() -> None:
@@ -104,29 +109,29 @@ def test_layouts_are_counted_and_those_that_fill_are_among_them() -> None:
 
 def test_cuts_follow_the_speed_of_the_stages() -> None:
     rates = [1.0, 3.0]
-    cuts = partition(12, rates, lambda s, i, j: (j - i) / rates[s])
-    assert cuts == [0, 3, 12]
-    assert partition(2, [1.0] * 3, lambda s, i, j: 1.0) is None
-    assert weighted_cuts(8, [1.0, 1.0, 2.0]) == [0, 2, 4, 8]
+    boundaries = uneven_partition(12, rates, lambda s, i, j: (j - i) / rates[s])
+    assert boundaries == [0, 3, 12]
+    assert uneven_partition(2, [1.0] * 3, lambda s, i, j: 1.0) is None
+    assert weighted_boundaries(8, [1.0, 1.0, 2.0]) == [0, 2, 4, 8]
 
 
 @pytest.mark.parametrize("cluster", ["1x2xA100-80GB+1x4xH100-80GB", "1x4xV100-32GB+1x2xA100-40GB"])
 def test_never_worse_than_equal_stages(cluster: str) -> None:
     asked = problem("gpt2", cluster, 16, 512)
-    equal = MixedSearch(evaluator_of(asked), QUICK, equal_only=True).run()
-    free = MixedSearch(evaluator_of(asked), QUICK).run()
-    assert all(is_equal(shape) for shape in equal.shapes)
+    equal = HeterogeneousSearch(make_evaluator(asked), QUICK, uniform_only=True).run()
+    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
+    assert all(is_uniform(shape) for shape in equal.shapes)
     assert free.outcomes[0].step_time_s <= equal.outcomes[0].step_time_s
     assert free.lower_bound_s <= free.outcomes[0].step_time_s
-    again = MixedSearch(evaluator_of(asked), QUICK).run()
+    again = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
     assert again.outcomes[0].plan.hash == free.outcomes[0].plan.hash
 
 
 def test_a_mark_that_is_not_beaten_leaves_no_outcome() -> None:
     asked = problem("gpt2", "1x2xA100-80GB+1x2xH100-80GB", 8, 512)
-    free = MixedSearch(evaluator_of(asked), QUICK).run()
+    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
     mark_s = free.outcomes[0].step_time_s * 0.5
-    found = MixedSearch(evaluator_of(asked), QUICK, best_s=mark_s).run()
+    found = HeterogeneousSearch(make_evaluator(asked), QUICK, best_s=mark_s).run()
     assert not found.outcomes
     assert found.lower_bound_s <= mark_s
 
@@ -134,8 +139,8 @@ def test_a_mark_that_is_not_beaten_leaves_no_outcome() -> None:
 def test_a_deadline_ends_the_search_with_a_sound_bound() -> None:
     asked = problem("gpt2", "1x4xA100-80GB+1x4xH100-80GB", 32, 512)
     limits = replace(QUICK, deadline_s=0.0)
-    found = MixedSearch(evaluator_of(asked), limits).run()
-    free = MixedSearch(evaluator_of(asked), QUICK).run()
+    found = HeterogeneousSearch(make_evaluator(asked), limits).run()
+    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
     assert found.stopped_by == "deadline"
     assert found.lower_bound_s <= free.outcomes[0].step_time_s
 
@@ -148,7 +153,7 @@ def test_ctrl_c_ends_the_search_with_what_was_found() -> None:
         if next(seen) == 4:
             raise KeyboardInterrupt
 
-    search = MixedSearch(evaluator_of(asked), QUICK, progress)
+    search = HeterogeneousSearch(make_evaluator(asked), QUICK, progress)
     found = search.run()
     assert search.interrupted
     assert found.outcomes

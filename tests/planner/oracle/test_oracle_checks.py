@@ -57,7 +57,9 @@ def test_planner_has_every_pipeline_and_strategy_of_the_oracle(seed: int) -> Non
     found = set()
     for shape in ours.shapes():
         samples = space.workload.global_batch // shape.microbatches
-        options = tuple(frozenset(ours.options(kind, shape.ranks, samples)) for kind in ours.kinds)
+        options = tuple(
+            frozenset(ours.options(kind, shape.ranks, samples)) for kind in ours.layer_classes
+        )
         assert shape.places == ()
         found.add((tuple(shape)[:5], options))
     expected = set()

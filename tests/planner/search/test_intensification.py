@@ -8,7 +8,7 @@ from generators.samples import random_problem
 from published.planning import search_of
 
 from shardwright.planner.candidates.evaluator import Outcome
-from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.search.branch_and_bound import BranchAndBound
 
 MOST_DEVICES = 8
 NUMBER, CAPACITIES = 414, (1_349_148_505, 2_252_188_596)
@@ -17,13 +17,13 @@ FAR, FAR_CAPACITY = 863, 1_066_455_758
 """Whole micro-batches: the likely plans that fit are 1.3 times as slow as what is known by then."""
 
 
-def _looked_closer(capacity: int, number: int = NUMBER) -> tuple[Search, Outcome, Outcome]:
+def _looked_closer(capacity: int, number: int = NUMBER) -> tuple[BranchAndBound, Outcome, Outcome]:
     """A search whose proof has failed, its best plan before the closer look, and after it."""
     search = search_of(random_problem(number, MOST_DEVICES).with_memory(capacity))
-    search._bound_shapes()
-    search._look_in_likely()
+    search._build_queue()
+    search._search_layouts()
     before = min(search._outcomes.values(), key=search.rank)
-    search._look_closer()
+    search._intensify()
     return search, before, min(search._outcomes.values(), key=search.rank)
 
 
@@ -44,9 +44,11 @@ def test_what_is_near_a_slow_likely_plan_is_tried_too() -> None:
 
 def test_shapes_that_are_known_whole_or_cannot_be_best_are_left_alone() -> None:
     search, _, best = _looked_closer(CAPACITIES[1])
-    search._whole = {shape for shape in search._shapes if search._quick_value(shape) < search._best}
+    search._whole = {
+        shape for shape in search._shapes if search._quick_value(shape) < search._incumbent_value
+    }
     tried = search.evaluator.tries
-    search._look_closer()
+    search._intensify()
     assert search.evaluator.tries == tried
     assert min(search._outcomes.values(), key=search.rank) == best
 
@@ -54,8 +56,8 @@ def test_shapes_that_are_known_whole_or_cannot_be_best_are_left_alone() -> None:
 def test_a_shape_has_its_quota() -> None:
     search, _, best = _looked_closer(CAPACITIES[1])
     tried = search.evaluator.tries
-    search._look_into(best.decision.shape)
-    assert search.evaluator.tries - tried <= search.limits.descent.tries
+    search._intensify_shape(best.decision.shape)
+    assert search.evaluator.tries - tried <= search.limits.local_search.tries
 
 
 def test_host_memory_is_no_stage_that_may_hold_more() -> None:
@@ -65,9 +67,9 @@ def test_host_memory_is_no_stage_that_may_hold_more() -> None:
     memory = replace(group.memory, host_bytes=2**40, hbm_bytes=1_776_011_370)
     cluster = replace(space.cluster, groups=(replace(group, memory=memory),))
     search = search_of(replace(space, cluster=cluster))
-    search._bound_shapes()
-    search._look_in_likely()
-    search._look_closer()
+    search._build_queue()
+    search._search_layouts()
+    search._intensify()
     offloaded = [o for o in search._outcomes.values() if _tiers(o) != {"hbm"}]
     assert {outcome.decision.shape.stages for outcome in offloaded} >= {1, 2}
     for outcome in offloaded:
@@ -76,10 +78,10 @@ def test_host_memory_is_no_stage_that_may_hold_more() -> None:
 
 def test_where_nothing_fits_nothing_is_found() -> None:
     search = search_of(random_problem(NUMBER, MOST_DEVICES).with_memory(2**28))
-    search._bound_shapes()
-    search._look_in_likely()
+    search._build_queue()
+    search._search_layouts()
     for shape in search._shapes[:8]:
-        search._look_into(shape)
+        search._intensify_shape(shape)
     assert not search._outcomes
 
 

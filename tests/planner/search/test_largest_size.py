@@ -81,12 +81,12 @@ def restricted(asked: Problem) -> Space:
     return replace(space_of(asked), restrictions=rules)
 
 
-def fits_by_force(space: Space, one_fill: bool) -> bool:
+def fits_by_force(space: Space, single_fill: bool) -> bool:
     """Whether any plan at all fits, of those that fill their pipeline once if that is asked."""
     simulator = simulator_of(space)
     for plan, _ in all_plans(space):
         program = plan.program
-        if one_fill and program.schedule.microbatches > len(program.stages):
+        if single_fill and program.schedule.microbatches > len(program.stages):
             continue
         simulation = simulator.run(plan)
         assert simulation is not None
@@ -111,7 +111,7 @@ def test_the_largest_batch_is_that_of_the_brute_force(
     beyond = [found.size + n for n in (1, 2, 3)]
     for batch, fits in [(found.size, True), *((n, False) for n in beyond)]:
         space = restricted(asked.sized(global_batch=batch))
-        assert fits_by_force(space, one_fill=True) == fits, batch
+        assert fits_by_force(space, single_fill=True) == fits, batch
 
 
 @pytest.mark.timeout(240)
@@ -121,7 +121,7 @@ def test_the_longest_sequence_is_that_of_the_brute_force() -> None:
     assert found.size % 256 == 0
     assert found.beyond == found.size + 256
     for tokens, fits in ((found.size, True), (found.size + 256, False), (found.size + 512, False)):
-        assert fits_by_force(restricted(asked.sized(seq_len=tokens)), one_fill=False) == fits
+        assert fits_by_force(restricted(asked.sized(seq_len=tokens)), single_fill=False) == fits
 
 
 @pytest.mark.timeout(240)

@@ -7,8 +7,8 @@ from generators.samples import random_problem
 from published.planning import search_of
 
 from shardwright.planner.candidates.evaluator import Decision, Outcome
-from shardwright.planner.heuristics.local_search import OPTIONS_TRIED, _lowered, descend
-from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.heuristics.local_search import OPTIONS_TRIED, _single_changes, local_search
+from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.tables.option_table import OptionTable
 
 NUMBER, PLENTY_BYTES = 254, 2**40
@@ -16,10 +16,10 @@ SCARCE, SCARCE_BYTES = (11, 8), 3_939_625_269
 EQUAL = 1e-9
 
 
-def _start() -> tuple[Search, list[OptionTable], Outcome]:
+def _start() -> tuple[BranchAndBound, list[OptionTable], Outcome]:
     """A search of six layers on two devices, and its slowest plan by estimates."""
     search = search_of(random_problem(NUMBER, 8).with_memory(PLENTY_BYTES))
-    search._bound_shapes()
+    search._build_queue()
     shape = next(s for s in search._shapes if (s.stages, s.ranks, s.microbatches) == (1, 2, 8))
     tables = search._layer_tables(shape)
     slowest = tuple(t.strategies[int(np.argmax(t.step_estimate_s))] for t in tables)
@@ -28,7 +28,7 @@ def _start() -> tuple[Search, list[OptionTable], Outcome]:
     return search, tables, outcome
 
 
-def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
+def _descended(most: int) -> tuple[Outcome, int, BranchAndBound, list[OptionTable]]:
     """The best plan that was met, and how many were tried."""
     search, tables, start = _start()
     met, tries = [start], [0]
@@ -39,7 +39,7 @@ def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
         met.extend([] if found is None else [found])
         return found
 
-    descend(start, tables, attempt, search._free_bytes)
+    local_search(start, tables, attempt, search._free_bytes)
     return min(met, key=lambda o: o.step_time_s), tries[0], search, tables
 
 
@@ -61,11 +61,11 @@ def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
 def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
     """What one layer must give up for another's gain: singly the first only costs time."""
     search = search_of(random_problem(*SCARCE).with_memory(SCARCE_BYTES))
-    search._bound_shapes()
-    search._look_in_likely()
+    search._build_queue()
+    search._search_layouts()
     start = min(search._outcomes.values(), key=search.rank)
     tables = search._layer_tables(start.decision.shape)
-    lowest = _lowered(start, tables, search.evaluator)
+    lowest = _single_changes(start, tables, search.evaluator)
     met = [lowest]
 
     def attempt(decision: Decision, cutoff_s: float) -> Outcome | None:
@@ -73,7 +73,7 @@ def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
         met.extend([found] if found is not None and found.feasible else [])
         return found
 
-    descend(lowest, tables, attempt, search._free_bytes)
+    local_search(lowest, tables, attempt, search._free_bytes)
     best = min(met, key=lambda o: o.step_time_s)
     assert best.step_time_s < lowest.step_time_s * 0.8
 

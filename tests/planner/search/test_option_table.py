@@ -9,8 +9,8 @@ from published.planning import search_of
 from shardwright.costmodel.lowering.chunk import StageChunk, StageLayer
 from shardwright.costmodel.lowering.stage_passes import PassKind
 from shardwright.costmodel.simulation.pass_time import pass_time
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.spec.strategy import LayerStrategy
 
 
@@ -19,7 +19,7 @@ def test_rows_are_what_a_lone_layer_takes(seed: int) -> None:
     """Without neighbours nothing hides: computation and traffic add up to the pass."""
     search = search_of(random_problem(seed, 8))
     shape = max(search.space.shapes(), key=lambda s: (len(_middle(search, s)), s))
-    tied = search._tied(shape)
+    tied = search._tied_embeddings(shape)
     for layer, table in enumerate(search._layer_tables(shape)):
         members = tied.get(layer, (layer,))
         if not members:
@@ -33,14 +33,18 @@ def test_rows_are_what_a_lone_layer_takes(seed: int) -> None:
                 assert table.step_estimate_s[row] == pytest.approx(whole_s, rel=1e-9)
 
 
-def _middle(search: Search, shape: Shape) -> tuple[LayerStrategy, ...]:
+def _middle(search: BranchAndBound, shape: PipelineShape) -> tuple[LayerStrategy, ...]:
     samples = search.request.workload.global_batch // shape.microbatches
-    kinds = search.space.kinds
-    return search.space.options(kinds[len(kinds) // 2], shape.ranks, samples)
+    layer_classes = search.space.layer_classes
+    return search.space.options(layer_classes[len(layer_classes) // 2], shape.ranks, samples)
 
 
 def _whole_step_s(
-    search: Search, shape: Shape, layer: int, members: tuple[int, ...], strategy: LayerStrategy
+    search: BranchAndBound,
+    shape: PipelineShape,
+    layer: int,
+    members: tuple[int, ...],
+    strategy: LayerStrategy,
 ) -> float:
     """Seconds of a layer's passes over all micro-batches, timed one by one."""
     lowering, ranks = search.evaluator.simulator.lowering, shape.ranks
@@ -48,7 +52,7 @@ def _whole_step_s(
     lowered = lowering.layer(layer, strategy, None, ranks, samples)
     unit = lowering.unit(members, strategy, ranks)
     entry = StageLayer(layer, lowering.layers[layer], strategy, lowered, unit)
-    pricer = search.pricer.with_link_span(search._reach(shape))
+    pricer = search.pricer.with_link_span(search._link_span(shape))
     last = shape.microbatches - 1
     return sum(
         pass_time(StageChunk((entry,), 0, 0), PassKind(way, 0, m == 0, m == last), pricer).time_s

@@ -21,7 +21,7 @@ from published.published_plans import (
     seconds_of,
 )
 
-from shardwright.api.validation.priced_run import priced
+from shardwright.api.validation.priced_run import price_run
 from shardwright.api.validation.scores import order_scores
 from shardwright.costmodel.explain.accuracy import LEAST_LAYOUTS
 from shardwright.datasets.published.runs import PublishedRun, published_runs
@@ -74,7 +74,7 @@ def test_what_a_source_keeps_in_memory_makes_adapters_fit() -> None:
 def test_groups_are_those_that_validate_ranks() -> None:
     (group,) = (group for group in groups() if group.source == "vtrain_multi")
     rows = [run for run in RUNS.values() if run.source_name == "vtrain_multi"]
-    scores = order_scores([priced(run) for run in rows])
+    scores = order_scores([price_run(run) for run in rows])
     assert scores["groups"] == 1
     assert len(group.layouts) >= LEAST_LAYOUTS
     assert {run.id for layout in group.layouts for run in layout} == {run.id for run in rows}

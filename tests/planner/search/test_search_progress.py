@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shardwright.api.planning.plan_and_simulate import evaluator_of, search_plan
+from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
 from shardwright.api.problem.resolve import Inputs, resolve
-from shardwright.api.server.compute.progress_events import SearchTelling
-from shardwright.planner.search.branch_and_bound import Search, SoFar
+from shardwright.api.server.compute.progress_events import SearchProgress
+from shardwright.planner.search.branch_and_bound import BranchAndBound, IntermediateResult
 from shardwright.planner.search.work_limits import Limits
 from shardwright.spec.codec import parse_json
 
@@ -18,15 +18,15 @@ ASKED = Inputs(model="gpt2", cluster="8xH100", global_batch=64, seq_len=1024, ca
 
 
 def test_every_glimpse_is_legal_and_sound() -> None:
-    glimpses: list[SoFar] = []
+    glimpses: list[IntermediateResult] = []
 
-    def look(search: Search) -> None:
-        if (found := search.so_far()) is not None:
+    def look(search: BranchAndBound) -> None:
+        if (found := search.current_result()) is not None:
             glimpses.append(found)
 
     problem = resolve(ASKED)
-    found = Search(evaluator_of(problem), Limits(), watch=look).run()
-    alone = Search(evaluator_of(problem), Limits()).run()
+    found = BranchAndBound(make_evaluator(problem), Limits(), watch=look).run()
+    alone = BranchAndBound(make_evaluator(problem), Limits()).run()
     assert [o.decision for o in found.outcomes] == [o.decision for o in alone.outcomes]
     assert (found.lower_bound, found.simulated) == (alone.lower_bound, alone.simulated)
     best = found.outcomes[0].step_time_s
@@ -47,7 +47,7 @@ def test_best_plans_are_told_where_they_would_be_the_answer(
     changes: dict[str, Any], tells_best: bool
 ) -> None:
     told: list[tuple[str, Any]] = []
-    telling = SearchTelling(lambda name, body: told.append((name, parse_json(body, "event"))))
+    telling = SearchProgress(lambda name, body: told.append((name, parse_json(body, "event"))))
     if "objective" in changes:
         changes = {**changes, "global_batch": None}
     problem = resolve(replace(ASKED, **changes))

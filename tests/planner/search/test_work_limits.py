@@ -12,15 +12,15 @@ from generators.samples import random_problem
 from published.planning import search_of
 
 from shardwright.costmodel.simulation.simulator import MAX_PASSES
-from shardwright.planner.candidates.evaluator import ByBytes
+from shardwright.planner.candidates.evaluator import PlanHashOrder
 from shardwright.planner.search import branch_and_bound as search_module
 from shardwright.planner.search import incumbents as trials_module
 from shardwright.planner.search import proof as proof_module
-from shardwright.planner.search.branch_and_bound import Limits, Search
-from shardwright.planner.search.node_queue import BoundedShapes
+from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits
+from shardwright.planner.search.node_queue import NodeQueue
 from shardwright.planner.space import search_space as space_module
 from shardwright.planner.space.pins import Pin
-from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.space.search_space import SearchSpace
 from shardwright.spec.errors import InfeasibleError
 from shardwright.spec.plan.plan import Plan
@@ -55,18 +55,18 @@ def test_quick_bounds_of_real_models(model: str, cluster: str, batch: int, seq_l
 
 def test_lazy_order_is_that_of_exact_bounds_and_needs_few_of_them() -> None:
     exact = [5.0, 1.0, 3.0, 3.0, 9.0, 1.0]
-    asked: list[int] = []
+    for_request: list[int] = []
 
     def ask(number: int) -> float:
-        asked.append(number)
+        for_request.append(number)
         return exact[number]
 
-    shapes = BoundedShapes([(bound / 2, n) for n, bound in enumerate(exact)], ask)
+    shapes = NodeQueue([(bound / 2, n) for n, bound in enumerate(exact)], ask)
     assert shapes.least == 0.5
     assert [shapes[0], shapes[1]] == [(1.0, 1), (1.0, 5)]
-    assert set(asked) == {1, 5}
+    assert set(for_request) == {1, 5}
     assert shapes[:] == sorted((bound, n) for n, bound in enumerate(exact))
-    assert sorted(asked) == list(range(6))
+    assert sorted(for_request) == list(range(6))
     assert (len(shapes), shapes.least) == (6, 1.0)
     with pytest.raises(IndexError):
         shapes[6]
@@ -164,7 +164,7 @@ def test_more_memory_is_asked_at_the_same_prices() -> None:
     more = few.with_memory(50_000_000_000)
     whole = search_of(few)
     whole.run()
-    again = Search(whole.evaluator.asked(search_of(more).request), Limits()).run()
+    again = BranchAndBound(whole.evaluator.for_request(search_of(more).request), Limits()).run()
     alone = search_of(more).run()
     assert [o.step_time_s for o in again.outcomes] == [o.step_time_s for o in alone.outcomes]
     assert [o.plan.hash for o in again.outcomes] == [o.plan.hash for o in alone.outcomes]
@@ -181,7 +181,7 @@ def test_plans_that_tie_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None
         return f"{len(hashed) * 7919 % 64:02}"
 
     monkeypatch.setattr(Plan, "hash", property(told))
-    tied = [ByBytes(plan) for _ in range(64)]
+    tied = [PlanHashOrder(plan) for _ in range(64)]
     backwards = tied[::-1]
     assert sorted(tied) == sorted(backwards) != tied
     assert len(hashed) == 64
@@ -198,7 +198,7 @@ def test_steps_too_long_to_simulate_are_no_shapes(monkeypatch: pytest.MonkeyPatc
     kept = list(search.space.shapes())
     directions = {"zero_bubble": 3, "zbv": 3, "dualpipe": 3}
 
-    def passes(s: Shape) -> int:
+    def passes(s: PipelineShape) -> int:
         return directions.get(s.kind, 2) * s.stages * s.chunks * s.microbatches
 
     assert kept == [s for s in every if passes(s) <= 64]

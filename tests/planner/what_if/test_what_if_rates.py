@@ -18,7 +18,7 @@ from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.pricing.rate_changes import NO_RATE_CHANGES, LinkRateChange, RateChanges
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.search.branch_and_bound import Limits, Quota, Search
+from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits, Quota
 from shardwright.spec.cluster.cluster_spec import LEVEL_ORDER
 from shardwright.spec.errors import InfeasibleError
 
@@ -134,7 +134,11 @@ def test_rates_as_listed_change_nothing() -> None:
 
 
 LITTLE = Limits(
-    likely=4, estimates=60, proof=Quota(20_000, 300, 100), rest=Quota(2000, 50, 20), descents=0
+    heuristic_shapes=4,
+    estimates=60,
+    proof=Quota(20_000, 300, 100),
+    rest=Quota(2000, 50, 20),
+    local_search_shapes=0,
 )
 
 
@@ -156,7 +160,7 @@ def test_no_plan_beats_the_bound_under_changed_rates() -> None:
         )
         simulator = changed_simulator(space, rates)
         try:
-            found = Search(Evaluator(request_of(space), simulator, RULE), LITTLE).run()
+            found = BranchAndBound(Evaluator(request_of(space), simulator, RULE), LITTLE).run()
         except InfeasibleError:
             continue
         searched += 1

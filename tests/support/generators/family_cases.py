@@ -138,7 +138,8 @@ def _stack(first: BlockLayer, count: int) -> tuple[BlockLayer, ...]:
 class FamilyCase:
     """A plan of any model: ``strategies`` is one for all layers or one each.
 
-    ``cuts`` are the first layers of the chunks after the first. ``micro_batch`` counts the samples
+    ``boundaries`` are the first layers of the chunks after the first. ``micro_batch`` counts the
+    samples
     of a micro-batch over all replicas.
     """
 
@@ -148,7 +149,7 @@ class FamilyCase:
     ranks: int = 4
     stages: int = 1
     kind: ScheduleKind = "1f1b"
-    cuts: tuple[int, ...] = ()
+    boundaries: tuple[int, ...] = ()
     global_batch: int = 8
     micro_batch: int = 4
     seq_len: int = 16
@@ -170,7 +171,7 @@ class FamilyCase:
             for tower in self.model.towers
             for number in range(tower.layer_count)
         ]
-        edges = (0, *self.cuts, len(places))
+        edges = (0, *self.boundaries, len(places))
         chunks = [
             tuple(
                 LayerPlan(layers=(places[i][0], *[places[i][1]] * 2), strategy=self.strategy(i))

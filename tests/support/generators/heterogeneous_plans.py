@@ -28,13 +28,13 @@ def strategy(level: str = "zero0", ranks: int = 1, **fields: object) -> LayerStr
 def mixed_plan(
     asked_: Problem,
     stages: Sequence[Sequence[Part]],
-    cuts: Sequence[int],
+    boundaries: Sequence[int],
     strategies: Sequence[LayerStrategy],
     microbatches: int,
     kind: ScheduleKind = "1f1b",
     by_device_group: dict[str, LayerStrategy] | None = None,
 ) -> Plan:
-    """A plan of one strategy a stage; layers ``cuts[s]`` to before ``cuts[s + 1]`` on stage s."""
+    """A plan of one strategy a stage; stage s has layers ``boundaries[s]`` to ``[s + 1]``."""
     name = asked_.model.towers[0].name
     found = tuple(
         Stage(
@@ -50,7 +50,7 @@ def mixed_plan(
             virtual_stages=(
                 (
                     LayerPlan(
-                        layers=(name, cuts[s], cuts[s + 1] - 1),
+                        layers=(name, boundaries[s], boundaries[s + 1] - 1),
                         strategy=strategies[s],
                         by_device_group=by_device_group or {},
                     ),

@@ -104,7 +104,7 @@ def cpu_cluster(ranks: int) -> ClusterSpec:
 class Case:
     """A plan in short: ``strategies`` is one for all layers or one each.
 
-    ``micro_batch`` is the samples of a micro-batch over all replicas. ``cuts`` are the first
+    ``micro_batch`` is the samples of a micro-batch over all replicas. ``boundaries`` are the first
     layers of the chunks after the first; even by default. ``techniques`` are those that its
     strategies may hold.
     """
@@ -121,7 +121,7 @@ class Case:
     seq_len: int = 16
     dtype: str = "fp32"
     flash: bool = True
-    cuts: tuple[int, ...] = ()
+    boundaries: tuple[int, ...] = ()
     clip: float | None = 1.0
     adapters: Lora | None = None
     techniques: Values = TECHNIQUES
@@ -145,7 +145,7 @@ class Case:
         width = self.ranks // self.stages
         parts = self.stages * self.chunks
         even = tuple(round(i * self.layer_count / parts) for i in range(1, parts))
-        edges = (0, *(self.cuts or even), self.layer_count)
+        edges = (0, *(self.boundaries or even), self.layer_count)
         chunk_layers = [
             tuple(
                 LayerPlan(layers=("text", i, i), strategy=strategies[i])
@@ -270,7 +270,7 @@ def random_case(
         global_batch=micro_batch * source.choice([2, 4]),
         micro_batch=micro_batch,
         flash=source.random() < 0.5 or any(s.cp > 1 for s in strategies),
-        cuts=_random_cuts(source, sizes.blocks + 2, stages * chunks),
+        boundaries=_random_cuts(source, sizes.blocks + 2, stages * chunks),
     )
 
 

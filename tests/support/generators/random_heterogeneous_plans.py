@@ -23,12 +23,12 @@ class MixedDraft(Draft):
 
     def plan(self, space: Space) -> Plan:
         samples = space.workload.global_batch // self.pipeline.microbatches
-        return _build(space, self.pipeline, self.held, self.cuts, self.strategies, samples)
+        return _build(space, self.pipeline, self.held, self.boundaries, self.strategies, samples)
 
     def stages(self) -> tuple[int, ...]:
         """The stage of every layer."""
         at = {place: s for s in range(len(self.held)) for place in _places(self.pipeline, s)}
-        sizes = (b - a for a, b in pairwise(self.cuts))
+        sizes = (b - a for a, b in pairwise(self.boundaries))
         return tuple(at[place] for place, size in enumerate(sizes) for _ in range(size))
 
     def widths(self) -> tuple[int, ...]:
@@ -87,20 +87,22 @@ class MixedDrawer:
             return None
         held = self.source.choice(given)
         parts = len(held) * chunks
-        cuts = (0, *sorted(self.source.sample(range(1, len(layers)), parts - 1)), len(layers))
-        strategies = self._strategies(pipeline, held, cuts, batch // count)
+        boundaries = (0, *sorted(self.source.sample(range(1, len(layers)), parts - 1)), len(layers))
+        strategies = self._strategies(pipeline, held, boundaries, batch // count)
         if strategies is None:
             return None
-        return MixedDraft(pipeline=pipeline, held=held, cuts=cuts, strategies=strategies)
+        return MixedDraft(
+            pipeline=pipeline, held=held, boundaries=boundaries, strategies=strategies
+        )
 
     def _strategies(
-        self, pipeline: Pipeline, held: tuple[Held, ...], cuts: tuple[int, ...], samples: int
+        self, pipeline: Pipeline, held: tuple[Held, ...], boundaries: tuple[int, ...], samples: int
     ) -> tuple[LayerStrategy, ...] | None:
         found: list[LayerStrategy] = []
         wild = self.source.choice([0.0, 0.2, 1.0])
         stage_of = {place: s for s in range(len(held)) for place in _places(pipeline, s)}
         for number, layer in enumerate(self.space.model.layers()):
-            position = sum(cut <= number for cut in cuts[1:-1])
+            position = sum(cut <= number for cut in boundaries[1:-1])
             own = held[stage_of[position]]
             key = (number, tuple((p.count, p.batch_share) for p in own), samples)
             if key not in self._known:

@@ -20,11 +20,11 @@ class Draft:
     """A plan in parts, which are easier to change than the document."""
 
     pipeline: Pipeline
-    cuts: Cuts
+    boundaries: Cuts
     strategies: tuple[LayerStrategy, ...]
 
     def plan(self, space: Space) -> Plan:
-        return build(space, self.pipeline, self.cuts, self.strategies)
+        return build(space, self.pipeline, self.boundaries, self.strategies)
 
     def widths(self) -> tuple[int, ...]:
         """Ranks of the stage of every layer."""
@@ -83,10 +83,10 @@ class Drawer:
                 continue
             strategies = self._strategies(self.choices(pipeline))
             if tied_embedding_violation(self.space.model, strategies) is None:
-                cuts = self.cuts(pipeline.stages * pipeline.chunks)
-                return Draft(pipeline=pipeline, cuts=cuts, strategies=strategies)
+                boundaries = self.boundaries(pipeline.stages * pipeline.chunks)
+                return Draft(pipeline=pipeline, boundaries=boundaries, strategies=strategies)
 
-    def cuts(self, parts: int) -> Cuts:
+    def boundaries(self, parts: int) -> Cuts:
         """Random cut points, half of the time near the even ones."""
         layers = len(self.space.model.layers())
         if self.source.random() < 0.5:

@@ -72,7 +72,7 @@ def split_sample(seed: int) -> Sample:
         if schedule_violation(kind, p.stages, chunks, p.microbatches, layers) is None:
             break
     parts = p.stages * chunks
-    draft = replace(reshaped(draft, kind=kind, chunks=chunks), cuts=drawer.cuts(parts))
+    draft = replace(reshaped(draft, kind=kind, chunks=chunks), boundaries=drawer.boundaries(parts))
     assert tied_embedding_violation(space.model, draft.strategies) is None
     plan, simulator = draft.plan(space), simulator_of(space)
     assert not plan.check()

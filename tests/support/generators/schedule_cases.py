@@ -109,7 +109,7 @@ def activation_bytes(kind: ScheduleKind, stages: int, name: str) -> list[int]:
         global_batch=4 * stages,
         micro_batch=1,
         seq_len=64,
-        cuts=tuple(1 + size * number for number in range(1, stages * chunks)),
+        boundaries=tuple(1 + size * number for number in range(1, stages * chunks)),
     )
     plan = case.plan()
     simulation = Simulator.for_plan(plan, Machine(plan.cluster), stack(name)).run(plan)

@@ -46,7 +46,7 @@ def keeping_levels(move: Move[MixedDraft]) -> Move[MixedDraft]:
 
     def moved(source: random.Random, space: Space, draft: MixedDraft) -> MixedDraft | None:
         found = move(source, space, draft)
-        if found is None or (found.cuts == draft.cuts and found.held == draft.held):
+        if found is None or (found.boundaries == draft.boundaries and found.held == draft.held):
             return found
         strategies = tuple(
             s if new == old or new % (s.tp * s.cp) else resharded(s, s, new, old)
@@ -255,7 +255,7 @@ def order_devices(source: random.Random, space: Space, draft: MixedDraft) -> Mix
     if source.random() < 0.5:
         return moved
     layers = _layers_held(draft)  # every stage keeps its number of them
-    return _cut(replace(moved, cuts=()), [layers[n] for n in order])
+    return _cut(replace(moved, boundaries=()), [layers[n] for n in order])
 
 
 def join_or_part(source: random.Random, space: Space, draft: MixedDraft) -> MixedDraft | None:

@@ -47,7 +47,7 @@ def mixed_draft_of(decision: Decision) -> MixedDraft:
     return MixedDraft(
         pipeline=pipeline_of(decision),
         held=held,
-        cuts=decision.cuts,
+        boundaries=decision.boundaries,
         strategies=decision.strategies,
     )
 

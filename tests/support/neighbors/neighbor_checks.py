@@ -27,7 +27,7 @@ from oracles.heterogeneous_bounds import mixed_search
 from published.planning import EQUAL, RULE, planned, search_of
 
 from shardwright.costmodel.simulation.simulator import Simulator
-from shardwright.planner.heterogeneous.branch_and_bound import MixedLimits
+from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousLimits
 from shardwright.planner.search.work_limits import Limits
 from shardwright.spec.errors import InfeasibleError
 
@@ -157,7 +157,7 @@ def check_mixed_neighbours(
     wanted: int,
     seed: int,
     alone_first: bool = False,
-    limits: MixedLimits | None = None,
+    limits: HeterogeneousLimits | None = None,
 ) -> Neighbours:
     """As :func:`check_neighbours`, of plans over several device groups.
 
@@ -171,7 +171,7 @@ def check_mixed_neighbours(
         limits: of the search.
     """
     mark_s = _alone_s(space) if alone_first else float("inf")
-    search = mixed_search(space, limits or MixedLimits(alternatives=TOP), mark_s)
+    search = mixed_search(space, limits or HeterogeneousLimits(alternatives=TOP), mark_s)
     answer, found = search.run(), Neighbours()
     bases = [mixed_draft_of(outcome.decision) for outcome in answer.outcomes[:TOP]]
     found.stopped_by, found.bases = answer.stopped_by, len(bases)
@@ -179,11 +179,11 @@ def check_mixed_neighbours(
         found.stopped_by = "nothing fits" if mark_s == float("inf") else "one group is faster"
         return found
     best_s, bound_s = min(mark_s, answer.outcomes[0].step_time_s), answer.lower_bound_s
-    floor_s = search._floor.floor_s()
+    global_bound_s = search._floor.global_bound_s()
     found.gap = best_s / bound_s - 1
 
     def bound(draft: MixedDraft) -> tuple[float, str]:
-        floor = (floor_s, "what devices do at best")
+        floor = (global_bound_s, "what devices do at best")
         return max((bound_s, "the bound"), floor) if is_searched(space, draft) else floor
 
     around = Answered[MixedDraft](

@@ -73,13 +73,13 @@ def _changed(source: random.Random, own: LayerStrategy, width: int) -> LayerStra
 
 def move_cut(source: random.Random, space: Space, draft: D) -> D | None:
     """A layer from one chunk to the next."""
-    if len(draft.cuts) == 2:
+    if len(draft.boundaries) == 2:
         return None
-    cuts = list(draft.cuts)
-    cuts[source.randrange(1, len(cuts) - 1)] += source.choice((-1, 1))
-    if any(b <= a for a, b in pairwise(cuts)):
+    boundaries = list(draft.boundaries)
+    boundaries[source.randrange(1, len(boundaries) - 1)] += source.choice((-1, 1))
+    if any(b <= a for a, b in pairwise(boundaries)):
         return None
-    return replace(draft, cuts=tuple(cuts))
+    return replace(draft, boundaries=tuple(boundaries))
 
 
 def other_microbatches(source: random.Random, space: Space, draft: D) -> D | None:
@@ -101,12 +101,12 @@ def other_schedule(source: random.Random, layers: int, draft: D) -> D:
 def cut(draft: D, shares: Sequence[float]) -> D | None:
     """The draft cut in proportion to the shares of its parts, if it is not cut in so many."""
     parts, layers = len(shares), len(draft.strategies)
-    if parts + 1 == len(draft.cuts):
+    if parts + 1 == len(draft.boundaries):
         return draft
     if parts > layers:
         return None
-    cuts = [0]
+    boundaries = [0]
     for number, done in enumerate(accumulate(shares)):
         most = layers - (parts - number - 1)
-        cuts.append(max(cuts[-1] + 1, min(most, round(done * layers / sum(shares)))))
-    return replace(draft, cuts=tuple(cuts))
+        boundaries.append(max(boundaries[-1] + 1, min(most, round(done * layers / sum(shares)))))
+    return replace(draft, boundaries=tuple(boundaries))

@@ -24,7 +24,7 @@ from oracles.brute_force import Pipeline, Space, _pipeline_allowed, _wanted, eve
 
 from shardwright.costmodel.simulation.simulator import MAX_PASSES
 from shardwright.planner.candidates.evaluator import Decision
-from shardwright.planner.space.coverage import MOST_UNEVEN
+from shardwright.planner.space.coverage import MAX_UNEVEN_LAYERS
 from shardwright.spec.rules.plan_rules import (
     layer_violation,
     stack_violation,
@@ -56,7 +56,7 @@ class Neighbour(Generic[D]):
 def draft_of(decision: Decision) -> Draft:
     """A planner's decision as the oracle's kind of plan."""
     pipeline = pipeline_of(decision)
-    return Draft(pipeline=pipeline, cuts=decision.cuts, strategies=decision.strategies)
+    return Draft(pipeline=pipeline, boundaries=decision.boundaries, strategies=decision.strategies)
 
 
 def pipeline_of(decision: Decision) -> Pipeline:
@@ -92,8 +92,8 @@ def is_legal(space: Space, draft: Draft) -> bool:
     p, layers = draft.pipeline, len(space.model.layers())
     if p.stages * p.width > space.cluster.device_count or not is_cut(space, draft):
         return False
-    sizes = [b - a for a, b in pairwise(draft.cuts)]
-    if layers > MOST_UNEVEN and p.chunks > 1 and max(sizes) - min(sizes) > 1:
+    sizes = [b - a for a, b in pairwise(draft.boundaries)]
+    if layers > MAX_UNEVEN_LAYERS and p.chunks > 1 and max(sizes) - min(sizes) > 1:
         return False
     samples = space.workload.global_batch // p.microbatches
     return all(
@@ -106,7 +106,7 @@ def is_cut(space: Space, draft: Draft) -> bool:
     """Whether pipeline and cuts are legal, and layers of one table are treated alike."""
     p, layers = draft.pipeline, len(space.model.layers())
     parts = p.stages * p.chunks
-    if len(draft.cuts) != parts + 1 or any(b <= a for a, b in pairwise(draft.cuts)):
+    if len(draft.boundaries) != parts + 1 or any(b <= a for a, b in pairwise(draft.boundaries)):
         return False
     if (3 if p.kind in SPLIT_KINDS else 2) * parts * p.microbatches > MAX_PASSES:
         return False
@@ -132,16 +132,16 @@ def suits(space: Space, width: int, samples: int, number: int, s: LayerStrategy)
 def is_cut_as_searched(space: Space, draft: Draft) -> bool:
     """Whether the search looks at these cuts: of a large model's virtual stages it has one."""
     p, layers = draft.pipeline, len(space.model.layers())
-    if layers <= MOST_UNEVEN or p.chunks == 1:
+    if layers <= MAX_UNEVEN_LAYERS or p.chunks == 1:
         return True
     parts = p.stages * p.chunks
-    return draft.cuts == tuple(round(i * layers / parts) for i in range(parts + 1))
+    return draft.boundaries == tuple(round(i * layers / parts) for i in range(parts + 1))
 
 
 def in_words(draft: Draft) -> str:
     """A plan in a line: its pipeline, layers by chunk, runs of equal strategies."""
     p = draft.pipeline
-    sizes = [b - a for a, b in pairwise(draft.cuts)]
+    sizes = [b - a for a, b in pairwise(draft.boundaries)]
     runs = groupby(zip(draft.strategies, draft.widths(), strict=True))
     each = ", ".join(
         f"{len(list(same))} x tp {s.tp} {s.sequence_parallel} cp {s.cp} ep {s.ep} etp {s.etp} "

@@ -15,9 +15,9 @@ from shardwright.costmodel.pricing.group_pricer import stage_group
 from shardwright.costmodel.simulation.overlapped_passes import PAIRED_KINDS
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator, pass_kind_counts
 from shardwright.planner.dynamic_programming.enumeration import bounded_plans
-from shardwright.planner.heterogeneous.branch_and_bound import MixedSearch
-from shardwright.planner.search.branch_and_bound import Search
-from shardwright.planner.space.search_space import Shape
+from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousSearch
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.space.search_space import PipelineShape
 from shardwright.planner.tables.option_table import OptionTable
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 
@@ -60,7 +60,11 @@ def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
 
 
 def note_bounds(
-    found: Tightness, search: Search, simulator: Simulator, draft: Draft, simulation: Simulation
+    found: Tightness,
+    search: BranchAndBound,
+    simulator: Simulator,
+    draft: Draft,
+    simulation: Simulation,
 ) -> None:
     """Every bound that speaks for a plan, on devices that hold just what it needs."""
     reserved = max(row.reserved_bytes for row in simulation.memory)
@@ -68,7 +72,7 @@ def note_bounds(
     search.request = replace(search.request, cluster=cluster)
     found.plans += 1
     p = draft.pipeline
-    shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+    shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
     step_s, end_s = simulation.step_time_s, search.work.end_s(shape)
     if abs(end_s - simulation.norm_s - simulation.host_s) > 1e-9 * end_s:
         found.faults.append(f"end of the step {end_s}: {draft}")
@@ -77,7 +81,7 @@ def note_bounds(
         _row(table, draft, number) for number, table in enumerate(search._layer_tables(shape))
     ]
     budget = search._live_budget(shape)
-    own = list(bounded_plans(shape, draft.cuts, tables, budget, float("inf")))
+    own = list(bounded_plans(shape, draft.boundaries, tables, budget, float("inf")))
     if not own:
         found.faults.append(f"live budget {budget} cuts {draft}")
     else:
@@ -92,7 +96,7 @@ def note_bounds(
         found.note("give up", simulator.step_lower_bound_s(counts, times), step_s, draft)
 
 
-def search_space(search: Search | MixedSearch) -> Space:
+def search_space(search: BranchAndBound | HeterogeneousSearch) -> Space:
     """The space of a search, to build its plans in."""
     request = search.request
     return Space(

@@ -358,8 +358,8 @@ def plan_count(space: Space, limit: int = 10**9) -> int:
     layers, total = len(space.model.layers()), 0
     choices_of = _choices_by_shape(space)
     for pipeline in pipelines(space):
-        cuts = math.comb(layers - 1, pipeline.stages * pipeline.chunks - 1)
-        total += cuts * _combinations(space, choices_of(pipeline))
+        boundaries = math.comb(layers - 1, pipeline.stages * pipeline.chunks - 1)
+        total += boundaries * _combinations(space, choices_of(pipeline))
         if total > limit:
             break
     return total
@@ -386,17 +386,17 @@ def all_plans(space: Space) -> Iterator[tuple[Plan, bool]]:
             continue
         parts = pipeline.stages * pipeline.chunks
         for inner in itertools.combinations(range(1, layers), parts - 1):
-            cuts = (0, *inner, layers)
+            boundaries = (0, *inner, layers)
             for strategies in itertools.product(*choices):
                 if tied_embedding_violation(space.model, strategies) is None:
-                    plan = build(space, pipeline, cuts, strategies)
-                    yield plan, _uniform(cuts, strategies)
+                    plan = build(space, pipeline, boundaries, strategies)
+                    yield plan, _uniform(boundaries, strategies)
 
 
 def build(
     space: Space,
     pipeline: Pipeline,
-    cuts: tuple[int, ...],
+    boundaries: tuple[int, ...],
     strategies: tuple[LayerStrategy, ...],
 ) -> Plan:
     """A plan document, one entry a layer."""
@@ -411,7 +411,8 @@ def build(
         Stage(
             devices=(StageDevices(device_group=group, first_rank=s * width, count=width),),
             virtual_stages=tuple(
-                tuple(entries[cuts[place] : cuts[place + 1]]) for place in _places(pipeline, s)
+                tuple(entries[boundaries[place] : boundaries[place + 1]])
+                for place in _places(pipeline, s)
             ),
         )
         for s in range(p)
@@ -438,13 +439,13 @@ def _places(pipeline: Pipeline, stage: int) -> list[int]:
     return [v * p + stage for v in range(pipeline.chunks)]
 
 
-def _uniform(cuts: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bool:
+def _uniform(boundaries: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bool:
     """One split and sharding for all layers, one recomputation for all blocks, blocks even."""
     blocks = strategies[1:-1]
     if any(s != blocks[0] for s in blocks[1:]):
         return False
     split = {(s.tp, s.sequence_parallel, s.shard) for s in strategies}
-    sizes = [b - a for a, b in itertools.pairwise(cuts)]
+    sizes = [b - a for a, b in itertools.pairwise(boundaries)]
     sizes[0] -= 1
     sizes[-1] -= 1
     return len(split) == 1 and len(set(sizes)) == 1

@@ -19,13 +19,16 @@ from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.heterogeneous.branch_and_bound import MixedLimits, MixedSearch
-from shardwright.planner.heterogeneous.enumeration import bounded_plans
-from shardwright.planner.space.pipeline_shape import Part, Shape
+from shardwright.planner.heterogeneous.branch_and_bound import (
+    HeterogeneousLimits,
+    HeterogeneousSearch,
+)
+from shardwright.planner.heterogeneous.enumeration import bounded_stage_plans
+from shardwright.planner.space.pipeline_shape import DeviceSlice, PipelineShape
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
-PROVING = MixedLimits(enumerated=400_000, tries=2000, simulated=500)
+PROVING = HeterogeneousLimits(enumerated=400_000, tries=2000, simulated=500)
 
 
 def random_mixed_problem(
@@ -54,11 +57,11 @@ def random_mixed_problem(
 
 
 def mixed_search(
-    space: Space, limits: MixedLimits | None = None, best_s: float = float("inf")
-) -> MixedSearch:
+    space: Space, limits: HeterogeneousLimits | None = None, best_s: float = float("inf")
+) -> HeterogeneousSearch:
     """A search over the device groups of a space together."""
     evaluator = Evaluator(request_of(space), simulator_of(space), RULE)
-    return MixedSearch(evaluator, limits, best_s=best_s)
+    return HeterogeneousSearch(evaluator, limits, best_s=best_s)
 
 
 def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
@@ -106,7 +109,7 @@ def needs_of(simulation: Simulation) -> dict[str, float]:
 
 def _note_bounds(
     found: Questioned,
-    search: MixedSearch,
+    search: HeterogeneousSearch,
     draft: MixedDraft,
     simulation: Simulation,
     needs: dict[str, float],
@@ -122,7 +125,7 @@ def _note_bounds(
     search.request = replace(search.request, cluster=capped)
     found.tightness.plans += 1
     _note(found, "mixed shape", search._work.bound_s(shape), step_s, draft)
-    _note(found, "mixed floor", search._floor.floor_s(), step_s, draft)
+    _note(found, "mixed floor", search._floor.global_bound_s(), step_s, draft)
     tables = []
     for stage in search._tables(shape):
         rows = []
@@ -135,7 +138,7 @@ def _note_bounds(
             rows.append(tuple(table.only(kept) for table in each))
         tables.append(rows)
     budgets = search._budgets(shape)
-    bounded = list(bounded_plans(shape, draft.cuts, tables, budgets, float("inf")))
+    bounded = list(bounded_stage_plans(shape, draft.boundaries, tables, budgets, float("inf")))
     if not bounded:
         found.tightness.faults.append(f"budgets {budgets} or tables cut {draft}")
         return
@@ -143,12 +146,12 @@ def _note_bounds(
     _note(found, "mixed plan", bounded[0][0] + host_s, step_s, draft)
 
 
-def _shape(draft: MixedDraft, batch: int) -> Shape:
+def _shape(draft: MixedDraft, batch: int) -> PipelineShape:
     p = draft.pipeline
     samples = batch // p.microbatches
     places = tuple(
         tuple(
-            Part(
+            DeviceSlice(
                 part.device_group,
                 part.first_rank,
                 part.count,
@@ -158,7 +161,7 @@ def _shape(draft: MixedDraft, batch: int) -> Shape:
         )
         for stage in draft.held
     )
-    return Shape(p.stages, 0, p.kind, p.chunks, p.microbatches, places)
+    return PipelineShape(p.stages, 0, p.kind, p.chunks, p.microbatches, places)
 
 
 def _note(found: Questioned, name: str, bound_s: float, step_s: float, draft: MixedDraft) -> None:

@@ -16,7 +16,7 @@ from oracles.heterogeneous_oracle import (
 )
 from published.planning import RULE, Comparison, block_kinds
 
-from shardwright.planner.heterogeneous.search_space import is_equal
+from shardwright.planner.heterogeneous.search_space import is_uniform
 from shardwright.spec.model.experts import experts_of
 
 
@@ -56,5 +56,5 @@ def compare_mixed_seed(
         stopped_by=found.stopped_by if best else "nothing fits",
         experts=any(experts_of(layer) for layer in space.model.kinds()),
         block_kinds=block_kinds(space),
-        uneven=best is not None and not is_equal(best.decision.shape),
+        uneven=best is not None and not is_uniform(best.decision.shape),
     )

@@ -161,12 +161,12 @@ def all_plans(space: Space) -> Iterator[Plan]:
             if len(held) == 1 and kind not in ("1f1b", "gpipe"):
                 continue
             for inner in itertools.combinations(range(1, len(layers)), len(held) * chunks - 1):
-                cuts = (0, *inner, len(layers))
+                boundaries = (0, *inner, len(layers))
                 stage_of = {
                     layer: s
                     for s in range(len(held))
                     for place in _places(pipeline, s)
-                    for layer in range(cuts[place], cuts[place + 1])
+                    for layer in range(boundaries[place], boundaries[place + 1])
                 }
                 options = []
                 for number, layer in enumerate(layers):
@@ -176,7 +176,7 @@ def all_plans(space: Space) -> Iterator[Plan]:
                         known[key] = _choices(space, own, samples, number, layer)
                     options.append(known[key])
                 for strategies in itertools.product(*options):
-                    plan = _build(space, pipeline, held, cuts, strategies, samples)
+                    plan = _build(space, pipeline, held, boundaries, strategies, samples)
                     if not plan.check():
                         yield plan
 
@@ -185,7 +185,7 @@ def _build(
     space: Space,
     pipeline: Pipeline,
     held: tuple[Held, ...],
-    cuts: tuple[int, ...],
+    boundaries: tuple[int, ...],
     strategies: tuple[LayerStrategy, ...],
     samples: int,
 ) -> Plan:
@@ -197,7 +197,8 @@ def _build(
         Stage(
             devices=devices_,
             virtual_stages=tuple(
-                tuple(entries[cuts[place] : cuts[place + 1]]) for place in _places(pipeline, s)
+                tuple(entries[boundaries[place] : boundaries[place + 1]])
+                for place in _places(pipeline, s)
             ),
         )
         for s, devices_ in enumerate(held)

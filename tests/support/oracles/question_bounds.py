@@ -16,7 +16,7 @@ from published.planning import EQUAL, RULE, planned, search_of
 from shardwright.planner.search.work_limits import Limits, Quota
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 
-PROVING = Limits(proof=Quota(400_000, 2000, 500), rest=Quota(0, 0, 0), descents=0)
+PROVING = Limits(proof=Quota(400_000, 2000, 500), rest=Quota(0, 0, 0), local_search_shapes=0)
 """A short search: more of the proof, or plans after it failed, makes no bound less sound."""
 
 

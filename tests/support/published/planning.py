@@ -13,7 +13,7 @@ from oracles.brute_force import Answer, Restriction, Space, simulator_of, solve
 
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.planner.candidates.evaluator import Decision, Evaluator
-from shardwright.planner.search.branch_and_bound import Found, Limits, Search
+from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits, SolveResult
 from shardwright.planner.space.pins import Pin
 from shardwright.planner.space.search_space import Request
 from shardwright.spec.errors import InfeasibleError
@@ -50,12 +50,12 @@ def _odd(r: Restriction) -> bool:
     return len(r.allowed) == 1 and (len(r.axis) + len(str(r.allowed[0]))) % 2 == 1
 
 
-def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> Search:
+def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> BranchAndBound:
     evaluator = Evaluator(request_of(space, **asked), simulator_of(space), RULE)
-    return Search(evaluator, limits or Limits())
+    return BranchAndBound(evaluator, limits or Limits())
 
 
-def planned(space: Space, limits: Limits | None = None, **asked: Any) -> Found | None:
+def planned(space: Space, limits: Limits | None = None, **asked: Any) -> SolveResult | None:
     """What the planner finds; None where it says that nothing fits."""
     try:
         return search_of(space, limits, **asked).run()
@@ -147,7 +147,7 @@ def block_kinds(space: Space) -> int:
 
 def _is_uneven(decision: Decision) -> bool:
     """Whether chunks differ by more than a layer."""
-    sizes = [b - a for a, b in pairwise(decision.cuts)]
+    sizes = [b - a for a, b in pairwise(decision.boundaries)]
     return max(sizes) - min(sizes) > 1
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from published.published_plans import Configuration, configuration, seconds_of
 
-from shardwright.api.planning.plan_and_simulate import evaluator_of, no_garbage_collection
+from shardwright.api.planning.plan_and_simulate import garbage_collection_paused, make_evaluator
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.validation.priced_run import measured_s
-from shardwright.api.validation.scores import LAYOUT, QUESTION
+from shardwright.api.validation.scores import LAYOUT_COLUMNS, QUESTION_COLUMNS
 from shardwright.costmodel.explain.accuracy import LEAST_LAYOUTS
 from shardwright.datasets.published.runs import PublishedRun, published_runs
-from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.search.work_limits import REST, Limits
 from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError
 
@@ -58,8 +58,8 @@ def groups() -> list[Group]:
     found: dict[tuple[object, ...], dict[tuple[object, ...], list[PublishedRun]]] = {}
     for run in published_runs():
         if _priced(run):
-            question = tuple(getattr(run, name) for name in QUESTION)
-            layout = tuple(getattr(run, name) for name in LAYOUT)
+            question = tuple(getattr(run, name) for name in QUESTION_COLUMNS)
+            layout = tuple(getattr(run, name) for name in LAYOUT_COLUMNS)
             own = found.setdefault((run.source_name, question), {})
             own.setdefault(layout, []).append(run)
     return [
@@ -97,10 +97,10 @@ def picked(rows: Rows) -> Pick:
 
 def _least_s(one: Configuration) -> float | None:
     """Seconds of the best plan that the search finds with all that is printed."""
-    evaluator = evaluator_of(one.problem, resolve_pins(one.pins, one.problem))
-    with no_garbage_collection():
+    evaluator = make_evaluator(one.problem, resolve_pins(one.pins, one.problem))
+    with garbage_collection_paused():
         try:
-            return Search(evaluator, LIMITS).run().outcomes[0].step_time_s
+            return BranchAndBound(evaluator, LIMITS).run().outcomes[0].step_time_s
         except InfeasibleError:
             return None
 

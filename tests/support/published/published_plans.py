@@ -15,8 +15,8 @@ from functools import cached_property
 from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Problem
-from shardwright.api.validation.published_run import Asked, asked_plan, question_of
-from shardwright.api.validation.published_states import STATES
+from shardwright.api.validation.published_run import PlannedRun, planned_run, simulation_arguments
+from shardwright.api.validation.published_states import MEMORY_FORMATS
 from shardwright.datasets.published.names import source_entry
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError
@@ -35,7 +35,7 @@ class Configuration:
 
     run: PublishedRun
     ids: tuple[str, ...]
-    asked: Asked
+    asked: PlannedRun
     pins: tuple[str, ...]
 
     @property
@@ -46,7 +46,7 @@ class Configuration:
     @cached_property
     def as_read(self) -> Report:
         """What ``plan simulate`` says where blanks are filled as ``plan validate`` fills them."""
-        return self.asked.answer()
+        return self.asked.simulate_run()
 
     @cached_property
     def completed(self) -> Report | None:
@@ -98,14 +98,14 @@ def configuration(run: PublishedRun, as_kept: bool = False) -> Configuration:
         InputError: it cannot be said as a plan of ours.
         NotBuiltError: it has what this version does not serve.
     """
-    question = question_of(run)
+    question = simulation_arguments(run)
     if as_kept:
         known = source_entry(run).get("of_memory", {})
-        question = replace(question, of_memory={n: known[n] for n in STATES if n in known})
+        question = replace(question, of_memory={n: known[n] for n in MEMORY_FORMATS if n in known})
     pins = pins_of(run, bool(run.experts))
     if run.recompute:
         pins = (*pins, f"recompute={question.arguments['recompute']}")
-    asked = asked_plan(question)
+    asked = planned_run(question)
     return Configuration(run=run, ids=(run.id,), asked=asked, pins=pins)
 
 

@@ -82,7 +82,7 @@ class Cell(NamedTuple):
             model=self.model,
             ranks=ranks,
             stages=stages,
-            cuts=tuple(round(i * len(layers) / stages) for i in range(1, stages)),
+            boundaries=tuple(round(i * len(layers) / stages) for i in range(1, stages)),
             strategies=strategies,
             global_batch=48,
             micro_batch=24,

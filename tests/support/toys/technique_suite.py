@@ -26,7 +26,7 @@ from rich.console import Console
 from toys.technique_spaces import solved
 
 from shardwright.api.planning.plan_and_simulate import search_plan
-from shardwright.api.problem.lossy import allowing, lossy_notes
+from shardwright.api.problem.lossy import allow_lossy, lossy_notes
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Inputs, Problem, resolve
 from shardwright.api.terminal.plan import print_report
@@ -228,14 +228,14 @@ class TechniqueSuite(ABC):
             assert [note.value for note in notes] == [f"{self.name}={word}"] * (word in lossy)
         if not lossy or self.choice.tried is None:
             with pytest.raises(InputError, match="--allow: got"):
-                allowing(self.known, self.name)
+                allow_lossy(self.known, self.name)
             return
         asked = self.problem()
         unasked = search_plan(asked)
         assert unasked.search is not None
         assert not lossy & {*unasked.search.space[self.name]}
         assert any("--allow" in entry["why"] for entry in unasked.search.left_out)
-        allowed = search_plan(replace(asked, techniques=allowing(self.known, self.name)))
+        allowed = search_plan(replace(asked, techniques=allow_lossy(self.known, self.name)))
         assert allowed.search is not None
         assert lossy <= {*allowed.search.space[self.name]}
         pinned = search_plan(asked, resolve_pins((f"{self.name}={min(lossy)}",), asked))

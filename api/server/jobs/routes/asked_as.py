@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from ...problems import encode
-from ..documents import priced_as
-from ..schema import Row
+from ..documents import pricing_of
+from ..schema import DbRow
 
 
-def asked_as(checked: bytes, search: Row) -> bytes:
+def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
     """A checked question with the search's stack, calibration and risk where it names none.
 
     They are written into the body, so that equal questions of other searches are others.
@@ -24,7 +24,7 @@ def asked_as(checked: bytes, search: Row) -> bytes:
     asked: dict[str, Any] = json.loads(search.body)
     if question.get("calibration") is None:
         known["calibration"] = search.given_calibration
-    for name, value in priced_as(asked).items():
+    for name, value in pricing_of(asked).items():
         if value is not None and question.get(name) is None:
             question[name] = value
     return encode(known) + b"\n" + encode(question)

@@ -18,12 +18,12 @@ from starlette.responses import Response
 
 from ...problems import encode, problem_response
 from ..service import JobService
-from ..watcher import Listener
+from ..watcher import JobListener
 from .replies import not_found, owner_of
 
-ALIVE_S = 15.0
+KEEPALIVE_S = 15.0
 RETRY_MS = 1000
-MOST_STREAMS = 230
+MAX_STREAMS = 230
 """Fewer than there may be connections, so that others are still heard."""
 LAST_ID = re.compile(r"\d{1,9}")
 
@@ -41,22 +41,22 @@ async def events_response(request: Request, jobs: JobService, kind: str, job_id:
         newest = await asyncio.to_thread(jobs.store.last_event, job_id)
         if start > (0 if newest is None else newest.offset + 1):
             return Response(status_code=204)  # ends the client's attempts to connect again
-    if jobs.watcher.count >= MOST_STREAMS:
+    if jobs.watcher.count >= MAX_STREAMS:
         return problem_response(503, "too many streams are open", headers={"Retry-After": "5"})
     listener = jobs.watcher.listen(job_id, start)
     return EventSourceResponse(_stream(jobs, listener), headers={"X-Accel-Buffering": "no"})
 
 
-async def _stream(jobs: JobService, listener: Listener) -> AsyncIterator[bytes]:
+async def _stream(jobs: JobService, listener: JobListener) -> AsyncIterator[bytes]:
     try:
         yield format_sse_event(retry=RETRY_MS)
         while True:
             try:
-                await asyncio.wait_for(listener.news.wait(), ALIVE_S)
+                await asyncio.wait_for(listener.changed.wait(), KEEPALIVE_S)
             except TimeoutError:
                 yield format_sse_event(comment="still there")
                 continue
-            listener.news.clear()
+            listener.changed.clear()
             events, listener.events = listener.events, []
             for row in events:
                 event = json.loads(row.value)
@@ -67,7 +67,7 @@ async def _stream(jobs: JobService, listener: Listener) -> AsyncIterator[bytes]:
                 data = encode({"state": listener.outcome}).decode()
                 yield format_sse_event(event="done", id=last, data_str=data)
                 return
-            if listener.gone or jobs.watcher.ending:
+            if listener.job_gone or jobs.watcher.ending:
                 return
     finally:
         jobs.watcher.leave(listener)

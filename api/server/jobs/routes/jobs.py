@@ -16,15 +16,23 @@ from ...problems import MEDIA_TYPE, encode, problem_response
 from ..documents import job_bytes, page_bytes, path_of
 from ..ids import cursor_id, is_id
 from ..new_jobs import KeyUsedError, QuotaError
-from ..schema import Row
+from ..schema import DbRow
 from ..service import JobService
-from .asked_as import asked_as
+from .asked_as import with_search_pricing
 from .events import events_response
-from .replies import RETRY_S, conditional, guarded, idempotency_key, not_found, owner_of, wait_s
+from .replies import (
+    RETRY_S,
+    conditional,
+    idempotency_key,
+    not_found,
+    owner_of,
+    wait_s,
+    with_store_errors,
+)
 
-MOST_LISTED = 100
+MAX_PAGE_SIZE = 100
 CHECK_S = 10.0
-Ask = Callable[[Request, str, bytes, float], Awaitable[Response]]
+CheckBody = Callable[[Request, str, bytes, float], Awaitable[Response]]
 """Asks a limited child; answers a problem where it cannot."""
 
 
@@ -33,12 +41,12 @@ class JobRoutes:
 
     Args:
         jobs: of the service.
-        ask: a child that checks bodies.
+        call: a child that checks bodies.
         kind: ``plan``, ``what-if`` or ``run``.
     """
 
-    def __init__(self, jobs: JobService, ask: Ask, kind: str) -> None:
-        self._jobs, self._ask, self._kind = jobs, ask, kind
+    def __init__(self, jobs: JobService, call: CheckBody, kind: str) -> None:
+        self._jobs, self._call, self._kind = jobs, call, kind
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -53,7 +61,7 @@ class JobRoutes:
             ("GET", one + "/events", self.events),
         ):
             key = f"{method} {path.removeprefix(base) or '/'}"
-            app.add_api_route(path, guarded(route), methods=[method], **docs[key])
+            app.add_api_route(path, with_store_errors(route), methods=[method], **docs[key])
 
     async def post(self, request: Request) -> Response:
         """Ask for a job."""
@@ -63,7 +71,7 @@ class JobRoutes:
             detail = "Idempotency-Key: allowed: one, of 1 to 200 visible ASCII characters"
             return problem_response(422, detail)
         owner = owner_of(request)
-        checked = await self._ask(request, f"check-{self._kind}", await request.body(), CHECK_S)
+        checked = await self._call(request, f"check-{self._kind}", await request.body(), CHECK_S)
         if checked.status_code != 200:
             return checked
         body = bytes(checked.body)
@@ -74,7 +82,7 @@ class JobRoutes:
                 return found
             plan = encode(json.loads(found.answer)["plan"]).decode()
             if self._kind == "what-if":
-                body = asked_as(body, await self._jobs.asked(found.id))
+                body = with_search_pricing(body, await self._jobs.submitted(found.id))
         try:
             request_id = request.scope.get("request_id")
             row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
@@ -88,9 +96,9 @@ class JobRoutes:
             return problem_response(429, detail, "quota", {"Retry-After": "5"})
         if new and wait_s(request) is None:
             return self._accepted(row, None, {})
-        return await self._answered(request, owner, row.id)
+        return await self._wait_for_answer(request, owner, row.id)
 
-    async def _found_plan(self, owner: str, plan_id: str) -> Row | Response:
+    async def _found_plan(self, owner: str, plan_id: str) -> DbRow | Response:
         """The job that a question refers to, which found a plan."""
         row, _ = (
             (None, None) if not is_id(plan_id) else await self._jobs.row(owner, "plan", plan_id)
@@ -101,7 +109,7 @@ class JobRoutes:
             return problem_response(422, detail, "invalid", errors=errors)
         return row
 
-    async def _answered(self, request: Request, owner: str, job_id: str) -> Response:
+    async def _wait_for_answer(self, request: Request, owner: str, job_id: str) -> Response:
         """200 or a problem where the job ends in the time that the client waits, else 202."""
         headers = {"Location": path_of(self._kind, job_id)}
         seconds = wait_s(request)
@@ -112,10 +120,10 @@ class JobRoutes:
         if row is None:
             return not_found()
         if seconds is not None and row.outcome in ("done", "failed") and row.answer is not None:
-            return _kept(row, headers)
+            return _answer_response(row, headers)
         return self._accepted(row, event, headers)
 
-    def _accepted(self, row: Row, event: str | None, headers: dict[str, str]) -> Response:
+    def _accepted(self, row: DbRow, event: str | None, headers: dict[str, str]) -> Response:
         place = {"Location": path_of(self._kind, row.id), "Retry-After": str(RETRY_S)}
         body = job_bytes(row, event, answer=False)
         return Response(body, 202, {**headers, **place}, media_type="application/json")
@@ -124,8 +132,8 @@ class JobRoutes:
         """A page of the jobs of this token, the newest first."""
         limit = request.query_params.get("limit", "20")
         if not (limit.isascii() and limit.isdecimal() and len(limit) <= 3
-                and 1 <= int(limit) <= MOST_LISTED):  # fmt: skip
-            return problem_response(422, f"limit: allowed: 1 to {MOST_LISTED}")
+                and 1 <= int(limit) <= MAX_PAGE_SIZE):  # fmt: skip
+            return problem_response(422, f"limit: allowed: 1 to {MAX_PAGE_SIZE}")
         cursor = request.query_params.get("cursor")
         before = None if cursor is None else cursor_id(cursor)
         if cursor is not None and before is None:
@@ -138,7 +146,7 @@ class JobRoutes:
 
     async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
-        place = owner_of(request), self._kind, asked_id(request)
+        place = owner_of(request), self._kind, job_id_of(request)
         if (kept := self._jobs.recent.get(place)) is not None:
             return conditional(request, kept, final=True)
         row, event = await self._row(request)
@@ -149,8 +157,8 @@ class JobRoutes:
             self._jobs.recent.put(place, body)
         return conditional(request, body, row.outcome is not None)
 
-    async def _row(self, request: Request) -> tuple[Row | None, str | None]:
-        job_id = asked_id(request)
+    async def _row(self, request: Request) -> tuple[DbRow | None, str | None]:
+        job_id = job_id_of(request)
         if not is_id(job_id):
             return None, None
         return await self._jobs.row(owner_of(request), self._kind, job_id)
@@ -173,19 +181,19 @@ class JobRoutes:
 
     async def events(self, request: Request) -> Response:
         """What a job says while it runs."""
-        job_id = asked_id(request)
+        job_id = job_id_of(request)
         if not is_id(job_id):
             return not_found()
         return await events_response(request, self._jobs, self._kind, job_id)
 
 
-def asked_id(request: Request) -> str:
+def job_id_of(request: Request) -> str:
     """The job that a path names."""
     # Not an argument of the route: the framework would then describe errors of its own for it.
     return str(request.path_params["job_id"])
 
 
-def _kept(row: Row, headers: dict[str, str]) -> Response:
+def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
     """What a job answered, as if it had been answered at once."""
     kind = "application/json" if row.status == 200 else MEDIA_TYPE
     return Response(row.answer.encode(), row.status, headers, media_type=kind)

@@ -18,7 +18,7 @@ from ..ids import KEY
 MAX_WAIT_S = 30
 PREFERENCE = re.compile(r'^wait\s*=\s*"?(\d{1,6})"?$', re.IGNORECASE)
 RETRY_S = 1
-Route = Callable[..., Awaitable[Response]]
+RouteHandler = Callable[..., Awaitable[Response]]
 
 
 def wait_s(request: Request) -> int | None:
@@ -83,7 +83,7 @@ def not_found() -> Response:
     return problem_response(404, "there is no such job")
 
 
-def guarded(route: Route) -> Route:
+def with_store_errors(route: RouteHandler) -> RouteHandler:
     """A route that answers 503 where the database fails."""
 
     @wraps(route)

@@ -14,18 +14,18 @@ from starlette.responses import Response
 
 from .....spec.errors import nearest_name
 from ...compute.lending import lent_document
-from ...openapi.views import SHOWN_DOCS
+from ...openapi.views import VIEW_DOCS
 from ...problems import encode, problem_response
 from ..documents import path_of
 from ..ids import is_id
 from ..service import JobService
-from .replies import conditional, guarded, not_found, owner_of
+from .replies import conditional, not_found, owner_of, with_store_errors
 
-MAKE_S = 10.0
-JSON = "application/json"
-TARGETS = {"html": ("text/html; charset=utf-8", "html"), "plan": (JSON, "json")}
+VIEW_TIMEOUT_S = 10.0
+JSON_TYPE = "application/json"
+EXPORT_TARGETS = {"html": ("text/html; charset=utf-8", "html"), "plan": (JSON_TYPE, "json")}
 """Media type and suffix of each export."""
-Ask = Callable[[Request, str, bytes, float], Awaitable[Response]]
+MakeView = Callable[[Request, str, bytes, float], Awaitable[Response]]
 
 
 class _AnsweredError(Exception):
@@ -36,16 +36,16 @@ class _AnsweredError(Exception):
         self.response = response
 
 
-class ShownRoutes:
+class ViewRoutes:
     """Routes over plans that were found.
 
     Args:
         jobs: of the service.
-        ask: a child that makes what is asked for.
+        call: a child that makes what is asked for.
     """
 
-    def __init__(self, jobs: JobService, ask: Ask) -> None:
-        self._jobs, self._ask = jobs, ask
+    def __init__(self, jobs: JobService, call: MakeView) -> None:
+        self._jobs, self._call = jobs, call
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -56,57 +56,61 @@ class ShownRoutes:
             ("/compare/{other_id}", self.compare),
             ("/export/{target}", self.export),
         ):
-            app.add_api_route(one + path, guarded(route), methods=["GET"], **SHOWN_DOCS[path])
+            app.add_api_route(
+                one + path, with_store_errors(route), methods=["GET"], **VIEW_DOCS[path]
+            )
 
     async def trace(self, request: Request) -> Response:
         """The timeline of a plan."""
-        return await self._made(request, "trace")
+        return await self._make_view(request, "trace")
 
     async def view(self, request: Request) -> Response:
         """What a page shows of a plan."""
-        return await self._made(request, "view")
+        return await self._make_view(request, "view")
 
     async def compare(self, request: Request) -> Response:
         """Two plans side by side."""
-        return await self._made(request, "compare", ("job_id", "other_id"))
+        return await self._make_view(request, "compare", ("job_id", "other_id"))
 
     async def export(self, request: Request) -> Response:
         """A plan as a file."""
         target = str(request.path_params["target"])
-        if target not in TARGETS:
-            near = nearest_name(target[:40], tuple(TARGETS), count=1)
-            known = f"there is no such export; allowed: {', '.join(TARGETS)}"
+        if target not in EXPORT_TARGETS:
+            near = nearest_name(target[:40], tuple(EXPORT_TARGETS), count=1)
+            known = f"there is no such export; allowed: {', '.join(EXPORT_TARGETS)}"
             return problem_response(404, known + (f"; nearest: {near}" if near else ""))
-        media_type, suffix = TARGETS[target]
+        media_type, suffix = EXPORT_TARGETS[target]
         name = f"plan-{str(request.path_params['job_id'])[:12]}.{suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return await self._made(request, f"export-{target}", media_type=media_type, headers=headers)
+        return await self._make_view(
+            request, f"export-{target}", media_type=media_type, headers=headers
+        )
 
-    async def _made(
+    async def _make_view(
         self,
         request: Request,
         operation: str,
         names: tuple[str, ...] = ("job_id",),
-        media_type: str = JSON,
+        media_type: str = JSON_TYPE,
         headers: dict[str, str] | None = None,
     ) -> Response:
         """What a child makes of the answers of some jobs of this owner, or why there is none."""
         ids = [str(request.path_params[name]) for name in names]
-        place = owner_of(request), operation, "/".join(ids)
-        body = self._jobs.recent.get(place)
+        key = owner_of(request), operation, "/".join(ids)
+        body = self._jobs.recent.get(key)
         if body is None:
             try:
-                given = [await self._answered(owner_of(request), job_id) for job_id in ids]
+                given = [await self._stored_answer(owner_of(request), job_id) for job_id in ids]
             except _AnsweredError as error:
                 return error.response
-            made = await self._ask(request, operation, _joined(given), MAKE_S)
+            made = await self._call(request, operation, _joined(given), VIEW_TIMEOUT_S)
             if made.status_code != 200:
                 return made
             body = bytes(made.body)
-            self._jobs.recent.put(place, body)
+            self._jobs.recent.put(key, body)
         return conditional(request, body, True, media_type, headers)
 
-    async def _answered(self, owner: str, job_id: str) -> bytes:
+    async def _stored_answer(self, owner: str, job_id: str) -> bytes:
         """What a job answered and what it was asked, unparsed."""
         found: Any = None
         if is_id(job_id):
@@ -117,9 +121,9 @@ class ShownRoutes:
             detail = "the job has no plan yet" if found.outcome is None else "the job has no plan"
             headers = {"Retry-After": "1"} if found.outcome is None else None
             raise _AnsweredError(problem_response(409, detail, headers=headers))
-        asked = await self._jobs.asked(job_id)
-        lent = encode(lent_document(asked.given_calibration))
-        parts = (b'{"report": ', found.answer.encode(), b', "asked": ', asked.body.encode(),
+        submitted = await self._jobs.submitted(job_id)
+        lent = encode(lent_document(submitted.given_calibration))
+        parts = (b'{"report": ', found.answer.encode(), b', "asked": ', submitted.body.encode(),
                  b', "lent": ', lent, b"}")  # fmt: skip
         return b"".join(parts)
 

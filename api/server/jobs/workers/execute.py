@@ -1,6 +1,6 @@
-"""A run of a plan on the service's machine: ``plan execute`` in a process and a folder of its own.
+"""A run of a plan on the service's machine: ``plan execute`` in a process and folder of its own.
 
-Only a service that was started with ``--allow-execute`` has workers that take runs.
+Only a service that was started with ``--allow-execute_plan_file`` has workers that take runs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .run_child import END_S
 from .search_child import ChildLostError
 
 MODULE = "shardwright.api.server.jobs.workers.run_child"
-LOOK_S = 0.1
-MOST_BYTES = 2**24
-WHY = {
+POLL_S = 0.1
+MAX_BYTES = 2**24
+EXIT_REASONS = {
     2: "the plan is for other devices than this machine has, or asks for what cannot run here",
     3: "the plan does not fit this machine",
 }
 
 
-def execute(
-    plan: Any, steps: int, limit_s: float, should_end: Callable[[], bool]
+def execute_plan_file(
+    plan: Any, steps: int, limit_s: float, is_cancelled: Callable[[], bool]
 ) -> tuple[int, bytes, bool]:
     """Run a plan.
 
@@ -39,10 +39,11 @@ def execute(
         plan: its document.
         steps: the step to reach.
         limit_s: seconds after which the run is ended.
-        should_end: asked now and then whether someone cancelled.
+        is_cancelled: asked now and then whether someone cancelled.
 
     Returns:
-        Status and JSON of what ``plan execute --json`` writes, and whether it was cancelled.
+        Status and JSON of what ``plan execute_plan_file --json`` writes, and whether it was
+        cancelled.
 
     Raises:
         ChildLostError: it was cancelled, or took too long.
@@ -60,23 +61,25 @@ def execute(
             cwd=folder,
             start_new_session=True,
         ) as process:
-            code = _ended(process, time.monotonic() + limit_s, should_end)
+            code = _wait_for_exit(process, time.monotonic() + limit_s, is_cancelled)
         if code != 0:
-            status = 422 if code in WHY else 500
-            return status, encode(problem(status, WHY.get(code, "the run failed"))), False
+            status = 422 if code in EXIT_REASONS else 500
+            return status, encode(problem(status, EXIT_REASONS.get(code, "the run failed"))), False
         answer = (folder / "out.json").read_bytes()
-        if len(answer) > MOST_BYTES:
+        if len(answer) > MAX_BYTES:
             return 500, encode(problem(500, "the run's report is too large")), False
         return 200, answer, False
 
 
-def _ended(process: subprocess.Popen[bytes], ends_s: float, should_end: Callable[[], bool]) -> int:
+def _wait_for_exit(
+    process: subprocess.Popen[bytes], ends_s: float, is_cancelled: Callable[[], bool]
+) -> int:
     """The exit code; a run that must end is interrupted, then killed."""
     while True:
         try:
-            return process.wait(LOOK_S)
+            return process.wait(POLL_S)
         except subprocess.TimeoutExpired:
-            cancelled = should_end()
+            cancelled = is_cancelled()
         if not cancelled and time.monotonic() < ends_s:
             continue
         process.send_signal(signal.SIGINT)

@@ -18,31 +18,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...compute.pool import MODULE, START_S, child_environment
+from ...compute.pool import CHILD_MODULE, START_S, child_environment
 from ...lifeline import kill_group
 
 if TYPE_CHECKING:
-    from ...compute.progress_events import Tell
+    from ...compute.progress_events import EmitEvent
 
-GRACE_S = 0.25
+KILL_GRACE_S = 0.25
 """Seconds for a search that is stopped to tell its best plan, before it is killed."""
-LATE_S = 1.0
+OVERTIME_S = 1.0
 """Seconds after its deadline in which a search may still write its answer."""
 JOBS_PER_CHILD = 200
-LOOK_S = 0.1
+POLL_S = 0.1
 """How often it is looked whether someone cancelled."""
 
 
 class ChildLostError(Exception):
-    """The child ended without an answer; ``why`` is ``cancelled``, ``late`` or ``limits``."""
+    """The child ended without an answer; ``reason`` is ``cancelled``, ``late`` or ``limits``."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class ChildMessage:
     """What a child says: its answer with a status, or an event with a name."""
 
     status: int | None
@@ -67,7 +67,7 @@ class SearchChild:
         self._ready, self._done = False, 0
         self._buffer.clear()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE],
+            [sys.executable, "-P", "-m", CHILD_MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -82,8 +82,8 @@ class SearchChild:
         operation: str,
         body: bytes,
         limit_s: float,
-        tell: Tell,
-        should_end: Callable[[], bool],
+        emit: EmitEvent,
+        is_cancelled: Callable[[], bool],
         lent: Mapping[str, object],
     ) -> tuple[int, bytes, bool]:
         """Do one job.
@@ -92,8 +92,8 @@ class SearchChild:
             operation: what to do with the body.
             body: of the request.
             limit_s: its deadline, in seconds from now.
-            tell: called with the name and the JSON of every event.
-            should_end: asked now and then whether someone cancelled.
+            emit: called with the name and the JSON of every event.
+            is_cancelled: asked now and then whether someone cancelled.
             lent: the calibration that it was accepted with.
 
         Returns:
@@ -105,27 +105,27 @@ class SearchChild:
         self.start()
         cancelled = False
         try:
-            self._await_ready(should_end)
+            self._await_ready(is_cancelled)
             self._send(operation, body, limit_s, lent)
-            ends_s = time.monotonic() + limit_s + LATE_S
+            ends_s = time.monotonic() + limit_s + OVERTIME_S
             killed_s = float("inf")
             while True:
-                message = self._next(LOOK_S)
+                message = self._next(POLL_S)
                 if message is not None and message.status is not None:
                     self._done += 1
                     if self._done >= JOBS_PER_CHILD:
                         self.kill()
                     return message.status, message.body, cancelled
                 if message is not None and message.event is not None:
-                    tell(message.event, message.body)
+                    emit(message.event, message.body)
                 now_s = time.monotonic()
                 if now_s > killed_s:
                     raise ChildLostError("cancelled" if cancelled else "late")
                 if killed_s == float("inf"):
-                    cancelled = should_end()
+                    cancelled = is_cancelled()
                     if cancelled or now_s > ends_s:
                         self._interrupt()
-                        killed_s = now_s + GRACE_S
+                        killed_s = now_s + KILL_GRACE_S
         except (OSError, EOFError, ValueError):
             self.kill()
             raise ChildLostError("cancelled" if cancelled else "limits") from None
@@ -135,12 +135,12 @@ class SearchChild:
         finally:
             self.start()  # ready for the next one, if it ended
 
-    def _await_ready(self, should_end: Callable[[], bool]) -> None:
+    def _await_ready(self, is_cancelled: Callable[[], bool]) -> None:
         ends_s = time.monotonic() + START_S
         while not self._ready:
-            if self._next(LOOK_S) is not None:
+            if self._next(POLL_S) is not None:
                 self._ready = True
-            elif should_end():
+            elif is_cancelled():
                 raise ChildLostError("cancelled")
             elif time.monotonic() > ends_s:
                 raise ChildLostError("late")
@@ -162,7 +162,7 @@ class SearchChild:
         while view:
             view = view[self._process.stdin.write(view) or 0 :]
 
-    def _next(self, timeout_s: float) -> Message | None:
+    def _next(self, timeout_s: float) -> ChildMessage | None:
         """The next whole message, or None after so many seconds.
 
         Raises:
@@ -184,7 +184,7 @@ class SearchChild:
                 self._buffer += read
         return message
 
-    def _parsed(self) -> Message | None:
+    def _parsed(self) -> ChildMessage | None:
         head, found, _ = self._buffer.partition(b"\n")
         if not found:
             return None
@@ -194,7 +194,7 @@ class SearchChild:
             return None
         body = bytes(self._buffer[start : start + size])
         del self._buffer[: start + size]
-        return Message(status=header.get("status"), event=header.get("event"), body=body)
+        return ChildMessage(status=header.get("status"), event=header.get("event"), body=body)
 
     def _interrupt(self) -> None:
         if self._process is not None and self._process.poll() is None:

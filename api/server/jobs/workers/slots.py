@@ -1,4 +1,4 @@
-"""Slots: numbered places of workers, each held by one living process.
+"""WorkerSlots: numbered places of workers, each held by one living process.
 
 The library runs a dead worker's jobs again when a worker of the same executor id starts. The id
 is the slot's number, and whoever starts takes the lowest slot whose holder is gone. A holder beats
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from ..database import store_errors
 from ..schema import SLOTS, now_ms
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 STALE_MS = 6000
 
 
@@ -43,7 +43,7 @@ def process_name(number: int) -> str | None:
     return None if fields[0] == "Z" else f"{number}:{fields[19]}"
 
 
-class Slots:
+class WorkerSlots:
     """The slots of a database.
 
     Args:
@@ -91,7 +91,7 @@ class Slots:
             return not number.isdecimal() or process_name(int(number)) != row.process
         return bool(now_ms() - row.beat_ms > STALE_MS)
 
-    def beat(self, slot: int) -> bool:
+    def heartbeat(self, slot: int) -> bool:
         """Say that the holder lives; False where the slot is no longer this process's."""
         update = sa.update(SLOTS).where(SLOTS.c.slot == slot, SLOTS.c.holder == self._holder)
         with store_errors(), self._engine.begin() as connection:
@@ -113,7 +113,7 @@ class Slots:
         with store_errors(), self._engine.begin() as connection:
             connection.execute(delete)
 
-    def living(self) -> int:
+    def count_live(self) -> int:
         """Workers that beat a short while ago."""
         query = sa.select(SLOTS).where(SLOTS.c.beat_ms > now_ms() - STALE_MS)
         with store_errors(), self._engine.connect() as connection:

@@ -9,15 +9,15 @@ import os
 import sys
 
 from ...compute.pool import child_environment
-from ...logs import Level, say
+from ...logs import Level, log_event
 
-MODULE = "shardwright.api.server.jobs.workers.worker"
+WORKER_MODULE = "shardwright.api.server.jobs.workers.worker"
 RETRY_S = 1.0
-QUICK_S = 10.0
+STABLE_S = 10.0
 """A worker that lived so long is replaced at once."""
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Worker processes.
 
     Args:
@@ -39,9 +39,9 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to start the workers; returns at once."""
-        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self._workers)]
+        self._tasks = [asyncio.create_task(self._keep_running()) for _ in range(self._workers)]
 
-    async def _keep(self) -> None:
+    async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._ending.is_set():
             start_s = loop.time()
@@ -58,8 +58,8 @@ class Supervisor:
             if self._ending.is_set():
                 return
             self.restarts += 1
-            say("worker restarted", restarts=self.restarts)
-            if loop.time() - start_s < QUICK_S:
+            log_event("worker restarted", restarts=self.restarts)
+            if loop.time() - start_s < STABLE_S:
                 await asyncio.sleep(RETRY_S)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -67,7 +67,7 @@ class Supervisor:
             sys.executable,
             "-P",
             "-m",
-            MODULE,
+            WORKER_MODULE,
             stdin=asyncio.subprocess.PIPE,
             env={**child_environment(), **_database_variables()},
             start_new_session=True,

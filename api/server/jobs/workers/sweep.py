@@ -12,26 +12,26 @@ from ...problems import encode
 from ..row_cache import RowCache, measured_digest, row_key
 from .search_child import ChildLostError
 
-SHORT = 100
+MAX_ROWS_WITH_PLANS = 100
 """Longer sweeps leave the plans out of their rows: each is had by asking for that value alone."""
-LEAST_S = 0.5
+MIN_ROW_S = 0.5
 """Seconds that a row gets where the deadline has passed: its plan is priced, if not searched."""
-HEAD = ("plan_hash", "baseline", "scale", "provenance")
-Ask = Callable[[bytes, float], tuple[int, bytes, bool]]
-Tell = Callable[[str, dict[str, Any]], None]
+SHARED_KEYS = ("plan_hash", "baseline", "scale", "provenance")
+AnswerBody = Callable[[bytes, float], tuple[int, bytes, bool]]
+EmitRow = Callable[[str, dict[str, Any]], None]
 
 
-class Questions:
+class CachedAnswers:
     """Asks a child what is not known yet.
 
     Args:
         cache: of answers.
-        ask: answers a body within so many seconds: status, JSON, whether it was cancelled.
+        call: answers a body within so many seconds: status, JSON, whether it was cancelled.
         calibration: the JSON of the calibration that it was accepted with, if any.
     """
 
-    def __init__(self, cache: RowCache, ask: Ask, calibration: str | None = None) -> None:
-        self._cache, self._ask = cache, ask
+    def __init__(self, cache: RowCache, call: AnswerBody, calibration: str | None = None) -> None:
+        self._cache, self._call = cache, call
         self._measured = measured_digest(calibration)
 
     def answer(self, body: dict[str, Any], limit_s: float) -> tuple[int, bytes, bool, bool]:
@@ -40,29 +40,29 @@ class Questions:
         key = row_key(question, self._measured)
         if (known := self._cache.get(key)) is not None:
             return 200, known.encode(), False, True
-        status, answer, cancelled = self._ask(encode(question), limit_s)
-        if status == 200 and not cancelled and _is_settled(json.loads(answer)):
+        status, answer, cancelled = self._call(encode(question), limit_s)
+        if status == 200 and not cancelled and _is_deterministic(json.loads(answer)):
             self._cache.put(key, answer.decode())
         return status, answer, cancelled, False
 
 
-def _is_settled(found: dict[str, Any]) -> bool:
+def _is_deterministic(found: dict[str, Any]) -> bool:
     """Whether an answer does not depend on how fast the machine was."""
     searches = [row["re_planned"].get("search") for row in found.get("rows", [found])]
     return all(search and search["stopped_by"] != "deadline" for search in searches)
 
 
-class Sweep:
+class SweepJob:
     """The rows of a sweep.
 
     Args:
         body: of the what-if, with its plan.
         questions: answers one value.
-        tell: puts an event on the job's stream.
+        emit: puts an event on the job's stream.
     """
 
-    def __init__(self, body: dict[str, Any], questions: Questions, tell: Tell) -> None:
-        self._body, self._questions, self._tell = body, questions, tell
+    def __init__(self, body: dict[str, Any], questions: CachedAnswers, emit: EmitRow) -> None:
+        self._body, self._questions, self._emit = body, questions, emit
         [(self._path, self._values)] = body["sweep"].items()
         self._head: dict[str, Any] = {}
         self._assumptions: list[Any] = []
@@ -76,13 +76,13 @@ class Sweep:
         """
         ends_s, total = time.monotonic() + deadline_s, len(self._values)
         for number, value in enumerate(self._values):
-            left_s = max(LEAST_S, ends_s - time.monotonic())
-            limit_s = max(LEAST_S, min(MAX_DEADLINE_S, left_s / (total - number)))
+            left_s = max(MIN_ROW_S, ends_s - time.monotonic())
+            limit_s = max(MIN_ROW_S, min(MAX_DEADLINE_S, left_s / (total - number)))
             question = {**self._body, "sweep": {self._path: [value]}}
             try:
                 status, answer, cancelled, cached = self._questions.answer(question, limit_s)
             except ChildLostError as lost:
-                if lost.why != "cancelled":
+                if lost.reason != "cancelled":
                     raise
                 return self._cancelled()
             if cancelled:
@@ -91,7 +91,7 @@ class Sweep:
                 return status, answer, False
             self._add(json.loads(answer), value)
             about = {"done": number + 1, "total": total, "cached": cached}
-            self._tell("row", {**about, "number": number, "row": self._rows[-1]})
+            self._emit("row", {**about, "number": number, "row": self._rows[-1]})
         return 200, self._answer(), False
 
     def _cancelled(self) -> tuple[int, bytes, bool]:
@@ -99,12 +99,12 @@ class Sweep:
 
     def _add(self, found: dict[str, Any], value: Any) -> None:
         if not self._head:
-            self._head = {name: found[name] for name in HEAD}
+            self._head = {name: found[name] for name in SHARED_KEYS}
             self._path = found["sweep"]["path"]
         self._assumptions += [note for note in found["assumptions"]
                               if note not in self._assumptions]  # fmt: skip
         row = {**found["rows"][0], "value": value}
-        self._rows.append(row if len(self._values) <= SHORT else _without_plans(row))
+        self._rows.append(row if len(self._values) <= MAX_ROWS_WITH_PLANS else _without_plans(row))
 
     def _answer(self) -> bytes:
         swept = {"path": self._path, "values": self._values}

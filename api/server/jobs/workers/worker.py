@@ -16,30 +16,30 @@ import time
 from typing import Any
 
 from ...lifeline import when_input_closes
-from ...logs import say, set_up
+from ...logs import configure_logging, log_event
 
 APPLICATION = "shardwright"
 VERSION = "1"
 """Of how jobs are stored. A release that could not run older jobs would raise it."""
-QUEUE = "jobs"
-RUNS = "runs"
+JOB_QUEUE = "jobs"
+RUN_QUEUE = "runs"
 """The queue of runs, which only workers that may execute take from."""
 WORKFLOW = "job"
 POLL_S = 0.1
-GIVE_UP_S = 5.0
+MAX_SILENCE_S = 5.0
 """A holder that could not beat for so long ends: another one may hold its slot by now."""
 
 
 def main() -> None:
     """Work until the service ends."""
     given = json.loads(sys.stdin.readline())
-    set_up(given["log"])
+    configure_logging(given["log"])
     # What it was doing is done again by the next holder of its slot.
     when_input_closes(lambda: os._exit(0))
     try:
         Worker(given["db"], given["execute"]).work()
     except Exception as error:  # one line for the operator; the service starts another worker
-        say("worker ended", logging.ERROR, error=type(error).__name__)
+        log_event("worker ended", logging.ERROR, error=type(error).__name__)
         os._exit(1)
 
 
@@ -53,12 +53,12 @@ class Worker:
 
     def __init__(self, url: str, may_execute: bool) -> None:
         from ..database import open_engine
-        from .slots import Slots
+        from .slots import WorkerSlots
 
         self._url = url
-        self._queues = [QUEUE, RUNS] if may_execute else [QUEUE]
+        self._queues = [JOB_QUEUE, RUN_QUEUE] if may_execute else [JOB_QUEUE]
         self._engine = open_engine(url)
-        self._slots = Slots(self._engine)
+        self._slots = WorkerSlots(self._engine)
         self._slot = self._slots.take()
 
     def work(self) -> None:
@@ -81,14 +81,14 @@ class Worker:
         DBOS.launch()
         for queue in self._queues:
             DBOS.register_queue(queue, worker_concurrency=1, polling_interval_sec=POLL_S)
-        self._beat(DBOS)
+        self._heartbeat_loop(DBOS)
 
     def _register(self, library: Any) -> None:
-        from ..store import EVENTS, JobStore
+        from ..store import EVENTS_STREAM, JobStore
         from .attempt import JobRunner
 
         runner = JobRunner(
-            JobStore(self._engine), lambda event: library.write_stream(EVENTS, event)
+            JobStore(self._engine), lambda event: library.write_stream(EVENTS_STREAM, event)
         )
 
         def search(job_id: str) -> None:
@@ -96,7 +96,7 @@ class Worker:
                 runner.run(job_id)
             except Exception as error:
                 # The database failed in the midst: the next holder of the slot tries again.
-                say("worker ended", logging.ERROR, error=type(error).__name__)
+                log_event("worker ended", logging.ERROR, error=type(error).__name__)
                 os._exit(1)
 
         step = library.step(name="search")(search)
@@ -106,15 +106,15 @@ class Worker:
 
         library.workflow(name=WORKFLOW, max_recovery_attempts=None)(job)
 
-    def _beat(self, library: Any) -> None:
+    def _heartbeat_loop(self, library: Any) -> None:
         from ..database import StoreError
-        from .slots import BEAT_S
+        from .slots import HEARTBEAT_S
 
         heard_s = time.monotonic()
         while True:
-            time.sleep(BEAT_S)
+            time.sleep(HEARTBEAT_S)
             try:
-                if not self._slots.beat(self._slot):
+                if not self._slots.heartbeat(self._slot):
                     os._exit(3)  # someone took it
                 heard_s = time.monotonic()
                 for dead in self._slots.take_over():
@@ -122,7 +122,7 @@ class Worker:
                     library._recover_pending_workflows([_executor(dead)])
                     self._slots.drop(dead)
             except StoreError:
-                if time.monotonic() - heard_s > GIVE_UP_S:
+                if time.monotonic() - heard_s > MAX_SILENCE_S:
                     raise
 
 
