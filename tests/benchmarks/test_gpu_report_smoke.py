@@ -54,7 +54,7 @@ def test_a_wrong_kernel_is_a_row_that_says_so(
 
 
 def test_levels_that_differ_in_one_bit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = smoke_kernels.quantise
+    right = smoke_kernels.quantize
 
     def wrong(kernels: Any, x: Any, form: Any, philox: Any) -> Quantized:
         packed, scales = right(kernels, x, form, philox)

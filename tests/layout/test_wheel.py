@@ -80,4 +80,4 @@ def test_wheel_is_imported_from_where_it_is_unpacked(wheel: Path, tmp_path: Path
         archive.extractall(tmp_path / "site")
     code = "import shardwright.spec.plan as p; print(p.__file__)"
     told = _run([sys.executable, "-c", code], tmp_path, {"PYTHONPATH": str(tmp_path / "site")})
-    assert told.strip() == str(tmp_path / "site" / "shardwright" / "spec" / "plan.py")
+    assert told.strip() == str(tmp_path / "site" / "shardwright" / "spec" / "plan" / "__init__.py")

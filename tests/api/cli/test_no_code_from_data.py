@@ -36,13 +36,13 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 sys.path.insert(0, sys.argv[1])
 import torch
-from checkpoint_files import two_ranks, write
+from ranks.checkpoint_files import two_ranks, write
 from runner.fuzz_files import kinds
 from shardwright.costmodel.kernel_latency.forest import read_forest
 from shardwright.costmodel.kernel_latency.shipped_forests import FOLDER
 from shardwright.datasets.measured.timed_grid import read_timed_grid
 from shardwright.executor.checkpoint.integrity import damages
-from shardwright.executor.checkpoint.loader import Found, fill
+from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices
 from shardwright.executor.checkpoint.manifest import read_manifest
 
 
@@ -63,7 +63,7 @@ def load(folder, checkpoint):
         loaded += 1
     manifest = read_manifest(checkpoint)
     assert damages(checkpoint, manifest) == []
-    fill(Found(checkpoint, manifest), two_ranks(1)[0])
+    load_slices(FoundCheckpoint(checkpoint, manifest), two_ranks(1)[0])
     return loaded + 1
 
 
@@ -148,6 +148,6 @@ def test_serving_unpickles_nothing_and_stays_here(
         assert client.post("/v1/simulations", json=planted).status_code == 422
     assert stop_service(service) == (0, "")
     said = [path.read_text() for path in notes.glob("*.txt")]
-    assert sum("server.child" in text for text in said) >= 3
+    assert sum("server.compute.child" in text for text in said) >= 3
     assert sum("jobs.worker" in text for text in said) >= 2
     assert [text for text in said if "BAD" in text] == []

@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, plan: Proc
     monkeypatch.setattr("shardwright.api.catalogue.models.models_document", broken)
     result = plan("models")
     assert result.code == 1
-    assert result.err.startswith("internal error: KeyError: 'x' (test_cli_process.py:")
+    assert result.err.startswith("internal error: KeyError: 'x' (test_process.py:")
     assert "SHARDWRIGHT_DEBUG=1" in result.err
     assert result.err.count("\n") == 1
     monkeypatch.setenv("SHARDWRIGHT_DEBUG", "1")

@@ -144,6 +144,6 @@ def test_a_fault_is_logged_as_one_line_without_what_was_sent() -> None:
     found = json.loads(line)
     assert (found["event"], found["level"], found["error"]) == ("fault", "error", "ValueError")
     assert found["message"] == "Exception in app"
-    assert found["place"].startswith("test_service_wire.py:")
+    assert found["place"].startswith("test_service_protocol.py:")
     assert "secret" not in line
     assert "\n" not in line

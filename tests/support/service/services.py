@@ -57,11 +57,11 @@ class Service:
 
     def children(self) -> set[int]:
         """Process numbers of the children that answer at once."""
-        return self._running("server.child")
+        return self._running("server.compute.child")
 
     def workers(self) -> set[int]:
         """Process numbers of its workers."""
-        return self._running("jobs.worker")
+        return self._running("jobs.workers.worker")
 
     def _running(self, module: str) -> set[int]:
         found = set()
