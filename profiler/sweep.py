@@ -41,7 +41,7 @@ STEPS = 7
 ROUNDS = 3
 """Most sweeps over everything on cores: a machine has slow minutes, and the least of several
 stands. Elsewhere a median stands, and one sweep does."""
-JOBS = "shardwright.profiler."
+JOBS = "shardwright.profiler.timing."
 OnEvent = Callable[[dict[str, Any]], None]
 
 
@@ -165,7 +165,7 @@ class _Sweep:
 
     def _links(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * LINK_SHARE}
-        return Measurements(collectives=self._job(pool, "links:measure_links", limits))
+        return Measurements(collectives=self._job(pool, "link_timing:measure_links", limits))
 
     def _copies(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}

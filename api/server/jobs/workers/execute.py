@@ -1,6 +1,6 @@
 """A run of a plan on the service's machine: ``plan execute`` in a process and folder of its own.
 
-Only a service that was started with ``--allow-execute_plan_file`` has workers that take runs.
+Only a service that was started with ``--allow-execute`` has workers that take runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def execute_plan_file(
         is_cancelled: asked now and then whether someone cancelled.
 
     Returns:
-        Status and JSON of what ``plan execute_plan_file --json`` writes, and whether it was
+        Status and JSON of what ``plan execute --json`` writes, and whether it was
         cancelled.
 
     Raises:
