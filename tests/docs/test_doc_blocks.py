@@ -20,46 +20,48 @@ from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.published.runs import TABLE
 
 QUICK: list[tuple[str, tuple[int, ...]]] = [
-    ("README.md", (4, 5)),
-    ("README.md", (9, 10)),
-    ("README.md", (16, 17)),
+    ("docs/one-plan.md", (0, 1)),
+    ("docs/doctor.md", (0, 1)),
+    ("docs/python.md", (3, 4)),
     ("docs/multi_node.md", (0,)),
 ]
 LONG: list[tuple[str, tuple[int, ...]]] = [
-    ("README.md", (2, 3, 6, 7, 8)),
-    ("README.md", (11, 12)),
-    ("README.md", (13, 14)),
+    ("README.md", (3, 4)),
+    ("docs/explaining.md", (0, 1, 2)),
+    ("docs/accuracy.md", (0, 1)),
+    ("docs/calibrating.md", (0, 1)),
     ("docs/reading-a-report.md", (0, 1, 2, 3, 4)),
     ("docs/what_if.md", (0, 1)),
     ("docs/what_if.md", (3,)),
 ]
 """Searches of large models, and prices of hundreds of runs."""
 IN_TESTS_OF_THEIR_OWN = {
-    *(f"README.md {n}" for n in (18, 19, 20)),  # the service and its curl
+    "README.md 5",  # the same curl as the service's page
+    *(f"service.md {n}" for n in (0, 1, 2)),  # the service and its curl
     *(f"python.md {n}" for n in (0, 1, 2)),  # and its client
-    "README.md 26",  # the tree: tests/layout/test_readme.py
+    "architecture.md 0",  # the tree: tests/layout/test_readme.py
     "plan-document.md 0", "plan-document.md 1",
     "objectives.md 0",
     *(f"clusters.md {n}" for n in (0, 1, 2)),
     "what_if.md 2",  # keys of the document: tests/api/cli/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
-    "README.md 0": "make demo and make test: they run these tests",
-    "README.md 1": "what make demo measured on one machine; tests/api/cli/test_process.py runs it",
-    "README.md 15": "a table of the reader's own peaks; tests/api/cli/test_calibrate_memory.py "
+    "README.md 1": "make demo and make test: they run these tests",
+    "README.md 2": "what make demo measured on one machine; tests/api/cli/test_process.py runs it",
+    "calibrating.md 2": "a table of the reader's own peaks; tests/api/cli/test_calibrate_memory.py "
     "has one",
-    "README.md 21": "runs of ranks with a corpus; tests/distributed/test_training.py has each flag",
-    "README.md 22": "runs of hundreds of steps; tests/distributed/checkpoints/test_checkpoints.py, "
+    "running.md 0": "runs of ranks with a corpus; tests/distributed/test_training.py has each flag",
+    "running.md 1": "runs of hundreds of steps; tests/distributed/checkpoints/test_checkpoints.py, "
     "test_hf_weights.py",
-    "README.md 23": "needs torchrun and a module; tests/distributed/test_user_modules.py",
-    "README.md 24": "pip install: make wheel-test",
-    "README.md 25": "needs PyTorch's package index",
+    "running.md 2": "needs torchrun and a module; tests/distributed/test_user_modules.py",
+    "README.md 0": "pip install: make wheel-test",
+    "running.md 3": "needs PyTorch's package index",
     "CONTRIBUTING.md 0": "make demo, make test, make lint",
     "multi_node.md 1": "needs 2 nodes of 8 GPUs",
     "multi_node.md 2": "needs 2 nodes of 8 GPUs",
     "multi_node.md 3": "tests/distributed/launch/test_several_nodes.py starts the same two "
     "torchruns",
-    "operations.md 0": "serves until it is stopped; README.md 18 is the same",
+    "operations.md 0": "serves until it is stopped; service.md 0 is the same",
     "operations.md 1": "makes a token file; tests/api/service/test_service_tokens.py serves "
     "with one",
     "operations.md 2": "needs a PostgreSQL of the reader's; tests/api/jobs/test_service_jobs.py "
@@ -71,7 +73,7 @@ NOT_RUN = {
     "objectives.md 1": "its command is not shown; tests/api/service/test_operations.py has such "
     "changes",
 }
-COUNTED = {"run": 38, "not run": 20}
+COUNTED = {"run": 39, "not run": 20}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
@@ -129,7 +131,7 @@ def _write_rows(target: Path) -> None:
         writer.writerows(row for row in rows if row["id"].startswith("vtrain_multi-"))
 
 
-SERVED = [("README.md", (18, 19, 20)), ("docs/python.md", (0, 1, 2))]
+SERVED = [("docs/service.md", (0, 1, 2)), ("docs/python.md", (0, 1, 2))]
 """``plan serve``, what asks it, and what that printed."""
 
 

@@ -29,7 +29,9 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 MAX_PAGE_LINES = 150
+MAX_README_BYTES = 10_000
 SYSTEMS = 24
 
 
@@ -81,7 +83,7 @@ def test_the_parser_of_these_tests_refuses_what_the_command_refuses() -> None:
 
 def test_shell_blocks_hold_the_commands_of_the_quickstart() -> None:
     programs = {command.words[0] for command in COMMANDS if command.page == "README.md"}
-    assert {"plan", "make", "curl", "pip", "torchrun"} <= programs
+    assert {"plan", "make", "curl", "pip"} <= programs
     verbs = {command.words[1] for command in of("plan") if command.words[0] == "plan"}
     assert {"simulate", "explain", "execute", "serve", "--execute", "--model"} <= verbs
 
@@ -115,7 +117,7 @@ def test_pip_names_extras_that_exist() -> None:
 
 
 def test_curl_sends_a_request_that_the_service_takes() -> None:
-    (command,) = of("curl")
+    command = next(c for c in of("curl") if c.page == "README.md")
     words = command.words
     headers = [words[n + 1].casefold() for n, word in enumerate(words) if word == "-H"]
     assert sorted(headers) == ["content-type: application/json", "prefer: wait=30"]
@@ -138,7 +140,7 @@ def _calls(source: str) -> Iterator[tuple[str, set[str | None]]]:
 
 
 def test_python_block_calls_what_there_is() -> None:
-    sources = blocks(README, "python")
+    sources = [source for page in PAGES for source in blocks(page, "python")]
     assert all(source.startswith("import shardwright as sw\n") for source in sources)
     calls = [call for source in sources for call in _calls(source)]
     assert len(calls) >= 4
@@ -148,26 +150,31 @@ def test_python_block_calls_what_there_is() -> None:
 
 
 def tree_paths(block: str) -> list[str]:
-    """Every path of the annotated tree: two spaces a level, the name first."""
-    way: list[str] = []
-    found = []
+    """Every path of the annotated tree: two spaces a level, the names first."""
+    folders: list[str] = []
+    paths = []
     for line in block.splitlines():
         depth = (len(line) - len(line.lstrip())) // 2
-        way[depth:] = [line.split()[0]]
-        found.append("".join(way))
-    return found
+        for name in re.findall(r"(?:^|(?<=\s))[\w./]+/(?=\s)", line):
+            folders[depth:] = [name]
+            paths.append("".join(folders))
+    return paths
 
 
 def test_every_path_of_the_tree_exists_and_no_subpackage_is_missing() -> None:
-    (block,) = [text for text in blocks(README, "text") if text.startswith("spec/")]
+    (block,) = blocks(ARCHITECTURE, "text")
     paths = tree_paths(block)
     assert len(paths) == len(set(paths)) > 40
     missing = [
         p for p in paths if not ((ROOT / p).is_dir() if p[-1] == "/" else (ROOT / p).is_file())
     ]
     assert missing == []
-    packages = {f"{folder.parent.name}/" for folder in ROOT.glob("*/__init__.py")}
-    assert packages <= set(paths)
+    rooms = {
+        f"{card.parent.relative_to(ROOT).as_posix()}/"
+        for package in ROOT.glob("*/__init__.py")
+        for card in [package, *package.parent.glob("*/__init__.py")]
+    }
+    assert rooms <= set(paths)
 
 
 def test_modules_named_by_their_whole_path_exist() -> None:
@@ -183,7 +190,7 @@ def test_modules_named_by_their_whole_path_exist() -> None:
 
 
 def test_the_table_of_systems_is_counted_right() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
     table = text[text.index("| published system |") :].split("\n\n")[0].splitlines()[2:]
     groups: dict[str, list[str]] = {}
     for line in table:
@@ -220,6 +227,10 @@ def test_the_plan_document_of_the_docs_is_a_legal_plan() -> None:
     (text,) = blocks(ROOT / "docs" / "plan-document.md", "json")
     plan = load_plan(text, "docs/plan-document.md")
     assert len(set(plan.layer_strategies())) > 1
+
+
+def test_the_readme_is_short() -> None:
+    assert README.stat().st_size <= MAX_README_BYTES
 
 
 def test_docs_are_short() -> None:
