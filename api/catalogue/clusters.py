@@ -1,4 +1,4 @@
-"""Devices, nodes and fabrics as a JSON document: figures, sources, and how each is known."""
+"""Devices, nodes and fabrics as a JSON document with sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEVELS = {
 
 
 def clusters_document(name: str | None = None) -> dict[str, Any]:
-    """Devices, nodes, fabrics and levels with their figures and sources, and this machine.
+    """Devices, nodes, fabrics, levels and this machine, with sources.
 
     Args:
         name: only what has to do with this device, node, fabric or cluster.
@@ -62,14 +62,13 @@ def _entries(
 
 
 def _document(item: Device | Node | Fabric, *without: str) -> dict[str, Any]:
-    """A catalogue entry's fields and how each figure is known; mappings become dictionaries."""
     found = {f.name: getattr(item, f.name) for f in fields(item) if f.name not in without}
     plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in found.items()}
     return {**plain, "kinds": source_kinds(item.sources)}
 
 
 def _entry_document(name: str) -> dict[str, Any]:
-    """One entry of the catalogue with what it is built of, or the levels of a cluster."""
+    """An entry of the catalogue, or the levels of a cluster."""
     wanted = name.casefold()
     hosts = [item for item in nodes().values() if item.name.casefold() == wanted]
     links = [item for item in fabrics().values() if item.name.casefold() == wanted]
@@ -121,7 +120,7 @@ def _cluster_named(name: str) -> ParsedCluster:
 
 
 def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """The link levels of a cluster with the rates that they give a device."""
+    """Link levels of a cluster, with the rates of a device."""
     found = []
     for group in cluster.groups:
         inside = cluster.alone(group.name)
@@ -136,7 +135,6 @@ def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
 
 
 def _joined_text(cluster: ClusterSpec, level: LinkLevel) -> str:
-    """What a level between groups joins."""
     if len(cluster.levels) == 1:
         return "all groups"
     return "all zones" if level.level == "inter_zone" else "groups of a zone"

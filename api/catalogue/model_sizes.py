@@ -1,4 +1,4 @@
-"""What sort of model this is, in a word, and the sizes of its parts."""
+"""A model's class in a word, and the sizes of its parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def model_kind(model: ModelSpec) -> str:
 
 
 def model_parts(model: ModelSpec) -> dict[str, Any]:
-    """Sizes of the first attention, MLP and experts of the last tower; null where none is."""
+    """Sizes of the last tower's first attention, MLP and experts.
+
+    Null where there is none.
+    """
     blocks = _blocks(model)
     mixers = [b.attention for b in blocks if isinstance(b.attention, (Attention, LatentAttention))]
     plain = next((b.mlp for b in blocks if isinstance(b.mlp, Mlp)), None)

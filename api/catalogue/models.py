@@ -1,4 +1,4 @@
-"""The models that have a name here, as a JSON document with sizes and sources."""
+"""Named models as a JSON document with sizes and sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .model_sizes import model_kind, model_parts
 
 
 def models_document() -> dict[str, Any]:
-    """``default``, and every model with a name: sizes, source, what of it is left out."""
+    """``default``, and every named model: sizes, source, omissions."""
     return {
         "default": DEFAULT_MODEL,
         "models": [

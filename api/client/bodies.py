@@ -74,7 +74,6 @@ def _cluster(given: Any) -> Any:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a model's text is read here: a file or folder, or a name of a hub's cache."""
     return (
         "/" in text or text.casefold().endswith(FILE_SUFFIXES) or Path(text).expanduser().is_dir()
     )

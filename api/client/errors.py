@@ -57,7 +57,6 @@ def _input_error(pointer: str, message: str, body: Any) -> InputError:
 
 
 def _field(pointer: str) -> str:
-    """The argument that a JSON pointer into a body is about."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     if parts and parts[0] in WRAPPING_OBJECTS and len(parts) > 1:
         parts = parts[1:]

@@ -39,7 +39,6 @@ class ServicePlanHandle(PlanHandle):
         return replace(found, report=self._with_assumptions(found.report))
 
     def _with_assumptions(self, report: Report) -> Report:
-        """A report of the same plan, with what was assumed when it was found."""
         return replace(report, assumptions=self.report.assumptions)
 
     def execute(self, steps: int = 20, **given: Any) -> dict[str, Any]:

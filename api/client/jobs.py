@@ -116,7 +116,6 @@ class Job(Generic[Result]):
         return self.result()
 
     def _await_end(self, ends_s: float | None, on_event: Callable[[Event], None] | None) -> None:
-        """Read until it has ended, or until a time; what it says is told meanwhile."""
         told = None
         while self.refresh().state not in FINAL_STATES:
             if ends_s is not None and time.monotonic() > ends_s:
@@ -127,7 +126,6 @@ class Job(Generic[Result]):
             time.sleep(POLL_S)
 
     def _interrupted(self) -> Result:
-        """The best so far of a job that is cancelled now."""
         self.cancel()
         self._await_end(time.monotonic() + CANCEL_GRACE_S, None)
         if self.document.get("answer") is None and self.best is None:

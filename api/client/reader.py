@@ -57,7 +57,6 @@ class Reader:
     def _handle_fields(
         self, report: Report, pricing: Mapping[str, str], risk: float | None
     ) -> dict[str, Any]:
-        """What a handle knows beside its report: how to ask for more of its plan."""
         return {
             "stack": _stack(report.plan, pricing),
             "risk": DEFAULT_RISK if risk is None else risk,
@@ -81,13 +80,11 @@ class Reader:
 
 
 def _pricing_and_risk(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
-    """What prices the plan of a search, and its risk, as whoever asked for it said."""
     asked = job["asked"]
     pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}
     return pricing, asked.get("oom_risk")
 
 
 def _stack(plan: Plan, pricing: Mapping[str, str]) -> StackSpec:
-    """The software that was asked for; calibrations of the service are not looked for here."""
     words = {name: word for name, word in pricing.items() if name != "calibration"}
     return plan_pricing(plan, Inputs(**words, calibration="none"))[0]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``plan doctor``: what is measured, learned and assumed of a model on a cluster, as a document.
+"""``plan doctor``: measured, learned and assumed figures as a document.
 
 Figures are those that prices read; each has the kind that the catalogue derives from its source.
 """
@@ -46,7 +46,7 @@ def doctor_document(
     stack: str | None = None,
     calibration: str | None = None,
 ) -> dict[str, Any]:
-    """What a prediction for this pair would rest on.
+    """Describe the basis of predictions for a model and a cluster.
 
     Args:
         model: as ``--model``; None: the embedded default.
@@ -93,7 +93,6 @@ def doctor_document(
 
 
 def _learned(problem: Problem) -> str:
-    """What products and attention of each device group rest on where no profile has timed them."""
     rests = {
         group.device: DeviceLatency(device(group.device), problem.stack.flash_generation).rests_on
         for group in problem.cluster.groups
@@ -132,7 +131,6 @@ def _problem(
 
 
 def _model_first(model: ModelLike, cluster: ClusterLike | None) -> ModelAndAssumptions:
-    """The model, unless it is a cluster that was given in its place."""
     try:
         return model_of(model, "M")
     except InputError:
@@ -152,7 +150,7 @@ def _is_cluster(text: str) -> bool:
 
 
 def usual_seq_len(model: ModelSpec) -> int:
-    """4096 tokens, or as many as a model takes: its positions, the tokens of its images."""
+    """Return 4096 tokens, or as many as a model takes."""
     own = model.towers[0].seq_len
     if own is not None and len(model.towers) == 1:
         return own
@@ -182,7 +180,6 @@ def _model(model: ModelSpec, seq_len: int, layers: list[dict[str, Any]]) -> dict
 
 
 def _here_reason(cluster: ClusterSpec) -> str | None:
-    """Why plans for the cluster do not run on this machine; None if they do."""
     try:
         require_devices(cluster, "C")
     except InputError as error:
@@ -196,7 +193,6 @@ def _counts(figures: Iterable[Figure]) -> dict[str, int]:
 
 
 def _counts_by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
-    """How many figures of each device, node, fabric, … are known how."""
     names = dict.fromkeys((figure.part, figure.of) for figure in figures)
     return [
         {

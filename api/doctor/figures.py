@@ -1,4 +1,4 @@
-"""Every figure that the prices of a cluster and a stack rest on, with how it is known."""
+"""Every figure behind prices of a cluster and stack, with sources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOT_PRICED = ("version", "compile", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure: whose it is, what it is called, its value in SI units, where it comes from.
+    """A figure: owner, name, value in SI units, source.
 
     ``kind`` is read off the source's words, as everywhere in the catalogue.
     """
@@ -122,7 +122,6 @@ def _formula_figures(item: Device, flash: int | None, scans: bool) -> Iterator[F
 
 
 def _node_figures(cluster: ClusterSpec, group: DeviceGroup) -> Iterator[Figure]:
-    """Which fabrics the node has, as far as the cluster's levels are these."""
     if group.node not in nodes():  # this machine
         return
     host, used = node(group.node), {level.fabric for level in _levels(cluster, group)}
@@ -135,7 +134,7 @@ def _node_figures(cluster: ClusterSpec, group: DeviceGroup) -> Iterator[Figure]:
 
 
 def _level_figures(level: LinkLevel) -> Iterator[Figure]:
-    """Figures of the fabric of a level; rates that a person typed stand in their place."""
+    """Yield figures of a level's fabric, or the typed rates."""
     item = fabric(level.fabric)
     own = f"{item.name} ({level.level})"
     typed = {"bandwidth_bytes_per_s": level.bandwidth_bytes_per_s, "latency_s": level.latency_s}

@@ -1,4 +1,4 @@
-"""Every layer kind of a model: how many, and whether it is planned, simulated and run here."""
+"""Layer classes of a model: planned, simulated and run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SINGLE_DEVICE = LayerStrategy()
 
 
 def layer_support_rows(lowering: Lowering) -> list[dict[str, Any]]:
-    """One row for each layer kind of each tower, in order of first use.
+    """List a row for each layer class of each tower.
 
     A kind is *planned* where one device alone may hold it, *simulated* where it lowers to kernels
     and bytes, *run* where the bundled executor builds it; else the row says why not.

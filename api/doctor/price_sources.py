@@ -1,4 +1,4 @@
-"""Where the seconds of a model's layers on a cluster come from: measured, learned, analytic."""
+"""Sources of layer seconds on a cluster: measured, learned, analytic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from ..problem.resolve import Problem
 
 
 def price_rows(problem: Problem, lowering: Lowering) -> list[dict[str, Any]]:
-    """For each device group: seconds by term and source of one micro-batch of one sample.
+    """List seconds by term and source, by device group.
+
+    Of one micro-batch of one sample.
 
     All layers go forward and backward once, under the widest tensor parallelism of a node that is
     legal, with experts over the same ranks and optimizer states over all others; gradients are
@@ -56,7 +58,7 @@ def _group_row(problem: Problem, lowering: Lowering, name: str) -> dict[str, Any
 
 
 def usual_strategy(lowering: Lowering, per_node: int, ranks: int) -> LayerStrategy:
-    """The widest tensor parallelism inside a node that all layers may have, else none.
+    """Return the widest legal tensor parallelism inside a node, or none.
 
     Args:
         lowering: of the model.
@@ -75,7 +77,7 @@ def usual_strategy(lowering: Lowering, per_node: int, ranks: int) -> LayerStrate
 
 
 def strategy_of_layer(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
-    """The strategy of one layer: without experts there is nothing for ep and etp to split."""
+    """Adapt a strategy to a layer: no ep, etp without experts."""
     return strategy if experts_of(layer) is not None else replace(strategy, ep=1, etp=1)
 
 
@@ -94,7 +96,7 @@ def _candidates(lowering: Lowering, per_node: int, ranks: int) -> Iterator[Layer
 def _terms(
     problem: Problem, lowering: Lowering, pricer: Pricer, strategy: LayerStrategy, ranks: int
 ) -> dict[str, dict[str, float]]:
-    """Seconds of each term and how many of them rest on what, in the order of the breakdown."""
+    """Return seconds of each term by source, in breakdown order."""
     samples, workload = strategy.data_parallel(ranks), problem.workload
     every = tuple(
         (n, strategy_of_layer(layer, strategy)) for n, layer in enumerate(lowering.layers)

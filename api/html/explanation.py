@@ -1,4 +1,4 @@
-"""An explanation as one piece of HTML for a notebook: no scripts, every text escaped."""
+"""An explanation as HTML for a notebook, without scripts, escaped."""
 
 from __future__ import annotations
 

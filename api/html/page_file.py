@@ -1,4 +1,4 @@
-"""A plan's page as one file: its data, style and scripts inside, nothing fetched, strictly closed.
+"""A plan's page in one file that fetches nothing.
 
 The file says by its own policy that only the style and the script whose hashes it names may be
 used; what is data lies in a block that browsers do not run, and only ever becomes text.
@@ -64,5 +64,4 @@ def web_text(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """How a policy names a text between tags."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

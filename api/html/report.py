@@ -1,4 +1,4 @@
-"""A report as one piece of HTML for a notebook: no scripts, no addresses, every text escaped."""
+"""A report as HTML for a notebook, without scripts, escaped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def report_html(report: Report) -> str:
 
 
 def _answer(report: Report) -> str:
-    """What it costs, how large it is, how far the search got."""
     texts = [cost_text(report.prediction)]
     if report.search is not None and report.search.largest is not None:
         texts.append(largest_text(report.search.largest))

@@ -1,4 +1,4 @@
-"""Pieces of drawings that are written by hand: lines, texts, and colours that all can tell apart.
+"""Hand-written SVG: lines, texts and colors that all can tell apart.
 
 Okabe and Ito, "Color Universal Design", 2008.
 """
@@ -13,7 +13,7 @@ FONT = 'font-family="sans-serif"'
 
 
 def svg_line(ends: tuple[float, float, float, float], colour: str, extra: str = "") -> str:
-    """A thin line from one point to another: x and y of both."""
+    """Draw a thin line between two points (x, y)."""
     x1, y1, x2, y2 = ends
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
@@ -30,7 +30,7 @@ def svg_text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
 
 
 def svg_head(width: float, height: float, title: str, left: float) -> list[str]:
-    """The opening of a drawing with a white ground and a title above it."""
+    """Open a drawing with a white ground and a title."""
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}">',
@@ -40,7 +40,7 @@ def svg_head(width: float, height: float, title: str, left: float) -> list[str]:
 
 
 def round_ticks(most: float, count: int = 5) -> list[float]:
-    """Round values from 0 to the first at or above ``most``, about ``count`` of them."""
+    """List about ``count`` round values from 0 to at least ``most``."""
     rough = most / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)

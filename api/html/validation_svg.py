@@ -1,4 +1,4 @@
-"""Predicted against measured as an SVG drawing, written by hand: no library of plots is needed.
+"""Predicted against measured as hand-written SVG.
 
 Both axes are logarithmic and have the same range, so that equal errors lie equally far from the
 diagonal; the grey band is 20 % either way. A colour a source (those of Okabe and Ito, 2008, which
@@ -40,7 +40,7 @@ def validation_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) 
 
 
 class LogScale:
-    """Where values lie: the same decades on both axes."""
+    """A logarithmic scale, the same decades on both axes."""
 
     def __init__(self, values: Sequence[float]) -> None:
         low, high = (min(values), max(values)) if values else (1.0, 10.0)
@@ -105,7 +105,6 @@ def _band(scale: LogScale) -> Iterator[str]:
 
 
 def _legend(number: int, name: str, pairs: Sequence[Pair]) -> Iterator[str]:
-    """Mark, source, rows and median error."""
     y = TOP + 24 + 24 * number
     x = LEFT + SIZE + 24
     median = statistics.median(abs(predicted / measured - 1) for predicted, measured in pairs)

@@ -1,4 +1,4 @@
-"""A what-if answer as a drawing: bars of terms for one change, lines over the values of a sweep.
+"""A what-if answer as SVG: bars of terms, or lines of a sweep.
 
 Axes begin at nil, so that lengths compare. Of a sweep both answers are lines, the baseline is
 dashed, and a hollow point does not fit.
@@ -94,7 +94,7 @@ def _bar(top: float, name: str, priced: PricedPlan, terms: list[str], most: floa
 
 
 def _box(x: float, y: float, width: float, height: float, term: str, tip: str = "") -> str:
-    """A box in the colour of a term; colours that come twice are pale the second time."""
+    """Draw a box in a term's color; repeated colors are pale."""
     known = term in BREAKDOWN_TERMS
     number = BREAKDOWN_TERMS.index(term) if known else len(BREAKDOWN_TERMS)
     colour = COLOURS[number % len(COLOURS)]
@@ -106,7 +106,7 @@ def _box(x: float, y: float, width: float, height: float, term: str, tip: str = 
 
 
 class _Point(NamedTuple):
-    """A plan in a row: where it lies, how high, its text, whether it fits."""
+    """A plan in a row: position, height, text, feasibility."""
 
     row: int
     amount: float
@@ -115,7 +115,7 @@ class _Point(NamedTuple):
 
 
 def _lines(found: WhatIf) -> list[str]:
-    """Both answers over the values of a sweep, in the order of the values."""
+    """Draw both answers over the values of a sweep."""
     answers = sorted(found.answers, key=lambda answer: _order(found, answer))
     rates = work_differs(found)
     same = _points([answer.same for answer in answers], rates)
@@ -134,7 +134,6 @@ def _lines(found: WhatIf) -> list[str]:
 
 
 def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
-    """By value; words as they were typed."""
     now = swept_change(found, answer).now
     return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
 

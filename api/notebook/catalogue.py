@@ -1,4 +1,4 @@
-"""What is known, from Python: predictions beside measured runs, devices that have a name."""
+"""Validation and the catalogue of clusters from Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def validate(data: str | Path | None = None, *, calibration: str = "none") -> Va
 
 @arguments_named
 def clusters(name: str | None = None) -> dict[str, Any]:
-    """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them.
+    """Named devices, nodes and fabrics, as ``plan clusters --json`` writes.
 
     Args:
         name: only what has to do with this device, node, fabric or cluster.

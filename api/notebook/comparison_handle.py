@@ -1,4 +1,4 @@
-"""What Python gets back of two plans side by side."""
+"""Python's handle of two plans side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class ComparisonHandle(Comparison):
-    """Two plans: their terms, a DataFrame of them, a report in a notebook."""
+    """Two plans: terms, a DataFrame, a report in a notebook."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document that ``plan compare --json`` writes."""
         return self.to_document()
 
     def to_frame(self) -> Any:
-        """A row a term, of seconds and of bytes, as a pandas DataFrame.
+        """Return a DataFrame, a row a term, of seconds and bytes.
 
         Raises:
             InputError: pandas is not installed.
@@ -33,7 +33,7 @@ class ComparisonHandle(Comparison):
         )
 
     def plot(self) -> Picture:
-        """From the first plan's seconds to the second's, a step a term, drawn.
+        """Draw the way from the first plan's seconds to the second's.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -47,5 +47,4 @@ class ComparisonHandle(Comparison):
         return f"<ComparisonHandle {verdict(self)}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return comparison_html(self)

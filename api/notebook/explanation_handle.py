@@ -1,4 +1,4 @@
-"""What Python gets back of an explanation: tables, DataFrames, pictures."""
+"""Python's handle of an explanation: tables, DataFrames, pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExplanationHandle(Explanation):
     """An explanation that a notebook shows."""
 
     def to_frame(self) -> Any:
-        """A row a term of the step, as a pandas DataFrame; the seconds add up to the step.
+        """Return a DataFrame, a row a term; seconds add up.
 
         Raises:
             InputError: pandas is not installed.
@@ -27,7 +27,7 @@ class ExplanationHandle(Explanation):
         return frame(self.terms)
 
     def memory_frame(self) -> Any:
-        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
+        """Return a DataFrame of bytes by term, stage and memory tier.
 
         Raises:
             InputError: pandas is not installed.
@@ -35,7 +35,7 @@ class ExplanationHandle(Explanation):
         return frame(memory_records(self.report.prediction))
 
     def plot(self) -> Picture:
-        """Where the step goes, drawn.
+        """Draw the terms of the step.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -45,7 +45,7 @@ class ExplanationHandle(Explanation):
         return terms_picture(self.report)
 
     def memory_plot(self) -> Picture:
-        """What memory each stage holds, by term, drawn.
+        """Draw the memory of each stage by term.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -62,7 +62,6 @@ class ExplanationHandle(Explanation):
         return f"<Explanation step {step}: {share} {most['term'].replace('_', ' ')}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return explanation_html(self)
 
 

@@ -24,7 +24,7 @@ def frame(rows: Iterable[dict[str, Any]]) -> Any:
 
 
 def memory_records(prediction: Prediction) -> list[dict[str, Any]]:
-    """A row a stage and tier: what is allocated, reserved and there, then bytes by term."""
+    """List a row a stage and tier: allocated, reserved, capacity, terms."""
     rows = prediction.memory
     others = dict.fromkeys(name for row in rows for name in row.by if name not in MEMORY_TERMS)
     return [

@@ -1,4 +1,4 @@
-"""What Python gets back: a plan with its report, and a simulation with its timeline."""
+"""Python's handles of a plan and of a simulation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PlanHandle:
         return self.report.to_document()
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan (not its report) to ``path``, whole or not at all; returns the path.
+        """Write the plan (not its report), whole or not at all.
 
         Raises:
             InputError: the file cannot be written.
@@ -74,14 +74,14 @@ class PlanHandle:
         return simulation_handle(found, self.stack, self.measured, self.risk)
 
     def explain(self) -> ExplanationHandle:
-        """Where the step and the memory go, in terms that add up."""
+        """Explain step and memory in terms that add up."""
         notes = self.report.assumptions
         found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
         told = explain_report(found.report, found.simulation, found.simulator)
         return explanation_handle(told)
 
     def to_frame(self) -> Any:
-        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
+        """Return a DataFrame of bytes by term, stage and memory tier.
 
         Raises:
             InputError: pandas is not installed.
@@ -89,7 +89,7 @@ class PlanHandle:
         return frame(memory_records(self.prediction))
 
     def plot(self) -> Picture:
-        """Where the step goes and what memory each stage holds, drawn.
+        """Draw the terms of the step and the memory of each stage.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -99,7 +99,7 @@ class PlanHandle:
         return plan_picture(self.report)
 
     def memory_plot(self) -> Picture:
-        """What memory each stage holds, by term, drawn.
+        """Draw the memory of each stage by term.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -174,7 +174,6 @@ class PlanHandle:
         return f"<{kind} {self.plan.model.name}: {shape_text(self.plan)}; step {step}{fits}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return report_html(self.report)
 
 
@@ -211,7 +210,6 @@ def simulation_handle(
 
 
 def _absolute(path: str | Path | None) -> Path | None:
-    """A path as ranks find it too, wherever they start."""
     return None if path is None else Path(path).expanduser().absolute()
 
 

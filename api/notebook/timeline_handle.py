@@ -1,4 +1,4 @@
-"""What Python gets back of a step's timeline: a DataFrame, a picture, a table in a notebook."""
+"""Python's handle of a timeline: DataFrame, picture, table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ HEADS = ("rank", "computes", "waits", "communicates, seen", "peak")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TimelineHandle(Timeline):
-    """A timeline that a notebook shows; one rank a stage where it was simulated."""
+    """A timeline that a notebook shows, one simulated rank a stage."""
 
     def to_frame(self) -> Any:
-        """A row a span, in order of their starts, as a pandas DataFrame.
+        """Return a DataFrame, a row a span, ordered by start.
 
         Raises:
             InputError: pandas is not installed.
@@ -61,7 +61,7 @@ class TimelineHandle(Timeline):
         return f"<Timeline {self.origin}: {len(self.spans)} spans, {len(self.ranks)} ranks, {step}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: seconds of every rank."""
+        """Show seconds of every rank in a notebook."""
         rows = [
             [
                 str(rank),

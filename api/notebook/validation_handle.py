@@ -1,4 +1,4 @@
-"""What Python gets back of predictions held against measured runs: scores, a DataFrame, a plot."""
+"""Python's handle of a validation: scores, a DataFrame, a plot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Validation:
         return self.found.document
 
     def to_frame(self) -> Any:
-        """A row a priced run: source, predicted and measured (s or GiB), as a pandas DataFrame.
+        """Return a DataFrame of priced runs, predicted and measured (s or GiB).
 
         Raises:
             InputError: pandas is not installed.
@@ -58,7 +58,7 @@ class Validation:
         return f"<Validation {told['data']}: {what}, {rows}, median error {error}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: errors by source."""
+        """Show errors by source in a notebook."""
         told = self.found.document
         named = [*told["by_source"].items(), ("all", told)]
         rows = [

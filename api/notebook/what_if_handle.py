@@ -1,4 +1,4 @@
-"""What Python gets back of a question: rows to loop over, a DataFrame, a table in a notebook."""
+"""Python's handle of a what-if: rows, a DataFrame, a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEADS = ("what if", "same plan", "moved", "re-planned", "tokens/s", "gain", "cha
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WhatIfs(Sequence[dict[str, Any]]):
-    """The answers to a question, a flat row for each setting (seconds, fractions, words).
+    """Answers to a question, a flat row a setting.
 
     A row holds every changed key with its new value, then ``baseline_s``; ``same_plan_s``,
     ``same_plan_fits``, ``same_plan_why`` (where there is none), ``moved_term``, ``moved_s``;
@@ -81,7 +81,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
         return frame(self)
 
     def plot(self) -> Picture:
-        """Curves over a sweep; of one change the terms of both answers, drawn.
+        """Draw curves over a sweep, or the terms of both answers.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -118,7 +118,6 @@ class WhatIfs(Sequence[dict[str, Any]]):
         return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.found.answers)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         rows = [[escape(cell) for cell in _cells(answer)] for answer in self.found.answers]
         base = f"baseline: {format_seconds(self.found.baseline.step_time_s)} a step"
         name = escape(self.found.baseline.plan.model.name)
@@ -144,7 +143,7 @@ def _seconds(found: PricedPlan) -> str:
 
 
 def handle_inputs(handle: PlanHandle, given: Inputs) -> Inputs:
-    """The flags that price a handle's plan as the handle is priced, where ``given`` has none.
+    """Complete flags with those that the handle was priced with.
 
     Attention and overlap are named only where they are not those that the stack has anyway, so
     that a change of stack or number format chooses them anew.

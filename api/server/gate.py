@@ -116,7 +116,6 @@ class Gate:
 
 
 def _token(header: str) -> str:
-    """The token that an Authorization header bears: as such, or as the password of Basic."""
     scheme, _, value = header.partition(" ")
     if scheme.casefold() == "bearer":
         return value.strip()
@@ -155,7 +154,6 @@ def _too_large() -> _RefusedError:
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body; refused once it is too large or too slow."""
     try:
         return await asyncio.wait_for(_read(receive), BODY_S)
     except TimeoutError:
@@ -179,7 +177,6 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A receive function that gives the body once, and then what really comes."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -123,6 +123,5 @@ def _method_and_route(scope: Scope) -> tuple[str, str]:
 
 
 def _requested_job(scope: Scope) -> str | None:
-    """The job that a path names, where it has the form of one."""
     asked = str(scope.get("path_params", {}).get("job_id", ""))
     return asked if is_id(asked) else None

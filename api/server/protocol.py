@@ -104,7 +104,6 @@ class ProblemProtocol(H11Protocol):
             self.transport.close()
 
     def _is_event_stream(self) -> bool:
-        """Whether it is a stream of events, without an end, whose client reads what comes."""
         return (
             self.scope["path"].endswith(EVENTS_SUFFIX)
             and not self.transport.get_write_buffer_size()

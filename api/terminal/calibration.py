@@ -1,4 +1,4 @@
-"""A fitted calibration on a terminal: its constants, what they mean, and what they change."""
+"""A fitted calibration on a terminal: constants, meanings, effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices, nodes, fabrics and levels on a terminal, and how each figure is known."""
+"""Catalogue entries and link levels on a terminal, with sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def print_clusters(out: Console, document: dict[str, Any]) -> None:
 
 
 def print_about(out: Console, document: dict[str, Any]) -> None:
-    """Print every figure of one entry with its source, or the levels of a cluster."""
+    """Print an entry's figures with sources, or a cluster's levels."""
     if "cluster" in document:
         _print_levels(out, document["cluster"])
         return
@@ -76,7 +76,7 @@ def _print_devices(out: Console, devices: list[dict[str, Any]]) -> None:
 
 
 def _tera(rate: float | None) -> str:
-    """A rate in 10^12, four digits or whole; - where there is none."""
+    """Format a rate in 10^12, four digits or whole; - for none."""
     if rate is None:
         return "-"
     return f"{rate / 1e12:.4g}" if rate < 1e15 else f"{rate / 1e12:.0f}"
@@ -110,7 +110,6 @@ def _print_fabrics(out: Console, fabrics: list[dict[str, Any]]) -> None:
 
 
 def _print_figures(out: Console, item: dict[str, Any]) -> None:
-    """One entry: each figure, its value, how it is known, its source."""
     out.print(Text(item["name"], style="bold"))
     if item.get("note"):
         out.print(item["note"])
@@ -129,7 +128,7 @@ def _value(item: dict[str, Any], figure: str) -> str:
 
 
 def figure_text(name: str, value: object) -> str:
-    """A figure's value as a person reads it; lists with commas, bytes in GiB and the like."""
+    """Format a figure's value: lists with commas, bytes in GiB."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

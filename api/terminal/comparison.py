@@ -23,7 +23,7 @@ TableRow = tuple[str, str, str, str]
 
 
 def print_comparison(out: Console, found: Comparison) -> None:
-    """Print both plans, which one is faster, what they decide, and their terms."""
+    """Print both plans, the faster one, their decisions and terms."""
     for side in (found.first, found.second):
         out.print(Text.assemble((side.name, "bold"), f": {side_text(side)}"), overflow="fold")
     out.print(verdict(found), overflow="fold")
@@ -52,7 +52,7 @@ def comparison_html(found: Comparison) -> str:
 
 
 def verdict(found: Comparison) -> str:
-    """Which one does more tokens a second, and which term decides it."""
+    """Name the plan of more tokens a second, and the deciding term."""
     share = found.speed - 1
     if abs(share) < ROUNDING:
         return "both are equally fast"
@@ -69,7 +69,7 @@ def verdict(found: Comparison) -> str:
 
 
 def differences(found: Comparison) -> list[str]:
-    """What was asked and what was decided otherwise, a line each."""
+    """List what the questions and the plans decide otherwise."""
     both = ("asked otherwise", found.questions), ("decided otherwise", found.decisions)
     return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
@@ -86,7 +86,7 @@ def side_text(side: ComparisonSide) -> str:
 
 
 def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
-    """Title, heads and rows of text: seconds by term, and bytes by term."""
+    """Build tables of seconds and bytes by term: title, heads, rows."""
     names = (found.first.name, found.second.name)
     rows = (found.first.peak_memory_row, found.second.peak_memory_row)
     unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")

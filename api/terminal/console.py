@@ -1,4 +1,4 @@
-"""The console that results are printed on: at most 100 columns, plain where nobody looks."""
+"""Console of results: at most 100 columns, plain when not a terminal."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def console(stream: IO[str] | None = None) -> Console:
 
 
 def bar_cells(stream: IO[str] | None = None) -> tuple[str, str]:
-    """The characters of a full and an empty cell that the standard output can show."""
+    """Choose full and empty cells that the standard output can show."""
     encoding = getattr(stream or sys.stdout, "encoding", None) or ""
     return ("█", "░") if encoding.casefold().startswith("utf") else ("#", ".")
 
 
 def columns(*headers: str, right: tuple[str, ...] = ()) -> Table:
-    """A table without lines, its columns two spaces apart; those in ``right`` hold numbers."""
+    """Make a table without lines; columns in ``right`` hold numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in headers:
         number = header in right
@@ -46,7 +46,10 @@ def heading(out: Console, text: str) -> None:
 
 
 def memory_bar(row: MemoryRow) -> Text:
-    """Ten cells of reserved over capacity: green, yellow from 90 %, red where it overflows."""
+    """Draw reserved over capacity in ten cells.
+
+    Green, yellow from 90 %, red where it overflows.
+    """
     part = row.reserved_bytes / max(1, row.capacity_bytes)
     full = min(BAR_CELLS, round(part * BAR_CELLS))
     on, off = bar_cells()

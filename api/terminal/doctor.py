@@ -1,4 +1,4 @@
-"""What a prediction rests on, on a terminal: the sums first, then one table a question."""
+"""The basis of a prediction on a terminal: sums, then one table each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR = 5.0
 
 
 def print_doctor(out: Console, document: dict[str, Any]) -> None:
-    """Print what is measured, learned and assumed of a model on a cluster."""
+    """Print measured, learned and assumed figures of a model on a cluster."""
     _print_sums(out, document)
     _print_layers(out, document["model"])
     _print_parts(out, document["figures"])
@@ -159,7 +159,10 @@ def _print_nearest(out: Console, nearest: dict[str, Any]) -> None:
 
 
 def _layout(run: dict[str, Any]) -> str:
-    """``tp 4, pp 8, vpp 5, zero1, 256 x 8192``: degrees above 1, and samples x tokens a step."""
+    """Format degrees above 1 and samples x tokens.
+
+    For example ``tp 4, pp 8, vpp 5, zero1, 256 x 8192``.
+    """
     layout = run["layout"]
     degrees = [f"{n} {layout[n]}" for n in ("tp", "pp", "vpp", "cp", "ep") if layout[n] > 1]
     batch = f"{run['global_batch'] or '?'} x {run['seq_len']}"

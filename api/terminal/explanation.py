@@ -28,7 +28,7 @@ STAGES_SHOWN = 8
 
 
 def print_explanation(out: Console, found: Explanation, rule: MemoryRule) -> None:
-    """Print where the step goes, what fills the memory, and what both rest on."""
+    """Print step terms, memory terms and their basis."""
     report, prediction = found.report, found.report.prediction
     out.print(question_text(report.plan))
     out.print(f"on {cluster_text(report)}")
@@ -70,7 +70,6 @@ def _print_time(out: Console, found: Explanation) -> None:
 
 
 def _print_sensitivities(out: Console, found: Explanation) -> None:
-    """What more of each resource does to the step of this plan."""
     rows = found.report.sensitivities
     table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
     for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
@@ -79,7 +78,6 @@ def _print_sensitivities(out: Console, found: Explanation) -> None:
 
 
 def _head(row: MemoryRow, rows: list[MemoryRow]) -> str:
-    """Where memory is: the stage, and the tier where that is not the device's own."""
     return stage_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
 
 

@@ -1,4 +1,4 @@
-"""Which kernels a run picked, in one short paragraph."""
+"""Kernels that a run picked, in one short paragraph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def kernels_text(rows: Sequence[dict[str, Any]]) -> str:
-    """What was picked for each family, those with the same reasons together; empty without choices.
+    """Format the choices of kernels by family; empty without choices.
 
     Args:
         rows: the document's choices, one for every shape; those of a family that differ in shape
@@ -26,12 +26,10 @@ def _picked_of(rows: Sequence[dict[str, Any]], family: str) -> set[str]:
 
 
 def _name(row: dict[str, Any], picked: set[str]) -> str:
-    """A family and what was picked, with its type where the family's choices differ."""
     name = f"{row['family']} {row['picked']}"
     return f"{name} for {row['dtype']}" if len(picked) > 1 else name
 
 
 def _reasons(row: dict[str, Any]) -> str:
-    """Why no better one was picked, in brackets; empty where the best was."""
     reasons = ", ".join(f"not {other}: {why}" for other, why in row["passed_over"].items())
     return f" ({reasons})" if reasons else ""

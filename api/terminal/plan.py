@@ -60,7 +60,7 @@ def _line(out: Console, label: str, text: str, style: str = "") -> None:
 def _list(
     out: Console, label: str, parts: Sequence[str], between: str = " | ", style: str = ""
 ) -> None:
-    """Print parts in as few lines as hold them, broken between parts only."""
+    """Print parts in few lines, broken between parts only."""
     lines, used = [label], len(label)
     for part in parts:
         glue = between if lines[-1] != label and lines[-1].strip() else ""
@@ -147,7 +147,7 @@ def _print_alternatives(out: Console, report: Report) -> None:
 
 
 def print_assumptions(out: Console, assumptions: Sequence[Assumption]) -> None:
-    """Print what nobody gave, in the order of the report (the fabric first)."""
+    """Print assumptions in the report's order, the fabric first."""
     if not assumptions:
         return
     _line(out, "assumed:", "")

@@ -25,7 +25,7 @@ MIN_SHOWN_SHARE = 1e-6
 
 
 def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str, Any]]) -> None:
-    """Print the steps that ran, and each measured figure beside the predicted one.
+    """Print steps, and measured figures beside predicted ones.
 
     Args:
         out: where to.
@@ -69,7 +69,6 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
 
 
 def _mfu_formula(measured: dict[str, Any]) -> str:
-    """MFU as a quotient of what was counted, measured and looked up."""
     flops, peak = (format_count(measured[key]) for key in ("flops", "peak_flops_per_s"))
     return (
         f"MFU {percent(measured['mfu'])} = {flops} model FLOPs / "
@@ -78,7 +77,6 @@ def _mfu_formula(measured: dict[str, Any]) -> str:
 
 
 def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> None:
-    """Print the plans that were run, the fastest first, and what the prices became."""
     sizes = ("predicted", "measured", "corrected")
     table = columns("plan", "shape", *sizes, right=sizes)
     for row in rows:
@@ -126,7 +124,7 @@ def _norm_text(row: dict[str, Any], norm: float | None) -> str:
 
 
 def print_dry_run(out: Console, document: dict[str, Any]) -> None:
-    """Print which ranks would hold what, and in which groups they would talk."""
+    """Print memory and process groups of a dry run, by rank."""
     out.print(
         f"would start {document['ranks']} ranks of {document['device']} "
         f"for {document['steps']} steps; nothing was run"
@@ -145,7 +143,7 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_dry_run_stages(out: Console, rows: list[dict[str, Any]]) -> None:
-    """Print what a rank of each kind of stage would hold and send in a step."""
+    """Print bytes and messages of a rank of each stage class."""
     kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
     if any(row.get("host_bytes") for row in rows):
         kinds["on the host"] = "host_bytes"
@@ -174,7 +172,6 @@ def _group_text(group: dict[str, Any]) -> str:
 
 
 def _members_text(members: list[int]) -> str:
-    """Ranks of a group; those that are evenly apart by the first two and the last."""
     steps = {after - before for before, after in pairwise(members)}
     if len(members) > MAX_LISTED_MEMBERS and len(steps) == 1 and steps != {1}:
         return f"{members[0]}, {members[1]} … {members[-1]}"

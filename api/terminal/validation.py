@@ -1,4 +1,4 @@
-"""Predictions beside measured runs on a terminal: one line a source, then what was left out."""
+"""Predictions beside measured runs on a terminal, by source."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _print_times(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_order(out: Console, by_source: dict[str, Any]) -> None:
-    """Whether layouts of one question come in the right order, of sources that have groups."""
+    """Print rank correlations of layouts, of sources that have groups."""
     found = {name: row for name, row in by_source.items() if row["groups"]}
     if not found:
         return
@@ -102,7 +102,7 @@ def _print_memory(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_source(out: Console, name: str, row: dict[str, Any]) -> None:
-    """What a source's rows count, what was assumed of them and what they were fitted with."""
+    """Print a source's row counts, assumptions and calibrations."""
     counted = ", ".join(f"{n} x {COUNTS[kind]}" for kind, n in row["counted"].items())
     out.print(f"\n{name} counts {counted}")
     assumed = ", ".join(f"{path} ({n})" for path, n in row["assumed_fields"].items())

@@ -1,4 +1,4 @@
-"""A what-if answer on a terminal: a table and bars of a sweep, or the terms of one change."""
+"""A what-if answer on a terminal: sweep table and bars, or terms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BAR = 32
 
 
 def print_what_if(out: Console, found: WhatIf, next_steps: Sequence[str]) -> None:
-    """Print what changes, both answers, the term that moved, and a picture of it."""
+    """Print the change, both answers, the moved term and a picture."""
     base = found.baseline
     out.print(question_text(base.plan), overflow="fold")
     out.print(f"plan: {shape_text(base.plan)}", overflow="fold")
@@ -109,7 +109,7 @@ def _best_words(answer: Answer) -> str:
 
 
 def _print_terms(out: Console, found: WhatIf, answer: Answer) -> None:
-    """Seconds of each term in the baseline and in both answers, and what the same plan moved."""
+    """Print seconds of each term in the baseline and both answers."""
     named = [("baseline", found.baseline), ("same plan", answer.same)]
     if not answer.kept:
         named.append(("re-planned", answer.best))
@@ -128,7 +128,6 @@ def _print_terms(out: Console, found: WhatIf, answer: Answer) -> None:
 
 
 def _by(base: PricedPlan, now: PricedPlan | None, term: str) -> float:
-    """Seconds by which a term differs from the baseline."""
     if now is None:
         return 0.0
     before, after = (p.prediction.breakdown_s.get(term, 0.0) for p in (base, now))
@@ -155,7 +154,6 @@ def _print_sweep(out: Console, found: WhatIf) -> None:
 
 
 def _base_text(found: WhatIf) -> str:
-    """The value that a sweep begins from."""
     change = swept_change(found, found.answers[0])
     return value_text(change.path, change.was)
 
@@ -175,7 +173,6 @@ def _sweep_cells(found: WhatIf, answer: Answer) -> list[str | Text]:
 
 
 def _print_remarks(out: Console, found: WhatIf) -> None:
-    """What does not fit or cannot be, a line each, below the table."""
     for answer in found.answers:
         name = row_name(found, answer)
         if answer.same is None:
@@ -188,7 +185,7 @@ def _print_remarks(out: Console, found: WhatIf) -> None:
 
 
 def _print_bars(out: Console, found: WhatIf) -> None:
-    """A bar a row and answer: seconds of a step, or tokens a second where the work differs."""
+    """Print a bar a row: step seconds, or tokens a second."""
     rates = work_differs(found)
     what = "tokens/s (longer is faster)" if rates else "seconds a step (shorter is faster)"
     out.print(Text(what, style="bold"))

@@ -41,7 +41,6 @@ def model_of_run(draft: RunDraft) -> str | dict[str, Any]:
 
 
 def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
-    """A family for a model of an unknown name, by its sizes."""
     plain = run.kv_heads in (None, run.heads) and run.ffn in (None, 4 * (run.hidden or 0))
     if plain and not run.experts:
         why = "an unknown model with as many key heads as heads and 4 x hidden is priced as a GPT"
@@ -51,7 +50,6 @@ def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
 
 
 def _preset(draft: RunDraft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
-    """A preset whose sizes the row repeats."""
     run, name = draft.run, str(entry["preset"])
     model = presets()[name].model
     for size, known in (("layers", model.block_count), ("hidden", model.hidden)):

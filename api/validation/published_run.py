@@ -155,7 +155,6 @@ def _cluster(draft: RunDraft) -> str | dict[str, Any]:
 
 
 def _read_hardware(draft: RunDraft) -> Mapping[str, Any]:
-    """What a name that no table lists means."""
     name = draft.run.hardware
     found = read_device(name)
     if found is None:
@@ -210,7 +209,6 @@ def _formats(draft: RunDraft) -> None:
 
 
 def _optimizer(draft: RunDraft) -> None:
-    """Sources say how their Adam is sharded, not whether its decay is decoupled."""
     name = draft.run.optimizer.casefold()
     if "8bit" in re.sub(r"[\s-]", "", name):
         draft.arguments["optimizer"] = draft.assume("optimizer", "adamw8bit", f"read from {name}")
@@ -219,7 +217,6 @@ def _optimizer(draft: RunDraft) -> None:
 
 
 def _read(draft: RunDraft, name: str, reading: Callable[[str], str | None]) -> str | None:
-    """What a name that no table lists means, listed; None if it means nothing here."""
     text = getattr(draft.run, name)
     found = reading(text)
     return None if found is None else draft.assume(name, found, f"read from {text}")

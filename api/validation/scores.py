@@ -49,7 +49,6 @@ def _constant_mfu(rows: Sequence[PricedRun]) -> Errors:
 
 
 def _interval(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """The share of rows inside their interval, and its mean half width over the prediction."""
     bounds = [row.prediction.step_time_interval_s for row in rows]
     inside = [low <= _seconds(row) <= high for row, (low, high) in zip(rows, bounds, strict=True)]
     halves = [
@@ -75,7 +74,6 @@ def order_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
 
 
 def _pair(runs: Sequence[PricedRun]) -> Pair:
-    """A layout; one that was run several times counts once, at its median."""
     return runs[0].predicted_s, statistics.median(map(_seconds, runs))
 
 

@@ -133,7 +133,6 @@ def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalib
 
 
 def _memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalibrations:
-    """What each row of a source of peaks of memory is priced with."""
     if requested == "none":
         return RunCalibrations()
     why = TOO_FEW_PEAKS if requested == "fit" else f"not of the device and stack of {requested}"
@@ -174,14 +173,12 @@ def _priced(
 
 
 def _fitted_on(calibration: Calibration, of_memory: bool) -> tuple[str, ...]:
-    """The rows behind a calibration's constants of what a table measured."""
     if not of_memory:
         return calibration.fitted_on
     return () if calibration.memory is None else calibration.memory.fitted_on
 
 
 def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
-    """A calibration's constants of what a table measured, by name."""
     if not of_memory:
         return asdict(calibration.factors)
     return {} if calibration.memory is None else asdict(calibration.memory.constants)

@@ -1,4 +1,4 @@
-"""What a report says of its objective, its ties and its sensitivities, as lines of text."""
+"""Objective, ties and sensitivities of a report as lines of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESOURCES = {
 
 
 def cost_text(prediction: Prediction) -> str:
-    """What a plan costs; '' where no prices were given."""
+    """Format the cost of a plan; '' without prices."""
     if prediction.cost_per_step is None or prediction.cost_per_million_tokens is None:
         return ""
     million = format_number(prediction.cost_per_million_tokens)
@@ -25,7 +25,7 @@ def cost_text(prediction: Prediction) -> str:
 
 
 def largest_text(found: Largest) -> str:
-    """How large a size fits, and what the next one is known to do."""
+    """Format the largest size that fits, and the next one's fate."""
     what = "samples a step" if found.what == "global_batch" else "tokens a sample"
     text = f"{found.size} {what}"
     if found.limited_by == "model":
@@ -37,7 +37,7 @@ def largest_text(found: Largest) -> str:
 
 
 def tie_text(search: SearchResult) -> str:
-    """How many plans the model cannot tell apart, and how simple the simplest of them is."""
+    """Format the number of tied plans and the simplest of them."""
     tie = search.tie_set
     if tie.size == 1:
         return f"no other plan within {tie.within * 100:g} %, which the model's error exceeds"
@@ -47,7 +47,10 @@ def tie_text(search: SearchResult) -> str:
 
 
 def sensitivity_parts(report: Report) -> list[str]:
-    """``FLOP/s -0.85 %`` of each resource that counts, the greatest first; none were priced: []."""
+    """List ``FLOP/s -0.85 %`` by resource, greatest first.
+
+    Empty where none were priced.
+    """
     found = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
     shown = [s for s in found if abs(s.step_time_change) >= MIN_SHOWN_CHANGE]
     parts = [f"{resource_text(s)} {step_change_text(s)}" for s in shown]
@@ -61,6 +64,6 @@ def resource_text(item: Sensitivity) -> str:
 
 
 def step_change_text(item: Sensitivity) -> str:
-    """The change of the step in per cent, with a sign where there is any."""
+    """Format the change of the step in per cent, with a sign."""
     change = item.step_time_change * 100
     return "0 %" if abs(item.step_time_change) < MIN_SHOWN_CHANGE else f"{change:+.2g} %"

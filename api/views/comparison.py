@@ -1,4 +1,4 @@
-"""Two plans side by side: what they decide otherwise, and what each term of both takes.
+"""Two plans side by side: decisions, and terms of both.
 
 Where both do the same work a step, seconds are those of a step; where batches or sequences differ,
 those of a million tokens. The terms' differences add up to the difference of the whole.
@@ -20,7 +20,7 @@ TermUnit = Literal["step", "million tokens"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSide:
-    """A plan under the name that the person knows it by, and what is predicted of it."""
+    """A plan under its typed name, with its prediction."""
 
     name: str
     report: Report
@@ -55,12 +55,12 @@ class Comparison:
 
     @property
     def decisions(self) -> tuple[Difference, ...]:
-        """What the second plan decides otherwise."""
+        """Decisions in which the second plan differs."""
         return plan_difference(self.first.report.plan, self.second.report.plan)
 
     @property
     def unit(self) -> TermUnit:
-        """What the seconds of :attr:`terms` are of."""
+        """The unit of the seconds of :attr:`terms`."""
         first, second = (side.report.plan.workload for side in (self.first, self.second))
         return "step" if first.tokens_per_step == second.tokens_per_step else "million tokens"
 
@@ -88,7 +88,10 @@ class Comparison:
 
     @property
     def memory(self) -> list[TermPair]:
-        """Bytes by term on the fullest device of each plan; the sums are what is reserved."""
+        """Bytes by term on each plan's fullest device.
+
+        The sums are what is reserved.
+        """
         return paired_terms(
             self.first.peak_memory_row.by, self.second.peak_memory_row.by, MEMORY_TERMS
         )

@@ -1,4 +1,4 @@
-"""What a page shows of two plans side by side: the terminal's words, and bars on one scale."""
+"""The page's view of two plans: terminal text, bars on one scale."""
 
 from __future__ import annotations
 

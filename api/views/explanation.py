@@ -1,4 +1,4 @@
-"""An explanation: every term of the step and of the memory, with what it is and its share.
+"""An explanation: every term of step and memory, with its share.
 
 The terms of the step add up to the step time, those of a stage's memory to what it reserves.
 """
@@ -53,7 +53,10 @@ class Explanation:
 
     @property
     def terms(self) -> list[dict[str, Any]]:
-        """``term``, ``seconds``, ``share`` of the step and ``meaning``; the sum is the step."""
+        """List ``term``, ``seconds``, ``share`` and ``meaning``.
+
+        The sum is the step.
+        """
         prediction = self.report.prediction
         names = [name for name in BREAKDOWN_TERMS if name in prediction.breakdown_s]
         names += [name for name in prediction.breakdown_s if name not in BREAKDOWN_TERMS]
@@ -68,7 +71,10 @@ class Explanation:
         ]
 
     def memory(self, row: MemoryRow) -> list[dict[str, Any]]:
-        """``term``, ``bytes`` and ``meaning`` of a stage; the sum is what it reserves."""
+        """List ``term``, ``bytes`` and ``meaning`` of a stage.
+
+        The sum is what it reserves.
+        """
         names = [name for name in MEMORY_TERMS if name in row.by]
         names += [name for name in row.by if name not in MEMORY_TERMS]
         return [
@@ -97,7 +103,7 @@ class Explanation:
 
 
 def explain_report(report: Report, simulation: Simulation, simulator: Simulator) -> Explanation:
-    """The explanation of a simulated plan, with what more of each resource does to its step."""
+    """Explain a simulated plan, with its sensitivities."""
     found = sensitivities(report.plan, simulator, simulation.step_time_s)
     return Explanation(
         report=replace(report, sensitivities=found),

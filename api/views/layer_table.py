@@ -1,4 +1,4 @@
-"""What a plan decides for each layer, runs of layers that are alike as one row of text."""
+"""Decisions of a plan by layer; runs of equal layers as one row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .stage_table import span, split_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow:
-    """Layers in a row that are of one kind, on one stage and treated alike.
+    """A run of layers of one class, stage and strategy.
 
     ``part`` is the virtual stage, '' where stages have one; ``group`` the device group whose own
     strategy it is, '' where all groups of the stage do the same.
@@ -34,7 +34,7 @@ class LayerRow:
 
 
 def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
-    """One row for each run of layers that are treated alike, in the order that data flows.
+    """List a row for each run of equal layers, in data order.
 
     Args:
         plan: a legal plan.
@@ -66,7 +66,6 @@ def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
 def _runs(
     placed: tuple[tuple[int, Layer, LayerStrategy], ...],
 ) -> list[tuple[int, int, Layer, LayerStrategy]]:
-    """First and last number of each run of equal layers with equal strategies."""
     found: list[tuple[int, int, Layer, LayerStrategy]] = []
     for number, layer, strategy in placed:
         if found and found[-1][1] == number - 1 and found[-1][2:] == (layer, strategy):
@@ -89,7 +88,7 @@ def _decided(
 
 
 def layer_table(plan: Plan) -> dict[str, Any]:
-    """The rows for a page, without the columns in which none says anything."""
+    """Rows for a page, without columns that are empty throughout."""
     rows = [asdict(row) for row in layer_rows(plan)]
     heads = [name for name in LayerRow.__dataclass_fields__ if any(row[name] for row in rows)]
     return {"heads": heads, "rows": [[row[name] for name in heads] for row in rows]}

@@ -1,4 +1,4 @@
-"""What the terminal and the notebook show of a report, as lines of text."""
+"""Lines of text of a report, for terminal and notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ROUNDING = 1e-9
 
 
 def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
-    """A plan in one line: ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``."""
+    """Format a plan in one line.
+
+    For example ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``.
+    """
     program = plan.program
     placed = [
         (part.strategy, program.stages[stage].device_count)
@@ -57,7 +60,7 @@ def _several(values: Iterable[object]) -> str:
 
 
 def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
-    """Name, seconds and fraction of the step of every term that is not nil, largest first."""
+    """List name, seconds and fraction of non-zero terms, largest first."""
     step_s = prediction.step_time_s
     found = [
         (name.replace("_", " "), seconds, seconds / step_s)
@@ -68,19 +71,22 @@ def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
 
 
 def memory_text(row: MemoryRow) -> str:
-    """``76.6 of 79.2 GiB``, in MiB where the device has less than one GiB."""
+    """Format ``76.6 of 79.2 GiB``; MiB on devices below one GiB."""
     whole = row.capacity_bytes or row.reserved_bytes  # a tier that there is not has none
     unit, name = (GIB, "GiB") if whole >= GIB else (2**20, "MiB")
     return f"{row.reserved_bytes / unit:.3g} of {row.capacity_bytes / unit:.3g} {name}"
 
 
 def peak_memory_row(prediction: Prediction) -> MemoryRow:
-    """The memory row with the largest part of its capacity in use; the first on a tie."""
+    """Find the row with the largest share of its capacity in use.
+
+    The first on a tie.
+    """
     return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
 
 def trained_text(workload: Workload) -> str:
-    """What is trained, where that is not everything."""
+    """Format what is trained, where that is not everything."""
     if workload.adapters is not None:
         return f", lora of rank {workload.adapters.rank}"
     return f", {', '.join(workload.frozen)} frozen" if workload.frozen else ""
@@ -114,7 +120,6 @@ def cluster_text(report: Report) -> str:
 
 
 def _group_text(cluster: ClusterSpec) -> str:
-    """The nodes of a cluster of one group, and its links."""
     group = cluster.groups[0]
     nodes = (
         f"{group.nodes} nodes of {group.devices_per_node}"
@@ -144,13 +149,13 @@ def percent(fraction: float) -> str:
 
 
 def sources_text(report: Report) -> str:
-    """Where the prices come from: ``93 % measured, 7 % analytic``."""
+    """Format the sources of prices: ``93 % measured, 7 % analytic``."""
     shares = [(share, name) for name, share in report.source_share.items() if share > 0]
     return ", ".join(f"{share * 100:.0f} % {name}" for share, name in sorted(shares, reverse=True))
 
 
 def search_text(report: Report) -> str:
-    """How far the search got, in one line; '' for a simulation."""
+    """Format the search's progress in one line; '' for a simulation."""
     found = report.search
     if found is None:
         return ""
@@ -176,7 +181,7 @@ def stage_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:
 
 
 def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
-    """What does not fit, worst first: tier, stage, amounts; at most three lines."""
+    """List at most three excesses, worst first: tier, stage, amounts."""
     over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
     over.sort(key=lambda pair: (-pair[0], pair[1].stage))
     lines = [

@@ -1,4 +1,4 @@
-"""What a page shows of a report: the words of the terminal, and the figures that it draws.
+"""The page's view of a report: terminal text and figures to draw.
 
 One document (JSON) for the file that ``plan export --to html`` writes and for the service's page,
 so that neither computes anything of its own.
@@ -79,7 +79,7 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
 
 
 def figures(report: Report) -> list[dict[str, str]]:
-    """What a person looks for first; the fullest memory stands beside them."""
+    """List the headline figures beside the fullest memory."""
     prediction = report.prediction
     low, high = (format_seconds(s) for s in prediction.step_time_interval_s)
     level = f"{prediction.interval_level * 100:.0f} % of runs"
@@ -104,7 +104,6 @@ def figures(report: Report) -> list[dict[str, str]]:
 
 
 def _grouped(value: float) -> str:
-    """A large number with its thousands apart."""
     return f"{value:,.0f}" if value >= 1000 else format_number(value)
 
 
@@ -122,7 +121,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def memory_bar_view(row: MemoryRow) -> dict[str, Any]:
-    """How full a memory is, as a bar and as text."""
+    """Memory use as a bar and as text."""
     return {
         "tier": row.tier,
         "share": row.reserved_bytes / max(1, row.capacity_bytes),
@@ -131,7 +130,10 @@ def memory_bar_view(row: MemoryRow) -> dict[str, Any]:
 
 
 def _terms(report: Report) -> list[dict[str, Any]]:
-    """Terms worth showing, largest first; their shares add up to the step's but for rounding."""
+    """List terms worth showing, largest first.
+
+    Their shares add up to the step's but for rounding.
+    """
     prediction = report.prediction
     found = [
         {
@@ -148,7 +150,6 @@ def _terms(report: Report) -> list[dict[str, Any]]:
 
 
 def _stages(report: Report) -> list[dict[str, Any]]:
-    """A row for each way in which a stage splits layers, memory of every tier beside devices."""
     rows = []
     others = [row for row in report.prediction.memory if row.tier != "hbm"]
     for row in stage_rows(report.plan, report.prediction):

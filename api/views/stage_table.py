@@ -33,7 +33,7 @@ class StageRow:
 
 @dataclass(slots=True)
 class _SplitGroup:
-    """Layers of a stage with one split: their numbers and how their blocks recompute."""
+    """Layers of a stage with one split, and their recomputation."""
 
     strategy: LayerStrategy
     numbers: list[int]
@@ -41,7 +41,7 @@ class _SplitGroup:
 
 
 def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
-    """One row for each way in which a stage splits some of its layers, and each device group."""
+    """List a row for each split of a stage and device group."""
     memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
     found = []
     for number, stage in enumerate(plan.program.stages):
@@ -64,7 +64,6 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
 
 
 def _splits(alike: _SplitGroup, ranks: int) -> list[str]:
-    """Layers, tp, dp, sharding and recomputation as text."""
     strategy = alike.strategy
     return [
         ranges(alike.numbers),
@@ -76,7 +75,7 @@ def _splits(alike: _SplitGroup, ranks: int) -> list[str]:
 
 
 def split_text(strategy: LayerStrategy) -> str:
-    """``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``: how ranks split samples and experts."""
+    """Format a split: ``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``."""
     split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
     ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
     experts = f", {expert_text(strategy)}" if (strategy.ep, strategy.etp) != (1, 1) else ""
@@ -84,7 +83,7 @@ def split_text(strategy: LayerStrategy) -> str:
 
 
 def expert_text(strategy: LayerStrategy) -> str:
-    """``ep 8`` or ``ep 4 x etp 2``: how ranks split the experts of a layer."""
+    """Format an expert split: ``ep 8`` or ``ep 4 x etp 2``."""
     return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
 
 
@@ -112,7 +111,7 @@ def _recompute(recomputes: list[str]) -> str:
 
 
 def _devices(plan: Plan, stage: Stage, part: StageDevices) -> str:
-    """``0-7``, or ``h100 0-7`` where there are several groups, with its share of a shared stage."""
+    """Format devices: ``0-7``, or ``h100 0-7``, with a share if shared."""
     name = f"{part.device_group} " if len(plan.cluster.groups) > 1 else ""
     where = name + span(part.first_rank, part.first_rank + part.count - 1)
     if len(stage.devices) == 1:
@@ -137,7 +136,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def shortened(rows: list[StageRow]) -> tuple[list[StageRow], list[StageRow], int]:
-    """The rows to show at the begin and at the end, and how many lie between."""
+    """Split rows into the first, the last, and a count between."""
     if len(rows) <= HEAD_ROWS + TAIL_ROWS + 1:
         return rows, [], 0
     return rows[:HEAD_ROWS], rows[-TAIL_ROWS:], len(rows) - HEAD_ROWS - TAIL_ROWS

@@ -1,4 +1,4 @@
-"""What every picture is drawn on: a matplotlib Figure that a notebook shows by itself.
+"""The matplotlib Figure of every picture, shown by notebooks.
 
 Figures are made without pyplot: nothing global changes, no window opens, nothing has to be closed.
 """
@@ -69,7 +69,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
 
 
 def term_colour(term: str) -> tuple[str, float]:
-    """Colour and opacity of a term of the step; paler where the colours begin again."""
+    """Return a term's color and opacity; repeats are paler."""
     return _colour(BREAKDOWN_TERMS, term)
 
 

@@ -1,4 +1,4 @@
-"""Two plans side by side as a picture: from one's seconds to the other's, a step a term."""
+"""Two plans as a picture: from one's seconds to the other's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's pictures: where its step goes, and what memory each stage holds."""
+"""A plan's pictures: terms of the step, memory of each stage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_STAGES = 32
 
 
 def plan_picture(report: Report) -> Picture:
-    """Where the step goes, beside the memory of each stage."""
+    """Draw the terms of the step beside the memory of stages."""
     rows = shown_rows(report.prediction)
     height = max(3.2, 0.9 + 0.3 * max(len(rows), len(_terms(report.prediction))))
     made, (left, right) = figure(10, height, columns=2)
@@ -38,7 +38,7 @@ def plan_picture(report: Report) -> Picture:
 
 
 def memory_picture(report: Report) -> Picture:
-    """What memory each stage holds, by term."""
+    """Draw the memory of each stage by term."""
     height = max(2.4, 1.1 + 0.3 * len(shown_rows(report.prediction)))
     made, axes = figure(7.5, height)
     draw_memory(axes, report.prediction)
@@ -47,7 +47,7 @@ def memory_picture(report: Report) -> Picture:
 
 
 def terms_picture(report: Report) -> Picture:
-    """Where the step goes."""
+    """Draw the terms of the step."""
     made, axes = figure(6.5, max(2.4, 0.9 + 0.3 * len(_terms(report.prediction))))
     draw_terms(axes, report.prediction)
     picture: Picture = made
@@ -55,14 +55,13 @@ def terms_picture(report: Report) -> Picture:
 
 
 def _terms(prediction: Prediction) -> list[tuple[str, float]]:
-    """Terms worth showing, the largest first."""
     least_s = ROUNDING * prediction.step_time_s
     found = [(name, s) for name, s in prediction.breakdown_s.items() if abs(s) > least_s]
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 def draw_terms(axes: Any, prediction: Prediction) -> None:
-    """A bar a term of the step, with its seconds and its share."""
+    """Draw a bar a term, with its seconds and its share."""
     terms = _terms(prediction)
     factor, unit = scaled_seconds(prediction.step_time_s)
     for row, (name, seconds) in enumerate(terms):

@@ -1,4 +1,4 @@
-"""A step's timeline as a picture: a row a stream, a colour a term."""
+"""A step's timeline as a picture: rows of streams, term colors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def timeline_picture(timeline: Timeline) -> Picture:
 
 
 def _streams(timeline: Timeline) -> list[Stream]:
-    """Streams that can be seen: those that do anything worth a line's width."""
     busy_s: dict[Stream, float] = defaultdict(float)
     for span in timeline.spans:
         busy_s[span.stream] += span.duration_s

@@ -1,4 +1,4 @@
-"""Predicted against measured as a picture; the band is 20 % either way."""
+"""Predicted against measured as a picture; the band is 20 %."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BAND = 0.2
 
 
 def validation_picture(found: ValidationResult) -> Picture:
-    """A point a row, a colour and a mark a source, both axes logarithmic."""
+    """Draw a point a row, a color a source, on logarithmic axes."""
     unit = "s" if found.document["metric"] == "step_time" else "GiB"
     drawn = {name: pairs for name, pairs in found.points.items() if pairs}
     made, axes = figure(8, 5.5)

@@ -1,4 +1,4 @@
-"""A what-if answer as a picture: bars of terms for one change, curves over a sweep."""
+"""A what-if answer as a picture: bars of terms, or curves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_TITLE = 90
 
 
 def what_if_picture(found: WhatIf) -> Picture:
-    """Curves of a sweep; of one change, or of several at once, the terms of both answers."""
+    """Draw curves of a sweep, or the terms of both answers."""
     picture: Picture = _bars(found) if found.question.sweep is None else _curves(found)
     return picture
 
@@ -109,7 +109,6 @@ def _curves(found: WhatIf) -> Any:
 
 
 def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
-    """By value; words as they were typed."""
     now = swept_change(found, answer).now
     return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
 

@@ -65,7 +65,6 @@ class ChildCaller:
     async def _call_with_calibration(
         self, owner: str, operation: str, body: bytes, limit_s: float
     ) -> tuple[int, bytes]:
-        """A child's answer; it is asked again where it wants a calibration of whoever asks."""
         cpu_s = limit_s + 5
         start_s = time.monotonic()
         status, answer = await self._pool.call(operation, body, limit_s, cpu_s)
@@ -85,7 +84,6 @@ def _lost_response(error: NoAnswerError, limit_s: float) -> Response:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client closes its connection."""
     while True:
         message: Any = await request.receive()
         if message["type"] == "http.disconnect":

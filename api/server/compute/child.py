@@ -107,7 +107,6 @@ def limit_resources() -> None:
 
 
 def _allow_seconds(more_s: float) -> None:
-    """Let this process use so much more processor time before the kernel ends it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     most = int(used.ru_utime + used.ru_stime + more_s) + 1

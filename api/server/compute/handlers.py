@@ -112,7 +112,6 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:
-    """The content of a price file; what was left out is not there."""
     return {name: value for name, value in asdict(body).items() if value is not None}
 
 
@@ -156,7 +155,6 @@ def _simulate(body: SimulationBody) -> Simulated:
 
 
 def _trace_document(done: Simulated) -> dict[str, Any]:
-    """The step's timeline, as Perfetto reads it."""
     text = simulated_timeline(done.simulation, done.simulator).to_perfetto()
     trace: dict[str, Any] = json.loads(text)
     return trace
@@ -200,7 +198,6 @@ def check_what_if_body(body: WhatIfBody) -> None:
 
 
 def _short_sweeps(question: Question) -> list[Question]:
-    """A question with a long sweep as several with a short one."""
     sweep = question.sweep
     if sweep is None:
         return [question]
@@ -236,7 +233,6 @@ def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
 def _problem_inputs(
     model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
 ) -> dict[str, Any]:
-    """Model, cluster and workload as inputs; a text names nothing in the file system."""
     return {"model": _model(model), "cluster": _cluster(cluster), **asdict(workload)}
 
 

@@ -129,7 +129,6 @@ def _validation_problem(error: ValidationError) -> dict[str, Any]:
 
 
 def _pointer(location: tuple[Any, ...]) -> str:
-    """A JSON pointer; the names that the validator gives to union members are left out."""
     kept = [str(p) for p in location if not re.fullmatch(r"constrained-str|dict\[.*\]", str(p))]
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in kept)
 
@@ -147,7 +146,6 @@ def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:
 
 
 def _allowed_text(error: InputError) -> str:
-    """What is allowed and what is nearest to it; of a long list the nearest is kept."""
     near = "" if error.nearest in (None, "") else f"; nearest: {str(error.nearest)[:100]}"
     room = MAX_TEXT - len(near) - POINTER_ROOM
     allowed = error.allowed if len(error.allowed) <= room else error.allowed[: room - 1] + "…"

@@ -198,7 +198,6 @@ class ChildPool:
             self._waiting -= 1
 
     async def _next_idle(self) -> _ChildProcess:
-        """The next idle child that has not ended meanwhile; those that have are replaced."""
         while not self._ending.is_set():
             child = await self._idle.get()
             if child is not None and child.process.returncode is None:

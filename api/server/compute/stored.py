@@ -33,14 +33,12 @@ SIDE_NAMES = ("first", "second")
 
 
 def _simulated(given: Any) -> Simulated:
-    """The plan of an answer, simulated as its search did."""
     plan = plan_from_text(encode(given["report"]["plan"]), "plan")
     stack, measured, notes = _pricing(given, plan)
     return simulate_plan(plan, stack, measured, notes)
 
 
 def _pricing(given: Any, plan: Plan) -> Any:
-    """What prices the plan; a calibration of whoever asked is lent as it was then."""
     asked = given["asked"]
     inputs = Inputs(stack=asked.get("stack"), calibration=asked.get("calibration"))
     with lending(lent_from(given["lent"])):
@@ -48,7 +46,6 @@ def _pricing(given: Any, plan: Plan) -> Any:
 
 
 def _report(given: Any) -> Report:
-    """The report that an answer is the document of."""
     kept = {name: value for name, value in given["report"].items() if name != "plan_hash"}
     return from_document(Report, kept, "plan")
 
@@ -68,13 +65,11 @@ def _rule(given: Any, plan: Plan) -> MemoryRule:
 
 
 def _traced(given: Any) -> bytes:
-    """The timeline, as Perfetto reads it."""
     found = _simulated(given)
     return simulated_timeline(found.simulation, found.simulator).to_perfetto().encode()
 
 
 def _viewed(given: Any) -> bytes:
-    """What a page shows of the report, and what may be asked of the plan."""
     report = _report(given)
     keys = [
         {"path": path, "kind": entry_of(path).kind, "meaning": entry_of(path).meaning}
@@ -88,7 +83,6 @@ def _paths(plan: Plan) -> list[str]:
 
 
 def _compared(given: Any) -> bytes:
-    """Two answers side by side: figures, and what a page shows of them."""
     pairs = zip(SIDE_NAMES, (given["first"], given["second"]), strict=True)
     first, second = (ComparisonSide(name=name, report=_report(answer)) for name, answer in pairs)
     found = Comparison(first=first, second=second)
@@ -96,7 +90,6 @@ def _compared(given: Any) -> bytes:
 
 
 def _page(given: Any) -> bytes:
-    """The page as one file."""
     report = _report(given)
     view = report_view(report, _rule(given, report.plan))
     return page_file(view, report.plan.to_document(), step_trace(_simulated(given))).encode()

@@ -114,7 +114,6 @@ def prepare(url: str) -> None:
 
 
 def _add_columns(engine: sa.Engine) -> None:
-    """Columns that tables of an earlier version lack; all of them may be empty."""
     with engine.begin() as connection:
         for table in METADATA.sorted_tables:
             known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}

@@ -78,7 +78,6 @@ def page_bytes(rows: Sequence[DbRow], limit: int) -> bytes:
 
 
 def _request_document(row: DbRow) -> dict[str, Any] | None:
-    """What a search was asked: for people who look for it, and to price its plan as it did."""
     if row.kind != "plan":
         return None
     body = {} if row.body is None else json.loads(row.body)  # ours: a child has written it

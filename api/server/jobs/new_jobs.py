@@ -114,7 +114,6 @@ class JobAdder:
 
 
 def _key(job: NewJob) -> tuple[str, str, str | None]:
-    """What no two jobs have alike, unless it ends in None."""
     return job.owner, job.kind, job.idempotency_key
 
 

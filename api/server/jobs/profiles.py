@@ -123,7 +123,6 @@ class ProfileStore:
 
 
 def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) -> Calibration:
-    """A calibration with the other half of the one that had its name."""
     if text is None:
         return fitted
     earlier = from_json(Calibration, text, CALIBRATION_SOURCE)

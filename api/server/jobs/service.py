@@ -164,7 +164,6 @@ class JobService:
         return await asyncio.to_thread(self.slots.count_live)
 
     async def _forget_loop(self) -> None:
-        """Forget old jobs, now and then."""
         while True:
             with contextlib.suppress(StoreError):
                 if await asyncio.to_thread(self._forget):

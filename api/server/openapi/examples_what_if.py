@@ -14,7 +14,6 @@ WHAT_IF_EXAMPLE: dict[str, Any] = {"plan": _PLAN, "set": {"intra_node.bandwidth"
 
 
 def _prediction(step_time_s: float, tokens: float, mfu: float, **terms: float) -> dict[str, Any]:
-    """The prediction of the other examples with other figures."""
     shown: dict[str, Any] = REPORT_EXAMPLE["prediction"]
     return {
         **shown,

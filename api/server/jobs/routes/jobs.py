@@ -99,7 +99,6 @@ class JobRoutes:
         return await self._wait_for_answer(request, owner, row.id)
 
     async def _found_plan(self, owner: str, plan_id: str) -> DbRow | Response:
-        """The job that a question refers to, which found a plan."""
         row, _ = (
             (None, None) if not is_id(plan_id) else await self._jobs.row(owner, "plan", plan_id)
         )
@@ -194,6 +193,5 @@ def job_id_of(request: Request) -> str:
 
 
 def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
-    """What a job answered, as if it had been answered at once."""
     kind = "application/json" if row.status == 200 else MEDIA_TYPE
     return Response(row.answer.encode(), row.status, headers, media_type=kind)

@@ -47,7 +47,6 @@ class CachedAnswers:
 
 
 def _is_deterministic(found: dict[str, Any]) -> bool:
-    """Whether an answer does not depend on how fast the machine was."""
     searches = [row["re_planned"].get("search") for row in found.get("rows", [found])]
     return all(search and search["stopped_by"] != "deadline" for search in searches)
 
