@@ -1,4 +1,4 @@
-"""What a run would start, without starting it."""
+"""Ranks, groups and a step of a run, without starting it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dry_run_process import dry_run_stages
 
 
 def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
-    """The ranks of a plan, the groups in which they would talk, and what of a step.
+    """Describe ranks, groups and stages of a run of a plan.
 
     ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
     kernels; None where torch is not installed.
@@ -50,7 +50,7 @@ def _stage(plan: Plan, number: int, first: int) -> dict[str, Any]:
 
 
 def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[dict[str, Any]]:
-    """Every distinct group of more than one rank: what it is for, and its members."""
+    """List distinct groups of several ranks: purpose and members."""
     found: dict[tuple[str, RankGroup], None] = {}
     for strategy in strategies:
         for use, group in (

@@ -1,4 +1,4 @@
-"""A step of every kind of stage, taken without contents in a process that has torch."""
+"""Dry run of every stage class in a process with torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ QUIET_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
-    """What the ranks of a plan would send and hold; None where torch is not installed.
+    """Return bytes and collectives of a plan's stages.
+
+    None where torch is not installed.
 
     Args:
         plan: a plan that the executor runs.

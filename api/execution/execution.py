@@ -1,4 +1,4 @@
-"""Running a plan on this machine, and holding the run against the prediction."""
+"""Run a plan on this machine, and compare with the prediction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EventCallback = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """How a plan is run: steps to reach, seed, text, rate, kernels, checks, trace, weights.
+    """Options of a run: steps, seed, text, rate, checks, weights.
 
     ``checkpoint`` says where checkpoints are; ``init_from`` and ``save_hf`` are folders of
     transformers to start from and to write.
@@ -58,7 +58,7 @@ class ExecuteOptions:
 
 
 def ensure_profile(devices: int, on_event: EventCallback) -> MachineProfile:
-    """The newest profile of this machine with so many ranks; measured now, where there is none.
+    """Return this machine's newest profile; measure where there is none.
 
     Measuring takes some 20 s.
 
@@ -126,7 +126,7 @@ def execute_plan(
 
 
 def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) -> None:
-    """Refuse another model's weights, or a folder that could not be written, before ranks start.
+    """Check folders of weights before ranks start.
 
     Raises:
         InputError: the first of them.
@@ -173,7 +173,9 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
 
 
 def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
-    """FLOPs a second and their share of the peak, counted as the prediction counts them.
+    """Return FLOPs a second and their share of the peak.
+
+    Counted as the prediction counts them.
 
     ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak of all devices in stages.
     """
@@ -191,7 +193,7 @@ def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
 
 
 def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:
-    """Relative errors, and the terms of the critical stage beside those of a traced step."""
+    """Compare prediction and run: relative errors, terms of a traced step."""
     prediction = simulated.report.prediction
     measured = result["measured"]
     stage = simulated.simulation.critical.stage

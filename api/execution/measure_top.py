@@ -1,4 +1,4 @@
-"""Running the best few plans, and what their steps say of the prices: ``--measure-top K``.
+"""``--measure-top K``: run the best plans, calibrate, rank by measurement.
 
 Every plan is run; what the runs took beside what was predicted fits a calibration of this machine
 (on top of its profile, where there is one), which is stored by name. The plans are then told in
@@ -32,7 +32,7 @@ FLAG = "--measure-top"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPlan:
-    """A plan that was run: its document, and seconds predicted, measured and corrected."""
+    """A plan that was run: predicted, measured, corrected seconds."""
 
     plan: Plan
     document: dict[str, Any]
@@ -65,7 +65,7 @@ def check_count(count: int) -> int:
 def measure_plans(
     plans: list[Plan], stack: StackSpec, measured: Measured | None, run: RunPlanCallback
 ) -> tuple[list[MeasuredPlan], Calibration]:
-    """Run plans and fit what their steps call for; the fastest plan comes first.
+    """Run plans and fit a calibration; the fastest comes first.
 
     Args:
         plans: of one model and workload on one cluster.
@@ -105,7 +105,7 @@ def measure_plans(
 
 
 def calibration_name(plan: Plan) -> str:
-    """The name under which the calibration of a plan's model on its cluster is stored."""
+    """Name the calibration of a plan's model on its cluster."""
     ranks = sum(stage.device_count for stage in plan.program.stages)
     text = f"measured-{plan.model.name}-{plan.cluster.groups[0].device}-{ranks}"
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:64]

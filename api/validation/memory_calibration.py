@@ -1,4 +1,4 @@
-"""Calibrations of memory from measured peaks: which rows, and what comes of them."""
+"""Memory calibrations from measured peaks: rows, fits, held-out errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_PEAK = "no peak memory, and no end for lack of it"
 
 
 def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
-    """The rows that can be priced and say how much memory it was, or that it was too much."""
+    """Keep rows that can be priced and have a peak or an OOM."""
     found = []
     for run in runs:
         if run.peak_mem_gib is None and not run.oom:
@@ -39,7 +39,7 @@ def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
 
 
 def unusable_reason(run: PublishedRun) -> InputError:
-    """Why a row cannot be used."""
+    """Return why a row cannot be used."""
     try:
         price_run(run)
     except (InputError, NotBuiltError) as error:
@@ -53,7 +53,9 @@ def measured_peaks(rows: Sequence[PricedRun]) -> list[PricedRun]:
 
 
 def check_bytes(rows: Sequence[PricedRun]) -> None:
-    """Whether the rows are in GiB: no prediction is off by this much.
+    """Check that the rows are in GiB.
+
+    No prediction is off by this much.
 
     Raises:
         InputError: most peaks are many times as large, or as small, as they are predicted.
@@ -65,14 +67,14 @@ def check_bytes(rows: Sequence[PricedRun]) -> None:
 
 
 def fit_memory_rows(rows: Sequence[PricedRun]) -> MemoryCalibration:
-    """The constants of memory that rows of one device and one stack call for."""
+    """Fit memory constants to rows of one device and stack."""
     if len({row.place for row in rows}) > 1:
         raise ValueError("rows of several devices or stacks")
     return fit_memory([MeasuredPeak(row.run.id, _peak_bytes(row), row.bytes_under) for row in rows])
 
 
 def held_out_peaks(rows: Sequence[PricedRun], constants: MemoryConstants) -> dict[str, Any]:
-    """Median errors of rows that nothing was fitted to, as shipped and calibrated."""
+    """Return median errors of held-out rows, shipped and calibrated."""
     if not rows:
         return {"rows": 0}
     shipped, after = (
@@ -83,7 +85,7 @@ def held_out_peaks(rows: Sequence[PricedRun], constants: MemoryConstants) -> dic
 
 
 def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[str, Calibration]:
-    """The calibration of each row of a source by its id, as ``--calibration`` asks.
+    """Return each row's calibration by id, as ``--calibration`` asks.
 
     Raises:
         InputError: no calibration of that name, or one without constants of memory.

@@ -1,4 +1,4 @@
-"""The published measured runs nearest to a model on a cluster, by a stated distance.
+"""Published measured runs nearest to a model on a cluster.
 
     1    for each factor of two between the parameters that a token uses
     1/2  for each factor of two between the numbers of devices
@@ -41,7 +41,7 @@ LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "shard", "micro_batch", "recompute")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFeatures:
-    """What is compared of a run or of a question: sizes, devices, number format."""
+    """Compared features of a run: sizes, devices, number format."""
 
     active_parameters: int
     blocks: frozenset[tuple[int, str]]
@@ -55,7 +55,7 @@ class RunFeatures:
 def run_features(
     model: ModelSpec, cluster: ClusterSpec, dtype: str, seq_len: int, adapters: bool = False
 ) -> RunFeatures:
-    """What is compared of a model on a cluster.
+    """Extract the features of a model on a cluster.
 
     Args:
         model: its sizes count.
@@ -78,7 +78,7 @@ def run_features(
 
 
 def distance(asked: RunFeatures, run: RunFeatures) -> dict[str, float]:
-    """How far a run is from what is asked, by part; the sum is the distance."""
+    """Return a run's distance by part; the sum is the distance."""
     parts = {
         "active_parameters": _doublings(asked.active_parameters, run.active_parameters),
         "devices": _doublings(asked.devices, run.devices) / 2,

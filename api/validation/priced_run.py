@@ -1,4 +1,4 @@
-"""A published run priced: what ``plan simulate`` says, and two naive baselines of its step time.
+"""A published run priced, beside two naive baselines of its step.
 
 The baselines, which any model of costs has to beat: the step at the peak of the devices, to be
 divided by one MFU fitted to what it is held against; and 6·N·tokens at that peak, lengthened by
@@ -52,7 +52,7 @@ class PricedRun:
 
     @property
     def place(self) -> CalibrationScope:
-        """Which calibration of memory it is for."""
+        """The scope of its memory calibration."""
         return CalibrationScope(self.device, self.stack.name)
 
     @property
@@ -62,7 +62,10 @@ class PricedRun:
 
     @property
     def measured_bytes(self) -> float | None:
-        """The printed peak of a device, decimal where it says so; None where there is none."""
+        """The printed peak of a device; None where there is none.
+
+        Decimal units where the source says so.
+        """
         peak, kind = self.run.peak_mem_gib, self.run.metric_kind
         if peak is None or self.run.oom:  # a run that ended early never came to its peak
             return None
@@ -79,7 +82,7 @@ class PricedRun:
         return state_bytes(self._counted)
 
     def bytes_under(self, constants: MemoryConstants) -> float:
-        """The same peak under constants of memory, where this was priced without any."""
+        """Return the peak under constants of memory."""
         rows = (
             recalibrated_row(row, self.stack, self.device, constants)
             for row in self.prediction.memory
@@ -89,7 +92,7 @@ class PricedRun:
 
     @property
     def _counted(self) -> MemoryRow:
-        """The device that the source counts: of the last rank, of rank 0, or the fullest."""
+        """The row that the source counts: last rank, rank 0 or fullest."""
         rows, kind = self.prediction.memory, self.run.metric_kind.casefold()
         if "last rank" in kind:
             return rows[-1]
@@ -118,7 +121,7 @@ def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
 
 
 def count_of(kind: str) -> str:
-    """Which of the three counts a printed ``metric_kind`` is."""
+    """Map a printed ``metric_kind`` to one of the three counts."""
     kind = kind.casefold()
     if "nvidia-smi" in kind:
         return DRIVER
@@ -128,7 +131,7 @@ def count_of(kind: str) -> str:
 def price_run(
     run: PublishedRun, calibration: Calibration | None = None, requested: PlannedRun | None = None
 ) -> PricedRun:
-    """What ``plan simulate`` says of a run, with a calibration or with none.
+    """Simulate a run, with a calibration or with none.
 
     Args:
         run: the row.
@@ -165,7 +168,10 @@ def _memory_constants(calibration: Calibration | None) -> MemoryConstants:
 
 
 def measured_s(run: PublishedRun, global_batch: int) -> float | None:
-    """Seconds of a step, of the batch that is asked for where only tokens a second are printed."""
+    """Return measured seconds of a step of ``global_batch``.
+
+    Where only tokens a second are printed, of the batch that is asked for.
+    """
     if run.seconds is not None or run.tokens_per_s_per_gpu is None:
         return run.seconds
     return global_batch * (run.seq or 0) / (run.tokens_per_s_per_gpu * (run.gpus or 1))

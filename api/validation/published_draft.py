@@ -1,4 +1,4 @@
-"""A published run on its way to a question: what is said of it so far, and what was assumed."""
+"""A published run on its way to a question, with assumptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunDraft:
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """What is known of the run's source."""
+        """Facts about the run's source."""
         known = source_entry(self.run)
         if "attention" in self.test:
             known = {**known, "attention": self.test["attention"], "why": TEST_WHY}
@@ -32,7 +32,7 @@ class RunDraft:
 
     @property
     def test(self) -> Mapping[str, Any]:
-        """What is known of the functional test that the run is; empty where it is none."""
+        """Facts about the functional test; empty for other runs."""
         return test_entry(self.run)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
@@ -41,7 +41,7 @@ class RunDraft:
         return value
 
     def usual(self, name: str, default: str) -> Any:
-        """What the source's runs usually have, listed."""
+        """Take a value usual of the source, and list it as assumed."""
         source = self.source
         why = source.get("why", "nothing is known of the source")
         return self.assume(name, source.get(name, default), f"not printed; {why}")

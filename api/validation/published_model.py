@@ -1,4 +1,4 @@
-"""The model of a published run: a preset, or the sizes that the row prints and a family's keys."""
+"""The model of a published run: a preset, or printed sizes."""
 
 from __future__ import annotations
 

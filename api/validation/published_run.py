@@ -1,4 +1,4 @@
-"""A published run as a question to ``plan simulate``: its flags, and what had to be assumed.
+"""A published run as a question to ``plan simulate``, with assumptions.
 
 A blank is filled by one documented default and listed; what has no meaning here is refused with
 the reason. Where the blocks do not divide into the stages, the question is a plan instead of
@@ -53,13 +53,16 @@ class SimulationArguments:
 
 
 def qualifies(run: PublishedRun) -> bool:
-    """Whether a row has layers, hidden, heads, sequence, micro-batch, tp and a measured figure."""
+    """Return True if a row has the sizes of a question.
+
+    Layers, hidden, heads, sequence, micro-batch, tp and a measured figure.
+    """
     sizes = (getattr(run, name) for name in REQUIRED_COLUMNS if name != "gpus")
     return None not in sizes and any(getattr(run, name) is not None for name in MEASURED_COLUMNS)
 
 
 def simulation_arguments(run: PublishedRun) -> SimulationArguments:
-    """What to ask of ``plan simulate`` for a published run.
+    """Build the arguments of ``plan simulate`` for a published run.
 
     Raises:
         InputError: a missing size, or a name that has no meaning here.
@@ -88,7 +91,7 @@ def simulation_arguments(run: PublishedRun) -> SimulationArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """A question as a plan, with the problem it answers and all that was assumed.
+    """A question as a plan, with its problem and assumptions.
 
     ``unprinted`` are the fields that the source does not print.
     """
@@ -99,12 +102,12 @@ class PlannedRun:
     unprinted: tuple[str, ...] = ()
 
     def simulate_run(self, calibration: Calibration | None = None) -> Report:
-        """What ``plan simulate`` says of the plan."""
+        """Simulate the plan."""
         return simulate_plan(self.plan, self.problem.stack, calibration, self.assumed).report
 
 
 def simulate_run(question: SimulationArguments, calibration: Calibration | None = None) -> Report:
-    """What ``plan simulate`` says: of the flags, or of the plan with even cuts.
+    """Simulate a question: flags, or a plan with even boundaries.
 
     Raises:
         InputError: the plan breaks a rule, or its stack cannot say it.

@@ -1,4 +1,4 @@
-"""What a published run keeps in memory that no flag says, by what is known of its source."""
+"""Memory states of published runs that no flag says, by source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ kernel."""
 
 
 def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
-    """What the source keeps of parameters, gradients and logits; empty for tables of times."""
+    """Return kept formats of parameters, gradients and logits.
+
+    Empty for tables of times.
+    """
     known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
     found = {name: known[name] for name in MEMORY_FORMATS if name in known}
     for name, value in found.items():

@@ -1,4 +1,4 @@
-"""Scores of priced runs: times with their order and intervals, peak memory with who fits."""
+"""Scores of priced runs: step times, ranks, intervals, peaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYOUT_COLUMNS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "r
 
 
 def time_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """Errors of the step time, what the intervals hold, both baselines on the same rows."""
+    """Score step times, intervals and both baselines on the same rows."""
     return {
         **asdict(errors_of([(row.predicted_s, _seconds(row)) for row in rows])),
         "interval": _interval(rows),
@@ -41,7 +41,7 @@ def _seconds(row: PricedRun) -> float:
 
 
 def _constant_mfu(rows: Sequence[PricedRun]) -> Errors:
-    """One MFU for all rows: the median of those that the measured seconds imply."""
+    """Score one MFU for all rows: the median of the implied ones."""
     if not rows:
         return errors_of([])
     mfu = fitted_mfu([(row.at_peak_s, _seconds(row)) for row in rows])
@@ -78,7 +78,7 @@ def _pair(runs: Sequence[PricedRun]) -> Pair:
 
 
 def points_of(rows: Sequence[PricedRun], of_memory: bool) -> list[Pair]:
-    """Predicted and measured seconds, or GiB of rows that came to their peak."""
+    """Return predicted and measured seconds, or GiB of peaks."""
     if not of_memory:
         return [(row.predicted_s, _seconds(row)) for row in rows]
     peaks = [(row.predicted_bytes, row.measured_bytes) for row in rows]
@@ -86,7 +86,10 @@ def points_of(rows: Sequence[PricedRun], of_memory: bool) -> list[Pair]:
 
 
 def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """Errors of the peak, and of what textbooks count: parameters, gradients, optimizer states."""
+    """Score peaks, and the textbook count of states.
+
+    Parameters, gradients, optimizer states.
+    """
     peaks = [(row, row.measured_bytes) for row in rows]
     return {
         **asdict(errors_of([(row.predicted_bytes, peak) for row, peak in peaks if peak])),
@@ -97,7 +100,7 @@ def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
 
 
 def memory_totals(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """What the rows count, and how often one is said to fit that did not, and the other way."""
+    """Count rows, and misjudged fits both ways."""
     ended = [row for row in rows if row.run.oom]
     went = [row for row in rows if not row.run.oom]
     return {

@@ -1,4 +1,4 @@
-"""Calibrations from whole tables: which rows are fitted, what holds for the others, what was read.
+"""Calibrations from whole tables: fitted rows, held-out rows, counts.
 
 ``plan calibrate`` and the service's ``POST /v1/profiles`` share these rules.
 """
@@ -70,7 +70,7 @@ def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
 
 
 def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
-    """The calibration, of memory alone, that a table of peaks calls for; as :func:`fit_times`.
+    """Fit a memory calibration to a table of peaks, as :func:`fit_times`.
 
     Raises:
         InputError: no usable row, rows of several places, or peaks that are not in GiB.

@@ -1,4 +1,4 @@
-"""Calibrations from measured runs: which rows, and how each is simulated under factors."""
+"""Time calibrations from measured runs, simulated under factors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UsableRun:
 
     @property
     def place(self) -> CalibrationScope:
-        """Which calibration it is for."""
+        """The scope of its calibration."""
         plan = self.requested.plan
         stack = self.requested.problem.stack.name
         return CalibrationScope(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
@@ -67,7 +67,10 @@ def usable_rows(runs: Sequence[PublishedRun]) -> list[UsableRun]:
 
 
 def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
-    """So many rows drawn by :data:`SAMPLE_SEED`, in their order; all where there are no more."""
+    """Draw ``most`` rows by :data:`SAMPLE_SEED`, in their order.
+
+    All where there are no more.
+    """
     if len(rows) <= most:
         return list(rows)
     chosen = sorted(random.Random(SAMPLE_SEED).sample(range(len(rows)), most))
@@ -75,7 +78,9 @@ def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
 
 
 def check_seconds(rows: Sequence[UsableRun]) -> None:
-    """Whether the rows are in seconds: no prediction is off by this much.
+    """Check that the rows are in seconds.
+
+    No prediction is off by this much.
 
     Raises:
         InputError: most steps are many times as long, or as short, as they are simulated.
@@ -96,7 +101,7 @@ def fit_rows(name: str, rows: Sequence[UsableRun]) -> Calibration:
 
 
 def held_out_errors(rows: Sequence[UsableRun], calibration: Calibration) -> dict[str, Any]:
-    """Median errors of rows that nothing was fitted to, and the share that intervals hold."""
+    """Return median errors of held-out rows, and interval coverage."""
     if not rows:
         return {"rows": 0}
     simulators = [step_simulator(row.requested) for row in rows]

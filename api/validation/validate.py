@@ -1,4 +1,4 @@
-"""``plan validate``: published runs priced and held against what was measured, by source.
+"""``plan validate``: published runs, predicted against measured, by source.
 
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
@@ -46,7 +46,7 @@ class RunCalibrations:
 
 
 class ValidationResult(NamedTuple):
-    """The document of ``plan validate``, and predicted and measured of each row by source."""
+    """The document of ``plan validate``, with its points by source."""
 
     document: dict[str, Any]
     points: dict[str, list[Pair]]
@@ -58,7 +58,7 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
 
 
 def validation_result(table: Path | None = None, calibration: str = "none") -> ValidationResult:
-    """What ``plan validate`` says and draws.
+    """Validate a table: document and points to draw.
 
     Args:
         table: None is the bundled one of times.
@@ -108,7 +108,7 @@ def validation_result(table: Path | None = None, calibration: str = "none") -> V
 
 
 def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalibrations:
-    """What each row of a source is priced with."""
+    """Choose the calibration of each row of a source."""
     if requested == "none":
         return RunCalibrations()
     read = {row.run.id: row for row in usable_rows(rows)}
@@ -149,7 +149,7 @@ def _calibration_by_run(
 def _priced(
     rows: Sequence[PublishedRun], of_memory: bool, chosen: RunCalibrations, skipped: Counter[str]
 ) -> Iterator[PricedRun]:
-    """The rows that can be priced and were measured; the others are counted by reason."""
+    """Yield priced, measured rows; count the others by reason."""
     for run in rows:
         if of_memory and run.peak_mem_gib is None and not run.oom:
             skipped[NO_PEAK] += 1
