@@ -123,7 +123,7 @@ def what_if_body(
 
 
 def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A body without what was left out, objects that are empty then included."""
+    """Drop None values, and objects that are empty then."""
     found = {
         name: without_none(value) if name in ("constraints", "strategy") and value else value
         for name, value in body.items()

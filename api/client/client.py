@@ -163,7 +163,9 @@ class Client:
         return self._submit("what-if", without_none(body), self._reader.what_ifs)
 
     def execute(self, plan: Any, steps: int = 20, **given: Any) -> dict[str, Any]:
-        """Run a plan on the service's machine, where it was started with ``--allow-execute``.
+        """Run a plan on the service's machine.
+
+        The service must have been started with ``--allow-execute``.
 
         Args:
             plan: a handle, a Plan or the path of a plan file.
@@ -232,13 +234,13 @@ class Client:
         return found
 
     def clusters(self) -> dict[str, Any]:
-        """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them."""
+        """Named devices, nodes and fabrics, as ``plan clusters --json`` writes."""
         found: dict[str, Any] = self._transport.get("/v1/clusters")
         return found
 
 
 def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
-    """What prices a plan: what was given, else what priced the handle."""
+    """Return pricing flags: typed ones, else the handle's."""
     given = checked_flags(flags, PRICING_FLAGS)
     if isinstance(plan, PlanHandle):
         pricing = getattr(plan, "pricing", None)

@@ -1,4 +1,4 @@
-"""Problems of the service (RFC 9457) as the errors that Python raises of its own.
+"""Problems of the service (RFC 9457) as Python errors.
 
 A problem names the place and what is allowed there, never what was sent; that is looked up in the
 body that was.
@@ -69,7 +69,7 @@ def _field(pointer: str) -> str:
 
 
 def _value_at(pointer: str, body: Any) -> Any:
-    """What was sent there; ``nothing`` where nothing was."""
+    """Return the sent value at a pointer; ``nothing`` without one."""
     found = body
     for part in pointer.split("/")[1:]:
         if isinstance(found, list) and part.isdecimal() and int(part) < len(found):

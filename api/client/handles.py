@@ -1,4 +1,4 @@
-"""What a client gives: the handles of ``import shardwright``, whose methods ask the service."""
+"""The client's handles: those of ``import shardwright``, served remotely."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ServicePlanHandle(PlanHandle):
         return replace(found, report=self._with_assumptions(found.report))
 
     def explain(self) -> ExplanationHandle:
-        """Where the step and the memory go, in terms that add up."""
+        """Explain step and memory in terms that add up."""
         found = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
         return replace(found, report=self._with_assumptions(found.report))
 
@@ -42,7 +42,7 @@ class ServicePlanHandle(PlanHandle):
         return replace(report, assumptions=self.report.assumptions)
 
     def execute(self, steps: int = 20, **given: Any) -> dict[str, Any]:
-        """Run the plan on the service's machine, if it does that; the ``execute`` document.
+        """Run the plan on the service's machine; the ``execute`` document.
 
         Args:
             steps: optimizer step to reach.
@@ -59,7 +59,7 @@ class ServicePlanHandle(PlanHandle):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServiceSimulationHandle(ServicePlanHandle, SimulationHandle):
-    """A plan that a service simulated; its timeline is fetched when it is asked for."""
+    """A plan that a service simulated, its timeline fetched lazily."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,7 +70,7 @@ class ServiceWhatIfs(WhatIfs):
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:
-        """The re-planned plan of each row; None where there is none, or it came without one.
+        """Re-planned plans by row; None where there is none.
 
         Sweeps of more than a hundred values do; asking for one value alone gives its plan.
         """

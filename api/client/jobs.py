@@ -22,7 +22,7 @@ ReadResult = Callable[[Mapping[str, Any]], Result]
 
 
 class Job(Generic[Result]):
-    """A job of a service; it goes on whether anybody waits or not.
+    """A job of a service, running whether anybody waits or not.
 
     Args:
         transport: to the service.
@@ -61,12 +61,12 @@ class Job(Generic[Result]):
 
     @property
     def best(self) -> Mapping[str, Any] | None:
-        """The best plan so far with its gap, when it was last read."""
+        """The best plan so far with its gap, as last read."""
         return self.document.get("best")
 
     @property
     def path(self) -> str:
-        """Where it is at the service."""
+        """Its path at the service."""
         return f"{PATHS[self.kind]}/{self.id}"
 
     def refresh(self) -> Job[Result]:
@@ -75,7 +75,7 @@ class Job(Generic[Result]):
         return self
 
     def events(self, after: str | None = None) -> Iterator[Event]:
-        """What it says, as ``(name, data, id)``, until it is done.
+        """Yield events ``(name, data, id)`` until it is done.
 
         A broken connection goes on where it broke off.
 
@@ -85,14 +85,14 @@ class Job(Generic[Result]):
         return self._transport.events(f"{self.path}/events", after)
 
     def cancel(self) -> Job[Result]:
-        """Have it end; its best answer so far is kept. Nothing happens where it has ended."""
+        """Cancel the job; its best answer so far is kept."""
         self._transport.delete(self.path)
         return self.refresh()
 
     def wait(
         self, timeout_s: float | None = None, on_event: Callable[[Event], None] | None = None
     ) -> Result:
-        """Its result, once it has one; Ctrl-C cancels it and gives the best so far.
+        """Wait for the result; Ctrl-C cancels and returns the best.
 
         Args:
             timeout_s: wait no longer than this; the job goes on.
@@ -133,7 +133,7 @@ class Job(Generic[Result]):
         return self._read(self.document)
 
     def result(self) -> Result:
-        """Its result, or its best so far where it was cancelled; it has ended.
+        """Return the result of an ended job, or its best so far.
 
         Raises:
             ShardwrightError: it has none.

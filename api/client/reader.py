@@ -35,7 +35,7 @@ class Reader:
     def plan(
         self, job: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
     ) -> PlanHandle:
-        """The plan of a search; of one that was cancelled the best so far, simulated."""
+        """Read the plan of a search; of a cancelled one the best."""
         if job.get("answer") is None:
             return self._client.simulate(job["best"], oom_risk=risk, **pricing)
         report = report_of(job["answer"])
@@ -69,11 +69,11 @@ class Reader:
         return ServiceWhatIfs(found=what_if_of(job["answer"]), document=job["answer"])
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """What was measured."""
+        """Read the measured result of a run."""
         return dict(job["answer"])
 
     def reader_of(self, kind: JobKind) -> Callable[[Mapping[str, Any]], Any]:
-        """What reads a job of a kind of which nothing else is known."""
+        """Choose the reader of a kind of job."""
         if kind == "plan":
             return lambda job: self.plan(job, *_pricing_and_risk(job))
         return self.what_ifs if kind == "what-if" else self.run

@@ -1,4 +1,4 @@
-"""What a client asks: the arguments of a function, checked for their names, as a body."""
+"""Arguments of client functions as request bodies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def checked_flags(flags: Mapping[str, Any], known: tuple[str, ...]) -> dict[str,
 def plan_request(
     model: Any, cluster: Any, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], float | None]:
-    """The body of a search, what prices its answer again, and its accepted risk.
+    """Build a search's body, its pricing and its accepted risk.
 
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
@@ -93,7 +93,7 @@ def simulation_request(
 
 
 def plan_document_or_none(given: Any) -> dict[str, Any] | None:
-    """The document of a plan that was given; None if it is no plan but perhaps a model."""
+    """Return a given plan's document; None for a model."""
     if isinstance(given, PlanHandle):
         given = given.plan
     if isinstance(given, Plan):

@@ -44,7 +44,7 @@ def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
 
 
 class ResultRow:
-    """What a row of an answer says of itself."""
+    """Facts of a row of an answer."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.changes: tuple[Change, ...] = tuple(Change(**item) for item in document["changes"])

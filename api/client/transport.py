@@ -1,4 +1,4 @@
-"""Requests to a service: retried where it is safe, and event streams that survive a restart.
+"""Requests with safe retries, and resumable event streams.
 
 A request is sent again where the connection failed or the service had no time (429, 503), which is
 safe for all of them: reads and cancellations change nothing twice, simulations nothing at all, and
@@ -25,7 +25,7 @@ RETRY_STATUSES = (429, 502, 503, 504)
 
 
 class Event(NamedTuple):
-    """What a job says: ``progress``, ``best``, ``row`` or ``done``, and with it."""
+    """An event of a job: ``progress``, ``best``, ``row`` or ``done``."""
 
     name: str
     data: dict[str, Any]
@@ -79,7 +79,7 @@ class Transport:
         return self._request("GET", path, None, {}, query).json()
 
     def post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> Any:
-        """What is answered to a body; ``key`` makes sending it twice the same as once."""
+        """Post a body; ``key`` makes a repeated post idempotent."""
         return self._request(
             "POST", path, body, {} if key is None else {"Idempotency-Key": key}
         ).json()
@@ -119,7 +119,7 @@ class Transport:
         return InputError("url", f"{self.url} ({why})", allowed)
 
     def events(self, path: str, after: str | None = None) -> Iterator[Event]:
-        """The events of a job until ``done``; a broken stream goes on after its last event.
+        """Yield events until ``done``, resuming broken streams.
 
         Args:
             path: of the events.
@@ -164,7 +164,7 @@ class _Backoff:
         self._next_s = FIRST_PAUSE_S
 
     def reset_by(self, lines: Iterable[str]) -> Iterator[str]:
-        """The lines of a stream; each of them, comments too, says that the service is there."""
+        """Yield lines of a stream; any line resets the retries."""
         for line in lines:
             self._reset()
             yield line
@@ -183,7 +183,7 @@ class _Backoff:
 
 
 def _problem_document(answer: httpx.Response) -> dict[str, Any]:
-    """The problem that was answered with; something else, of a proxy, as one."""
+    """Return the problem of an answer, or wrap a proxy's."""
     try:
         found = answer.json()
     except ValueError:
@@ -194,7 +194,7 @@ def _problem_document(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _parse_events(lines: Iterator[str]) -> Iterator[Event]:
-    """Server-sent events of their lines (WHATWG HTML, 9.2.6, for the fields that we send)."""
+    """Parse server-sent events (WHATWG HTML, 9.2.6) from lines."""
     fields: dict[str, str] = {}
     for line in lines:
         if line.startswith(":"):

@@ -1,1 +1,1 @@
-"""The service: planning and simulation over HTTP, each request answered by a limited child."""
+"""The service: planning over HTTP; limited children compute."""

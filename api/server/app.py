@@ -1,4 +1,4 @@
-"""The routes. Bodies go to a child as they came; this process never parses one."""
+"""The routes; this process never parses a body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes before any route: host, token, type, size. Plain ASGI.
+"""The gate before any route: host, token, type, size. Plain ASGI.
 
 The Host check keeps a web page that the user visits from reaching a service on the user's own
 machine under a name of the page's choosing (DNS rebinding). Bodies are read here, whole and
@@ -34,7 +34,7 @@ SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """Who may ask.
+    """Admission rules.
 
     ``hosts``: names that a request may be for, None for any. ``token_hashes``: sha256 of the
     tokens, one of which a request must bear; empty for none.
@@ -45,7 +45,7 @@ class GateRules:
 
 
 def hash_token(token: str) -> bytes:
-    """What is kept of a token."""
+    """Hash a token for storage."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -100,7 +100,7 @@ class Gate:
             raise _refused(421, "allowed: requests for this machine by its own name or address")
 
     def _owner(self, path: str, headers: MutableMapping[str, str]) -> str:
-        """Whose request it is: a hash of its token, or everyone's where none is asked for."""
+        """Return the owner of a request: a token's hash, or everyone."""
         if not self._rules.token_hashes or path in OPEN_PATHS:
             return EVERYONE
         given = hash_token(_token(headers.get("authorization", "")))

@@ -1,4 +1,4 @@
-"""Child processes: one that ends with its parent, and the end of one with all it started."""
+"""Child processes that end with their parent, and whole groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 def when_input_closes(then: Callable[[], object]) -> None:
-    """Call ``then`` in a thread once the other end of standard input is closed.
+    """Call ``then`` in a thread once standard input is closed.
 
     It is closed when the parent is gone, killed or not, even in the midst of a search.
     """
@@ -27,6 +27,6 @@ def when_input_closes(then: Callable[[], object]) -> None:
 
 
 def kill_group(process_id: int) -> None:
-    """Kill the leader of a process group and all that it started; nothing where all are gone."""
+    """Kill a process group and its leader, if any are left."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process_id, signal.SIGKILL)

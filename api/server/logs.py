@@ -1,4 +1,4 @@
-"""The service's log: one JSON line an event on the error output, of requests, jobs and faults.
+"""The service's log: one JSON line an event, on standard error.
 
 A line holds names and figures of ours alone. What a request held (its path, query, body, headers,
 token) and what an exception says are never in it; a request is named by its id and the pattern of
@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
     """A record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, event and its fields; of an exception its kind and place."""
+        """Format time, level, event and fields; an exception's class and place."""
         document: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.casefold(),

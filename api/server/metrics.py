@@ -1,4 +1,4 @@
-"""What an operator sees: an id for every request, metrics as Prometheus reads them, log lines."""
+"""Request ids, Prometheus metrics and log lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Metrics:
         self._database = Gauge("shardwright_database_up", "1 while it can be read.", **named)
 
     async def read(self, jobs: JobService, pool: ChildPool) -> Response:
-        """All figures now; those of the jobs' database are left as they were where it fails."""
+        """Return all figures now; database ones stay where it fails."""
         try:
             counts = await asyncio.to_thread(jobs.store.counts)
             for state in STATES:
@@ -67,7 +67,7 @@ class Metrics:
 
 
 class MetricsMiddleware:
-    """ASGI middleware around all others: gives every answer an id, counts it, and logs it.
+    """ASGI middleware: gives every answer an id, counts and logs it.
 
     Args:
         app: what is observed.
@@ -117,7 +117,7 @@ class MetricsMiddleware:
 
 
 def _method_and_route(scope: Scope) -> tuple[str, str]:
-    """Method and route: the pattern, never what was asked for, which could be anything."""
+    """Return method and route pattern, never the path itself."""
     route = getattr(scope.get("route"), "path", "none")
     return (scope["method"] if scope["method"] in METHODS else "other"), route
 

@@ -1,4 +1,4 @@
-"""The page for people: an index and the files that it names, each at a path of its own.
+"""The page: an index and its files, each at its own path.
 
 They are read when the service starts; nothing that a request names is a path here.
 """

@@ -1,4 +1,4 @@
-"""Errors over HTTP as RFC 9457 problem documents; what was sent is never repeated in them."""
+"""Errors as RFC 9457 problem documents, never repeating input."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _clipped(text: str) -> str:
 
 
 def encode(document: Any) -> bytes:
-    """JSON bytes of a document; odd characters are escaped, so this never fails on text."""
+    """Encode a document as JSON, odd characters escaped."""
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
 
 

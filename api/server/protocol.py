@@ -1,4 +1,4 @@
-"""The HTTP/1.1 connection: uvicorn's, with problems for answers and an end to every wait.
+"""HTTP/1.1 connections of uvicorn that answer faults with problems.
 
 What cannot be read as HTTP reaches no route, so it is refused here, in the same form as all else.
 It is the sender's fault and nothing for the operator to see: no log line.
@@ -24,7 +24,7 @@ ANSWERED_S = 60.0
 
 
 class ProblemProtocol(H11Protocol):
-    """A connection that answers what is no HTTP with a problem, and is never held open in vain."""
+    """A connection that answers invalid HTTP with a problem."""
 
     deadline_timer: asyncio.TimerHandle | None = None
     has_received = False

@@ -92,7 +92,7 @@ def read_tokens(path: str) -> tuple[bytes, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Return True if only this machine reaches the address."""
     if host.casefold() == "localhost":
         return True
     try:

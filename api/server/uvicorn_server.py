@@ -1,4 +1,4 @@
-"""uvicorn as this service runs it: its own connections, its own log, an end without waiting."""
+"""uvicorn with our connections, our log, a prompt end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHUTDOWN_S = 5
 
 
 class _UvicornServer(uvicorn.Server):
-    """A server whose end ends the computations, too, before it waits for their answers."""
+    """A server whose end ends the computations first."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -28,7 +28,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 def run_until_signal(app: FastAPI, bound: socket.socket) -> None:
-    """Answer on a listening socket until SIGINT or SIGTERM, which is raised again at the end."""
+    """Serve until SIGINT or SIGTERM, which is raised again."""
     config = uvicorn.Config(
         app,
         log_config=None,

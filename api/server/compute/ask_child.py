@@ -1,4 +1,7 @@
-"""Asking a child for what is answered at once; a client that goes away takes its child along."""
+"""Ask a child for an immediate answer.
+
+A client that goes away takes its child along.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ class ChildCaller:
         self._pool, self._profiles = pool, profiles
 
     async def call(self, request: Request, operation: str, body: bytes, limit_s: float) -> Response:
-        """The answer of a child, or a problem; the child ends when the client goes away."""
+        """Return a child's answer, or a problem.
+
+        The child ends when the client goes away.
+        """
         owner = request.scope.get("owner", "")
         asking = asyncio.ensure_future(self._call_with_calibration(owner, operation, body, limit_s))
         leaving = asyncio.ensure_future(_disconnected(request))

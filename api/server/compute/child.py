@@ -1,4 +1,4 @@
-"""A child of the service: takes requests on its standard input, one after another, under limits.
+"""A child of the service: serves requests on standard input, under limits.
 
 Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?, "lent"?}`` and
 the body; ``lent`` holds calibrations of whoever asks.
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 class _InterruptGuard:
-    """SIGINT as a KeyboardInterrupt inside a request only, and never inside a message."""
+    """SIGINT as KeyboardInterrupt inside a request, never inside a message."""
 
     def __init__(self) -> None:
         self._inside = self._sending = self._pending = False
@@ -115,7 +115,7 @@ def _allow_seconds(more_s: float) -> None:
 
 
 def _warm_up() -> None:
-    """Read the catalogues once, so that the first request does not wait for them."""
+    """Read the catalogues ahead of the first request."""
     from ....datasets.catalogue.device import devices
     from ....datasets.models.load import presets
 

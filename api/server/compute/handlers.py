@@ -1,4 +1,4 @@
-"""What the bodies ask for, computed: searches, simulations, questions, and checks of them."""
+"""Handlers of request bodies: searches, simulations, what-ifs, checks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHECK_BUDGET_S = 1.5
 
 
 def what_if_deadline(body: WhatIfBody) -> float:
-    """The deadline of a what-if: that of its body, else by how many values it sweeps."""
+    """Return a what-if's deadline, by body or by its sweep."""
     if body.deadline_s is not None:
         return body.deadline_s
     rows = max(map(len, body.sweep.values())) if body.sweep else 1
@@ -58,13 +58,13 @@ def what_if_deadline(body: WhatIfBody) -> float:
 def checked_body(
     parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
 ) -> bytes:
-    """What the service needs to know of a body that is well, and the body in one form."""
+    """Encode a checked body and the facts the service needs."""
     known = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
     return encode(known) + b"\n" + encode(parsed)
 
 
 def _problem_and_pins(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
-    """What a body asks for, with its pins."""
+    """Resolve a body into a problem and pins."""
     limits = body.constraints
     problem_ = resolve(
         Inputs(
@@ -116,7 +116,7 @@ def _prices(body: PricesBody) -> dict[str, Any]:
 
 
 def handle_simulation(body: SimulationBody) -> dict[str, Any]:
-    """What is predicted of one plan, and what else was asked to be told of it."""
+    """Simulate the plan of a body, with the extras requested."""
     done, document = _simulate(body), {}
     wanted = body.include or ()
     if "trace" in wanted:
@@ -183,7 +183,7 @@ def _require_one_plan(body: WhatIfBody | RunBody) -> None:
 
 
 def check_what_if_body(body: WhatIfBody) -> None:
-    """Refuse a question without a plan, and what can be seen to be no question at all."""
+    """Check a what-if body before it becomes a job."""
     _require_one_plan(body)
     question = _question(body)
     if body.plan is None:
@@ -216,7 +216,7 @@ def _what_if_inputs(body: WhatIfBody) -> Inputs:
 
 
 def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
-    """The answer to a question, its searches cut short so that all are done in time."""
+    """Answer a what-if, its searches within the deadline."""
     if body.plan is None:
         raise InputError("plan", "nothing", "a plan, such as POST /v1/plans answers with")
     question = _question(body)

@@ -1,4 +1,4 @@
-"""Calibrations of whoever asks, on their way from the database to a child.
+"""Calibrations lent from the database to a child.
 
 A request is first computed without them. A child that meets the name of one stops and says which
 (status 424, never seen outside), and is asked again with it. So only a request that names a
@@ -20,7 +20,7 @@ CALIBRATION_SOURCE = "a stored calibration"
 
 
 def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]:
-    """What a child is told once a calibration was looked up.
+    """Build the message of a lent calibration.
 
     Args:
         text: its JSON, None where there is none.
@@ -30,7 +30,7 @@ def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]
 
 
 def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
-    """The calibrations of a message; without any it is not known yet which there are."""
+    """Read lent calibrations of a message; None-like if not looked up."""
     if document is None:
         return LentCalibrations(looked_up=False)
     text = document["found"]
@@ -41,7 +41,7 @@ def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
 
 
 def lent_text(name: str | None) -> str | None:
-    """The JSON of the calibration that a name means, if it is one that was lent; kept with jobs.
+    """Return the JSON of a lent calibration by name; kept with jobs.
 
     Raises:
         WantedError: it is not known yet whether there is one.

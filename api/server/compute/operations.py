@@ -1,4 +1,7 @@
-"""One request to one answer: what the children compute. Nothing here reads a path it was sent."""
+"""Operations of the children: one request, one answer.
+
+Nothing here reads a path that was sent.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,9 @@ STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 def run_operation(
     operation: str, body: bytes, limit_s: float, emit: EmitEvent | None = None
 ) -> StatusAndBody:
-    """Status and body (JSON but for some files) of an answer; failures are problems, none raised.
+    """Run an operation; failures are problems, none raised.
+
+    The answer is a status and a body (JSON but for some files).
 
     Args:
         operation: ``plan``, ``simulation``, ``what-if``, or ``check-plan``, ``check-what-if`` and
@@ -122,7 +127,7 @@ def run_operation(
 
 
 def _validation_problem(error: ValidationError) -> dict[str, Any]:
-    """What is wrong with the body's shape, without what it held."""
+    """Describe an invalid body's shape, without its content."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     faults = [{"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in found[:MAX_ERRORS]]
     return problem(422, f"{len(found)} faults in the body; see errors", INVALID, faults)
@@ -153,7 +158,7 @@ def _allowed_text(error: InputError) -> str:
 
 
 def _error_pointer(field: str) -> str:
-    """Where a field of an error lies in the body: flags, or ``WHERE: dotted.path``."""
+    """Return the JSON pointer of an error's field."""
     flag, _, key = field.partition(" ")
     if flag in ("--set", "--sweep") and key:
         return f"/{flag.removeprefix('--')}/{key}"

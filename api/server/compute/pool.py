@@ -1,4 +1,4 @@
-"""Children that wait for requests; one that fails, tires or is left alone is replaced.
+"""A pool of waiting children, replaced when they fail or tire.
 
 A request has a child to itself. A client that goes away, a limit that is passed and a crash all
 end the child, never the service.
@@ -42,7 +42,7 @@ def child_environment() -> dict[str, str]:
 
 
 class PoolBusyError(Exception):
-    """No child was free: too many requests wait already (``full``), or none came in time."""
+    """No free child: the queue is full, or none came in time."""
 
     def __init__(self, full: bool) -> None:
         super().__init__("full" if full else "late")
@@ -92,7 +92,7 @@ class _ChildProcess:
 
     @property
     def needs_replacing(self) -> bool:
-        """Whether another one should take its place."""
+        """True if another child should replace it."""
         return self.jobs >= JOBS_PER_CHILD or self.worked_s >= MAX_WORK_S
 
     async def receive(self) -> tuple[int, bytes]:
@@ -132,7 +132,7 @@ class ChildPool:
 
     @property
     def ready(self) -> bool:
-        """Whether a child is alive."""
+        """True if a child is alive."""
         return any(child.process.returncode is None for child in self._all)
 
     def start(self) -> None:
@@ -224,7 +224,7 @@ class ChildPool:
         task.add_done_callback(self._tasks.discard)
 
     async def _spawn(self) -> None:
-        """Start a child and offer it once it is ready; keep trying while that fails."""
+        """Start a child and offer it once ready; retry on failure."""
         while not self._ending.is_set():
             child: _ChildProcess | None = None
             try:

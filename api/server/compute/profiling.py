@@ -1,4 +1,4 @@
-"""A table of measured runs that came over HTTP, as a calibration. Nothing is run for it."""
+"""Calibrations from uploaded tables of measured runs. Nothing is run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .requests import ProfileBody
 
 
 def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
-    """The calibration that a table calls for, and what is said of the table.
+    """Fit a calibration to an uploaded table.
 
     Returns:
         ``calibration``, its document; ``of_memory``, whether peaks were fitted and not times;

@@ -1,4 +1,4 @@
-"""How far a search is, as events of its job: ``progress`` now and then, ``best`` plans."""
+"""Progress of a search as events: ``progress`` and ``best``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERVAL_S = 0.25
 
 
 class SearchProgress:
-    """Looks at a search after its trials and tells of it a few times a second; changes nothing.
+    """Watches a search and emits a few events a second.
 
     Args:
         emit: takes an event's name and its JSON.
@@ -41,7 +41,7 @@ class SearchProgress:
             self._emit_event()
 
     def __call__(self, search: BranchAndBound, whole: bool) -> None:
-        """As a search's ``watch``; the best plan is told where it would be the whole answer."""
+        """Emit events after a trial; a search's ``watch``."""
         if self._search is None or self._search() is not search:
             self._earlier_candidates = self._figures["candidates"]
             self._search = ref(search)

@@ -1,4 +1,4 @@
-"""What a child makes of plans that jobs have found: timeline, view, comparison, files.
+"""Timelines, views, comparisons and files of stored answers.
 
 Every function takes what the routes send: stored answers, each with the body that it answered and
 the calibration that was lent to it.

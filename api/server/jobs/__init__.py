@@ -1,1 +1,1 @@
-"""Jobs that survive: searches on a durable queue, their events, and the processes that work."""
+"""Durable jobs: searches on a queue, their events, their workers."""

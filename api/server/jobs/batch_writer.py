@@ -1,4 +1,4 @@
-"""New jobs, written together: what came while one transaction was made safe goes into the next.
+"""New jobs written in batches, a transaction each.
 
 Making a transaction safe takes a disk several milliseconds, for one job as for fifty.
 """

@@ -1,4 +1,4 @@
-"""The database of the jobs: opened, made ready, and refused at the start where it is of no use."""
+"""The jobs' database: opened, prepared, refused early if unusable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def default_url() -> str:
 
 
 def checked_url(text: str | None) -> str:
-    """A database URL that can be opened by this service, with an absolute path.
+    """Check a database URL; make its path absolute.
 
     Raises:
         InputError: another kind of URL.
@@ -126,7 +126,7 @@ def _add_columns(engine: sa.Engine) -> None:
 
 
 def _make_file(file: Path) -> None:
-    """An SQLite file with a write-ahead log, so that readers and the writer do not wait."""
+    """Create an SQLite file with a write-ahead log."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         made = not file.exists()

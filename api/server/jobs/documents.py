@@ -1,4 +1,4 @@
-"""A job as JSON: what clients are told of it. Kept answers are put in as they stand, unparsed."""
+"""Jobs as JSON; stored answers are embedded unparsed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def state_of(row: DbRow) -> str:
 
 
 def path_of(kind: str, job_id: str) -> str:
-    """Where a job is found."""
+    """Return the path of a job."""
     return f"{PATHS[kind]}/{job_id}"
 
 
 def job_summary(row: DbRow) -> dict[str, Any]:
-    """What a list tells of a job."""
+    """Summarize a job for a list."""
     return {
         "id": row.id,
         "kind": row.kind,
@@ -71,7 +71,10 @@ def _progress(event: str | None) -> dict[str, Any] | None:
 
 
 def page_bytes(rows: Sequence[DbRow], limit: int) -> bytes:
-    """A page of a list; ``rows`` has one more than ``limit`` where it goes on."""
+    """Encode a page of a list.
+
+    ``rows`` has one more than ``limit`` where it goes on.
+    """
     more = len(rows) > limit
     items = [{**job_summary(row), "asked": _request_document(row)} for row in rows[:limit]]
     return encode({"items": items, "next_cursor": cursor_of(rows[limit - 1].id) if more else None})
@@ -89,7 +92,7 @@ def _request_document(row: DbRow) -> dict[str, Any] | None:
 
 
 def pricing_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a search was told of prices: stack, calibration and risk; None where nothing."""
+    """Return a search's stack, calibration and risk; None for defaults."""
     risk = (body.get("constraints") or {}).get("oom_risk")
     return {"stack": body.get("stack"), "calibration": body.get("calibration"), "oom_risk": risk}
 

@@ -18,17 +18,17 @@ def new_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text has the form of a job's name."""
+    """Return True if a text has the form of a job id."""
     return ID.fullmatch(text) is not None
 
 
 def cursor_of(last: str) -> str:
-    """Where a list goes on after the job ``last``."""
+    """Return the cursor after the job ``last``."""
     return base64.urlsafe_b64encode(bytes.fromhex(last)).rstrip(b"=").decode()
 
 
 def cursor_id(cursor: str) -> str | None:
-    """The job after which a list goes on; None where the text is no cursor."""
+    """Return the job of a cursor; None for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{22}", cursor):
         return None
     found = base64.urlsafe_b64decode(cursor + "==").hex()

@@ -1,4 +1,4 @@
-"""New jobs, kept and put on the queue: few statements for many of them."""
+"""New jobs, stored and queued in few statements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuotaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """What is asked for.
+    """A job to be stored.
 
     ``given_plan`` is the plan that the body refers to, ``given_calibration`` the calibration of
     this owner that it names, both as they were then; ``request_id`` is that of the request.
@@ -71,7 +71,7 @@ class JobAdder:
     def add(
         self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
     ) -> list[AddResult]:
-        """Keep jobs and put them on the queue; :meth:`store.JobStore.add` says what comes back.
+        """Store and queue jobs; see :meth:`store.JobStore.add`.
 
         Raises:
             StoreError: a job that had a key went away meanwhile; asked again, it is a new one.
@@ -97,7 +97,7 @@ class JobAdder:
     def _over_quota(
         self, connection: sa.Connection, added: Sequence[NewJob], quota: int
     ) -> set[str]:
-        """The ids of those that are too many, an owner's last ones as they stand here; dropped."""
+        """Drop jobs over the quota, an owner's last ones; return their ids."""
         if not added:
             return set()
         owners = sorted({job.owner for job in added})
@@ -118,7 +118,7 @@ def _key(job: NewJob) -> tuple[str, str, str | None]:
 
 
 def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> AddResult:
-    """The job that has this key already; ``refused``: the first of its key, which came with it."""
+    """Return the earlier job of the same key."""
     query = sa.select(*SHORT_COLUMNS, JOBS.c.fingerprint).where(
         JOBS.c.owner == job.owner,
         JOBS.c.kind == job.kind,

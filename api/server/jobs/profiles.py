@@ -1,4 +1,4 @@
-"""Calibrations that were stored over HTTP: each under the name of whoever sent it, in the database.
+"""Uploaded calibrations in the database, by owner and name.
 
 What is kept is the fitted calibration, never the table. One of the same name takes the place of the
 earlier one, where it is for the same device and stack: constants of memory and factors of time of
@@ -25,7 +25,7 @@ USED_UPDATE_MS = 3_600_000
 
 
 class OtherScopeError(Exception):
-    """A calibration of that name is for another device or stack; its text says which."""
+    """A calibration of that name is for another device or stack."""
 
 
 class ProfileStore:
@@ -87,7 +87,7 @@ class ProfileStore:
             return kept, True
 
     def look_up(self, owner: str, name: str) -> tuple[str | None, list[str]]:
-        """The JSON of a calibration that is used now, and the names of all of this owner's."""
+        """Return a calibration's JSON, and the owner's names."""
         here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
         late = sa.and_(here, PROFILES.c.used_ms < now_ms() - USED_UPDATE_MS)
         names = sa.select(PROFILES.c.name).where(PROFILES.c.owner == owner)
@@ -111,7 +111,10 @@ class ProfileStore:
             return connection.execute(query).all()
 
     def drop(self, owner: str, name: str) -> bool:
-        """Forget a calibration; whether there was one. Jobs keep what they were accepted with."""
+        """Delete a calibration; return True if there was one.
+
+        Jobs keep what they were accepted with.
+        """
         here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
         with store_errors(), self._engine.begin() as connection:
             return connection.execute(sa.delete(PROFILES).where(here)).rowcount == 1
@@ -134,7 +137,7 @@ def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) 
 
 
 def profile_summary(row: DbRow) -> dict[str, Any]:
-    """What a list tells of a calibration."""
+    """Summarize a calibration for a list."""
     found = from_json(Calibration, row.body, CALIBRATION_SOURCE)
     return {
         "name": found.name,

@@ -1,4 +1,4 @@
-"""Documents of ended jobs that were read a moment ago: they change no more."""
+"""Recently read documents of ended jobs, which never change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DocumentKey = tuple[str, str, str]
 
 
 class RecentDocuments:
-    """Bytes by owner, kind and job, the latest ones, for a short while."""
+    """A short-lived cache of documents by owner, kind and job."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[DocumentKey, tuple[float, bytes]] = OrderedDict()
         self._size = 0
 
     def get(self, key: DocumentKey) -> bytes | None:
-        """What was kept a moment ago."""
+        """Return a recent document, or None."""
         found = self._kept.get(key)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Rows of sweeps that were computed before, by a hash of all that they depend on.
+"""A cache of sweep rows by a hash of all their inputs.
 
 That is the plan, the change, how it is priced, this package's version, every profile and
 calibration that is stored on this machine, and the content of the one that its owner stored over
@@ -35,7 +35,7 @@ def row_key(question: dict[str, Any], measured: str) -> str:
 
 
 def measured_digest(calibration: str | None = None) -> str:
-    """A hash of what was measured or fitted: on this machine, and what came over HTTP.
+    """Hash measurements and calibrations of this machine and upload.
 
     Args:
         calibration: the JSON of the calibration that a job was accepted with.
@@ -55,7 +55,7 @@ def _files() -> Iterator[Path]:
 
 
 class RowCache:
-    """What was computed before.
+    """Cached rows in the jobs' database.
 
     Args:
         engine: of the jobs' database.
@@ -74,7 +74,7 @@ class RowCache:
             return None if found is None else str(found)
 
     def put(self, key: str, value: str) -> None:
-        """Keep a row; equal keys have equal rows, so the first one stays."""
+        """Store a row; equal keys have equal rows."""
         insert: Any = self._insert(CACHE).values(key=key, value=value, made_ms=now_ms())
         with store_errors(), self._engine.begin() as connection:
             connection.execute(insert.on_conflict_do_nothing(index_elements=[CACHE.c.key]))

@@ -1,4 +1,4 @@
-"""Jobs as the routes use them: accepted, waited for, listed, cancelled; threads do the reading."""
+"""Jobs as the routes use them: accepted, awaited, listed, cancelled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
-    """Where jobs live and how many there may be.
+    """Location and limits of jobs.
 
     ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
     ``profiles``: stored calibrations of one token, ``profile_days``: after which those that no
@@ -132,7 +132,7 @@ class JobService:
         return lambda connection: self._client.enqueue_in_transaction(connection, options, job.id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
-        """Return when a job has ended, or after so many seconds, or when the service ends."""
+        """Wait until a job ends, the time is up or the service stops."""
         listener = self.watcher.listen(job_id)
         ends_s = asyncio.get_running_loop().time() + seconds
         try:
@@ -146,7 +146,7 @@ class JobService:
             self.watcher.leave(listener)
 
     async def row(self, owner: str, kind: str, job_id: str) -> tuple[DbRow | None, str | None]:
-        """A job with its last event; None where this owner has none of that name."""
+        """Return a job with its last event; None for others' jobs."""
 
         def read() -> tuple[DbRow | None, str | None]:
             row = self.store.get(owner, kind, job_id)
@@ -156,7 +156,7 @@ class JobService:
         return await asyncio.to_thread(read)
 
     async def submitted(self, job_id: str) -> DbRow:
-        """The ``body`` that asked for a job, in one form, and its ``given_calibration``."""
+        """Return the ``body`` and ``given_calibration`` of a job."""
         return await asyncio.to_thread(self.store.submitted, job_id)
 
     async def live_workers(self) -> int:

@@ -1,4 +1,4 @@
-"""What is kept of jobs: made, listed, begun, cancelled and finished, each in one transaction."""
+"""The store of jobs: each change one transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JobStore:
         self._new = JobAdder(engine.dialect.name)
 
     def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[AddResult]:
-        """Keep jobs and put them on the queue, in one transaction: each both or neither.
+        """Store and queue jobs in one transaction, each both or neither.
 
         Args:
             jobs: one or more to keep, each with what puts it on the queue in that transaction.
@@ -47,7 +47,7 @@ class JobStore:
             return self._new.add(connection, jobs, quota)
 
     def get(self, owner: str, kind: str, job_id: str) -> DbRow | None:
-        """A job with its answer, a search with its body; None where this owner has none such."""
+        """Return a job with its answer; None for others' jobs."""
         submitted = (JOBS.c.body,) if kind == "plan" else ()
         query = sa.select(*SHORT_COLUMNS, *submitted, JOBS.c.answer, JOBS.c.best).where(
             JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id
@@ -56,13 +56,13 @@ class JobStore:
             return connection.execute(query).one_or_none()
 
     def submitted(self, job_id: str) -> DbRow:
-        """What a job was asked: its ``body`` and its ``given_calibration``."""
+        """Return a job's ``body`` and ``given_calibration``."""
         query = sa.select(JOBS.c.body, JOBS.c.given_calibration).where(JOBS.c.id == job_id)
         with store_errors(), self.engine.connect() as connection:
             return connection.execute(query).one()
 
     def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[DbRow]:
-        """The newest jobs of an owner, or those before one, with short bodies."""
+        """Return an owner's newest jobs, or those before one."""
         short = sa.case((sa.func.length(JOBS.c.body) <= MAX_LISTED_BODY, JOBS.c.body))
         query = sa.select(*SHORT_COLUMNS, short.label("body"))
         query = query.where(JOBS.c.owner == owner, JOBS.c.kind == kind)
@@ -73,7 +73,7 @@ class JobStore:
             return connection.execute(query).all()
 
     def cancel(self, owner: str, kind: str, job_id: str) -> DbRow | None:
-        """Ask that a job ends; one that has not begun is cancelled at once."""
+        """Request cancellation; a queued job is cancelled at once."""
         mine = (JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id)
         open_ones = (*mine, JOBS.c.outcome.is_(None))
         now = now_ms()
@@ -87,7 +87,7 @@ class JobStore:
             return connection.execute(query).one_or_none()
 
     def begin(self, job_id: str) -> DbRow | None:
-        """A job that a worker is to do now, counted as one more attempt; None if it has ended."""
+        """Begin a job, counting an attempt; None if it has ended."""
         update = (
             sa.update(JOBS)
             .where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
@@ -101,7 +101,7 @@ class JobStore:
             return connection.execute(update).one_or_none()
 
     def is_cancelled(self, job_id: str) -> bool:
-        """Whether someone cancelled a job."""
+        """Return True if a job was cancelled."""
         query = sa.select(JOBS.c.cancel_ms, JOBS.c.outcome).where(JOBS.c.id == job_id)
         with store_errors(), self.engine.connect() as connection:
             row = connection.execute(query).one_or_none()
@@ -123,13 +123,13 @@ class JobStore:
             connection.execute(update.values(**values))
 
     def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome | None]:
-        """How jobs ended, None for those that have not; jobs that are gone are missing."""
+        """Return outcomes by job; None for open ones, gone ones missing."""
         query = sa.select(JOBS.c.id, JOBS.c.outcome).where(JOBS.c.id.in_(job_ids))
         with store_errors(), self.engine.connect() as connection:
             return {row.id: row.outcome for row in connection.execute(query)}
 
     def events(self, wanted: dict[str, int], most: int = 1000) -> list[DbRow]:
-        """Events of jobs from an offset on, by job and offset: ``(workflow_uuid, offset, value)``.
+        """Return events from offsets on: ``(workflow_uuid, offset, value)``.
 
         Args:
             wanted: the first offset that is wanted, by job.

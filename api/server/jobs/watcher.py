@@ -1,4 +1,4 @@
-"""Who waits for a job is woken when it ends or says something: one reader for all who wait.
+"""One reader of the database for all who wait for jobs.
 
 While anyone waits, the database is asked once every ``POLL_S`` about all jobs that are waited for.
 """
@@ -49,7 +49,7 @@ class JobWatcher:
         self._task = asyncio.create_task(self._poll_forever())
 
     def listen(self, job_id: str, next_offset: int | None = None) -> JobListener:
-        """Wait for a job: for its end, and for its events from an offset on where one is given."""
+        """Listen for a job's end, and its events from an offset on."""
         listener = JobListener(job_id=job_id, next_offset=next_offset)
         self._listeners.add(listener)
         self._has_listeners.set()
@@ -61,7 +61,7 @@ class JobWatcher:
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Count the listeners."""
         return len(self._listeners)
 
     async def _poll_forever(self) -> None:

@@ -1,4 +1,4 @@
-"""Examples of the service's description: requests as they may be sent, answers as they come.
+"""Examples in the service's description: requests and answers.
 
 The answers are of ``plan simulate`` and ``plan`` themselves, figures and lists shortened; a test
 holds their keys to those of a real answer.

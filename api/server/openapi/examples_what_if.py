@@ -1,4 +1,4 @@
-"""The example of a what-if question: the request as it may be sent, the answer as it comes.
+"""The example of a what-if: request and answer.
 
 The plan is that of the other examples; figures are shortened.
 """

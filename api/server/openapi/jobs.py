@@ -1,4 +1,4 @@
-"""What the service's description says of jobs: their routes, their documents, their events."""
+"""Description of jobs: routes, documents, events."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ READ_STATUSES = (*COMMON_STATUSES, 404)
 
 
 def job_docs(kind: str) -> dict[str, dict[str, Any]]:
-    """The description of every route over jobs of a kind, by method and path below theirs."""
+    """Describe every route over jobs of a kind, by method and path."""
     name, word = KIND_WORDS[kind]
     return {
         "POST /": _create_docs(kind, name),

@@ -1,4 +1,4 @@
-"""What the service's description says of measured profiles, with an example that works."""
+"""Description of measured profiles, with a working example."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
 
 
 def profile_schemas() -> dict[str, Any]:
-    """Every component that has to do with profiles, but for the body and the calibration."""
+    """Schemas of profiles, but for body and calibration."""
     text, number = {"type": "string"}, {"type": "integer"}
     item = {**dict.fromkeys(("name", "hash", "device", "stack", "products"), text)}
     page = {**item, "fitted_on": number, "of_memory": {"type": "boolean"}}

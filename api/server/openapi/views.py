@@ -1,4 +1,4 @@
-"""The service's description of what is shown of plans that were found, and of its own page."""
+"""Description of views of found plans, and of the page."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ MOVED_REF = {"oneOf": [{"$ref": "#/components/schemas/Moved"}, {"type": "null"}]
 
 
 def what_if_schemas() -> dict[str, Any]:
-    """Every component; a sweep has ``sweep`` and ``rows`` instead of the keys of one row."""
+    """Schemas of what-ifs; sweeps have ``sweep`` and ``rows``."""
     change = _object({"path": TEXT, "was": TEXT_OR_NUMBER, "now": TEXT_OR_NUMBER})
     priced = {
         "plan": {"type": "object", "description": "The decisions, in the changed setting."},

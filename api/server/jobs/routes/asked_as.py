@@ -1,4 +1,4 @@
-"""A question about a plan that a job found is asked under what that job was asked under."""
+"""Questions about a found plan, priced as its search was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..schema import DbRow
 
 
 def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
-    """A checked question with the search's stack, calibration and risk where it names none.
+    """Complete a question with its search's stack, calibration and risk.
 
     They are written into the body, so that equal questions of other searches are others.
 

@@ -29,7 +29,7 @@ LAST_ID = re.compile(r"\d{1,9}")
 
 
 async def events_response(request: Request, jobs: JobService, kind: str, job_id: str) -> Response:
-    """The events of a job of this owner; 204 where the client has them all."""
+    """Stream the events of a job; 204 where the client has all."""
     row, _ = await jobs.row(owner_of(request), kind, job_id)
     if row is None:
         return not_found()

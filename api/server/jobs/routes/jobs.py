@@ -1,4 +1,4 @@
-"""The routes of jobs: searches and questions that go on when the client, or a worker, is gone."""
+"""Routes of jobs, which outlive clients and workers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class JobRoutes:
         return row
 
     async def _wait_for_answer(self, request: Request, owner: str, job_id: str) -> Response:
-        """200 or a problem where the job ends in the time that the client waits, else 202."""
+        """Return 200 or a problem if the job ends in time, else 202."""
         headers = {"Location": path_of(self._kind, job_id)}
         seconds = wait_s(request)
         if seconds is not None:

@@ -1,4 +1,4 @@
-"""The routes of measured profiles: a table is fitted, kept under a name, and used by that name.
+"""Routes of measured profiles: fitted, stored, used by name.
 
 Nothing is run, and no file is read or written: the name is one of whoever asks, in the database.
 """

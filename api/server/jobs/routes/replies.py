@@ -1,4 +1,4 @@
-"""Replies about jobs: whose request it is, waiting, conditional requests, problems of the store."""
+"""Replies about jobs: owner, waiting, conditional requests, problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ RouteHandler = Callable[..., Awaitable[Response]]
 
 
 def wait_s(request: Request) -> int | None:
-    """The seconds of ``Prefer: wait=N``, at most 30; None without a usable one (RFC 7240)."""
+    """Return the seconds of ``Prefer: wait=N`` (RFC 7240), at most 30.
+
+    None without a usable one.
+    """
     for part in request.headers.get("prefer", "").split(","):
         if found := PREFERENCE.match(part.split(";")[0].strip()):
             return min(MAX_WAIT_S, int(found[1]))
@@ -57,7 +60,7 @@ def conditional(
     media_type: str = "application/json",
     more: dict[str, str] | None = None,
 ) -> Response:
-    """A document, or 304 where the client has it; only what changes no more has a tag.
+    """Return a document, or 304 where the client has it.
 
     Args:
         request: may name the tag of what the client has.

@@ -1,4 +1,4 @@
-"""What is shown of plans that jobs have found: timeline, view, comparison, files to take away.
+"""Routes of views of found plans: timelines, comparisons, files.
 
 A child makes each of a stored answer, which never changes, so each has a tag.
 """
@@ -94,7 +94,7 @@ class ViewRoutes:
         media_type: str = JSON_TYPE,
         headers: dict[str, str] | None = None,
     ) -> Response:
-        """What a child makes of the answers of some jobs of this owner, or why there is none."""
+        """Have a child make a view of stored answers, or return why not."""
         ids = [str(request.path_params[name]) for name in names]
         key = owner_of(request), operation, "/".join(ids)
         body = self._jobs.recent.get(key)
@@ -111,7 +111,7 @@ class ViewRoutes:
         return conditional(request, body, True, media_type, headers)
 
     async def _stored_answer(self, owner: str, job_id: str) -> bytes:
-        """What a job answered and what it was asked, unparsed."""
+        """Return a job's answer and question, unparsed."""
         found: Any = None
         if is_id(job_id):
             found, _ = await self._jobs.row(owner, "plan", job_id)

@@ -1,4 +1,4 @@
-"""A run of a plan on the service's machine: ``plan execute`` in a process and folder of its own.
+"""``plan execute`` in a process and folder of its own.
 
 Only a service that was started with ``--allow-execute`` has workers that take runs.
 """

@@ -1,4 +1,4 @@
-"""A worker's limited child: it gets one job at a time, tells how far it is, and can be stopped.
+"""A worker's limited child: one job at a time, interruptible.
 
 The program is :mod:`child`, with the same limits as the children that answer at once. A child
 that is asked to end answers with its best plan so far or is killed.
@@ -43,7 +43,7 @@ class ChildLostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildMessage:
-    """What a child says: its answer with a status, or an event with a name."""
+    """A child's message: an answer with a status, or an event."""
 
     status: int | None
     event: str | None
@@ -51,7 +51,7 @@ class ChildMessage:
 
 
 class SearchChild:
-    """One child process, started ahead of its work and replaced when it ends."""
+    """A child process, started ahead and replaced when it ends."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-job-")

@@ -23,7 +23,7 @@ STALE_MS = 6000
 
 
 def machine_name() -> str:
-    """What tells this machine, this boot of it and this container from others."""
+    """Identify this machine, its boot and its container."""
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
@@ -35,7 +35,7 @@ def machine_name() -> str:
 
 
 def process_name(number: int) -> str | None:
-    """A living process: its number and when it started; None where there is none."""
+    """Identify a living process by number and start; else None."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -56,7 +56,7 @@ class WorkerSlots:
         self._holder = secrets.token_hex(16)
 
     def take(self) -> int:
-        """The lowest slot that no living process holds; it is this process's from now on."""
+        """Take the lowest slot without a living holder."""
         process = process_name(os.getpid()) or str(os.getpid())
         mine = {"holder": self._holder, "machine": self._machine, "process": process}
         while True:
@@ -92,13 +92,13 @@ class WorkerSlots:
         return bool(now_ms() - row.beat_ms > STALE_MS)
 
     def heartbeat(self, slot: int) -> bool:
-        """Say that the holder lives; False where the slot is no longer this process's."""
+        """Record a heartbeat; False where the slot was lost."""
         update = sa.update(SLOTS).where(SLOTS.c.slot == slot, SLOTS.c.holder == self._holder)
         with store_errors(), self._engine.begin() as connection:
             return connection.execute(update.values(beat_ms=now_ms())).rowcount == 1
 
     def take_over(self) -> list[int]:
-        """Slots that stayed dead, held by this process from now on until they are dropped."""
+        """Hold slots that stayed dead until they are dropped."""
         late = sa.select(SLOTS).where(SLOTS.c.beat_ms < now_ms() - STALE_MS)
         mine = {"holder": self._holder, "machine": self._machine,
                 "process": process_name(os.getpid()) or ""}  # fmt: skip

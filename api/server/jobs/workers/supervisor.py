@@ -1,4 +1,4 @@
-"""The service's watch over its workers: as many as there should be, started anew when they end."""
+"""Supervision of workers: started, watched, restarted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class WorkerSupervisor:
         return process
 
     async def close(self) -> None:
-        """End the workers; what they do is done again by the next ones. Twice is once."""
+        """End the workers; others redo their jobs. Idempotent."""
         self._ending.set()
         for process in tuple(self._processes):
             with contextlib.suppress(ProcessLookupError):

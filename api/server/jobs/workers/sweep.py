@@ -1,4 +1,4 @@
-"""A sweep as one job: row by row, each kept, each told as it comes, none computed twice."""
+"""A sweep as one job, row by row, none computed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker: takes jobs off the durable queue, one at a time. ``plan serve`` starts and watches it.
+"""A worker: takes jobs off the durable queue, one at a time.
 
 Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans, "log":
 level}`` and stays open; when it closes, the service is gone and the worker ends with it. A worker
