@@ -52,40 +52,45 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
 
 
 def _entries(
-    found: list[Device], hosts: list[Node], links: list[Fabric]
+    found_devices: list[Device], hosts: list[Node], links: list[Fabric]
 ) -> dict[str, list[dict[str, Any]]]:
     return {
-        "devices": [_document(item) for item in found],
+        "devices": [_document(item) for item in found_devices],
         "nodes": [_document(item) for item in hosts],
         "fabrics": [_document(item, "curves") for item in links],
     }
 
 
 def _document(item: Device | Node | Fabric, *without: str) -> dict[str, Any]:
-    found = {f.name: getattr(item, f.name) for f in fields(item) if f.name not in without}
-    plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in found.items()}
+    document = {f.name: getattr(item, f.name) for f in fields(item) if f.name not in without}
+    plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in document.items()}
     return {**plain, "kinds": source_kinds(item.sources)}
 
 
 def _entry_document(name: str) -> dict[str, Any]:
     """An entry of the catalogue, or the levels of a cluster."""
-    wanted = name.casefold()
-    hosts = [item for item in nodes().values() if item.name.casefold() == wanted]
-    links = [item for item in fabrics().values() if item.name.casefold() == wanted]
-    found: list[Device] = []
+    key = name.casefold()
+    hosts = [item for item in nodes().values() if item.name.casefold() == key]
+    links = [item for item in fabrics().values() if item.name.casefold() == key]
+    matching_devices: list[Device] = []
     if hosts:
         links = _fabrics_of(hosts)
     elif not links:
-        found = _devices_named(name)
-        hosts = [host for host in nodes().values() for item in found if item.name in host.devices]
+        matching_devices = _devices_named(name)
+        hosts = [
+            host
+            for host in nodes().values()
+            for item in matching_devices
+            if item.name in host.devices
+        ]
         links = _fabrics_of(hosts)
-    subjects = {item.name for item in found} | {item.name for item in links}
+    subjects = {item.name for item in matching_devices} | {item.name for item in links}
     document: dict[str, Any] = {
         "name": name,
-        **_entries(found, hosts, links),
+        **_entries(matching_devices, hosts, links),
         "disagreements": [asdict(d) for d in disagreements() if d.subject in subjects],
     }
-    if not (found or hosts or links):
+    if not (matching_devices or hosts or links):
         parsed = _cluster_named(name)
         document["cluster"] = {"text": parsed.expansion, "levels": level_rows(parsed.cluster)}
     return document
@@ -112,8 +117,8 @@ def _cluster_named(name: str) -> ParsedCluster:
     try:
         return parse_cluster(name, "NAME")
     except InputError as error:
-        known = [*devices(), *nodes(), *fabrics()]
-        if nearest := nearest_name(name, known):
+        entries = [*devices(), *nodes(), *fabrics()]
+        if nearest := nearest_name(name, entries):
             allowed = "a device, node or fabric of plan clusters, or a cluster"
             raise InputError("NAME", name, allowed, nearest) from None
         raise error
@@ -121,17 +126,17 @@ def _cluster_named(name: str) -> ParsedCluster:
 
 def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
     """Link levels of a cluster, with the rates of a device."""
-    found = []
+    rows = []
     for group in cluster.groups:
         inside = cluster.alone(group.name)
-        found += [_level(inside, number, group.name) for number in range(len(inside.levels))]
+        rows += [_level(inside, number, group.name) for number in range(len(inside.levels))]
     if len(cluster.groups) > 1:
         joined = [cluster.joined_at(group.name) for group in cluster.groups]
         for number, level in enumerate(cluster.levels):
             rates = [link_rates(each, level).bandwidth_bytes_per_s for each in joined]
             slowest = joined[rates.index(min(rates))]
-            found.append(_level(slowest, number, _joined_text(cluster, level)))
-    return found
+            rows.append(_level(slowest, number, _joined_text(cluster, level)))
+    return rows
 
 
 def _joined_text(cluster: ClusterSpec, level: LinkLevel) -> str:

@@ -124,8 +124,8 @@ def what_if_body(
 
 def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
     """Drop None values, and objects that are empty then."""
-    found = {
+    kept = {
         name: without_none(value) if name in ("constraints", "strategy") and value else value
         for name, value in body.items()
     }
-    return {name: value for name, value in found.items() if value not in (None, {})}
+    return {name: value for name, value in kept.items() if value not in (None, {})}

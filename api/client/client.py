@@ -230,13 +230,13 @@ class Client:
 
     def models(self) -> dict[str, Any]:
         """Models that have a name, as ``plan models --json`` writes them."""
-        found: dict[str, Any] = self._transport.get("/v1/models")
-        return found
+        document: dict[str, Any] = self._transport.get("/v1/models")
+        return document
 
     def clusters(self) -> dict[str, Any]:
         """Named devices, nodes and fabrics, as ``plan clusters --json`` writes."""
-        found: dict[str, Any] = self._transport.get("/v1/clusters")
-        return found
+        document: dict[str, Any] = self._transport.get("/v1/clusters")
+        return document
 
 
 def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
@@ -246,6 +246,6 @@ def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
         pricing = getattr(plan, "pricing", None)
         if pricing is not None:
             return {**pricing, **given}
-        known = handle_inputs(plan, Inputs(**given))
-        given = {name: getattr(known, name) for name in PRICING_FLAGS}
+        inputs = handle_inputs(plan, Inputs(**given))
+        given = {name: getattr(inputs, name) for name in PRICING_FLAGS}
     return {name: value for name, value in given.items() if value is not None}

@@ -50,8 +50,8 @@ def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
 
 def _input_error(pointer: str, message: str, body: Any) -> InputError:
     allowed, _, nearest = message.removeprefix("allowed: ").partition("; nearest: ")
-    given = _value_at(pointer, body)
-    text = ", ".join(map(str, given)) if isinstance(given, list) else given
+    value = _value_at(pointer, body)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
     plain = allowed.removeprefix("Input should be ")
     return InputError(_field(pointer), text, plain, nearest or None)
 
@@ -70,12 +70,12 @@ def _field(pointer: str) -> str:
 
 def _value_at(pointer: str, body: Any) -> Any:
     """Return the sent value at a pointer; ``nothing`` without one."""
-    found = body
+    value = body
     for part in pointer.split("/")[1:]:
-        if isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
-        elif isinstance(found, Mapping) and part in found:
-            found = found[part]
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, Mapping) and part in value:
+            value = value[part]
         else:
-            return "nothing" if found is body or isinstance(found, Mapping) else found
-    return found
+            return "nothing" if value is body or isinstance(value, Mapping) else value
+    return value

@@ -30,13 +30,13 @@ class ServicePlanHandle(PlanHandle):
 
     def simulate(self) -> SimulationHandle:
         """The same plan simulated again by the service, with its timeline."""
-        found = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
-        return replace(found, report=self._with_assumptions(found.report))
+        handle = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
+        return replace(handle, report=self._with_assumptions(handle.report))
 
     def explain(self) -> ExplanationHandle:
         """Explain step and memory in terms that add up."""
-        found = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
-        return replace(found, report=self._with_assumptions(found.report))
+        handle = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
+        return replace(handle, report=self._with_assumptions(handle.report))
 
     def _with_assumptions(self, report: Report) -> Report:
         return replace(report, assumptions=self.report.assumptions)
@@ -75,10 +75,10 @@ class ServiceWhatIfs(WhatIfs):
         Sweeps of more than a hundred values do; asking for one value alone gives its plan.
         """
         rows = self.document.get("rows", [self.document])
-        found = zip(self.found.answers, rows, strict=True)
+        pairs = zip(self.found.answers, rows, strict=True)
         return tuple(
             answer.best.plan if answer.best is not None and "plan" in row["re_planned"] else None
-            for answer, row in found
+            for answer, row in pairs
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -116,13 +116,13 @@ class Job(Generic[Result]):
         return self.result()
 
     def _await_end(self, ends_s: float | None, on_event: Callable[[Event], None] | None) -> None:
-        told = None
+        last_event = None
         while self.refresh().state not in FINAL_STATES:
             if ends_s is not None and time.monotonic() > ends_s:
                 raise RunError(f"job {self.id} is {self.state} still; it goes on: wait() again")
-            if on_event is not None and self.progress != told:
-                told = self.progress
-                on_event(Event("progress", dict(told or {}), ""))
+            if on_event is not None and self.progress != last_event:
+                last_event = self.progress
+                on_event(Event("progress", dict(last_event or {}), ""))
             time.sleep(POLL_S)
 
     def _interrupted(self) -> Result:

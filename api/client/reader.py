@@ -51,8 +51,8 @@ class Reader:
             trace = self._client.trace(report.plan, **pricing)
             return from_perfetto(json.dumps(trace), "trace")
 
-        known = self._handle_fields(report, pricing, risk)
-        return ServiceSimulationHandle(report=report, **known, spans=spans)
+        handle_fields = self._handle_fields(report, pricing, risk)
+        return ServiceSimulationHandle(report=report, **handle_fields, spans=spans)
 
     def _handle_fields(
         self, report: Report, pricing: Mapping[str, str], risk: float | None
@@ -80,9 +80,9 @@ class Reader:
 
 
 def _pricing_and_risk(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
-    asked = job["asked"]
-    pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}
-    return pricing, asked.get("oom_risk")
+    question = job["asked"]
+    pricing = {name: question[name] for name in ("stack", "calibration") if question.get(name)}
+    return pricing, question.get("oom_risk")
 
 
 def _stack(plan: Plan, pricing: Mapping[str, str]) -> StackSpec:

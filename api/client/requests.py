@@ -56,19 +56,24 @@ def plan_request(
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    asked = checked_flags(given, PLAN_FLAGS)
-    limits = {name: asked.get(name) for name in CONSTRAINT_FLAGS}
+    request_flags = checked_flags(given, PLAN_FLAGS)
+    limits = {name: request_flags.get(name) for name in CONSTRAINT_FLAGS}
     limits["executable"] = limits["executable"] or None
-    limits["pins"] = pins_body(asked.get("pins", ()))
+    limits["pins"] = pins_body(request_flags.get("pins", ()))
     body = {
-        **problem_body(model, cluster, asked),
-        **{name: asked.get(name) for name in ("stack", "calibration", "objective", "prefer")},
-        "prices": prices_body(asked.get("prices")),
+        **problem_body(model, cluster, request_flags),
+        **{
+            name: request_flags.get(name)
+            for name in ("stack", "calibration", "objective", "prefer")
+        },
+        "prices": prices_body(request_flags.get("prices")),
         "constraints": limits,
-        "deadline_s": asked.get("deadline_s"),
+        "deadline_s": request_flags.get("deadline_s"),
     }
-    pricing = {name: asked[name] for name in PRICING_FLAGS if asked.get(name) is not None}
-    return without_none(body), pricing, asked.get("oom_risk")
+    pricing = {
+        name: request_flags[name] for name in PRICING_FLAGS if request_flags.get(name) is not None
+    }
+    return without_none(body), pricing, request_flags.get("oom_risk")
 
 
 def simulation_request(
@@ -79,10 +84,10 @@ def simulation_request(
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    known = None if cluster is not None else plan_document_or_none(plan_or_model)
-    if known is not None:
+    plan = None if cluster is not None else plan_document_or_none(plan_or_model)
+    if plan is not None:
         asked = checked_flags(flags, PRICING_FLAGS)
-        body: dict[str, Any] = {"plan": known}
+        body: dict[str, Any] = {"plan": plan}
     else:
         asked = checked_flags(flags, SIMULATION_FLAGS)
         body = problem_body(plan_or_model, cluster, asked)
@@ -111,7 +116,7 @@ def plan_document(given: Any) -> dict[str, Any]:
     Raises:
         InputError: it is none.
     """
-    found = plan_document_or_none(given)
-    if found is None:
+    document = plan_document_or_none(given)
+    if document is None:
         raise InputError("plan", given, "a PlanHandle, a Plan or the path of a .json file")
-    return found
+    return document

@@ -29,17 +29,17 @@ def report_of(document: Mapping[str, Any]) -> Report:
     Raises:
         RunError: a document that this version cannot read.
     """
-    own = {name: value for name, value in document.items() if name not in EXTRA_KEYS}
-    return _read(Report, own)
+    report_fields = {name: value for name, value in document.items() if name not in EXTRA_KEYS}
+    return _read(Report, report_fields)
 
 
 def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
     """The explanation in a simulation's answer."""
-    told = document["explain"]
+    explained = document["explain"]
     return ExplanationHandle(
         report=report_of(document),
-        critical_stage=told["critical_stage"],
-        busy_s=tuple(told["busy_s"]),
+        critical_stage=explained["critical_stage"],
+        busy_s=tuple(explained["busy_s"]),
     )
 
 
@@ -79,10 +79,10 @@ def what_if_of(document: Mapping[str, Any]) -> WhatIf:
 
 def _answer(row: Mapping[str, Any], baseline: PricedPlan) -> Answer:
     same, best = row["same_plan"], row["re_planned"]
-    told = ResultRow(row)
-    fallback_plan = _resized_plan(baseline.plan, told.changes)
+    result_row = ResultRow(row)
+    fallback_plan = _resized_plan(baseline.plan, result_row.changes)
     return Answer(
-        row=told,
+        row=result_row,
         same=_priced(same, fallback_plan) if same["possible"] else None,
         same_why=same.get("why", ""),
         moved=_moved(row["moved"]),

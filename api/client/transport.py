@@ -185,11 +185,11 @@ class _Backoff:
 def _problem_document(answer: httpx.Response) -> dict[str, Any]:
     """Return the problem of an answer, or wrap a proxy's."""
     try:
-        found = answer.json()
+        document = answer.json()
     except ValueError:
-        found = None
-    if isinstance(found, dict) and "status" in found:
-        return found
+        document = None
+    if isinstance(document, dict) and "status" in document:
+        return document
     return {"status": answer.status_code, "detail": "no problem document: is this plan serve?"}
 
 

@@ -62,7 +62,9 @@ def doctor_document(
     lowering = Lowering(problem.model, problem.workload, problem.stack)
     layers, prices = layer_support_rows(lowering), price_rows(problem, lowering)
     figures = _figures(problem, lowering)
-    asked = run_features(problem.model, problem.cluster, problem.workload.dtype.shorthand, seq_len)
+    features = run_features(
+        problem.model, problem.cluster, problem.workload.dtype.shorthand, seq_len
+    )
     return {
         "model": _model(problem.model, seq_len, layers),
         "cluster": {
@@ -88,7 +90,7 @@ def doctor_document(
         "calibration": _calibration(problem, calibration),
         "learned": _learned(problem),
         "assumptions": [asdict(note) for note in problem.assumptions],
-        "nearest": nearest_runs(asked),
+        "nearest": nearest_runs(features),
     }
 
 
@@ -110,8 +112,8 @@ def _problem(
     spec, model_notes = _model_first(DEFAULT_MODEL if model is None else model, cluster)
     parsed = cluster_of("local" if cluster is None else cluster, "C")
     notes = [*parsed.assumptions, *model_notes]
-    for name, given, value in (("cluster", cluster, parsed.expansion), ("model", model, spec.name)):
-        if given is None:
+    for name, typed, value in (("cluster", cluster, parsed.expansion), ("model", model, spec.name)):
+        if typed is None:
             usual = "the embedded default" if name == "model" else "this machine"
             notes.insert(0, Assumption(path=name, value=value, why=f"not given; {usual}"))
     seq_len = usual_seq_len(spec) if model is not None else DEFAULT_SEQ_LEN
@@ -151,9 +153,9 @@ def _is_cluster(text: str) -> bool:
 
 def usual_seq_len(model: ModelSpec) -> int:
     """Return 4096 tokens, or as many as a model takes."""
-    own = model.towers[0].seq_len
-    if own is not None and len(model.towers) == 1:
-        return own
+    tower_seq_len = model.towers[0].seq_len
+    if tower_seq_len is not None and len(model.towers) == 1:
+        return tower_seq_len
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     seq_len = min([USUAL_SEQ_LEN, *limits])
     return max(seq_len, inserted_tokens(model, seq_len))
@@ -204,7 +206,7 @@ def _counts_by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
+def _calibration(problem: Problem, requested: str | None) -> dict[str, Any]:
     """The calibration or the profile that prices come from."""
     if (calibration := calibration_of(problem.measured)) is not None:
         return {
@@ -214,7 +216,7 @@ def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
         }
     profile = profile_of(problem.measured)
     if profile is None:
-        return {"name": "none", "why": _no_profile_reason(problem.cluster, asked)}
+        return {"name": "none", "why": _no_profile_reason(problem.cluster, requested)}
     document = {
         "name": f"profile {profile.fingerprint}",
         "measured_at": profile.measured_at,
@@ -235,8 +237,8 @@ def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
     }
 
 
-def _no_profile_reason(cluster: ClusterSpec, asked: str | None) -> str:
-    if asked == "none":
+def _no_profile_reason(cluster: ClusterSpec, requested: str | None) -> str:
+    if requested == "none":
         return "none was asked for"
     if len(cluster.groups) > 1:
         return "profiles are of one kind of device (plan profile)"

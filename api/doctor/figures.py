@@ -70,18 +70,18 @@ def priced_figures(
         dtypes: the number formats whose peak rates count.
         scans: whether layers have chunked scans.
     """
-    wanted, flash = tuple(dtypes), chosen.attention == "flash"
-    found: list[Figure] = []
+    formats, flash = tuple(dtypes), chosen.attention == "flash"
+    figures: list[Figure] = []
     for group in cluster.groups:
         item = device(group.device)
         networked = any(fabric(x.fabric).scope == "network" for x in _levels(cluster, group))
-        found += _device_figures(item, group, wanted, flash, networked)
-        found += _formula_figures(item, chosen.flash_generation if flash else None, scans)
-        found += _node_figures(cluster, group)
+        figures += _device_figures(item, group, formats, flash, networked)
+        figures += _formula_figures(item, chosen.flash_generation if flash else None, scans)
+        figures += _node_figures(cluster, group)
         for level in _levels(cluster, group):
-            found += _level_figures(level)
-    found += _stack_figures(chosen, cluster.groups[0].device == CPU)
-    return tuple({(f.of, f.figure, str(f.value), f.source): f for f in found}.values())
+            figures += _level_figures(level)
+    figures += _stack_figures(chosen, cluster.groups[0].device == CPU)
+    return tuple({(f.of, f.figure, str(f.value), f.source): f for f in figures}.values())
 
 
 def _levels(cluster: ClusterSpec, group: DeviceGroup) -> tuple[LinkLevel, ...]:
@@ -92,8 +92,8 @@ def _device_figures(
     item: Device, group: DeviceGroup, dtypes: tuple[str, ...], flash: bool, networked: bool
 ) -> Iterator[Figure]:
     def known(name: str, value: Any, source: str | None = None) -> Figure:
-        found = item.sources[name] if source is None else source
-        return Figure(part="device", of=item.name, figure=name, value=value, source=found)
+        origin = item.sources[name] if source is None else source
+        return Figure(part="device", of=item.name, figure=name, value=value, source=origin)
 
     for dtype in dict.fromkeys(d if d in item.peak_flops_per_s else "fp32" for d in dtypes):
         yield known(f"peak_flops_per_s.{dtype}", item.peak_flops_per_s[dtype])
@@ -111,13 +111,13 @@ def _device_figures(
 
 
 def _formula_figures(item: Device, flash: int | None, scans: bool) -> Iterator[Figure]:
-    for own in formula_constants(item, flash, scans):
+    for constant in formula_constants(item, flash, scans):
         yield Figure(
             part="formula",
             of=item.name,
-            figure=own.name,
-            value=own.value,
-            source=own.source(item),
+            figure=constant.name,
+            value=constant.value,
+            source=constant.source(item),
         )
 
 
@@ -136,7 +136,7 @@ def _node_figures(cluster: ClusterSpec, group: DeviceGroup) -> Iterator[Figure]:
 def _level_figures(level: LinkLevel) -> Iterator[Figure]:
     """Yield figures of a level's fabric, or the typed rates."""
     item = fabric(level.fabric)
-    own = f"{item.name} ({level.level})"
+    owner = f"{item.name} ({level.level})"
     typed = {"bandwidth_bytes_per_s": level.bandwidth_bytes_per_s, "latency_s": level.latency_s}
     names = ["bandwidth_bytes_per_s", "duplex"]
     if item.adapters and level.bandwidth_bytes_per_s is None:
@@ -149,22 +149,22 @@ def _level_figures(level: LinkLevel) -> Iterator[Figure]:
     elif level.latency_s is not None:
         names += LATENCY_FIGURES
     for name in names:
-        given = typed.get(name)
-        of, source = (item.name, item.sources[name]) if given is None else (own, TYPED)
-        value = getattr(item, name) if given is None else given
+        rate = typed.get(name)
+        of, source = (item.name, item.sources[name]) if rate is None else (owner, TYPED)
+        value = getattr(item, name) if rate is None else rate
         value = f"{len(item.curves)} fits" if name == "curves" else value
         yield Figure(part="fabric", of=of, figure=name, value=value, source=source)
     if item.scope == "network":
         over = level.oversubscription
         source = "assumed: none was typed" if over == 1 else TYPED
-        yield Figure(part="fabric", of=own, figure="oversubscription", value=over, source=source)
+        yield Figure(part="fabric", of=owner, figure="oversubscription", value=over, source=source)
 
 
 def _stack_figures(chosen: StackSpec, on_cores: bool) -> Iterator[Figure]:
-    own = stack(chosen.name, on_cores=on_cores)
+    listed = stack(chosen.name, on_cores=on_cores)
     sources = stack_sources(chosen.name, on_cores)
     for name, source in sources.items():
-        value, usual = _value(chosen, name), _value(own, name)
+        value, usual = _value(chosen, name), _value(listed, name)
         if name in NOT_PRICED:
             continue
         if value != usual:

@@ -67,5 +67,5 @@ def _lowering_reason(lowering: Lowering, index: int) -> str | None:
 
 
 def _run_reason(model: ModelSpec, layer: Layer, tokens: int) -> str | None:
-    own = unsupported_layer(layer) or unsupported_window(layer, tokens)
-    return own or unsupported_towers(model)
+    reason = unsupported_layer(layer) or unsupported_window(layer, tokens)
+    return reason or unsupported_towers(model)

@@ -65,7 +65,9 @@ def usual_strategy(lowering: Lowering, per_node: int, ranks: int) -> LayerStrate
         per_node: devices of a node.
         ranks: devices of the group.
     """
-    kinds = {(x, place.tokens) for x, place in zip(lowering.layers, lowering.contexts, strict=True)}
+    kinds = {
+        (x, context.tokens) for x, context in zip(lowering.layers, lowering.contexts, strict=True)
+    }
     for strategy in _candidates(lowering, per_node, ranks):
         samples = strategy.data_parallel(ranks)
         if not any(
@@ -103,18 +105,18 @@ def _terms(
     )
     chunk = lowering.chunk(every, None, ranks, samples)
     units = [entry.unit for entry in chunk.layers if entry.unit is not None]
-    found = SourceSum(pricer)
+    seconds = SourceSum(pricer)
     layers = {id(entry.lowered): entry.lowered for entry in chunk.layers}
     for key, times in Counter(id(entry.lowered) for entry in chunk.layers).items():
-        found.add_layer(layers[key], times)
+        seconds.add_layer(layers[key], times)
     for key, times in Counter(map(id, units)).items():
-        found.add_unit(next(unit for unit in units if id(unit) == key), times)
+        seconds.add_unit(next(unit for unit in units if id(unit) == key), times)
     share, clips = (
         merged_share(unit.update for unit in units),
         workload.gradient_clip_norm is not None,
     )
-    found.add_update(update_work(share, 0, workload.optimizer, workload.dtype, clips))
-    return _in_order(found.seconds())
+    seconds.add_update(update_work(share, 0, workload.optimizer, workload.dtype, clips))
+    return _in_order(seconds.seconds())
 
 
 def _in_order(seconds: SourceSeconds) -> dict[str, dict[str, float]]:

@@ -51,7 +51,7 @@ def _stage(plan: Plan, number: int, first: int) -> dict[str, Any]:
 
 def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[dict[str, Any]]:
     """List distinct groups of several ranks: purpose and members."""
-    found: dict[tuple[str, RankGroup], None] = {}
+    groups: dict[tuple[str, RankGroup], None] = {}
     for strategy in strategies:
         for use, group in (
             ("tensor parallel", tensor_group(strategy)),
@@ -59,7 +59,7 @@ def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[d
             ("replicas", replica_group(strategy, stage.device_count)),
         ):
             if group.size > 1:
-                found[use, group] = None
+                groups[use, group] = None
     return [
         {
             "use": use,
@@ -71,5 +71,5 @@ def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[d
                 }
             ),
         }
-        for use, group in found
+        for use, group in groups
     ]

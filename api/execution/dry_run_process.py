@@ -42,8 +42,8 @@ def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
         raise RunError(f"the rehearsal of a step failed: {last}")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    stages: list[dict[str, Any]] = json.loads(done.stdout)
+    return stages
 
 
 __all__ = ["NEEDS_TORCH", "dry_run_stages"]

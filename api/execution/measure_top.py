@@ -88,7 +88,7 @@ def measure_plans(
     device, products = first.cluster.groups[0].device, first.workload.dtype.products
     fitted = fit_calibration(calibration_name(first), device, stack.name, rows, products)
     fitted = replace(fitted, profile="" if base is None else base.fingerprint)
-    found = [
+    plans_measured = [
         MeasuredPlan(
             plan=plan,
             document=document,
@@ -101,7 +101,7 @@ def measure_plans(
         )
     ]
     save_calibration(fitted)
-    return sorted(found, key=lambda one: one.measured_s), fitted
+    return sorted(plans_measured, key=lambda one: one.measured_s), fitted
 
 
 def calibration_name(plan: Plan) -> str:

@@ -13,12 +13,13 @@ from .report import html_table
 MAX_STAGES = 16
 
 
-def explanation_html(found: Explanation) -> str:
+def explanation_html(explanation: Explanation) -> str:
     """Both tables, with their sums."""
-    report, prediction = found.report, found.report.prediction
+    report, prediction = explanation.report, explanation.report.prediction
     head = (
         f"<p><b>{escape(report.plan.model.name)}</b>: {escape(shape_text(report.plan))}<br>"
-        f"step {escape(interval_text(prediction))}, as stage {found.critical_stage} spends it</p>"
+        f"step {escape(interval_text(prediction))}, "
+        f"as stage {explanation.critical_stage} spends it</p>"
     )
     rows = [
         [
@@ -27,16 +28,16 @@ def explanation_html(found: Explanation) -> str:
             percent(row["share"]),
             escape(str(row["meaning"])),
         ]
-        for row in found.terms
+        for row in explanation.terms
         if abs(row["share"]) > ROUNDING
     ]
     rows.append(["<b>sum</b>", format_seconds(prediction.step_time_s), percent(1.0), ""])
     times = html_table(("term", "seconds", "share", "what it is"), rows)
-    return f"<div>{head}{times}{_memory(found)}</div>"
+    return f"<div>{head}{times}{_memory(explanation)}</div>"
 
 
-def _memory(found: Explanation) -> str:
-    every = found.report.prediction.memory
+def _memory(explanation: Explanation) -> str:
+    every = explanation.report.prediction.memory
     shown = every[:MAX_STAGES]
     names = [*MEMORY_TERMS, *dict.fromkeys(n for r in shown for n in r.by if n not in MEMORY_TERMS)]
     used = [name for name in names if any(row.by.get(name) for row in shown)]

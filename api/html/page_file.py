@@ -44,8 +44,8 @@ def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] 
         trace: the step in Perfetto's format, or why there is none.
     """
     style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
-    held = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
-    data = json.dumps({"view": view, "plan": plan, **held}, separators=(",", ":"))
+    content = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
+    data = json.dumps({"view": view, "plan": plan, **content}, separators=(",", ":"))
     return PAGE.format(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'",

@@ -120,5 +120,5 @@ def _mark(number: int, x: float, y: float, name: str) -> str:
     if shape == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" {style}>{tip}</circle>'
     turn = f' transform="rotate(45 {x:.1f} {y:.1f})"' if shape == "diamond" else ""
-    place = f'x="{x - 3.2:.1f}" y="{y - 3.2:.1f}" width="6.4" height="6.4"'
-    return f"<rect {place} {style}{turn}>{tip}</rect>"
+    position = f'x="{x - 3.2:.1f}" y="{y - 3.2:.1f}" width="6.4" height="6.4"'
+    return f"<rect {position} {style}{turn}>{tip}</rect>"

@@ -35,37 +35,37 @@ TITLE = 95
 SAME, BEST = COLOURS[1], COLOURS[2]
 
 
-def what_if_svg(found: WhatIf) -> str:
+def what_if_svg(result: WhatIf) -> str:
     """The drawing as text."""
-    parts = _bars(found) if found.question.sweep is None else _lines(found)
+    parts = _bars(result) if result.question.sweep is None else _lines(result)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def what_if_page(found: WhatIf) -> str:
+def what_if_page(result: WhatIf) -> str:
     """The drawing in a page of its own."""
-    name = escape(found.baseline.plan.model.name)
+    name = escape(result.baseline.plan.model.name)
     head = f'<!doctype html><meta charset="utf-8"><title>what if: {name}</title>'
-    return f"{head}\n{what_if_svg(found)}"
+    return f"{head}\n{what_if_svg(result)}"
 
 
-def _title(found: WhatIf) -> str:
-    changes = [change_text(change) for change in found.answers[0].row.changes]
-    if found.question.sweep is not None:
-        changes = [swept_path(found)]
-    title = f"{found.baseline.plan.model.name}: what if {', '.join(changes)}"
+def _title(result: WhatIf) -> str:
+    changes = [change_text(change) for change in result.answers[0].row.changes]
+    if result.question.sweep is not None:
+        changes = [swept_path(result)]
+    title = f"{result.baseline.plan.model.name}: what if {', '.join(changes)}"
     return title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
 
 
-def _bars(found: WhatIf) -> list[str]:
+def _bars(result: WhatIf) -> list[str]:
     """Seconds of each term, end to end: the baseline and both answers."""
-    answer = found.answers[0]
-    named = [("baseline", found.baseline), ("same plan", answer.same), ("re-planned", answer.best)]
+    answer = result.answers[0]
+    named = [("baseline", result.baseline), ("same plan", answer.same), ("re-planned", answer.best)]
     rows = [(name, priced) for name, priced in named if priced is not None]
     terms = shown_terms([priced.prediction for _, priced in rows])
     ticks = round_ticks(max(priced.step_time_s for _, priced in rows))
     bottom = TOP + ROW * len(rows)
     height = max(bottom + 60, TOP + 30 + 20 * len(terms))
-    body = svg_head(LEFT + WIDTH + LEGEND, height, _title(found), 18)
+    body = svg_head(LEFT + WIDTH + LEGEND, height, _title(result), 18)
     for tick in ticks:
         x = LEFT + WIDTH * tick / ticks[-1]
         body.append(svg_line((x, TOP, x, bottom), "#e4e4e4"))
@@ -95,8 +95,8 @@ def _bar(top: float, name: str, priced: PricedPlan, terms: list[str], most: floa
 
 def _box(x: float, y: float, width: float, height: float, term: str, tip: str = "") -> str:
     """Draw a box in a term's color; repeated colors are pale."""
-    known = term in BREAKDOWN_TERMS
-    number = BREAKDOWN_TERMS.index(term) if known else len(BREAKDOWN_TERMS)
+    is_known_term = term in BREAKDOWN_TERMS
+    number = BREAKDOWN_TERMS.index(term) if is_known_term else len(BREAKDOWN_TERMS)
     colour = COLOURS[number % len(COLOURS)]
     opacity = 0.9 if number < len(COLOURS) else 0.4
     return (
@@ -114,17 +114,17 @@ class _Point(NamedTuple):
     fits: bool
 
 
-def _lines(found: WhatIf) -> list[str]:
+def _lines(result: WhatIf) -> list[str]:
     """Draw both answers over the values of a sweep."""
-    answers = sorted(found.answers, key=lambda answer: _order(found, answer))
-    rates = work_differs(found)
+    answers = sorted(result.answers, key=lambda answer: _order(result, answer))
+    rates = work_differs(result)
     same = _points([answer.same for answer in answers], rates)
     best = _points([answer.best for answer in answers], rates)
-    base = _amount(found.baseline, rates)
+    base = _amount(result.baseline, rates)
     ticks = round_ticks(max([base, *(point.amount for point in (*same, *best))]))
-    names = [row_name(found, answer) for answer in answers]
-    body = svg_head(LEFT + WIDTH + LEGEND, TOP + HEIGHT + 60, _title(found), 18)
-    body += _axes(found, names, ticks, rates)
+    names = [row_name(result, answer) for answer in answers]
+    body = svg_head(LEFT + WIDTH + LEGEND, TOP + HEIGHT + 60, _title(result), 18)
+    body += _axes(result, names, ticks, rates)
     y = _height(base, ticks[-1])
     body.append(svg_line((LEFT, y, LEFT + WIDTH, y), "#444", ' stroke-dasharray="6 4"'))
     series = ((same, SAME, 7.0), (best, BEST, 4.5))
@@ -133,9 +133,9 @@ def _lines(found: WhatIf) -> list[str]:
     return [*body, *_legend()]
 
 
-def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
-    now = swept_change(found, answer).now
-    return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
+def _order(result: WhatIf, answer: Answer) -> tuple[float, int]:
+    now = swept_change(result, answer).now
+    return (0.0 if isinstance(now, str) else float(now), result.answers.index(answer))
 
 
 def _amount(priced: PricedPlan, rates: bool) -> float:
@@ -163,7 +163,7 @@ def _place(row: int, rows: int) -> float:
     return LEFT + WIDTH * (row + 0.5) / rows
 
 
-def _axes(found: WhatIf, names: list[str], ticks: list[float], rates: bool) -> Iterator[str]:
+def _axes(result: WhatIf, names: list[str], ticks: list[float], rates: bool) -> Iterator[str]:
     for tick in ticks:
         y = _height(tick, ticks[-1])
         yield svg_line((LEFT, y, LEFT + WIDTH, y), "#e4e4e4")
@@ -173,7 +173,7 @@ def _axes(found: WhatIf, names: list[str], ticks: list[float], rates: bool) -> I
     for row, name in enumerate(names):
         if row % every == 0:
             yield svg_text(_place(row, len(names)), TOP + HEIGHT + 18, name, "middle")
-    yield svg_text(LEFT + WIDTH / 2, TOP + HEIGHT + 42, swept_path(found), "middle", 14)
+    yield svg_text(LEFT + WIDTH / 2, TOP + HEIGHT + 42, swept_path(result), "middle", 14)
     yield svg_text(LEFT - 70, TOP - 16, "tokens/s" if rates else "seconds of a step", "start", 14)
 
 

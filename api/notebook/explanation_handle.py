@@ -65,8 +65,10 @@ class ExplanationHandle(Explanation):
         return explanation_html(self)
 
 
-def explanation_handle(found: Explanation) -> ExplanationHandle:
+def explanation_handle(explanation: Explanation) -> ExplanationHandle:
     """An explanation as a notebook shows it."""
     return ExplanationHandle(
-        report=found.report, critical_stage=found.critical_stage, busy_s=found.busy_s
+        report=explanation.report,
+        critical_stage=explanation.critical_stage,
+        busy_s=explanation.busy_s,
     )

@@ -70,15 +70,15 @@ class PlanHandle:
     def simulate(self) -> SimulationHandle:
         """The same plan simulated again, with its timeline."""
         notes = self.report.assumptions
-        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
-        return simulation_handle(found, self.stack, self.measured, self.risk)
+        simulated = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
+        return simulation_handle(simulated, self.stack, self.measured, self.risk)
 
     def explain(self) -> ExplanationHandle:
         """Explain step and memory in terms that add up."""
         notes = self.report.assumptions
-        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
-        told = explain_report(found.report, found.simulation, found.simulator)
-        return explanation_handle(told)
+        simulated = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
+        explanation = explain_report(simulated.report, simulated.simulation, simulated.simulator)
+        return explanation_handle(explanation)
 
     def to_frame(self) -> Any:
         """Return a DataFrame of bytes by term, stage and memory tier.
@@ -190,22 +190,22 @@ class SimulationHandle(PlanHandle):
 
 
 def simulation_handle(
-    found: Simulated, stack: StackSpec, measured: Measured | None, risk: float
+    simulated: Simulated, stack: StackSpec, measured: Measured | None, risk: float
 ) -> SimulationHandle:
     """The handle of a plan that was simulated here.
 
     Args:
-        found: the simulation.
+        simulated: the simulation.
         stack: what priced it.
         measured: likewise.
         risk: accepted chance of running out of memory.
     """
     return SimulationHandle(
-        report=found.report,
+        report=simulated.report,
         stack=stack,
         measured=measured,
         risk=risk,
-        spans=lambda: simulated_timeline(found.simulation, found.simulator),
+        spans=lambda: simulated_timeline(simulated.simulation, simulated.simulator),
     )
 
 

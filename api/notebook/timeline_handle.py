@@ -79,8 +79,11 @@ def _gib(size_bytes: float) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes else ""
 
 
-def timeline_handle(found: Timeline) -> TimelineHandle:
+def timeline_handle(timeline: Timeline) -> TimelineHandle:
     """A timeline as a notebook shows it."""
     return TimelineHandle(
-        origin=found.origin, spans=found.spans, counters=found.counters, flows=found.flows
+        origin=timeline.origin,
+        spans=timeline.spans,
+        counters=timeline.counters,
+        flows=timeline.flows,
     )

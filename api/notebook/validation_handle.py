@@ -51,16 +51,16 @@ class Validation:
 
     def __repr__(self) -> str:
         """One line: rows, and how far they are off."""
-        told = self.found.document
-        what = "step time" if told["metric"] == "step_time" else "peak memory"
-        rows = f"{told['rows_priced']} of {told['rows_read']} rows"
-        error = "none priced" if told["median_ape"] is None else percent(told["median_ape"])
-        return f"<Validation {told['data']}: {what}, {rows}, median error {error}>"
+        document = self.found.document
+        what = "step time" if document["metric"] == "step_time" else "peak memory"
+        rows = f"{document['rows_priced']} of {document['rows_read']} rows"
+        error = "none priced" if document["median_ape"] is None else percent(document["median_ape"])
+        return f"<Validation {document['data']}: {what}, {rows}, median error {error}>"
 
     def _repr_html_(self) -> str:
         """Show errors by source in a notebook."""
-        told = self.found.document
-        named = [*told["by_source"].items(), ("all", told)]
+        document = self.found.document
+        named = [*document["by_source"].items(), ("all", document)]
         rows = [
             [
                 escape(name),

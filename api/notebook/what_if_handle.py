@@ -137,12 +137,12 @@ def _cells(answer: Answer) -> list[str]:
     ]
 
 
-def _seconds(found: PricedPlan) -> str:
-    over = fits_text(found)
-    return format_seconds(found.step_time_s) + (f" ({over})" if over else "")
+def _seconds(priced: PricedPlan) -> str:
+    over = fits_text(priced)
+    return format_seconds(priced.step_time_s) + (f" ({over})" if over else "")
 
 
-def handle_inputs(handle: PlanHandle, given: Inputs) -> Inputs:
+def handle_inputs(handle: PlanHandle, inputs: Inputs) -> Inputs:
     """Complete flags with those that the handle was priced with.
 
     Attention and overlap are named only where they are not those that the stack has anyway, so
@@ -150,15 +150,15 @@ def handle_inputs(handle: PlanHandle, given: Inputs) -> Inputs:
     """
     measured = handle.measured
     name = "none" if measured is None else None
-    known = calibration_of(measured)
-    calibration = name if known is None else known.name
-    own = Inputs(stack=handle.stack.name, calibration=calibration)
-    usual, _, _ = plan_pricing(handle.plan, own)
-    own = replace(
-        own,
+    stored = calibration_of(measured)
+    calibration = name if stored is None else stored.name
+    priced_inputs = Inputs(stack=handle.stack.name, calibration=calibration)
+    usual, _, _ = plan_pricing(handle.plan, priced_inputs)
+    priced_inputs = replace(
+        priced_inputs,
         attention=None if usual.attention == handle.stack.attention else handle.stack.attention,
         overlap=None if usual.overlaps == handle.stack.overlaps else handle.stack.overlap,
     )
-    named = {key: getattr(given, key) or getattr(own, key) for key in
+    named = {key: getattr(inputs, key) or getattr(priced_inputs, key) for key in
              ("stack", "attention", "overlap", "calibration")}  # fmt: skip
-    return replace(given, **named)
+    return replace(inputs, **named)

@@ -112,7 +112,7 @@ async def _unknown_problem(request: Request, error: Exception) -> Response:
 
 
 def _add_catalogue(app: FastAPI) -> None:
-    known: dict[str, bytes] = {}
+    cache: dict[str, bytes] = {}
 
     @app.get("/healthz", **HEALTH_DOCS)
     async def healthz() -> Response:
@@ -120,15 +120,15 @@ def _add_catalogue(app: FastAPI) -> None:
 
     @app.get("/v1/models", **CATALOGUE_DOCS["models"])
     async def models() -> Response:
-        if "models" not in known:
-            known["models"] = encode(models_document())
-        return json_response(200, known["models"])
+        if "models" not in cache:
+            cache["models"] = encode(models_document())
+        return json_response(200, cache["models"])
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:
-        if "clusters" not in known:
-            known["clusters"] = encode(clusters_document())
-        return json_response(200, known["clusters"])
+        if "clusters" not in cache:
+            cache["clusters"] = encode(clusters_document())
+        return json_response(200, cache["clusters"])
 
 
 def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: ChildCaller) -> None:

@@ -103,16 +103,16 @@ class Gate:
         """Return the owner of a request: a token's hash, or everyone."""
         if not self._rules.token_hashes or path in OPEN_PATHS:
             return EVERYONE
-        given = hash_token(_token(headers.get("authorization", "")))
+        token_hash = hash_token(_token(headers.get("authorization", "")))
         # Every stored token is compared, so that the time tells nothing.
-        matches = [hmac.compare_digest(given, known) for known in self._rules.token_hashes]
+        matches = [hmac.compare_digest(token_hash, allowed) for allowed in self._rules.token_hashes]
         if not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
             # A browser asks its user for a name and the token, if only this scheme is offered.
             paged = path == "/" or path.startswith(PAGE_FILES)
-            wanted = BASIC if paged else "Bearer"
-            raise _refused(401, detail, {"WWW-Authenticate": wanted})
-        return hashlib.sha256(given).hexdigest()[:32]
+            scheme = BASIC if paged else "Bearer"
+            raise _refused(401, detail, {"WWW-Authenticate": scheme})
+        return hashlib.sha256(token_hash).hexdigest()[:32]
 
 
 def _token(header: str) -> str:
@@ -189,9 +189,9 @@ def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             have: list[Any] = list(message.get("headers", []))
-            known = {name.lower() for name, _ in have}
+            names = {name.lower() for name, _ in have}
             safe = [(k.encode(), v.encode()) for k, v in SAFE_HEADERS.items()]
-            have += [(name, value) for name, value in safe if name not in known]
+            have += [(name, value) for name, value in safe if name not in names]
             message = {**message, "headers": have}
         await send(message)
 

@@ -63,5 +63,5 @@ def log_event(event: str, level: int = logging.INFO, **fields: str | float | Non
     """Log an event; fields without a value are left out."""
     logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(level):
-        known = {name: value for name, value in fields.items() if value is not None}
-        logger.log(level, event, extra={"fields": known})
+        present = {name: value for name, value in fields.items() if value is not None}
+        logger.log(level, event, extra={"fields": present})

@@ -123,5 +123,5 @@ def _method_and_route(scope: Scope) -> tuple[str, str]:
 
 
 def _requested_job(scope: Scope) -> str | None:
-    asked = str(scope.get("path_params", {}).get("job_id", ""))
-    return asked if is_id(asked) else None
+    job_id = str(scope.get("path_params", {}).get("job_id", ""))
+    return job_id if is_id(job_id) else None

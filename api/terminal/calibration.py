@@ -32,12 +32,12 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
         f"{percent(document['fitted_error'])} fitted, {percent(document['left_out_error'])} each "
         "from the others"
     )
-    held = document["held_out"]
-    if held["rows"]:
+    held_out = document["held_out"]
+    if held_out["rows"]:
         out.print(
-            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
-            f"{percent(held['median_ape'])} calibrated; intervals of {INTERVAL_LEVEL:.0%} hold "
-            f"{percent(held['interval_holds'])}"
+            f"{held_out['rows']} other rows: {percent(held_out['shipped_median_ape'])} shipped, "
+            f"{percent(held_out['median_ape'])} calibrated; intervals of {INTERVAL_LEVEL:.0%} hold "
+            f"{percent(held_out['interval_holds'])}"
         )
     more = document["half_width"]
     out.print(
@@ -49,7 +49,7 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
 
 def print_memory_calibration(out: Console, document: dict[str, Any]) -> None:
     """Print the constants of memory and the errors before and after."""
-    memory, held = document["memory"], document["held_out"]
+    memory, held_out = document["memory"], document["held_out"]
     rows = len(memory["fitted_on"])
     out.print(
         f"{document['name']}: memory on {document['device']} with {document['stack']}, fitted to "
@@ -68,10 +68,10 @@ def print_memory_calibration(out: Console, document: dict[str, Any]) -> None:
         f"{percent(memory['fitted_error'])} fitted, {percent(memory['left_out_error'])} each "
         "from the others"
     )
-    if held["rows"]:
+    if held_out["rows"]:
         out.print(
-            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
-            f"{percent(held['median_ape'])} calibrated"
+            f"{held_out['rows']} other rows: {percent(held_out['shipped_median_ape'])} shipped, "
+            f"{percent(held_out['median_ape'])} calibrated"
         )
     out.print(f"deviation of rows from it: {percent(memory['deviation'])}")
     _print_end(out, document)

@@ -103,9 +103,9 @@ def _print_fabrics(out: Console, fabrics: list[dict[str, Any]]) -> None:
         joins = "devices" if item["scope"] == "node" else "nodes"
         speed = f"{item['bandwidth_bytes_per_s'] / 1e9:.4g}"
         rest = (str(item["adapters"] or "-"), f"{item['efficiency']:.2f}")
-        known = [item["kinds"][figure] for figure in ("efficiency", "latency_s")]
+        source_kinds = [item["kinds"][figure] for figure in ("efficiency", "latency_s")]
         technology = item["technology"].replace("_", " ")
-        table.add_row(item["name"], joins, technology, speed, *rest, *known)
+        table.add_row(item["name"], joins, technology, speed, *rest, *source_kinds)
     out.print(table)
 
 
@@ -138,11 +138,11 @@ def figure_text(name: str, value: object) -> str:
     return format_bytes(value) if name.endswith("_bytes") else f"{value:.6g}"
 
 
-def _print_disagreements(out: Console, found: list[dict[str, Any]]) -> None:
-    if not found:
+def _print_disagreements(out: Console, disagreements: list[dict[str, Any]]) -> None:
+    if not disagreements:
         return
     heading(out, "where sources disagree")
-    for item in found:
+    for item in disagreements:
         out.print(f"{item['subject']} {item['figure']}: {item['taken']:.6g}: {item['why']}")
         for source, value in item["values"]:
             out.print(f"  {value:.6g}  {source}")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 TableRow = tuple[str, str, str, str]
 
 
-def print_comparison(out: Console, found: Comparison) -> None:
+def print_comparison(out: Console, comparison: Comparison) -> None:
     """Print both plans, the faster one, their decisions and terms."""
-    for side in (found.first, found.second):
+    for side in (comparison.first, comparison.second):
         out.print(Text.assemble((side.name, "bold"), f": {side_text(side)}"), overflow="fold")
-    out.print(verdict(found), overflow="fold")
-    for line in differences(found):
+    out.print(verdict(comparison), overflow="fold")
+    for line in differences(comparison):
         out.print(line, overflow="fold")
-    for title, heads, cells in comparison_tables(found):
+    for title, heads, cells in comparison_tables(comparison):
         heading(out, title)
         table = columns(*heads, right=heads[1:])
         for row in cells:
@@ -37,40 +37,45 @@ def print_comparison(out: Console, found: Comparison) -> None:
         out.print(table)
 
 
-def comparison_html(found: Comparison) -> str:
+def comparison_html(comparison: Comparison) -> str:
     """The same as one piece of HTML: no scripts, every text escaped."""
     lines = [
-        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}" for s in (found.first, found.second)
+        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}"
+        for s in (comparison.first, comparison.second)
     ]
-    lines += [escape(text) for text in (verdict(found), *differences(found))]
+    lines += [escape(text) for text in (verdict(comparison), *differences(comparison))]
     tables = "".join(
         f"<p><b>{escape(title)}</b></p>"
         + html_table(heads, [[escape(cell) for cell in row] for row in cells])
-        for title, heads, cells in comparison_tables(found)
+        for title, heads, cells in comparison_tables(comparison)
     )
     return f'<div style="font-family:sans-serif"><p>{"<br>".join(lines)}</p>{tables}</div>'
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """Name the plan of more tokens a second, and the deciding term."""
-    share = found.speed - 1
+    share = comparison.speed - 1
     if abs(share) < ROUNDING:
         return "both are equally fast"
-    faster, slower = (found.second, found.first) if share > 0 else (found.first, found.second)
-    more = max(found.speed, 1 / found.speed) - 1
-    most = max(found.terms, key=lambda pair: pair.by * (-1 if share > 0 else 1))
+    faster, slower = (
+        (comparison.second, comparison.first)
+        if share > 0
+        else (comparison.first, comparison.second)
+    )
+    more = max(comparison.speed, 1 / comparison.speed) - 1
+    most = max(comparison.terms, key=lambda pair: pair.by * (-1 if share > 0 else 1))
     seconds = format_seconds(abs(most.by))
     term = most.term.replace("_", " ")
     fits = "" if faster.prediction.feasible else ", but does not fit"
     return (
         f"{faster.name} does {percent(more)} more tokens a second than {slower.name}{fits}; "
-        f"most of it: {seconds} a {found.unit} less of {term}"
+        f"most of it: {seconds} a {comparison.unit} less of {term}"
     )
 
 
-def differences(found: Comparison) -> list[str]:
+def differences(comparison: Comparison) -> list[str]:
     """List what the questions and the plans decide otherwise."""
-    both = ("asked otherwise", found.questions), ("decided otherwise", found.decisions)
+    both = ("asked otherwise", comparison.questions), ("decided otherwise", comparison.decisions)
     return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
 
@@ -85,12 +90,12 @@ def side_text(side: ComparisonSide) -> str:
     )
 
 
-def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
+def comparison_tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
     """Build tables of seconds and bytes by term: title, heads, rows."""
-    names = (found.first.name, found.second.name)
-    rows = (found.first.peak_memory_row, found.second.peak_memory_row)
+    names = (comparison.first.name, comparison.second.name)
+    rows = (comparison.first.peak_memory_row, comparison.second.peak_memory_row)
     unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")
-    memory = sum(p.first for p in found.memory), sum(p.second for p in found.memory)
+    memory = sum(p.first for p in comparison.memory), sum(p.second for p in comparison.memory)
 
     def amount(size: float) -> str:
         return f"{size / unit:.3f}"
@@ -100,14 +105,14 @@ def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], lis
 
     return [
         (
-            f"seconds a {found.unit}",
+            f"seconds a {comparison.unit}",
             ("term", *names, "difference"),
-            _rows(found.terms, found.whole_s, format_seconds, signed_seconds),
+            _rows(comparison.terms, comparison.whole_s, format_seconds, signed_seconds),
         ),
         (
             f"memory of the fullest device, in {unit_name}",
             ("term", *names, "difference"),
-            _rows(found.memory, memory, amount, signed),
+            _rows(comparison.memory, memory, amount, signed),
         ),
     ]
 

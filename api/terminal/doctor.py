@@ -58,14 +58,16 @@ def _print_sums(out: Console, document: dict[str, Any]) -> None:
     out.print("nearest published run: " + (_nearest_text(first) if first else "none"))
 
 
-def _calibration(found: dict[str, Any]) -> str:
-    if "why" in found:
-        return f"{found['name']}; {found['why']}"
-    if "factors" in found:
-        factors = ", ".join(f"{name} {x:g}" for name, x in found["factors"].items() if x != 1)
-        return f"{found['name']}: {factors or 'as shipped'}; {len(found['fitted_on'])} rows"
-    counts = f"{found['kernels']} kernels and {found['collectives']} collectives"
-    return f"{found['name']} of {found['measured_at']}: {counts}, {found['ranks']} ranks at work"
+def _calibration(calibration: dict[str, Any]) -> str:
+    if "why" in calibration:
+        return f"{calibration['name']}; {calibration['why']}"
+    if "factors" in calibration:
+        factors = ", ".join(f"{name} {x:g}" for name, x in calibration["factors"].items() if x != 1)
+        rows = len(calibration["fitted_on"])
+        return f"{calibration['name']}: {factors or 'as shipped'}; {rows} rows"
+    counts = f"{calibration['kernels']} kernels and {calibration['collectives']} collectives"
+    source = f"{calibration['name']} of {calibration['measured_at']}"
+    return f"{source}: {counts}, {calibration['ranks']} ranks at work"
 
 
 def _layers(model: dict[str, Any]) -> str:

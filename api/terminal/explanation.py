@@ -27,23 +27,25 @@ from .plan import print_assumptions
 STAGES_SHOWN = 8
 
 
-def print_explanation(out: Console, found: Explanation, rule: MemoryRule) -> None:
+def print_explanation(out: Console, explanation: Explanation, rule: MemoryRule) -> None:
     """Print step terms, memory terms and their basis."""
-    report, prediction = found.report, found.report.prediction
+    report, prediction = explanation.report, explanation.report.prediction
     out.print(question_text(report.plan))
     out.print(f"on {cluster_text(report)}")
     out.print(f"plan: {shape_text(report.plan)}")
     out.print()
-    title = f"step {interval_text(prediction)} (80 %), as stage {found.critical_stage} spends it"
+    title = (
+        f"step {interval_text(prediction)} (80 %), as stage {explanation.critical_stage} spends it"
+    )
     out.print(Text(title, style="bold"))
-    _print_time(out, found)
-    _print_sensitivities(out, found)
+    _print_time(out, explanation)
+    _print_sensitivities(out, explanation)
     out.print(
         f"model FLOPs: {percent(prediction.mfu)} of peak (MFU), with recomputation "
         f"{percent(prediction.hfu)} (HFU); {prediction.flops_convention}"
     )
     out.print()
-    _print_memory(out, found)
+    _print_memory(out, explanation)
     for line in excess_lines(prediction.memory, rule):
         out.print(Text(f"does not fit: {line}", style="red"))
     out.print()
@@ -53,24 +55,26 @@ def print_explanation(out: Console, found: Explanation, rule: MemoryRule) -> Non
     print_assumptions(out, report.assumptions)
 
 
-def _print_time(out: Console, found: Explanation) -> None:
+def _print_time(out: Console, explanation: Explanation) -> None:
     table = columns("term", "seconds", "share", "what it is", right=("seconds", "share"))
-    for row in found.terms:
+    for row in explanation.terms:
         if row["share"] > ROUNDING:
             name = str(row["term"]).replace("_", " ")
             cells = [name, f"{row['seconds']:.6g}", percent(row["share"]), row["meaning"]]
             table.add_row(*cells)
-    total = sum(row["seconds"] for row in found.terms)
-    table.add_row("sum", f"{total:.6g}", percent(total / found.report.prediction.step_time_s), "")
+    total = sum(row["seconds"] for row in explanation.terms)
+    table.add_row(
+        "sum", f"{total:.6g}", percent(total / explanation.report.prediction.step_time_s), ""
+    )
     out.print(table)
-    busy = [f"{n}: {format_seconds(s)}" for n, s in enumerate(found.busy_s)]
+    busy = [f"{n}: {format_seconds(s)}" for n, s in enumerate(explanation.busy_s)]
     if len(busy) > 1:
         more = f", … {len(busy) - STAGES_SHOWN} more" if len(busy) > STAGES_SHOWN else ""
         out.print("busy by stage: " + ", ".join(busy[:STAGES_SHOWN]) + more)
 
 
-def _print_sensitivities(out: Console, found: Explanation) -> None:
-    rows = found.report.sensitivities
+def _print_sensitivities(out: Console, explanation: Explanation) -> None:
+    rows = explanation.report.sensitivities
     table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
     for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
         table.add_row(resource_text(row), step_change_text(row), row.resource)
@@ -81,8 +85,8 @@ def _head(row: MemoryRow, rows: list[MemoryRow]) -> str:
     return stage_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
 
 
-def _print_memory(out: Console, found: Explanation) -> None:
-    rows = sorted(found.report.prediction.memory, key=lambda r: (-r.reserved_bytes, r.stage))
+def _print_memory(out: Console, explanation: Explanation) -> None:
+    rows = sorted(explanation.report.prediction.memory, key=lambda r: (-r.reserved_bytes, r.stage))
     shown = sorted(rows[:STAGES_SHOWN], key=lambda r: r.stage)
     unit, unit_name = (GIB, "GiB") if rows[0].capacity_bytes >= GIB else (MIB, "MiB")
     left_out = len(rows) - len(shown)

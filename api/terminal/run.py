@@ -147,12 +147,12 @@ def _print_dry_run_stages(out: Console, rows: list[dict[str, Any]]) -> None:
     kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
     if any(row.get("host_bytes") for row in rows):
         kinds["on the host"] = "host_bytes"
-    held = columns("stages", *kinds, right=tuple(kinds))
+    table = columns("stages", *kinds, right=tuple(kinds))
     for row in rows:
         sizes = (format_bytes(row[key]) for key in kinds.values())
-        held.add_row(ranges(row["stages"]), *sizes)
+        table.add_row(ranges(row["stages"]), *sizes)
     out.print("live tensors of a rank, with the library's kernels:")
-    out.print(held)
+    out.print(table)
     right = ("ranks", "apart", "times", "bytes each")
     sent = columns("stages", "collective", *right, "format", right=right)
     for row in rows:

@@ -66,13 +66,13 @@ def _print_times(out: Console, document: dict[str, Any]) -> None:
 
 def _print_order(out: Console, by_source: dict[str, Any]) -> None:
     """Print rank correlations of layouts, of sources that have groups."""
-    found = {name: row for name, row in by_source.items() if row["groups"]}
-    if not found:
+    grouped = {name: row for name, row in by_source.items() if row["groups"]}
+    if not grouped:
         return
     heading(out, "order of the layouts of one question, in groups of five or more")
     numbers = ("rank", "regret", "groups")
     table = columns("source", *numbers, right=numbers)
-    for name, row in found.items():
+    for name, row in grouped.items():
         regret, groups = _share(row["top1_regret"]), str(row["groups"])
         table.add_row(name, _number(row["spearman"]), regret, groups)
     out.print(table)
@@ -109,20 +109,20 @@ def _print_source(out: Console, name: str, row: dict[str, Any]) -> None:
     out.print(f"assumed: {assumed or 'nothing'}")
     if row["fitted_on"]:
         out.print(f"fitted on {', '.join(row['fitted_on'])}")
-    for place, constants in row["factors"].items():
+    for scope, constants in row["factors"].items():
         gib = constants["library_bytes"] / GIB
         out.print(
-            f"{place}: states x {constants['states']:.3f}, activations x "
+            f"{scope}: states x {constants['states']:.3f}, activations x "
             f"{constants['activations']:.3f}, libraries {gib:+.3f} GiB"
         )
 
 
 def _errors(row: dict[str, Any]) -> list[str]:
-    own = [_share(row[name]) for name in ("median_ape", "mape", "p90_ape")]
+    cells = [_share(row[name]) for name in ("median_ape", "mape", "p90_ape")]
     signed = row["signed_median"]
-    baselines = (found["median_ape"] for found in row["baselines"].values())
+    baselines = (baseline["median_ape"] for baseline in row["baselines"].values())
     shown = NONE if signed is None else f"{signed * 100:+.1f} %"
-    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_share, baselines)]
+    return [f"{row['rows_priced']}/{row['rows_read']}", *cells, shown, *map(_share, baselines)]
 
 
 def _print_skipped(out: Console, skipped: dict[str, int]) -> None:

@@ -35,36 +35,36 @@ BAR = 32
 """Cells of the longest bar."""
 
 
-def print_what_if(out: Console, found: WhatIf, next_steps: Sequence[str]) -> None:
+def print_what_if(out: Console, result: WhatIf, next_steps: Sequence[str]) -> None:
     """Print the change, both answers, the moved term and a picture."""
-    base = found.baseline
+    base = result.baseline
     out.print(question_text(base.plan), overflow="fold")
     out.print(f"plan: {shape_text(base.plan)}", overflow="fold")
     over = fits_text(base)
     over = f", does not fit: {over}" if over else ""
     out.print(f"baseline: {format_seconds(base.step_time_s)} a step, {tokens_text(base)} tokens/s"
               f"{over}")  # fmt: skip
-    if found.question.sweep is None:
-        _print_one(out, found, found.answers[0])
+    if result.question.sweep is None:
+        _print_one(out, result, result.answers[0])
     else:
-        _print_sweep(out, found)
-    print_assumptions(out, found.assumptions)
+        _print_sweep(out, result)
+    print_assumptions(out, result.assumptions)
     for step in next_steps:
         out.print(Text.assemble(("next: ", "bold"), step), soft_wrap=True)
 
 
-def _print_one(out: Console, found: WhatIf, answer: Answer) -> None:
+def _print_one(out: Console, result: WhatIf, answer: Answer) -> None:
     out.print()
     for change in answer.row.changes:
         out.print(Text(f"what if {change_text(change)}", style="bold"), overflow="fold")
-    _print_answers(out, found, answer)
+    _print_answers(out, result, answer)
     out.print()
-    _print_terms(out, found, answer)
+    _print_terms(out, result, answer)
 
 
-def _print_answers(out: Console, found: WhatIf, answer: Answer) -> None:
+def _print_answers(out: Console, result: WhatIf, answer: Answer) -> None:
     table = columns("", "step", "tokens/s", "to baseline", "", right=("step", "tokens/s"))
-    base = found.baseline
+    base = result.baseline
     table.add_row("baseline", format_seconds(base.step_time_s), tokens_text(base), "", "")
     same, best = answer.same, answer.best
     if same is None:
@@ -108,18 +108,18 @@ def _best_words(answer: Answer) -> str:
     return words
 
 
-def _print_terms(out: Console, found: WhatIf, answer: Answer) -> None:
+def _print_terms(out: Console, result: WhatIf, answer: Answer) -> None:
     """Print seconds of each term in the baseline and both answers."""
-    named = [("baseline", found.baseline), ("same plan", answer.same)]
+    named = [("baseline", result.baseline), ("same plan", answer.same)]
     if not answer.kept:
         named.append(("re-planned", answer.best))
     shown = [(name, priced.prediction) for name, priced in named if priced is not None]
     heads = [name for name, _ in shown]
     table = columns("term", *heads, "moved", right=(*heads, "moved"))
-    least_s = 1e-9 * found.baseline.step_time_s
+    least_s = 1e-9 * result.baseline.step_time_s
     for term in shown_terms([prediction for _, prediction in shown]):
         cells = [format_seconds(p.breakdown_s.get(term, 0.0)) for _, p in shown]
-        by = _by(found.baseline, answer.same or answer.best, term)
+        by = _by(result.baseline, answer.same or answer.best, term)
         most = answer.moved is not None and answer.moved.term == term
         style = "bold" if most else ""
         words = signed_seconds(by) if abs(by) > least_s else ""
@@ -134,35 +134,35 @@ def _by(base: PricedPlan, now: PricedPlan | None, term: str) -> float:
     return after - before
 
 
-def _print_sweep(out: Console, found: WhatIf) -> None:
+def _print_sweep(out: Console, result: WhatIf) -> None:
     out.print()
-    first = [c for c in found.answers[0].row.changes if c.path != swept_path(found)]
-    fixed = [c for c in first if all(c in answer.row.changes for answer in found.answers)]
+    first = [c for c in result.answers[0].row.changes if c.path != swept_path(result)]
+    fixed = [c for c in first if all(c in answer.row.changes for answer in result.answers)]
     if fixed:
         text = "in every row: " + ", ".join(map(change_text, fixed))
         out.print(Text(text, style="bold"), overflow="fold")
-    path = swept_path(found)
-    out.print(Text(f"what if {path} were not {_base_text(found)} but", style="bold"))
+    path = swept_path(result)
+    out.print(Text(f"what if {path} were not {_base_text(result)} but", style="bold"))
     heads = ("", "same plan", "moved", "re-planned", "tokens/s", "gain", "change")
     table = columns(*heads, right=("same plan", "re-planned", "tokens/s"))
-    for answer in found.answers:
-        table.add_row(*_sweep_cells(found, answer))
+    for answer in result.answers:
+        table.add_row(*_sweep_cells(result, answer))
     out.print(table)
-    _print_remarks(out, found)
+    _print_remarks(out, result)
     out.print()
-    _print_bars(out, found)
+    _print_bars(out, result)
 
 
-def _base_text(found: WhatIf) -> str:
-    change = swept_change(found, found.answers[0])
+def _base_text(result: WhatIf) -> str:
+    change = swept_change(result, result.answers[0])
     return value_text(change.path, change.was)
 
 
-def _sweep_cells(found: WhatIf, answer: Answer) -> list[str | Text]:
+def _sweep_cells(result: WhatIf, answer: Answer) -> list[str | Text]:
     same, best = answer.same, answer.best
     mark = "" if same is None or same.prediction.feasible else "*"
     return [
-        row_name(found, answer),
+        row_name(result, answer),
         "-" if same is None else format_seconds(same.step_time_s) + mark,
         "" if same is None else moved_text(answer.moved),
         "-" if best is None else format_seconds(best.step_time_s),
@@ -172,9 +172,9 @@ def _sweep_cells(found: WhatIf, answer: Answer) -> list[str | Text]:
     ]
 
 
-def _print_remarks(out: Console, found: WhatIf) -> None:
-    for answer in found.answers:
-        name = row_name(found, answer)
+def _print_remarks(out: Console, result: WhatIf) -> None:
+    for answer in result.answers:
+        name = row_name(result, answer)
         if answer.same is None:
             out.print(f"  {name}: the same plan cannot be: {answer.same_why}", overflow="fold")
         elif over := fits_text(answer.same):
@@ -184,14 +184,14 @@ def _print_remarks(out: Console, found: WhatIf) -> None:
             out.print(f"  {name}: {what}: {answer.best_why}", overflow="fold")
 
 
-def _print_bars(out: Console, found: WhatIf) -> None:
+def _print_bars(out: Console, result: WhatIf) -> None:
     """Print a bar a row: step seconds, or tokens a second."""
-    rates = work_differs(found)
+    rates = work_differs(result)
     what = "tokens/s (longer is faster)" if rates else "seconds a step (shorter is faster)"
     out.print(Text(what, style="bold"))
-    named = [("baseline", "", found.baseline)]
-    for answer in found.answers:
-        name = row_name(found, answer)
+    named = [("baseline", "", result.baseline)]
+    for answer in result.answers:
+        name = row_name(result, answer)
         named += [(name, "same", answer.same)] if answer.same is not None else []
         if answer.best is not None and not answer.kept:
             named.append((name, "re-planned", answer.best))

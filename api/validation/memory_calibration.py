@@ -27,15 +27,15 @@ NO_PEAK = "no peak memory, and no end for lack of it"
 
 def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
     """Keep rows that can be priced and have a peak or an OOM."""
-    found = []
+    peaks = []
     for run in runs:
         if run.peak_mem_gib is None and not run.oom:
             continue
         try:
-            found.append(price_run(run))
+            peaks.append(price_run(run))
         except (InputError, NotBuiltError):
             continue
-    return found
+    return peaks
 
 
 def unusable_reason(run: PublishedRun) -> InputError:
@@ -62,8 +62,8 @@ def check_bytes(rows: Sequence[PricedRun]) -> None:
     """
     times = statistics.median(_peak_bytes(row) / row.predicted_bytes for row in rows)
     if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
-        given = f"peaks {times:.3g} times as large as they are predicted"
-        raise InputError("--data: peak_mem_gib", given, "GiB of a device")
+        mistake = f"peaks {times:.3g} times as large as they are predicted"
+        raise InputError("--data: peak_mem_gib", mistake, "GiB of a device")
 
 
 def fit_memory_rows(rows: Sequence[PricedRun]) -> MemoryCalibration:
@@ -93,22 +93,27 @@ def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[st
     places: dict[CalibrationScope, list[PricedRun]] = {}
     for row in priced_peaks(rows):
         places.setdefault(row.place, []).append(row)
-    known: dict[CalibrationScope, Calibration] = {}
+    by_scope: dict[CalibrationScope, Calibration] = {}
     if requested == "fit":
-        for place, own in places.items():
-            peaks = measured_peaks(own)
+        for scope, scope_rows in places.items():
+            peaks = measured_peaks(scope_rows)
             few = sample_rows(peaks, min(MAX_ROWS, len(peaks) // 2))
             if few:
-                base = unfitted(name="fit", device=place.device, stack=place.stack)
-                known[place] = base.with_memory(fit_memory_rows(few))
+                base = unfitted(name="fit", device=scope.device, stack=scope.stack)
+                by_scope[scope] = base.with_memory(fit_memory_rows(few))
     else:
         stored = load_calibration(requested)
         if stored.memory is None:
             raise InputError(
                 "--calibration", requested, "one of memory: this one is of times alone"
             )
-        known[stored.place.in_any_format] = stored
-    return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
+        by_scope[stored.place.in_any_format] = stored
+    return {
+        row.run.id: by_scope[p]
+        for p, scope_rows in places.items()
+        if p in by_scope
+        for row in scope_rows
+    }
 
 
 def _peak_bytes(row: PricedRun) -> float:

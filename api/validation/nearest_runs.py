@@ -77,16 +77,16 @@ def run_features(
     )
 
 
-def distance(asked: RunFeatures, run: RunFeatures) -> dict[str, float]:
+def distance(question: RunFeatures, run: RunFeatures) -> dict[str, float]:
     """Return a run's distance by part; the sum is the distance."""
     parts = {
-        "active_parameters": _doublings(asked.active_parameters, run.active_parameters),
-        "devices": _doublings(asked.devices, run.devices) / 2,
-        "blocks": 0.0 if asked.blocks == run.blocks else 0.5,
-        "device": min(_device_distance(a, b) for a in asked.kinds for b in run.kinds),
-        "dtype": float(asked.dtype != run.dtype),
-        "experts": 2.0 * (asked.experts != run.experts),
-        "adapters": 2.0 * (asked.adapters != run.adapters),
+        "active_parameters": _doublings(question.active_parameters, run.active_parameters),
+        "devices": _doublings(question.devices, run.devices) / 2,
+        "blocks": 0.0 if question.blocks == run.blocks else 0.5,
+        "device": min(_device_distance(a, b) for a in question.kinds for b in run.kinds),
+        "dtype": float(question.dtype != run.dtype),
+        "experts": 2.0 * (question.experts != run.experts),
+        "adapters": 2.0 * (question.adapters != run.adapters),
     }
     return {name: part for name, part in parts.items() if part}
 
@@ -104,17 +104,17 @@ def _device_distance(one: Device, other: Device) -> float:
     return 1.0 + _doublings(rates[0], rates[1])
 
 
-def nearest_runs(asked: RunFeatures, count: int = 3) -> dict[str, Any]:
+def nearest_runs(features: RunFeatures, count: int = 3) -> dict[str, Any]:
     """The nearest runs with their sources, and how many were looked at.
 
     Args:
-        asked: the question.
+        features: the question.
         count: how many to return.
     """
-    found = []
+    nearest = []
     for run, question, of_run in _comparable_runs():
-        parts = distance(asked, of_run)
-        found.append(
+        parts = distance(features, of_run)
+        nearest.append(
             (
                 sum(parts.values()),
                 -_tokens_per_s_per_device(run),
@@ -125,20 +125,22 @@ def nearest_runs(asked: RunFeatures, count: int = 3) -> dict[str, Any]:
                 parts,
             )
         )
-    found.sort(key=lambda item: item[:3])
+    nearest.sort(key=lambda item: item[:3])
     shown: dict[str, dict[str, Any]] = {}
-    for total, _, _, run, question, of_run, parts in found:
-        alike = json.dumps([run.model, run.hardware, run.gpus, _layout(question), of_run.dtype])
-        if alike not in shown:
+    for total, _, _, run, question, of_run, parts in nearest:
+        layout_key = json.dumps(
+            [run.model, run.hardware, run.gpus, _layout(question), of_run.dtype]
+        )
+        if layout_key not in shown:
             if len(shown) == count:
                 break
-            shown[alike] = _row(run, question, of_run, total, parts)
+            shown[layout_key] = _row(run, question, of_run, total, parts)
     every = published_runs()
     return {
         "rule": DISTANCE_RULE,
         "rows": len(every),
         "with_a_time": sum(run.seconds is not None for run in every),
-        "compared": len(found),
+        "compared": len(nearest),
         "runs": list(shown.values()),
     }
 
@@ -153,23 +155,25 @@ def _tokens_per_s_per_device(run: PublishedRun) -> float:
 def _comparable_runs() -> tuple[tuple[PublishedRun, SimulationArguments, RunFeatures], ...]:
     """Runs with a time, a known model and known devices."""
     models: dict[str, ModelSpec] = {}
-    found = []
+    comparable = []
     for run in published_runs():
         if run.seconds is None:
             continue
         try:
             question = simulation_arguments(run)
-            given = question.arguments
-            key = json.dumps(given["model"], sort_keys=True)
+            arguments = question.arguments
+            key = json.dumps(arguments["model"], sort_keys=True)
             if key not in models:
-                models[key] = model_of(given["model"])[0]
-            cluster = cluster_of(given["cluster"]).cluster
+                models[key] = model_of(arguments["model"])[0]
+            cluster = cluster_of(arguments["cluster"]).cluster
         except (InputError, NotBuiltError):  # a model, device or choice that has no name here
             continue
-        adapters = "trainable" in given
-        known_run = run_features(models[key], cluster, given["dtype"], given["seq_len"], adapters)
-        found.append((run, question, known_run))
-    return tuple(found)
+        adapters = "trainable" in arguments
+        known_run = run_features(
+            models[key], cluster, arguments["dtype"], arguments["seq_len"], adapters
+        )
+        comparable.append((run, question, known_run))
+    return tuple(comparable)
 
 
 def _layout(question: SimulationArguments) -> dict[str, Any]:

@@ -25,10 +25,10 @@ class RunDraft:
     @property
     def source(self) -> Mapping[str, Any]:
         """Facts about the run's source."""
-        known = source_entry(self.run)
+        entry = source_entry(self.run)
         if "attention" in self.test:
-            known = {**known, "attention": self.test["attention"], "why": TEST_WHY}
-        return known
+            entry = {**entry, "attention": self.test["attention"], "why": TEST_WHY}
+        return entry
 
     @property
     def test(self) -> Mapping[str, Any]:
@@ -46,6 +46,6 @@ class RunDraft:
         why = source.get("why", "nothing is known of the source")
         return self.assume(name, source.get(name, default), f"not printed; {why}")
 
-    def refuse(self, name: str, given: object, allowed: str) -> InputError:
+    def refuse(self, name: str, value: object, allowed: str) -> InputError:
         """The error for a cell that has no meaning here."""
-        return InputError(f"{self.run.id}: {name}", given, allowed)
+        return InputError(f"{self.run.id}: {name}", value, allowed)

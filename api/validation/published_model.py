@@ -52,9 +52,9 @@ def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
 def _preset(draft: RunDraft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
     run, name = draft.run, str(entry["preset"])
     model = presets()[name].model
-    for size, known in (("layers", model.block_count), ("hidden", model.hidden)):
-        if getattr(run, size) != known:
-            raise draft.refuse(size, getattr(run, size), f"{known}, as {name} has")
+    for size, expected in (("layers", model.block_count), ("hidden", model.hidden)):
+        if getattr(run, size) != expected:
+            raise draft.refuse(size, getattr(run, size), f"{expected}, as {name} has")
     if "config" not in entry:
         return name
     config: dict[str, Any] = read_table("presets")[name]["config"] | entry["config"]

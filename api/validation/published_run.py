@@ -72,20 +72,20 @@ def simulation_arguments(run: PublishedRun) -> SimulationArguments:
         value = getattr(run, name)
         if not value:
             raise draft.refuse(name, "nothing" if value is None else value, "a row with this field")
-    given = draft.arguments
-    given["model"] = model_of_run(draft)
-    given["cluster"] = _cluster(draft)
+    arguments = draft.arguments
+    arguments["model"] = model_of_run(draft)
+    arguments["cluster"] = _cluster(draft)
     even = _layout(draft)
     _formats(draft)
     _optimizer(draft)
     _stack(draft)
     _batch(draft)
     if "LoRA" in run.model:
-        given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
-    given["calibration"] = "none"
+        arguments["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
+    arguments["calibration"] = "none"
     states = memory_formats(draft)
     return SimulationArguments(
-        arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states
+        arguments=arguments, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states
     )
 
 
@@ -135,8 +135,8 @@ def planned_run(question: SimulationArguments) -> PlannedRun:
 
 
 def _cluster(draft: RunDraft) -> str | dict[str, Any]:
-    run, known = draft.run, names()
-    entry = known["hardware"].get(run.hardware) or _read_hardware(draft)
+    run, tables = draft.run, names()
+    entry = tables["hardware"].get(run.hardware) or _read_hardware(draft)
     if "why" in entry:
         draft.assume("cluster", entry["device"], entry["why"])
     gpus = run.gpus or 0
@@ -149,7 +149,7 @@ def _cluster(draft: RunDraft) -> str | dict[str, Any]:
         keys = {"nodes": nodes, "devices_per_node": per_node, "device": entry["device"]}
         return {**keys, "nodes_per_rack": rack}
     text = f"{nodes}x{per_node}x{entry['device']}"
-    link = known["interconnect"].get(run.interconnect)
+    link = tables["interconnect"].get(run.interconnect)
     if link is None or nodes == 1:
         return text
     if "why" in link:
@@ -159,54 +159,54 @@ def _cluster(draft: RunDraft) -> str | dict[str, Any]:
 
 def _read_hardware(draft: RunDraft) -> Mapping[str, Any]:
     name = draft.run.hardware
-    found = read_device(name)
-    if found is None:
+    device = read_device(name)
+    if device is None:
         raise draft.refuse("hardware", name, "a device of the catalogue")
-    return {"device": found, "why": f"read from the name {name}"}
+    return {"device": device, "why": f"read from the name {name}"}
 
 
 def _layout(draft: RunDraft) -> bool:
     """Degrees and levels; whether layers instead of blocks are cut evenly."""
-    run, given = draft.run, draft.arguments
+    run, arguments = draft.run, draft.arguments
     for name in ("tp", "pp", "vpp", "cp", "ep"):
-        given[name] = getattr(run, name) or 1
+        arguments[name] = getattr(run, name) or 1
     if run.dp is not None:
-        given["dp"] = run.dp
-    blocks, chunks = run.layers or 0, int(given["pp"] * given["vpp"])
+        arguments["dp"] = run.dp
+    blocks, chunks = run.layers or 0, int(arguments["pp"] * arguments["vpp"])
     even = blocks % chunks != 0
     if even:
         why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
         draft.assume("cuts", chunks, why)
-    given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
-    if given["shard"] == "zero1" and (copies := draft.test.get("optimizer_copies")):
-        ranks = (run.gpus or 0) // (given["tp"] * given["pp"])
-        given["shard"] = draft.assume("shard", f"1/1/{max(1, ranks // copies)}", TEST_WHY)
+    arguments["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
+    if arguments["shard"] == "zero1" and (copies := draft.test.get("optimizer_copies")):
+        ranks = (run.gpus or 0) // (arguments["tp"] * arguments["pp"])
+        arguments["shard"] = draft.assume("shard", f"1/1/{max(1, ranks // copies)}", TEST_WHY)
     if run.sp is not None:
-        given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
-    elif given["tp"] > 1 and "sp" in draft.source:
-        given["sp"] = draft.usual("sp", "none")
+        arguments["sp"] = "megatron" if run.sp and arguments["tp"] > 1 else "none"
+    elif arguments["tp"] > 1 and "sp" in draft.source:
+        arguments["sp"] = draft.usual("sp", "none")
     if run.experts and draft.source.get("etp") == "tp":
         named = re.search(r"etp(\d+)", run.model)
-        degree = int(named.group(1)) if named else given["tp"]
-        given["etp"] = draft.assume("etp", degree, "that of the model's name, else tp")
+        degree = int(named.group(1)) if named else arguments["tp"]
+        arguments["etp"] = draft.assume("etp", degree, "that of the model's name, else tp")
     return even
 
 
 def _formats(draft: RunDraft) -> None:
-    run, given, known = draft.run, draft.arguments, names()
+    run, arguments, tables = draft.run, draft.arguments, names()
     if run.dtype:
-        given["dtype"] = known["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
+        arguments["dtype"] = tables["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
     else:
-        given["dtype"] = draft.usual("dtype", "bf16")
-    if given["dtype"] is None:
+        arguments["dtype"] = draft.usual("dtype", "bf16")
+    if arguments["dtype"] is None:
         raise draft.refuse("dtype", run.dtype, "a number format that is known here")
     if not run.recompute:
-        given["recompute"] = draft.usual("recompute", "none")
-    elif run.recompute in known["recompute"]:
-        given["recompute"] = known["recompute"][run.recompute]
+        arguments["recompute"] = draft.usual("recompute", "none")
+    elif run.recompute in tables["recompute"]:
+        arguments["recompute"] = tables["recompute"][run.recompute]
     else:
-        given["recompute"] = _read(draft, "recompute", read_recompute)
-    if given["recompute"] is None:
+        arguments["recompute"] = _read(draft, "recompute", read_recompute)
+    if arguments["recompute"] is None:
         allowed = "none, selective or full, not single operations"
         raise draft.refuse("recompute", run.recompute, allowed)
 
@@ -221,32 +221,34 @@ def _optimizer(draft: RunDraft) -> None:
 
 def _read(draft: RunDraft, name: str, reading: Callable[[str], str | None]) -> str | None:
     text = getattr(draft.run, name)
-    found = reading(text)
-    return None if found is None else draft.assume(name, found, f"read from {text}")
+    value = reading(text)
+    return None if value is None else draft.assume(name, value, f"read from {text}")
 
 
 def _stack(draft: RunDraft) -> None:
-    source, given = draft.source, draft.arguments
-    if "fully_sharded" in source and given["shard"] == "zero3":
+    source, arguments = draft.source, draft.arguments
+    if "fully_sharded" in source and arguments["shard"] == "zero3":
         why = f"{source['stack']} shards no parameters here"
-        given["stack"] = draft.assume("stack", source["fully_sharded"], why)
+        arguments["stack"] = draft.assume("stack", source["fully_sharded"], why)
         return
     for name in ("stack", "attention", "overlap"):
         if name in source:
-            given[name] = draft.usual(name, "")
-    if given.get("attention") == "unfused" and given["cp"] > 1:
-        given["attention"] = draft.assume("attention", "flash", "a ring of keys is flash attention")
+            arguments[name] = draft.usual(name, "")
+    if arguments.get("attention") == "unfused" and arguments["cp"] > 1:
+        arguments["attention"] = draft.assume(
+            "attention", "flash", "a ring of keys is flash attention"
+        )
 
 
 def _batch(draft: RunDraft) -> None:
-    run, given = draft.run, draft.arguments
-    split = given["tp"] * given["pp"] * given["cp"]
-    given["seq_len"], given["micro_batch"] = run.seq, run.micro_batch
+    run, arguments = draft.run, draft.arguments
+    split = arguments["tp"] * arguments["pp"] * arguments["cp"]
+    arguments["seq_len"], arguments["micro_batch"] = run.seq, run.micro_batch
     if run.global_batch is not None:
-        given["global_batch"] = run.global_batch
+        arguments["global_batch"] = run.global_batch
         return
     steps = re.search(r"grad_accum=(\d+)", run.notes)
     accumulation = int(steps.group(1)) if steps else 1
     batch = (run.micro_batch or 0) * (run.dp or (run.gpus or 0) // split) * accumulation
     why = "micro-batch x dp x accumulation" + ("" if steps else "; accumulation taken as 1")
-    given["global_batch"] = draft.assume("global_batch", batch, why)
+    arguments["global_batch"] = draft.assume("global_batch", batch, why)

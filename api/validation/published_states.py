@@ -19,11 +19,11 @@ def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
 
     Empty for tables of times.
     """
-    known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
-    found = {name: known[name] for name in MEMORY_FORMATS if name in known}
-    for name, value in found.items():
-        draft.assume(name, value, f"not printed; {known['why']}")
-    return found
+    of_memory = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
+    formats = {name: of_memory[name] for name in MEMORY_FORMATS if name in of_memory}
+    for name, value in formats.items():
+        draft.assume(name, value, f"not printed; {of_memory['why']}")
+    return formats
 
 
 def with_memory_formats(problem: Problem, states: Mapping[str, Any]) -> Problem:

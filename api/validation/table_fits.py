@@ -63,10 +63,10 @@ def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     _one_place({row.place for row in rows}, "one device, one stack and one format of products")
     used = sample_rows(rows)
     check_seconds(used)
-    found = fit_rows(name, used)
-    rest = [row for row in rows if row.run.id not in found.fitted_on]
-    held_out = held_out_errors(rest, found)
-    return TableFit(calibration=found, counts=_counts(runs, rows, held_out))
+    calibration = fit_rows(name, used)
+    rest = [row for row in rows if row.run.id not in calibration.fitted_on]
+    held_out = held_out_errors(rest, calibration)
+    return TableFit(calibration=calibration, counts=_counts(runs, rows, held_out))
 
 
 def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
@@ -78,11 +78,11 @@ def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     rows = measured_peaks(priced_peaks(runs))
     if not rows:
         raise unusable_reason(runs[0]) if runs else InputError(where, "no rows", ROWS_NEEDED)
-    place = _one_place({row.place for row in rows}, "one device and one stack")
+    scope = _one_place({row.place for row in rows}, "one device and one stack")
     used = sample_rows(rows)
     check_bytes(used)
     memory = fit_memory_rows(used)
-    base = unfitted(name=name, device=place.device, stack=place.stack)
+    base = unfitted(name=name, device=scope.device, stack=scope.stack)
     rest = [row for row in rows if row.run.id not in memory.fitted_on]
     held_out = held_out_peaks(rest, memory.constants)
     return TableFit(calibration=base.with_memory(memory), counts=_counts(runs, rows, held_out))
@@ -96,6 +96,6 @@ def _counts(
 
 def _one_place(places: set[CalibrationScope], what: str) -> CalibrationScope:
     if len(places) > 1:
-        found = ", ".join(map(str, sorted(places)))
-        raise InputError("--data", found, f"rows of {what}")
+        listed = ", ".join(map(str, sorted(places)))
+        raise InputError("--data", listed, f"rows of {what}")
     return next(iter(places))

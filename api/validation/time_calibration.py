@@ -57,13 +57,13 @@ def usable_run(run: PublishedRun) -> UsableRun:
 
 def usable_rows(runs: Sequence[PublishedRun]) -> list[UsableRun]:
     """The rows that can be used, in order."""
-    found = []
+    usable = []
     for run in runs:
         try:
-            found.append(usable_run(run))
+            usable.append(usable_run(run))
         except (InputError, NotBuiltError):
             continue
-    return found
+    return usable
 
 
 def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
@@ -87,8 +87,8 @@ def check_seconds(rows: Sequence[UsableRun]) -> None:
     """
     times = statistics.median(row.step_s / step_simulator(row.requested)(SHIPPED) for row in rows)
     if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
-        given = f"steps {times:.3g} times as long as they are simulated"
-        raise InputError("--data: step_time_s", given, "seconds a step")
+        mistake = f"steps {times:.3g} times as long as they are simulated"
+        raise InputError("--data: step_time_s", mistake, "seconds a step")
 
 
 def fit_rows(name: str, rows: Sequence[UsableRun]) -> Calibration:

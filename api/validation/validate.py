@@ -117,19 +117,22 @@ def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalib
         places.setdefault(row.place, []).append(row)
     if requested == "fit":
         drawn_rows = {
-            p: sample_rows(own, min(MAX_ROWS, len(own) // 2)) for p, own in places.items()
+            p: sample_rows(stored_scope, min(MAX_ROWS, len(stored_scope) // 2))
+            for p, stored_scope in places.items()
         }
-        found = {p: fit_rows("fit", few) for p, few in drawn_rows.items() if few}
+        fitted = {p: fit_rows("fit", few) for p, few in drawn_rows.items() if few}
         return RunCalibrations(
-            by_run=_calibration_by_run(places, found), missing_reason=TOO_FEW, read=read
+            by_run=_calibration_by_run(places, fitted), missing_reason=TOO_FEW, read=read
         )
     stored = load_calibration(requested)
     if not stored.fitted_on:
         raise InputError("--calibration", requested, "one of times: this one is of memory alone")
-    own = stored.place
-    known = {place: stored for place in places if own in (place, place.in_any_format)}
+    stored_scope = stored.place
+    by_scope = {scope: stored for scope in places if stored_scope in (scope, scope.in_any_format)}
     why = f"not of the device, stack and format of {requested}"
-    return RunCalibrations(by_run=_calibration_by_run(places, known), missing_reason=why, read=read)
+    return RunCalibrations(
+        by_run=_calibration_by_run(places, by_scope), missing_reason=why, read=read
+    )
 
 
 def _memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalibrations:
@@ -141,9 +144,14 @@ def _memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCal
 
 def _calibration_by_run(
     places: Mapping[CalibrationScope, Sequence[UsableRun]],
-    known: Mapping[CalibrationScope, Calibration],
+    by_scope: Mapping[CalibrationScope, Calibration],
 ) -> dict[str, Calibration]:
-    return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
+    return {
+        row.run.id: by_scope[p]
+        for p, scope_rows in places.items()
+        if p in by_scope
+        for row in scope_rows
+    }
 
 
 def _priced(
@@ -158,9 +166,9 @@ def _priced(
         if calibration is not None and run.id in _fitted_on(calibration, of_memory):
             skipped[FITTED_ON] += 1
             continue
-        known = chosen.read.get(run.id)
+        requested = chosen.read.get(run.id)
         try:
-            row = price_run(run, calibration, known.requested if known else None)
+            row = price_run(run, calibration, requested.requested if requested else None)
         except (InputError, NotBuiltError) as error:
             skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
             continue
@@ -186,16 +194,16 @@ def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
 
 def _source_document(
     rows: Sequence[PublishedRun],
-    found: Sequence[PricedRun],
+    priced: Sequence[PricedRun],
     chosen: RunCalibrations,
     of_memory: bool,
 ) -> dict[str, Any]:
     fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}
-    assumed = Counter(path for row in found for path in row.assumed)
+    assumed = Counter(path for row in priced for path in row.assumed)
     return {
         "rows_read": len(rows),
-        "rows_priced": len(found),
+        "rows_priced": len(priced),
         "assumed_fields": dict(sorted(assumed.items())),
         "fitted_on": sorted({n for c in fitted.values() for n in _fitted_on(c, of_memory)}),
-        "factors": {str(place): _constants(c, of_memory) for place, c in fitted.items()},
+        "factors": {str(scope): _constants(c, of_memory) for scope, c in fitted.items()},
     }

@@ -24,16 +24,16 @@ def cost_text(prediction: Prediction) -> str:
     return f"{million} {currency} a million tokens   {step} {currency} a step"
 
 
-def largest_text(found: Largest) -> str:
+def largest_text(largest: Largest) -> str:
     """Format the largest size that fits, and the next one's fate."""
-    what = "samples a step" if found.what == "global_batch" else "tokens a sample"
-    text = f"{found.size} {what}"
-    if found.limited_by == "model":
+    what = "samples a step" if largest.what == "global_batch" else "tokens a sample"
+    text = f"{largest.size} {what}"
+    if largest.limited_by == "model":
         return f"{text}, which is all that the model takes"
-    if found.limited_by == "deadline":
+    if largest.limited_by == "deadline":
         return f"{text} are the most found before the deadline"
-    sure = "proven" if found.beyond_proven else "no plan found in the work allowed"
-    return f"{text} fit, {found.beyond} do not ({sure}); {len(found.tried)} sizes tried"
+    sure = "proven" if largest.beyond_proven else "no plan found in the work allowed"
+    return f"{text} fit, {largest.beyond} do not ({sure}); {len(largest.tried)} sizes tried"
 
 
 def tie_text(search: SearchResult) -> str:
@@ -51,16 +51,16 @@ def sensitivity_parts(report: Report) -> list[str]:
 
     Empty where none were priced.
     """
-    found = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
-    shown = [s for s in found if abs(s.step_time_change) >= MIN_SHOWN_CHANGE]
+    sensitivities = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
+    shown = [s for s in sensitivities if abs(s.step_time_change) >= MIN_SHOWN_CHANGE]
     parts = [f"{resource_text(s)} {step_change_text(s)}" for s in shown]
-    return parts or (["nothing changes the step"] if found else [])
+    return parts or (["nothing changes the step"] if sensitivities else [])
 
 
 def resource_text(item: Sensitivity) -> str:
     """A resource as people call it."""
-    known = RESOURCES.get(item.resource)
-    return known or item.resource.removesuffix(".bandwidth").replace("_", "-") + " links"
+    text = RESOURCES.get(item.resource)
+    return text or item.resource.removesuffix(".bandwidth").replace("_", "-") + " links"
 
 
 def step_change_text(item: Sensitivity) -> str:

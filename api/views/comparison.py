@@ -120,21 +120,21 @@ class Comparison:
         }
 
 
-def _rows(found: tuple[Difference, ...]) -> list[dict[str, str]]:
-    return [{"axis": d.axis, "first": d.was, "second": d.now} for d in found]
+def _rows(differences: tuple[Difference, ...]) -> list[dict[str, str]]:
+    return [{"axis": d.axis, "first": d.was, "second": d.now} for d in differences]
 
 
 def _problem_differences(first: Report, second: Report) -> tuple[Difference, ...]:
-    found = []
+    differences = []
     models = first.plan.model, second.plan.model
     if models[0].name != models[1].name:
-        found.append(Difference("model", models[0].name, models[1].name))
+        differences.append(Difference("model", models[0].name, models[1].name))
     elif models[0] != models[1]:
-        found.append(Difference("model", "", "of one name, with other layers"))
-    asked = [("cluster", cluster_text(first), cluster_text(second))]
+        differences.append(Difference("model", "", "of one name, with other layers"))
+    pairs = [("cluster", cluster_text(first), cluster_text(second))]
     workloads = _workload_texts(first.plan.workload), _workload_texts(second.plan.workload)
-    asked += [(axis, was, workloads[1][axis]) for axis, was in workloads[0].items()]
-    return (*found, *(Difference(*row) for row in asked if row[1] != row[2]))
+    pairs += [(axis, was, workloads[1][axis]) for axis, was in workloads[0].items()]
+    return (*differences, *(Difference(*row) for row in pairs if row[1] != row[2]))
 
 
 def _workload_texts(workload: Workload) -> dict[str, str]:

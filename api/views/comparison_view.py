@@ -11,7 +11,7 @@ from .report_text import ROUNDING, question_text, shape_text
 from .report_view import figures, memory_bar_view
 
 
-def comparison_view(found: Comparison) -> dict[str, Any]:
+def comparison_view(comparison: Comparison) -> dict[str, Any]:
     """The view of a comparison.
 
     Returns:
@@ -19,21 +19,21 @@ def comparison_view(found: Comparison) -> dict[str, Any]:
         longer of the two.
     """
     return {
-        "verdict": verdict(found),
-        "sides": [_side(found, number) for number in (0, 1)],
-        "questions": _rows(found.questions),
-        "decisions": _rows(found.decisions),
+        "verdict": verdict(comparison),
+        "sides": [_side(comparison, number) for number in (0, 1)],
+        "questions": _rows(comparison.questions),
+        "decisions": _rows(comparison.decisions),
         "tables": [
             {"title": title, "heads": list(heads), "rows": [list(row) for row in rows]}
-            for title, heads, rows in comparison_tables(found)
+            for title, heads, rows in comparison_tables(comparison)
         ],
     }
 
 
-def _side(found: Comparison, number: int) -> dict[str, Any]:
-    side: ComparisonSide = (found.first, found.second)[number]
-    longest = max(found.whole_s)
-    seconds = [(p.term, (p.first, p.second)[number]) for p in found.terms]
+def _side(comparison: Comparison, number: int) -> dict[str, Any]:
+    side: ComparisonSide = (comparison.first, comparison.second)[number]
+    longest = max(comparison.whole_s)
+    seconds = [(p.term, (p.first, p.second)[number]) for p in comparison.terms]
     return {
         "name": side.name,
         "title": question_text(side.report.plan),
@@ -49,5 +49,5 @@ def _side(found: Comparison, number: int) -> dict[str, Any]:
     }
 
 
-def _rows(found: tuple[Difference, ...]) -> list[list[str]]:
-    return [[d.axis, d.was, d.now] for d in found]
+def _rows(differences: tuple[Difference, ...]) -> list[list[str]]:
+    return [[d.axis, d.was, d.now] for d in differences]

@@ -104,9 +104,9 @@ class Explanation:
 
 def explain_report(report: Report, simulation: Simulation, simulator: Simulator) -> Explanation:
     """Explain a simulated plan, with its sensitivities."""
-    found = sensitivities(report.plan, simulator, simulation.step_time_s)
+    priced_sensitivities = sensitivities(report.plan, simulator, simulation.step_time_s)
     return Explanation(
-        report=replace(report, sensitivities=found),
+        report=replace(report, sensitivities=priced_sensitivities),
         critical_stage=simulation.critical.stage,
         busy_s=tuple(run.busy_s + run.update_s for run in simulation.stages),
     )

@@ -40,17 +40,17 @@ def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
         plan: a legal plan.
         techniques: those that are known.
     """
-    found: list[LayerRow] = []
+    rows: list[LayerRow] = []
     several = plan.program.chunks_per_stage > 1
     for stage, part, parts in plan.program.chunks():
         devices = plan.program.stages[stage]
-        own = any(piece.by_device_group for piece in parts)
-        groups = [piece.device_group for piece in devices.devices] if own else [None]
+        by_group = any(piece.by_device_group for piece in parts)
+        groups = [piece.device_group for piece in devices.devices] if by_group else [None]
         where = {"stage": str(stage), "part": str(part) if several else ""}
         for group in groups:
             ranks = devices.device_count
             runs = _runs(plan.chunk_layers(parts, group))
-            found += [
+            rows += [
                 LayerRow(
                     layers=span(first, last),
                     kind=layer_name(layer),
@@ -60,19 +60,19 @@ def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
                 )
                 for first, last, layer, strategy in runs
             ]
-    return found
+    return rows
 
 
 def _runs(
     placed: tuple[tuple[int, Layer, LayerStrategy], ...],
 ) -> list[tuple[int, int, Layer, LayerStrategy]]:
-    found: list[tuple[int, int, Layer, LayerStrategy]] = []
+    runs: list[tuple[int, int, Layer, LayerStrategy]] = []
     for number, layer, strategy in placed:
-        if found and found[-1][1] == number - 1 and found[-1][2:] == (layer, strategy):
-            found[-1] = (found[-1][0], number, layer, strategy)
+        if runs and runs[-1][1] == number - 1 and runs[-1][2:] == (layer, strategy):
+            runs[-1] = (runs[-1][0], number, layer, strategy)
         else:
-            found.append((number, number, layer, strategy))
-    return found
+            runs.append((number, number, layer, strategy))
+    return runs
 
 
 def _decided(

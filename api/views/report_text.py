@@ -62,12 +62,12 @@ def _several(values: Iterable[object]) -> str:
 def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
     """List name, seconds and fraction of non-zero terms, largest first."""
     step_s = prediction.step_time_s
-    found = [
+    named = [
         (name.replace("_", " "), seconds, seconds / step_s)
         for name, seconds in prediction.breakdown_s.items()
         if seconds > ROUNDING * step_s
     ]
-    return sorted(found, key=lambda term: (-term[1], term[0]))
+    return sorted(named, key=lambda term: (-term[1], term[0]))
 
 
 def memory_text(row: MemoryRow) -> str:
@@ -156,22 +156,22 @@ def sources_text(report: Report) -> str:
 
 def search_text(report: Report) -> str:
     """Format the search's progress in one line; '' for a simulation."""
-    found = report.search
-    if found is None:
+    search = report.search
+    if search is None:
         return ""
-    done = f"{found.candidates} plans simulated in {format_seconds(found.seconds)}"
-    cheap = found.objective.name == "cost"
-    if found.gap == 0:
+    done = f"{search.candidates} plans simulated in {format_seconds(search.seconds)}"
+    cheap = search.objective.name == "cost"
+    if search.gap == 0:
         return f"{done}; proven the {'cheapest' if cheap else 'fastest'} of its space"
     why = {
         "proof": "the proof is complete",
         "work": "stopped at its work limit",
         "deadline": "stopped early, by deadline or Ctrl-C",
-    }[found.stopped_by]
-    bound = format_seconds(found.lower_bound_s)
-    if cheap and found.objective.bound is not None:
-        bound = f"{found.objective.bound * 1e6:.4g} {found.objective.unit[:-8]} a million tokens"
-    return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
+    }[search.stopped_by]
+    bound = format_seconds(search.lower_bound_s)
+    if cheap and search.objective.bound is not None:
+        bound = f"{search.objective.bound * 1e6:.4g} {search.objective.unit[:-8]} a million tokens"
+    return f"{done}; {why}: at most {percent(search.gap)} above the proven bound {bound}"
 
 
 def stage_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:

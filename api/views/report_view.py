@@ -109,15 +109,15 @@ def _grouped(value: float) -> str:
 
 def _facts(report: Report) -> list[tuple[str, str]]:
     prediction, search = report.prediction, report.search
-    found = [
+    facts = [
         ("cost", cost_text(prediction)),
         ("search", search_text(report)),
         ("ties", "" if search is None else tie_text(search)),
         ("1 % more of", ", ".join(sensitivity_parts(report))),
     ]
     if search is not None and search.largest is not None:
-        found.insert(0, ("largest", largest_text(search.largest)))
-    return [(name, text) for name, text in found if text]
+        facts.insert(0, ("largest", largest_text(search.largest)))
+    return [(name, text) for name, text in facts if text]
 
 
 def memory_bar_view(row: MemoryRow) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _terms(report: Report) -> list[dict[str, Any]]:
     Their shares add up to the step's but for rounding.
     """
     prediction = report.prediction
-    found = [
+    rows = [
         {
             "term": name,
             "seconds": seconds,
@@ -146,18 +146,18 @@ def _terms(report: Report) -> list[dict[str, Any]]:
         for name, seconds in prediction.breakdown_s.items()
         if seconds > ROUNDING * prediction.step_time_s
     ]
-    return sorted(found, key=lambda row: (-float(str(row["seconds"])), str(row["term"])))
+    return sorted(rows, key=lambda row: (-float(str(row["seconds"])), str(row["term"])))
 
 
 def _stages(report: Report) -> list[dict[str, Any]]:
     rows = []
     others = [row for row in report.prediction.memory if row.tier != "hbm"]
     for row in stage_rows(report.plan, report.prediction):
-        found = asdict(row)
-        del found["memory"]
+        cells = asdict(row)
+        del cells["memory"]
         tiers = [] if row.memory is None else [row.memory]
         tiers += [o for t in tiers for o in others if _stage_label(o) == _stage_label(t)]
-        rows.append({**found, "tiers": [memory_bar_view(tier) for tier in tiers]})
+        rows.append({**cells, "tiers": [memory_bar_view(tier) for tier in tiers]})
     return rows
 
 

@@ -43,12 +43,12 @@ class _SplitGroup:
 def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
     """List a row for each split of a stage and device group."""
     memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
-    found = []
+    rows = []
     for number, stage in enumerate(plan.program.stages):
         groups = zip_longest(_split_groups(plan, stage), stage.devices)
-        for line, (alike, part) in enumerate(groups):
-            split = ["", "", "", "", ""] if alike is None else _splits(alike, stage.device_count)
-            found.append(
+        for line, (group, part) in enumerate(groups):
+            split = ["", "", "", "", ""] if group is None else _splits(group, stage.device_count)
+            rows.append(
                 StageRow(
                     stage="" if line else str(number),
                     layers=split[0],
@@ -60,17 +60,17 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
                     memory=None if part is None else memory.get((number, part.device_group)),
                 )
             )
-    return found
+    return rows
 
 
-def _splits(alike: _SplitGroup, ranks: int) -> list[str]:
-    strategy = alike.strategy
+def _splits(group: _SplitGroup, ranks: int) -> list[str]:
+    strategy = group.strategy
     return [
-        ranges(alike.numbers),
+        ranges(group.numbers),
         split_text(strategy),
         str(strategy.data_parallel(ranks)),
         strategy.shard.level_name(strategy.state_ranks(ranks)),
-        _recompute(alike.recomputes),
+        _recompute(group.recomputes),
     ]
 
 
@@ -88,15 +88,15 @@ def expert_text(strategy: LayerStrategy) -> str:
 
 
 def _split_groups(plan: Plan, stage: Stage) -> list[_SplitGroup]:
-    found: dict[tuple[object, ...], _SplitGroup] = {}
+    by_split: dict[tuple[object, ...], _SplitGroup] = {}
     for parts in stage.virtual_stages:
         for number, layer, strategy in plan.chunk_layers(parts):
             key = (strategy.layout, strategy.ulysses, strategy.ep, strategy.etp, strategy.shard)
-            entry = found.setdefault(key, _SplitGroup(strategy, [], []))
+            entry = by_split.setdefault(key, _SplitGroup(strategy, [], []))
             entry.numbers.append(number)
             if isinstance(layer, BlockLayer):
                 entry.recomputes.append(strategy.recompute)
-    return list(found.values())
+    return list(by_split.values())
 
 
 def _recompute(recomputes: list[str]) -> str:

@@ -13,10 +13,10 @@ MAX_TRACE_SPANS = 60_000
 """A timeline with more would make a page too large to open."""
 
 
-def step_trace(found: Simulated) -> dict[str, Any] | str:
+def step_trace(simulated: Simulated) -> dict[str, Any] | str:
     """The step's timeline; in words, why a page has none."""
     try:
-        timeline = simulated_timeline(found.simulation, found.simulator)
+        timeline = simulated_timeline(simulated.simulation, simulated.simulator)
     except InputError as error:
         return f"no timeline: {error}"
     if len(timeline.spans) > MAX_TRACE_SPANS:

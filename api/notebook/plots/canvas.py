@@ -61,10 +61,10 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
 
     made = NotebookFigure(figsize=(width, height), layout="constrained", facecolor="white")
     axes = made.subplots(rows, columns, **grid)
-    for each in [axes] if rows == columns == 1 else axes.flat:
-        each.tick_params(labelsize=FONT_SIZE)
+    for panel in [axes] if rows == columns == 1 else axes.flat:
+        panel.tick_params(labelsize=FONT_SIZE)
         for side in ("top", "right"):
-            each.spines[side].set_visible(False)
+            panel.spines[side].set_visible(False)
     return made, axes
 
 
@@ -78,8 +78,8 @@ def memory_colour(term: str) -> tuple[str, float]:
     return _colour(MEMORY_TERMS, term)
 
 
-def _colour(known: tuple[str, ...], term: str) -> tuple[str, float]:
-    number = known.index(term) if term in known else len(known)
+def _colour(terms: tuple[str, ...], term: str) -> tuple[str, float]:
+    number = terms.index(term) if term in terms else len(terms)
     colour = COLOURS[number % len(COLOURS)]
     # Black is for lines here.
     return DARK if colour == "#000000" else colour, 0.9 if number < len(COLOURS) else 0.45

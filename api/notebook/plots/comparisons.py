@@ -10,14 +10,14 @@ from .canvas import FONT_SIZE, GREY, Picture, figure, label, scaled_seconds, ter
 WORSE, BETTER, WHOLE = "#D55E00", "#009E73", "#5b6770"
 
 
-def comparison_picture(found: Comparison) -> Picture:
+def comparison_picture(comparison: Comparison) -> Picture:
     """A waterfall of the terms that differ, the largest difference first."""
-    first_s, second_s = found.whole_s
+    first_s, second_s = comparison.whole_s
     least_s = ROUNDING * max(first_s, second_s)
-    moved = [(pair.term, pair.by) for pair in found.terms if abs(pair.by) > least_s]
+    moved = [(pair.term, pair.by) for pair in comparison.terms if abs(pair.by) > least_s]
     moved.sort(key=lambda item: (-abs(item[1]), item[0]))
     factor, unit = scaled_seconds(max(first_s, second_s))
-    rows = [found.first.name, *(term_label(term) for term, _ in moved), found.second.name]
+    rows = [comparison.first.name, *(term_label(term) for term, _ in moved), comparison.second.name]
     made, axes = figure(8, max(2.4, 0.9 + 0.32 * len(rows)))
     axes.barh(0, first_s * factor, color=WHOLE, height=0.65)
     tops, at_s = [first_s], first_s
@@ -36,7 +36,7 @@ def comparison_picture(found: Comparison) -> Picture:
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max(tops) * factor)
-    label(axes, f"{unit} a {found.unit}")
-    title(axes, f"from {found.first.name} to {found.second.name}, by term")
+    label(axes, f"{unit} a {comparison.unit}")
+    title(axes, f"from {comparison.first.name} to {comparison.second.name}, by term")
     picture: Picture = made
     return picture

@@ -56,8 +56,8 @@ def terms_picture(report: Report) -> Picture:
 
 def _terms(prediction: Prediction) -> list[tuple[str, float]]:
     least_s = ROUNDING * prediction.step_time_s
-    found = [(name, s) for name, s in prediction.breakdown_s.items() if abs(s) > least_s]
-    return sorted(found, key=lambda item: (-item[1], item[0]))
+    visible = [(name, s) for name, s in prediction.breakdown_s.items() if abs(s) > least_s]
+    return sorted(visible, key=lambda item: (-item[1], item[0]))
 
 
 def draw_terms(axes: Any, prediction: Prediction) -> None:
@@ -108,9 +108,9 @@ def draw_memory(axes: Any, prediction: Prediction) -> None:
             label=term_label(name),
         )
         starts = [start + size for start, size in zip(starts, sizes, strict=True)]
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         x = row.capacity_bytes * factor
-        axes.plot([x, x], [place - 0.42, place + 0.42], color="black", linewidth=1.6)
+        axes.plot([x, x], [position - 0.42, position + 0.42], color="black", linewidth=1.6)
     axes.plot([], [], color="black", linewidth=1.6, label="capacity")
     axes.set_yticks(range(len(rows)), [_place(row, rows) for row in rows])
     axes.invert_yaxis()

@@ -65,8 +65,8 @@ def _streams(timeline: Timeline) -> list[Stream]:
     for span in timeline.spans:
         busy_s[span.stream] += span.duration_s
     least_s = SEEN * timeline.step_time_s
-    found = [stream for stream, seconds in busy_s.items() if seconds >= least_s]
-    return sorted(found, key=lambda s: (s.rank, KINDS.index(s.kind), s.name))
+    streams = [stream for stream, seconds in busy_s.items() if seconds >= least_s]
+    return sorted(streams, key=lambda s: (s.rank, KINDS.index(s.kind), s.name))
 
 
 def _name(stream: Stream) -> str:

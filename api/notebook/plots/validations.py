@@ -10,10 +10,10 @@ MARKS = "osD^vP*X"
 BAND = 0.2
 
 
-def validation_picture(found: ValidationResult) -> Picture:
+def validation_picture(validation: ValidationResult) -> Picture:
     """Draw a point a row, a color a source, on logarithmic axes."""
-    unit = "s" if found.document["metric"] == "step_time" else "GiB"
-    drawn = {name: pairs for name, pairs in found.points.items() if pairs}
+    unit = "s" if validation.document["metric"] == "step_time" else "GiB"
+    drawn = {name: pairs for name, pairs in validation.points.items() if pairs}
     made, axes = figure(8, 5.5)
     for number, (name, pairs) in enumerate(drawn.items()):
         axes.scatter(
@@ -38,7 +38,7 @@ def validation_picture(found: ValidationResult) -> Picture:
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
     label(axes, f"measured, {unit}", f"predicted, {unit}")
-    title(axes, f"{found.document['data']}, calibration {found.document['calibration']}")
+    title(axes, f"{validation.document['data']}, calibration {validation.document['calibration']}")
     axes.legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=FONT_SIZE - 1, frameon=False,
         title="source (rows)", title_fontsize=FONT_SIZE - 1, ncols=1 if len(drawn) < 20 else 2,

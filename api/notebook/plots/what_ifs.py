@@ -33,15 +33,15 @@ SAME, BEST = COLOURS[1], COLOURS[2]
 LONGEST_TITLE = 90
 
 
-def what_if_picture(found: WhatIf) -> Picture:
+def what_if_picture(result: WhatIf) -> Picture:
     """Draw curves of a sweep, or the terms of both answers."""
-    picture: Picture = _bars(found) if found.question.sweep is None else _curves(found)
+    picture: Picture = _bars(result) if result.question.sweep is None else _curves(result)
     return picture
 
 
-def _bars(found: WhatIf) -> Any:
-    answer = found.answers[0]
-    named = [("baseline", found.baseline), ("same plan", answer.same), ("re-planned", answer.best)]
+def _bars(result: WhatIf) -> Any:
+    answer = result.answers[0]
+    named = [("baseline", result.baseline), ("same plan", answer.same), ("re-planned", answer.best)]
     rows = [(name, priced) for name, priced in named if priced is not None]
     made, axes = figure(8.5, 1.2 + 0.5 * len(rows))
     factor, unit = scaled_seconds(max(priced.step_time_s for _, priced in rows))
@@ -74,10 +74,10 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1]}…"
 
 
-def _curves(found: WhatIf) -> Any:
-    answers = sorted(found.answers, key=lambda answer: _order(found, answer))
-    rates = work_differs(found)
-    most = max(p.step_time_s for a in answers for p in (a.same, a.best, found.baseline) if p)
+def _curves(result: WhatIf) -> Any:
+    answers = sorted(result.answers, key=lambda answer: _order(result, answer))
+    rates = work_differs(result)
+    most = max(p.step_time_s for a in answers for p in (a.same, a.best, result.baseline) if p)
     factor, unit = (1e-3, "thousand tokens/s") if rates else scaled_seconds(most)
     made, axes = figure(7.5, 3.6)
 
@@ -95,25 +95,25 @@ def _curves(found: WhatIf) -> Any:
         faces = [colour if fit else "white" for fit in fits]
         axes.scatter(places, values, s=34, c=faces, edgecolors=colour, zorder=3)
         axes.plot([], [], color=colour, linewidth=width, marker="o", label=name)
-    base = amount(found.baseline)
+    base = amount(result.baseline)
     axes.axhline(base, color=GREY, linestyle="--", linewidth=1, label="baseline")
     if any(p is not None and not p.prediction.feasible for a in answers for p in (a.same, a.best)):
         axes.scatter([], [], s=34, c="white", edgecolors=GREY, label="does not fit")
-    _name_values(axes, [row_name(found, answer) for answer in answers])
+    _name_values(axes, [row_name(result, answer) for answer in answers])
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color=GREY, alpha=0.2)
-    label(axes, swept_path(found), unit if rates else f"{unit} of a step")
-    title(axes, f"{found.baseline.plan.model.name}: what if {swept_path(found)} were …")
+    label(axes, swept_path(result), unit if rates else f"{unit} of a step")
+    title(axes, f"{result.baseline.plan.model.name}: what if {swept_path(result)} were …")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=FONT_SIZE - 1, frameon=False)
     return made
 
 
-def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
-    now = swept_change(found, answer).now
-    return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
+def _order(result: WhatIf, answer: Answer) -> tuple[float, int]:
+    now = swept_change(result, answer).now
+    return (0.0 if isinstance(now, str) else float(now), result.answers.index(answer))
 
 
 def _name_values(axes: Any, names: list[str]) -> None:
     every = -(-len(names) // 10)
     places = range(0, len(names), every)
-    axes.set_xticks(list(places), [names[place] for place in places])
+    axes.set_xticks(list(places), [names[position] for position in places])

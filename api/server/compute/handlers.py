@@ -59,8 +59,8 @@ def checked_body(
     parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
 ) -> bytes:
     """Encode a checked body and the facts the service needs."""
-    known = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
-    return encode(known) + b"\n" + encode(parsed)
+    facts = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
+    return encode(facts) + b"\n" + encode(parsed)
 
 
 def _problem_and_pins(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
@@ -118,13 +118,13 @@ def _prices(body: PricesBody) -> dict[str, Any]:
 def handle_simulation(body: SimulationBody) -> dict[str, Any]:
     """Simulate the plan of a body, with the extras requested."""
     done, document = _simulate(body), {}
-    wanted = body.include or ()
-    if "trace" in wanted:
+    extras = body.include or ()
+    if "trace" in extras:
         document["trace"] = _trace_document(done)
-    if "explain" not in wanted:
+    if "explain" not in extras:
         return {**done.report.to_document(), **document}
-    found = explain_report(done.report, done.simulation, done.simulator)
-    return {**found.to_document(), **document}
+    explanation = explain_report(done.report, done.simulation, done.simulator)
+    return {**explanation.to_document(), **document}
 
 
 def _simulate(body: SimulationBody) -> Simulated:
@@ -226,8 +226,8 @@ def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
     clock = split_deadline(SEARCH_SHARE * left_s)
-    found = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
-    return what_if_document(found)
+    answer = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
+    return what_if_document(answer)
 
 
 def _problem_inputs(
@@ -236,22 +236,22 @@ def _problem_inputs(
     return {"model": _model(model), "cluster": _cluster(cluster), **asdict(workload)}
 
 
-def _model(given: str | Mapping[str, Any]) -> ModelLike:
-    if not isinstance(given, str):
-        return given
+def _model(model: str | Mapping[str, Any]) -> ModelLike:
+    if not isinstance(model, str):
+        return model
     names = {name.casefold(): name for name in presets()}
-    known = names.get(given.strip().casefold())
-    if known is None:
+    preset = names.get(model.strip().casefold())
+    if preset is None:
         allowed = "a preset (GET /v1/models lists them), typed keys or a config.json's content"
-        raise InputError("model", given, allowed, nearest_name(given[:100], names.values()))
-    return known
+        raise InputError("model", model, allowed, nearest_name(model[:100], names.values()))
+    return preset
 
 
-def _cluster(given: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
-    if not isinstance(given, str):
-        return given
-    text = given.strip()
+def _cluster(cluster: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
+    if not isinstance(cluster, str):
+        return cluster
+    text = cluster.strip()
     if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
         allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
-        raise InputError(where, given, allowed, "8x8xH100-80GB@8x400G-IB")
+        raise InputError(where, cluster, allowed, "8x8xH100-80GB@8x400G-IB")
     return text

@@ -19,14 +19,14 @@ CALIBRATION_NEEDED = 424
 CALIBRATION_SOURCE = "a stored calibration"
 
 
-def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]:
+def lent_document(text: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
     """Build the message of a lent calibration.
 
     Args:
         text: its JSON, None where there is none.
-        known: the names of all calibrations of whoever asks.
+        names: the names of all calibrations of whoever asks.
     """
-    return {"known": list(known), "found": text}
+    return {"known": list(names), "found": text}
 
 
 def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
@@ -36,8 +36,8 @@ def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
     text = document["found"]
     if text is None:
         return LentCalibrations(known=tuple(document["known"]))
-    found = from_json(Calibration, text, CALIBRATION_SOURCE)
-    return LentCalibrations(known=tuple(document["known"]), found={found.name: found})
+    calibration = from_json(Calibration, text, CALIBRATION_SOURCE)
+    return LentCalibrations(known=tuple(document["known"]), found={calibration.name: calibration})
 
 
 def lent_text(name: str | None) -> str | None:
@@ -46,8 +46,8 @@ def lent_text(name: str | None) -> str | None:
     Raises:
         WantedError: it is not known yet whether there is one.
     """
-    found = lent_calibration(name)
-    return None if found is None else canonical_json(found)
+    lent = lent_calibration(name)
+    return None if lent is None else canonical_json(lent)
 
 
 def needed_name(answer: bytes) -> str:

@@ -88,31 +88,33 @@ def run_operation(
     try:
         parsed = parse_json(body, "body")  # refuses repeated keys and numbers that are not finite
         if operation == "plan":
-            given = PLAN_ADAPTER.validate_json(body)
-            return 200, encode(handle_plan(given, ends_s, emit).to_document())
+            plan_body = PLAN_ADAPTER.validate_json(body)
+            return 200, encode(handle_plan(plan_body, ends_s, emit).to_document())
         if operation == "check-plan":
-            given = PLAN_ADAPTER.validate_json(body)
-            check_plan_body(given)
-            lent = lent_text(given.calibration)
-            return 200, checked_body(parsed, given.deadline_s, None, lent)
+            plan_body = PLAN_ADAPTER.validate_json(body)
+            check_plan_body(plan_body)
+            lent = lent_text(plan_body.calibration)
+            return 200, checked_body(parsed, plan_body.deadline_s, None, lent)
         if operation in ("what-if", "check-what-if"):
-            asked = WHAT_IF_ADAPTER.validate_json(body)
+            what_if_body = WHAT_IF_ADAPTER.validate_json(body)
             if operation == "what-if":
-                return 200, encode(handle_what_if(asked, ends_s))
-            lent = lent_text(asked.calibration)
-            check_what_if_body(asked)
-            return 200, checked_body(parsed, what_if_deadline(asked), asked.plan_id, lent)
+                return 200, encode(handle_what_if(what_if_body, ends_s))
+            lent = lent_text(what_if_body.calibration)
+            check_what_if_body(what_if_body)
+            return 200, checked_body(
+                parsed, what_if_deadline(what_if_body), what_if_body.plan_id, lent
+            )
         if operation == "check-run":
-            wanted = RUN_ADAPTER.validate_json(body)
-            check_run_body(wanted)
-            return 200, checked_body(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
+            run_body = RUN_ADAPTER.validate_json(body)
+            check_run_body(run_body)
+            return 200, checked_body(parsed, run_body.deadline_s or RUN_S, run_body.plan_id)
         if operation == "check-profile":
             return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
         if operation in STORED_OPERATIONS:
             return 200, STORED_OPERATIONS[operation](parsed)
         return 200, encode(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
-    except CalibrationNeededError as wanted:
-        return CALIBRATION_NEEDED, encode({"calibration": wanted.name})
+    except CalibrationNeededError as run_body:
+        return CALIBRATION_NEEDED, encode({"calibration": run_body.name})
     except ShardwrightError as error:
         return 422, encode(_error_problem(error, operation))
     except ValidationError as error:
@@ -128,9 +130,11 @@ def run_operation(
 
 def _validation_problem(error: ValidationError) -> dict[str, Any]:
     """Describe an invalid body's shape, without its content."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    faults = [{"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in found[:MAX_ERRORS]]
-    return problem(422, f"{len(found)} faults in the body; see errors", INVALID, faults)
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = [
+        {"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in errors[:MAX_ERRORS]
+    ]
+    return problem(422, f"{len(errors)} faults in the body; see errors", INVALID, faults)
 
 
 def _pointer(location: tuple[Any, ...]) -> str:

@@ -32,8 +32,8 @@ def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
 
 
 def _runs(body: ProfileBody) -> list[PublishedRun]:
-    found: list[PublishedRun] = []
-    known: set[str] = set()
+    runs: list[PublishedRun] = []
+    columns: set[str] = set()
     for number, row in enumerate(body.rows):
         named = {**row, "id": row.get("id") or f"{UNNAMED}-{number}"}
         try:
@@ -42,8 +42,8 @@ def _runs(body: ProfileBody) -> list[PublishedRun]:
             column = error.field.partition(": ")[2]
             where = f"rows: {number}.{column}"
             raise InputError(where, error.given, error.allowed, error.nearest) from None
-        if run.id in known:
+        if run.id in columns:
             raise InputError(f"rows: {number}.id", run.id, "an id that no other row has")
-        known.add(run.id)
-        found.append(run)
-    return found
+        columns.add(run.id)
+        runs.append(run)
+    return runs

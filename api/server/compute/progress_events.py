@@ -59,16 +59,16 @@ class SearchProgress:
         self._emit(name, encode({**self._figures, "seconds": seconds, **more}))
 
     def _emit_best(self, search: BranchAndBound) -> None:
-        found = search.current_result()
-        if found is None:
+        incumbent = search.current_result()
+        if incumbent is None:
             return
-        self._best = found.value
+        self._best = incumbent.value
         self._emit_event(
             "best",
-            plan=found.outcome.plan.to_document(),
-            plan_hash=found.outcome.plan.hash,
-            shape=shape_text(found.outcome.plan),
-            step_time_s=found.outcome.step_time_s,
-            lower_bound_s=found.lower_bound_s,
-            gap=found.gap,
+            plan=incumbent.outcome.plan.to_document(),
+            plan_hash=incumbent.outcome.plan.hash,
+            shape=shape_text(incumbent.outcome.plan),
+            step_time_s=incumbent.outcome.step_time_s,
+            lower_bound_s=incumbent.lower_bound_s,
+            gap=incumbent.gap,
         )

@@ -32,72 +32,72 @@ from .lending import lent_from
 SIDE_NAMES = ("first", "second")
 
 
-def _simulated(given: Any) -> Simulated:
-    plan = plan_from_text(encode(given["report"]["plan"]), "plan")
-    stack, measured, notes = _pricing(given, plan)
+def _simulated(stored: Any) -> Simulated:
+    plan = plan_from_text(encode(stored["report"]["plan"]), "plan")
+    stack, measured, notes = _pricing(stored, plan)
     return simulate_plan(plan, stack, measured, notes)
 
 
-def _pricing(given: Any, plan: Plan) -> Any:
-    asked = given["asked"]
-    inputs = Inputs(stack=asked.get("stack"), calibration=asked.get("calibration"))
-    with lending(lent_from(given["lent"])):
+def _pricing(stored: Any, plan: Plan) -> Any:
+    question = stored["asked"]
+    inputs = Inputs(stack=question.get("stack"), calibration=question.get("calibration"))
+    with lending(lent_from(stored["lent"])):
         return plan_pricing(plan, inputs)
 
 
-def _report(given: Any) -> Report:
-    kept = {name: value for name, value in given["report"].items() if name != "plan_hash"}
+def _report(stored: Any) -> Report:
+    kept = {name: value for name, value in stored["report"].items() if name != "plan_hash"}
     return from_document(Report, kept, "plan")
 
 
-def _rule(given: Any, plan: Plan) -> MemoryRule:
+def _rule(stored: Any, plan: Plan) -> MemoryRule:
     """The rule by which the memory of an answer's plans was judged.
 
     A calibration that is gone by now leaves the shipped rule: all else of a report is stored.
     """
-    limits = given["asked"].get("constraints") or {}
+    limits = stored["asked"].get("constraints") or {}
     rule = memory_rule(limits.get("oom_risk"))
     try:
-        _, measured, _ = _pricing(given, plan)
+        _, measured, _ = _pricing(stored, plan)
     except InputError:
         return rule
     return rule.measured_by(measured)
 
 
-def _traced(given: Any) -> bytes:
-    found = _simulated(given)
-    return simulated_timeline(found.simulation, found.simulator).to_perfetto().encode()
+def _traced(stored: Any) -> bytes:
+    simulated = _simulated(stored)
+    return simulated_timeline(simulated.simulation, simulated.simulator).to_perfetto().encode()
 
 
-def _viewed(given: Any) -> bytes:
-    report = _report(given)
+def _viewed(stored: Any) -> bytes:
+    report = _report(stored)
     keys = [
         {"path": path, "kind": entry_of(path).kind, "meaning": entry_of(path).meaning}
         for path in _paths(report.plan)
     ]
-    return encode({**report_view(report, _rule(given, report.plan)), "keys": keys})
+    return encode({**report_view(report, _rule(stored, report.plan)), "keys": keys})
 
 
 def _paths(plan: Plan) -> list[str]:
     return known_paths(level_names(plan.cluster), group_names(plan.cluster))
 
 
-def _compared(given: Any) -> bytes:
-    pairs = zip(SIDE_NAMES, (given["first"], given["second"]), strict=True)
+def _compared(stored: Any) -> bytes:
+    pairs = zip(SIDE_NAMES, (stored["first"], stored["second"]), strict=True)
     first, second = (ComparisonSide(name=name, report=_report(answer)) for name, answer in pairs)
-    found = Comparison(first=first, second=second)
-    return encode({**found.to_document(), "view": comparison_view(found)})
+    comparison = Comparison(first=first, second=second)
+    return encode({**comparison.to_document(), "view": comparison_view(comparison)})
 
 
-def _page(given: Any) -> bytes:
-    report = _report(given)
-    view = report_view(report, _rule(given, report.plan))
-    return page_file(view, report.plan.to_document(), step_trace(_simulated(given))).encode()
+def _page(stored: Any) -> bytes:
+    report = _report(stored)
+    view = report_view(report, _rule(stored, report.plan))
+    return page_file(view, report.plan.to_document(), step_trace(_simulated(stored))).encode()
 
 
-def _plan(given: Any) -> bytes:
+def _plan(stored: Any) -> bytes:
     """The plan's document alone, as ``plan --out`` writes it."""
-    return dump_pretty(given["report"]["plan"]).encode()
+    return dump_pretty(stored["report"]["plan"]).encode()
 
 
 STORED_OPERATIONS: Mapping[str, Callable[[Any], bytes]] = {

@@ -60,7 +60,7 @@ class BatchWriter:
             some.sort(key=lambda one: (one[0].owner, one[0].kind, one[0].idempotency_key or ""))
             jobs = [(job, enqueue) for job, enqueue, _ in some]
             try:
-                found = await asyncio.to_thread(self._store.add, jobs, self._quota)
+                results = await asyncio.to_thread(self._store.add, jobs, self._quota)
             except StoreError as error:
                 self._resolve(some, [error] * len(some))
             except Exception as error:  # a fault of ours: who waits behind is not held up by it
@@ -71,14 +71,14 @@ class BatchWriter:
                 self._resolve(some, [StoreError("ended")] * len(some))
                 raise
             else:
-                self._resolve(some, found)
+                self._resolve(some, results)
 
     def _resolve(
         self,
         some: list[tuple[NewJob, Enqueue, asyncio.Future[AddResult]]],
-        found: list[AddResult] | list[StoreError],
+        results: list[AddResult] | list[StoreError],
     ) -> None:
-        for (_, _, done), added in zip(some, found, strict=True):
+        for (_, _, done), added in zip(some, results, strict=True):
             if done.done():  # the client went away
                 continue
             if isinstance(added, StoreError):

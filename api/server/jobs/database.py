@@ -116,9 +116,9 @@ def prepare(url: str) -> None:
 def _add_columns(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         for table in METADATA.sorted_tables:
-            known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
             for column in table.columns:
-                if column.name not in known:
+                if column.name not in columns:
                     kind = column.type.compile(engine.dialect)
                     connection.execute(
                         sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
@@ -135,8 +135,8 @@ def _make_file(file: Path) -> None:
         with sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             if not made and file.stat().st_size <= CHECKED_BYTES:
-                found = connection.execute("PRAGMA quick_check(1)").fetchone()
-                if found is None or found[0] != "ok":
+                row = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if row is None or row[0] != "ok":
                     raise sqlite3.DatabaseError("it is damaged")
             connection.execute("BEGIN IMMEDIATE")
             connection.rollback()
@@ -148,8 +148,8 @@ def _make_file(file: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    known = error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error
-    original = getattr(known, "orig", known)
+    cause = error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error
+    original = getattr(cause, "orig", cause)
     text = getattr(original, "strerror", None) or str(original) or type(original).__name__
     return " ".join(text.split())[:150]
 

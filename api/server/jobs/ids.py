@@ -31,8 +31,8 @@ def cursor_id(cursor: str) -> str | None:
     """Return the job of a cursor; None for anything else."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{22}", cursor):
         return None
-    found = base64.urlsafe_b64decode(cursor + "==").hex()
-    return found if cursor_of(found) == cursor else None
+    job_id = base64.urlsafe_b64decode(cursor + "==").hex()
+    return job_id if cursor_of(job_id) == cursor else None
 
 
 def digest(*parts: bytes | str) -> str:

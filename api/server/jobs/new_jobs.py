@@ -83,16 +83,16 @@ class JobAdder:
         rows = {row.id: row for row in connection.execute(self._insert, values)}
         refused = self._over_quota(connection, [job for job, _ in jobs if job.id in rows], quota)
         keys = {_key(job) for job, _ in jobs if job.id in refused}
-        found: list[AddResult] = []
+        results: list[AddResult] = []
         for job, enqueue in jobs:
             if job.id in refused:
-                found.append(QuotaError())
+                results.append(QuotaError())
             elif job.id not in rows:
-                found.append(_earlier(connection, job, refused=_key(job) in keys))
+                results.append(_earlier(connection, job, refused=_key(job) in keys))
             else:
                 enqueue(connection)
-                found.append((rows[job.id], True))
-        return found
+                results.append((rows[job.id], True))
+        return results
 
     def _over_quota(
         self, connection: sa.Connection, added: Sequence[NewJob], quota: int

@@ -92,11 +92,11 @@ class ProfileStore:
         late = sa.and_(here, PROFILES.c.used_ms < now_ms() - USED_UPDATE_MS)
         names = sa.select(PROFILES.c.name).where(PROFILES.c.owner == owner)
         with store_errors(), self._engine.begin() as connection:
-            known = sorted(connection.execute(names).scalars())
+            stored_names = sorted(connection.execute(names).scalars())
             text = connection.execute(sa.select(PROFILES.c.body).where(here)).scalar_one_or_none()
             if text is not None:
                 connection.execute(sa.update(PROFILES).where(late).values(used_ms=now_ms()))
-        return text, known
+        return text, stored_names
 
     def get(self, owner: str, name: str) -> DbRow | None:
         """A calibration: its ``body``, ``hash`` and ``created_ms``."""
@@ -138,13 +138,13 @@ def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) 
 
 def profile_summary(row: DbRow) -> dict[str, Any]:
     """Summarize a calibration for a list."""
-    found = from_json(Calibration, row.body, CALIBRATION_SOURCE)
+    calibration = from_json(Calibration, row.body, CALIBRATION_SOURCE)
     return {
-        "name": found.name,
+        "name": calibration.name,
         "hash": row.hash,
-        "device": found.device,
-        "stack": found.stack,
-        "products": found.products,
-        "fitted_on": len(found.fitted_on),
-        "of_memory": found.memory is not None,
+        "device": calibration.device,
+        "stack": calibration.stack,
+        "products": calibration.products,
+        "fitted_on": len(calibration.fitted_on),
+        "of_memory": calibration.memory is not None,
     }

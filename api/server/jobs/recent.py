@@ -20,13 +20,13 @@ class RecentDocuments:
 
     def get(self, key: DocumentKey) -> bytes | None:
         """Return a recent document, or None."""
-        found = self._kept.get(key)
-        if found is None:
+        entry = self._kept.get(key)
+        if entry is None:
             return None
-        if time.monotonic() - found[0] > KEEP_S:
+        if time.monotonic() - entry[0] > KEEP_S:
             self._drop(key)
             return None
-        return found[1]
+        return entry[1]
 
     def put(self, key: DocumentKey, body: bytes) -> None:
         """Keep a document, if it is not large."""

@@ -30,8 +30,8 @@ def row_key(question: dict[str, Any], measured: str) -> str:
         question: the body of a what-if with one value, its deadline left out.
         measured: what :func:`measured_digest` says.
     """
-    asked = json.dumps(question, sort_keys=True)
-    return digest("what-if", __version__, measured, asked)
+    question_text = json.dumps(question, sort_keys=True)
+    return digest("what-if", __version__, measured, question_text)
 
 
 def measured_digest(calibration: str | None = None) -> str:
@@ -70,8 +70,8 @@ class RowCache:
         """A row, if it is known."""
         query = sa.select(CACHE.c.value).where(CACHE.c.key == key)
         with store_errors(), self._engine.connect() as connection:
-            found = connection.execute(query).scalar_one_or_none()
-            return None if found is None else str(found)
+            value = connection.execute(query).scalar_one_or_none()
+            return None if value is None else str(value)
 
     def put(self, key: str, value: str) -> None:
         """Store a row; equal keys have equal rows."""

@@ -107,17 +107,17 @@ class JobService:
             The job's row and whether it is new.
         """
         head, _, body = checked.partition(b"\n")
-        known = json.loads(head)
+        facts = json.loads(head)
         job = NewJob(
             id=new_id(),
             owner=owner,
             kind=kind,
             body=body.decode("ascii"),
             fingerprint=digest(kind, body),
-            deadline_s=known["deadline_s"] or DEADLINE_S,
+            deadline_s=facts["deadline_s"] or DEADLINE_S,
             idempotency_key=key,
             given_plan=given_plan,
-            given_calibration=known["calibration"],
+            given_calibration=facts["calibration"],
             request_id=request_id,
         )
         return await self._batch_writer.add(job, self._queued(job))

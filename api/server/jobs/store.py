@@ -128,20 +128,20 @@ class JobStore:
         with store_errors(), self.engine.connect() as connection:
             return {row.id: row.outcome for row in connection.execute(query)}
 
-    def events(self, wanted: dict[str, int], most: int = 1000) -> list[DbRow]:
+    def events(self, offsets: dict[str, int], most: int = 1000) -> list[DbRow]:
         """Return events from offsets on: ``(workflow_uuid, offset, value)``.
 
         Args:
-            wanted: the first offset that is wanted, by job.
+            offsets: the first offset that is wanted, by job.
             most: events in all; more come with the next call.
         """
-        each = [
+        conditions = [
             sa.and_(STREAMS.c.workflow_uuid == job_id, STREAMS.c.offset >= offset)
-            for job_id, offset in wanted.items()
+            for job_id, offset in offsets.items()
         ]
         query = (
             sa.select(STREAMS.c.workflow_uuid, STREAMS.c.offset, STREAMS.c.value)
-            .where(STREAMS.c.key == EVENTS_STREAM, sa.or_(*each))
+            .where(STREAMS.c.key == EVENTS_STREAM, sa.or_(*conditions))
             .order_by(STREAMS.c.workflow_uuid, STREAMS.c.offset)
             .limit(most)
         )

@@ -69,7 +69,7 @@ class JobWatcher:
             if not self._listeners:
                 self._has_listeners.clear()
                 await self._has_listeners.wait()
-            listeners = [each for each in self._listeners if each.outcome is None]
+            listeners = [listener for listener in self._listeners if listener.outcome is None]
             try:
                 if listeners:
                     await self._poll(listeners)
@@ -78,37 +78,37 @@ class JobWatcher:
             await asyncio.sleep(POLL_S)
 
     async def _poll(self, listeners: list[JobListener]) -> None:
-        jobs = sorted({each.job_id for each in listeners})
+        jobs = sorted({listener.job_id for listener in listeners})
         outcomes: dict[str, JobOutcome | None] = {}
         for start in range(0, len(jobs), 500):
             part = await asyncio.to_thread(self._store.outcomes, jobs[start : start + 500])
             outcomes |= part
-        wanted: dict[str, int] = {}
-        for each in listeners:
-            if each.next_offset is not None:
-                wanted[each.job_id] = min(
-                    each.next_offset, wanted.get(each.job_id, each.next_offset)
+        offsets: dict[str, int] = {}
+        for listener in listeners:
+            if listener.next_offset is not None:
+                offsets[listener.job_id] = min(
+                    listener.next_offset, offsets.get(listener.job_id, listener.next_offset)
                 )
-        found: list[DbRow] = []
-        names = sorted(wanted)
+        rows: list[DbRow] = []
+        names = sorted(offsets)
         full = False
         for start in range(0, len(names), 200):
-            part_of = {name: wanted[name] for name in names[start : start + 200]}
+            part_of = {name: offsets[name] for name in names[start : start + 200]}
             some = await asyncio.to_thread(self._store.events, part_of)
             full = full or len(some) >= 1000
-            found += some
-        for each in listeners:
-            self._deliver(each, found, outcomes, full)
+            rows += some
+        for listener in listeners:
+            self._deliver(listener, rows, outcomes, full)
 
     def _deliver(
         self,
         listener: JobListener,
-        found: list[DbRow],
+        rows: list[DbRow],
         outcomes: dict[str, JobOutcome | None],
         full: bool,
     ) -> None:
         before = len(listener.events)
-        for row in found:
+        for row in rows:
             if (
                 listener.next_offset is not None
                 and row.workflow_uuid == listener.job_id

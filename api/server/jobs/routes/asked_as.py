@@ -20,11 +20,11 @@ def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
         search: ``body`` and ``given_calibration`` of the job that found the plan.
     """
     head, _, text = checked.partition(b"\n")
-    known, question = json.loads(head), json.loads(text)
-    asked: dict[str, Any] = json.loads(search.body)
+    facts, question = json.loads(head), json.loads(text)
+    search_body: dict[str, Any] = json.loads(search.body)
     if question.get("calibration") is None:
-        known["calibration"] = search.given_calibration
-    for name, value in pricing_of(asked).items():
+        facts["calibration"] = search.given_calibration
+    for name, value in pricing_of(search_body).items():
         if value is not None and question.get(name) is None:
             question[name] = value
-    return encode(known) + b"\n" + encode(question)
+    return encode(facts) + b"\n" + encode(question)

@@ -33,10 +33,10 @@ async def events_response(request: Request, jobs: JobService, kind: str, job_id:
     row, _ = await jobs.row(owner_of(request), kind, job_id)
     if row is None:
         return not_found()
-    given = request.headers.get("last-event-id", "").strip()
-    if given and not LAST_ID.fullmatch(given):
+    last_id = request.headers.get("last-event-id", "").strip()
+    if last_id and not LAST_ID.fullmatch(last_id):
         return problem_response(422, "Last-Event-ID: allowed: the id of an event of this stream")
-    start = int(given) + 1 if given else 0
+    start = int(last_id) + 1 if last_id else 0
     if row.outcome is not None:
         newest = await asyncio.to_thread(jobs.store.last_event, job_id)
         if start > (0 if newest is None else newest.offset + 1):

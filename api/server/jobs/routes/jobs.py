@@ -77,12 +77,12 @@ class JobRoutes:
         body = bytes(checked.body)
         plan_id, plan = json.loads(body.partition(b"\n")[0])["plan_id"], None
         if plan_id is not None:
-            found = await self._found_plan(owner, plan_id)
-            if isinstance(found, Response):
-                return found
-            plan = encode(json.loads(found.answer)["plan"]).decode()
+            stored_plan = await self._found_plan(owner, plan_id)
+            if isinstance(stored_plan, Response):
+                return stored_plan
+            plan = encode(json.loads(stored_plan.answer)["plan"]).decode()
             if self._kind == "what-if":
-                body = with_search_pricing(body, await self._jobs.submitted(found.id))
+                body = with_search_pricing(body, await self._jobs.submitted(stored_plan.id))
         try:
             request_id = request.scope.get("request_id")
             row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
@@ -145,15 +145,15 @@ class JobRoutes:
 
     async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
-        place = owner_of(request), self._kind, job_id_of(request)
-        if (kept := self._jobs.recent.get(place)) is not None:
+        key = owner_of(request), self._kind, job_id_of(request)
+        if (kept := self._jobs.recent.get(key)) is not None:
             return conditional(request, kept, final=True)
         row, event = await self._row(request)
         if row is None:
             return not_found()
         body = job_bytes(row, event)
         if row.outcome is not None:
-            self._jobs.recent.put(place, body)
+            self._jobs.recent.put(key, body)
         return conditional(request, body, row.outcome is not None)
 
     async def _row(self, request: Request) -> tuple[DbRow | None, str | None]:

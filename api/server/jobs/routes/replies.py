@@ -27,8 +27,8 @@ def wait_s(request: Request) -> int | None:
     None without a usable one.
     """
     for part in request.headers.get("prefer", "").split(","):
-        if found := PREFERENCE.match(part.split(";")[0].strip()):
-            return min(MAX_WAIT_S, int(found[1]))
+        if match := PREFERENCE.match(part.split(";")[0].strip()):
+            return min(MAX_WAIT_S, int(match[1]))
     return None
 
 
@@ -44,11 +44,11 @@ def idempotency_key(request: Request) -> str | None:
     Raises:
         ValueError: one that is no key.
     """
-    given = request.headers.getlist("idempotency-key")
-    if not given:
+    keys = request.headers.getlist("idempotency-key")
+    if not keys:
         return None
-    key = given[0].strip()
-    if len(given) > 1 or not KEY.fullmatch(key):
+    key = keys[0].strip()
+    if len(keys) > 1 or not KEY.fullmatch(key):
         raise ValueError(key)
     return key
 
@@ -74,9 +74,9 @@ def conditional(
         return Response(body, 200, headers, media_type=media_type)
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"Cache-Control": "private, no-cache", **(more or {}), "ETag": tag}
-    wanted = request.headers.get("if-none-match", "")
-    known = [part.strip().removeprefix("W/") for part in wanted.split(",")]
-    if tag in known or "*" in known:
+    if_none_match = request.headers.get("if-none-match", "")
+    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    if tag in tags or "*" in tags:
         return Response(status_code=304, headers=headers)
     return Response(body, 200, headers, media_type=media_type)
 

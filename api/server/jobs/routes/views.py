@@ -77,8 +77,8 @@ class ViewRoutes:
         target = str(request.path_params["target"])
         if target not in EXPORT_TARGETS:
             near = nearest_name(target[:40], tuple(EXPORT_TARGETS), count=1)
-            known = f"there is no such export; allowed: {', '.join(EXPORT_TARGETS)}"
-            return problem_response(404, known + (f"; nearest: {near}" if near else ""))
+            detail = f"there is no such export; allowed: {', '.join(EXPORT_TARGETS)}"
+            return problem_response(404, detail + (f"; nearest: {near}" if near else ""))
         media_type, suffix = EXPORT_TARGETS[target]
         name = f"plan-{str(request.path_params['job_id'])[:12]}.{suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -100,10 +100,10 @@ class ViewRoutes:
         body = self._jobs.recent.get(key)
         if body is None:
             try:
-                given = [await self._stored_answer(owner_of(request), job_id) for job_id in ids]
+                stored = [await self._stored_answer(owner_of(request), job_id) for job_id in ids]
             except _AnsweredError as error:
                 return error.response
-            made = await self._call(request, operation, _joined(given), VIEW_TIMEOUT_S)
+            made = await self._call(request, operation, _joined(stored), VIEW_TIMEOUT_S)
             if made.status_code != 200:
                 return made
             body = bytes(made.body)
@@ -112,24 +112,24 @@ class ViewRoutes:
 
     async def _stored_answer(self, owner: str, job_id: str) -> bytes:
         """Return a job's answer and question, unparsed."""
-        found: Any = None
+        stored: Any = None
         if is_id(job_id):
-            found, _ = await self._jobs.row(owner, "plan", job_id)
-        if found is None:
+            stored, _ = await self._jobs.row(owner, "plan", job_id)
+        if stored is None:
             raise _AnsweredError(not_found())
-        if found.status != 200 or found.answer is None:
-            detail = "the job has no plan yet" if found.outcome is None else "the job has no plan"
-            headers = {"Retry-After": "1"} if found.outcome is None else None
+        if stored.status != 200 or stored.answer is None:
+            detail = "the job has no plan yet" if stored.outcome is None else "the job has no plan"
+            headers = {"Retry-After": "1"} if stored.outcome is None else None
             raise _AnsweredError(problem_response(409, detail, headers=headers))
         submitted = await self._jobs.submitted(job_id)
         lent = encode(lent_document(submitted.given_calibration))
-        parts = (b'{"report": ', found.answer.encode(), b', "asked": ', submitted.body.encode(),
+        parts = (b'{"report": ', stored.answer.encode(), b', "asked": ', submitted.body.encode(),
                  b', "lent": ', lent, b"}")  # fmt: skip
         return b"".join(parts)
 
 
-def _joined(given: list[bytes]) -> bytes:
-    if len(given) == 1:
-        return given[0]
-    first, second = given
+def _joined(stored: list[bytes]) -> bytes:
+    if len(stored) == 1:
+        return stored[0]
+    first, second = stored
     return b'{"first": ' + first + b', "second": ' + second + b"}"

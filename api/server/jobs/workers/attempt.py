@@ -57,22 +57,22 @@ class JobRunner:
         log_event("job", state="running", attempt=row.attempt, **about)
         if row.attempt > MAX_ATTEMPTS:
             detail = f"its worker ended {MAX_ATTEMPTS} times; please report it"
-            found: JobResult = ("failed", 500, encode(problem(500, detail)).decode())
+            result: JobResult = ("failed", 500, encode(problem(500, detail)).decode())
         else:
-            found = self._run_attempt(row)
-        self._store.finish(job_id, *found)
+            result = self._run_attempt(row)
+        self._store.finish(job_id, *result)
         seconds = round(time.monotonic() - start_s, 3)
-        log_event("job", state=found[0], status=found[1], seconds=seconds, **about)
+        log_event("job", state=result[0], status=result[1], seconds=seconds, **about)
 
     def _run_attempt(self, row: DbRow) -> JobResult:
         attempt, start_s = row.attempt, time.monotonic()
         self._write_event("progress", {"attempt": attempt, "candidates": 0, "seconds": 0.0})
 
-        known: dict[str, Any] = {}
+        progress: dict[str, Any] = {}
 
         def emit(name: str, body: bytes) -> None:
             document = json.loads(body)
-            known.update((k, v) for k, v in document.items() if k in PROGRESS_KEYS)
+            progress.update((k, v) for k, v in document.items() if k in PROGRESS_KEYS)
             if name == "best":
                 self._store.keep_best(row.id, body.decode())
             self._write_event(name, {"attempt": attempt, **document})
@@ -89,7 +89,7 @@ class JobRunner:
             if lost.reason == "cancelled":
                 return "cancelled", None, None
             return "failed", 422, encode(_lost_problem(lost, row.deadline_s)).decode()
-        known["seconds"] = round(time.monotonic() - start_s, 3)
+        progress["seconds"] = round(time.monotonic() - start_s, 3)
         if cancelled:
             return "cancelled", status, answer.decode() if status == 200 else None
         if status == CANCELLED_STATUS:  # nobody cancelled: its time was up
@@ -97,7 +97,7 @@ class JobRunner:
             return "failed", 422, encode(_lost_problem(late, row.deadline_s)).decode()
         if status != 200:
             return "failed", status, answer.decode()
-        self._write_event("progress", {"attempt": attempt, **known})
+        self._write_event("progress", {"attempt": attempt, **progress})
         return "done", status, answer.decode()
 
     def _compute(self, row: DbRow, call: AnswerBody) -> tuple[int, bytes, bool]:

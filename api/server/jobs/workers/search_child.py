@@ -185,8 +185,8 @@ class SearchChild:
         return message
 
     def _parsed(self) -> ChildMessage | None:
-        head, found, _ = self._buffer.partition(b"\n")
-        if not found:
+        head, newline, _ = self._buffer.partition(b"\n")
+        if not newline:
             return None
         header = json.loads(head)
         start, size = len(head) + 1, header["length"]

@@ -65,8 +65,8 @@ class WorkerSlots:
                 connection.execute(sa.delete(SLOTS).where(SLOTS.c.slot < 0))
                 rows = connection.execute(sa.select(SLOTS).order_by(SLOTS.c.slot)).all()
                 free = next((row for row in rows if self._is_free(row)), None)
-                known = {row.slot for row in rows}
-                new = next(n for n in range(len(known) + 1) if n not in known)
+                slots = {row.slot for row in rows}
+                new = next(n for n in range(len(slots) + 1) if n not in slots)
                 if free is not None and free.slot < new:
                     taken = self._claim(connection, free, mine)
                     if taken:

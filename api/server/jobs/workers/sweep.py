@@ -38,8 +38,8 @@ class CachedAnswers:
         """Status and JSON, whether it was cancelled, and whether it was known."""
         question = {name: value for name, value in body.items() if name != "deadline_s"}
         key = row_key(question, self._measured)
-        if (known := self._cache.get(key)) is not None:
-            return 200, known.encode(), False, True
+        if (cached := self._cache.get(key)) is not None:
+            return 200, cached.encode(), False, True
         status, answer, cancelled = self._call(encode(question), limit_s)
         if status == 200 and not cancelled and _is_deterministic(json.loads(answer)):
             self._cache.put(key, answer.decode())
@@ -107,8 +107,8 @@ class SweepJob:
 
     def _answer(self) -> bytes:
         swept = {"path": self._path, "values": self._values}
-        found = {**self._head, "assumptions": self._assumptions, "sweep": swept}
-        return encode({**found, "rows": self._rows})
+        document = {**self._head, "assumptions": self._assumptions, "sweep": swept}
+        return encode({**document, "rows": self._rows})
 
 
 def _without_plans(row: dict[str, Any]) -> dict[str, Any]:

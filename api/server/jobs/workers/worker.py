@@ -32,12 +32,12 @@ MAX_SILENCE_S = 5.0
 
 def main() -> None:
     """Work until the service ends."""
-    given = json.loads(sys.stdin.readline())
-    configure_logging(given["log"])
+    settings = json.loads(sys.stdin.readline())
+    configure_logging(settings["log"])
     # What it was doing is done again by the next holder of its slot.
     when_input_closes(lambda: os._exit(0))
     try:
-        Worker(given["db"], given["execute"]).work()
+        Worker(settings["db"], settings["execute"]).work()
     except Exception as error:  # one line for the operator; the service starts another worker
         log_event("worker ended", logging.ERROR, error=type(error).__name__)
         os._exit(1)
