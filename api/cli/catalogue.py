@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def models_command(json_target: str | None) -> None:
     """List the presets."""
     from ..catalogue.models import models_document
-    from ..terminal.models import print_models
+    from ..terminal.catalogue import print_models
 
     check_targets(json=json_target)
     document = models_document()
@@ -27,7 +27,7 @@ def models_command(json_target: str | None) -> None:
 def clusters_command(name: str | None, json_target: str | None) -> None:
     """List devices, nodes and fabrics, or say all of one of them."""
     from ..catalogue.clusters import clusters_document
-    from ..terminal.clusters import print_about, print_clusters
+    from ..terminal.catalogue import print_about, print_clusters
 
     check_targets(json=json_target)
     document = clusters_document(name)

@@ -42,8 +42,7 @@ def export_command(given: dict[str, Any]) -> None:
 
 def _page(given: dict[str, Any]) -> str:
     from ..html.page_file import page_file
-    from ..views.report_view import report_view
-    from ..views.step_trace import step_trace
+    from ..views.report_view import report_view, step_trace
 
     found, rule = priced_file(given["plan_file"], given)
     plan = found.report.plan.to_document()

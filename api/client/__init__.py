@@ -1,1 +1,6 @@
-"""``sw.Client(url)``: the functions of ``import shardwright`` against a service."""
+"""``sw.Client``: a running service asked as if it were here.
+
+Enters: arguments of the public functions; an address and a token.
+Leaves: handles, jobs and errors of ``import shardwright``.
+Imports: `api.notebook`, `api.views`, `api.what_if`, bodies of `api.server.compute`; packages below.
+"""

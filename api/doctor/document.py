@@ -27,7 +27,7 @@ from ...spec.report.work_items import SCANS
 from ...spec.rules.executable import unsupported_model
 from ...spec.strategy import LayerStrategy
 from ..catalogue.clusters import level_rows
-from ..catalogue.model_sizes import model_kind
+from ..catalogue.models import model_kind
 from ..problem.model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
 from ..problem.resolve import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, Problem, resolve
 from ..problem.stored_calibrations import measured_name

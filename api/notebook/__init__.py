@@ -1,1 +1,6 @@
-"""api notebook."""
+"""Handles that Python gets back: rich reprs, DataFrames, pictures.
+
+Enters: reports, simulations, explanations, comparisons.
+Leaves: handle objects; pandas and matplotlib are loaded on use.
+Imports: every room of `api` but `cli`, `client` and `server`; packages below.
+"""

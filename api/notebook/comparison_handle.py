@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..terminal.comparison import comparison_html, verdict
+from ..html.comparison import comparison_html
 from ..views.comparison import Comparison
+from ..views.comparison_text import verdict
 from .frames import frame
 
 if TYPE_CHECKING:

@@ -1,1 +1,6 @@
-"""The service: planning over HTTP; limited children compute."""
+"""The REST service: routes, a gate, limited children, durable jobs.
+
+Enters: HTTP requests.
+Leaves: documents, problems (RFC 9457), events, metrics.
+Imports: `spec`, `datasets`, `costmodel`, `planner`, other rooms of `api`.
+"""

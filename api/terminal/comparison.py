@@ -1,25 +1,17 @@
-"""Two plans side by side, on a terminal and in a notebook."""
+"""Two plans side by side on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from html import escape
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from ...costmodel.explain.compare import TermPair
-from ...spec.units import GIB, MIB, format_number, format_seconds
-from ..html.report import html_table
-from ..views.report_text import ROUNDING, interval_text, memory_text, percent, shape_text
-from ..what_if.rows import signed_seconds
+from ..views.comparison_text import comparison_tables, differences, side_text, verdict
 from .console import columns, heading
 
 if TYPE_CHECKING:
-    from ..views.comparison import Comparison, ComparisonSide
-
-TableRow = tuple[str, str, str, str]
+    from ..views.comparison import Comparison
 
 
 def print_comparison(out: Console, comparison: Comparison) -> None:
@@ -35,104 +27,3 @@ def print_comparison(out: Console, comparison: Comparison) -> None:
         for row in cells:
             table.add_row(*row)
         out.print(table)
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """The same as one piece of HTML: no scripts, every text escaped."""
-    lines = [
-        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}"
-        for s in (comparison.first, comparison.second)
-    ]
-    lines += [escape(text) for text in (verdict(comparison), *differences(comparison))]
-    tables = "".join(
-        f"<p><b>{escape(title)}</b></p>"
-        + html_table(heads, [[escape(cell) for cell in row] for row in cells])
-        for title, heads, cells in comparison_tables(comparison)
-    )
-    return f'<div style="font-family:sans-serif"><p>{"<br>".join(lines)}</p>{tables}</div>'
-
-
-def verdict(comparison: Comparison) -> str:
-    """Name the plan of more tokens a second, and the deciding term."""
-    share = comparison.speed - 1
-    if abs(share) < ROUNDING:
-        return "both are equally fast"
-    faster, slower = (
-        (comparison.second, comparison.first)
-        if share > 0
-        else (comparison.first, comparison.second)
-    )
-    more = max(comparison.speed, 1 / comparison.speed) - 1
-    most = max(comparison.terms, key=lambda pair: pair.by * (-1 if share > 0 else 1))
-    seconds = format_seconds(abs(most.by))
-    term = most.term.replace("_", " ")
-    fits = "" if faster.prediction.feasible else ", but does not fit"
-    return (
-        f"{faster.name} does {percent(more)} more tokens a second than {slower.name}{fits}; "
-        f"most of it: {seconds} a {comparison.unit} less of {term}"
-    )
-
-
-def differences(comparison: Comparison) -> list[str]:
-    """List what the questions and the plans decide otherwise."""
-    both = ("asked otherwise", comparison.questions), ("decided otherwise", comparison.decisions)
-    return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
-
-
-def side_text(side: ComparisonSide) -> str:
-    """A plan and what is predicted of it, in one line."""
-    prediction = side.prediction
-    fits = "" if prediction.feasible else ", does not fit"
-    return (
-        f"{shape_text(side.report.plan)}; step {interval_text(prediction)}, "
-        f"{format_number(side.tokens_per_s)} tokens/s, MFU {percent(prediction.mfu)}, "
-        f"peak {memory_text(side.peak_memory_row)} on stage {side.peak_memory_row.stage}{fits}"
-    )
-
-
-def comparison_tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
-    """Build tables of seconds and bytes by term: title, heads, rows."""
-    names = (comparison.first.name, comparison.second.name)
-    rows = (comparison.first.peak_memory_row, comparison.second.peak_memory_row)
-    unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")
-    memory = sum(p.first for p in comparison.memory), sum(p.second for p in comparison.memory)
-
-    def amount(size: float) -> str:
-        return f"{size / unit:.3f}"
-
-    def signed(size: float) -> str:
-        return f"{size / unit:+.3f}"
-
-    return [
-        (
-            f"seconds a {comparison.unit}",
-            ("term", *names, "difference"),
-            _rows(comparison.terms, comparison.whole_s, format_seconds, signed_seconds),
-        ),
-        (
-            f"memory of the fullest device, in {unit_name}",
-            ("term", *names, "difference"),
-            _rows(comparison.memory, memory, amount, signed),
-        ),
-    ]
-
-
-def _rows(
-    pairs: list[TermPair],
-    whole: tuple[float, float],
-    amount: Callable[[float], str],
-    signed: Callable[[float], str],
-) -> list[TableRow]:
-    """A row a term that is worth showing, and their sum."""
-    least = ROUNDING * max(whole)
-    sums = TermPair(term="sum", first=whole[0], second=whole[1])
-    shown = [p for p in pairs if max(p.first, p.second) > least]
-    return [
-        (
-            pair.term.replace("_", " "),
-            amount(pair.first),
-            amount(pair.second),
-            signed(pair.by) if abs(pair.by) > least else "",
-        )
-        for pair in (*shown, sums)
-    ]

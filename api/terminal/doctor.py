@@ -10,7 +10,7 @@ from ...datasets.catalogue.source_kind import KINDS
 from ...spec.report.report import Assumption
 from ...spec.units import format_count, format_seconds
 from ..views.report_text import percent
-from .clusters import COUNTED, figure_text
+from .catalogue import COUNTED, figure_text
 from .console import columns, heading
 from .plan import print_assumptions
 

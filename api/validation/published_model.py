@@ -1,16 +1,19 @@
-"""The model of a published run: a preset, or printed sizes."""
+"""A published run on its way to a question: draft, model, memory states."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...datasets.catalogue.tables import read_table
 from ...datasets.models.load import presets
-from ...datasets.published.names import model_entry
+from ...datasets.published.names import model_entry, source_entry, test_entry
 from ...datasets.published.runs import PublishedRun
-from .published_draft import TEST_WHY, RunDraft
+from ...spec.errors import InputError
+from ...spec.report.report import Assumption
+from ..problem.resolve import Problem
 
 
 def model_of_run(draft: RunDraft) -> str | dict[str, Any]:
@@ -59,3 +62,76 @@ def _preset(draft: RunDraft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
         return name
     config: dict[str, Any] = read_table("presets")[name]["config"] | entry["config"]
     return config
+
+
+TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/published)"
+
+
+@dataclass(slots=True)
+class RunDraft:
+    """Arguments so far, and what was assumed of them."""
+
+    run: PublishedRun
+    arguments: dict[str, Any] = field(default_factory=dict)
+    assumed: list[Assumption] = field(default_factory=list)
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """Facts about the run's source."""
+        entry = source_entry(self.run)
+        if "attention" in self.test:
+            entry = {**entry, "attention": self.test["attention"], "why": TEST_WHY}
+        return entry
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """Facts about the functional test; empty for other runs."""
+        return test_entry(self.run)
+
+    def assume(self, name: str, value: Any, why: str) -> Any:
+        """List a value that the source does not print, and return it."""
+        self.assumed.append(Assumption(path=name, value=value, why=why))
+        return value
+
+    def usual(self, name: str, default: str) -> Any:
+        """Take a value usual of the source, and list it as assumed."""
+        source = self.source
+        why = source.get("why", "nothing is known of the source")
+        return self.assume(name, source.get(name, default), f"not printed; {why}")
+
+    def refuse(self, name: str, value: object, allowed: str) -> InputError:
+        """The error for a cell that has no meaning here."""
+        return InputError(f"{self.run.id}: {name}", value, allowed)
+
+
+MEMORY_FORMATS = ("gradient", "narrow_gather", "fused_loss")
+"""The format that gradients add up in, whether parameters are fp8 alone, whether the loss is one
+kernel."""
+
+
+def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
+    """Return kept formats of parameters, gradients and logits.
+
+    Empty for tables of times.
+    """
+    of_memory = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
+    formats = {name: of_memory[name] for name in MEMORY_FORMATS if name in of_memory}
+    for name, value in formats.items():
+        draft.assume(name, value, f"not printed; {of_memory['why']}")
+    return formats
+
+
+def with_memory_formats(problem: Problem, states: Mapping[str, Any]) -> Problem:
+    """The problem with what :func:`memory_formats` found."""
+    work, stack = problem.workload, problem.stack
+    gradient = states.get("gradient", work.dtype.gradient)
+    narrow = states.get("narrow_gather", stack.narrow_gather)
+    loss = states.get("fused_loss", stack.fusion.cross_entropy)
+    dtype = replace(work.dtype, gradient=gradient)
+    return replace(
+        problem,
+        workload=replace(work, dtype=dtype),
+        stack=replace(
+            stack, narrow_gather=narrow, fusion=replace(stack.fusion, cross_entropy=loss)
+        ),
+    )

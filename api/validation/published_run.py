@@ -22,9 +22,7 @@ from ..planning.plan_and_simulate import simulate_plan
 from ..planning.uniform_chunks import even_chunks, even_layers
 from ..planning.uniform_plan import UniformStrategy, uniform_plan
 from ..problem.resolve import Inputs, Problem, resolve
-from .published_draft import TEST_WHY, RunDraft
-from .published_model import model_of_run
-from .published_states import memory_formats, with_memory_formats
+from .published_model import TEST_WHY, RunDraft, memory_formats, model_of_run, with_memory_formats
 
 REQUIRED_COLUMNS = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
 MEASURED_COLUMNS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...planner.what_if.plan_difference import Difference
-from ..terminal.comparison import comparison_tables, verdict
 from .comparison import Comparison, ComparisonSide
+from .comparison_text import comparison_tables, verdict
 from .report_text import ROUNDING, question_text, shape_text
 from .report_view import figures, memory_bar_view
 

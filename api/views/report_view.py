@@ -6,12 +6,16 @@ so that neither computes anything of its own.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
 from ...costmodel.memory.feasibility import MemoryRule
+from ...costmodel.simulation.timeline import simulated_timeline
+from ...spec.errors import InputError
 from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report
 from ...spec.units import format_bytes, format_number, format_seconds
+from ..planning.plan_and_simulate import Simulated
 from .answer_text import cost_text, largest_text, sensitivity_parts, tie_text
 from .explanation import MEMORY_MEANINGS, TERM_MEANINGS
 from .layer_table import layer_table
@@ -182,3 +186,19 @@ def _memory_terms(report: Report) -> dict[str, Any]:
             for row in rows
         ],
     }
+
+
+MAX_TRACE_SPANS = 60_000
+"""A timeline with more would make a page too large to open."""
+
+
+def step_trace(simulated: Simulated) -> dict[str, Any] | str:
+    """The step's timeline; in words, why a page has none."""
+    try:
+        timeline = simulated_timeline(simulated.simulation, simulated.simulator)
+    except InputError as error:
+        return f"no timeline: {error}"
+    if len(timeline.spans) > MAX_TRACE_SPANS:
+        return f"no timeline: {len(timeline.spans)} spans; plan simulate --trace writes them"
+    trace: dict[str, Any] = json.loads(timeline.to_perfetto())
+    return trace

@@ -24,8 +24,7 @@ from ...problem.resolve import Inputs, plan_pricing
 from ...problem.stored_calibrations import lending
 from ...views.comparison import Comparison, ComparisonSide
 from ...views.comparison_view import comparison_view
-from ...views.report_view import report_view
-from ...views.step_trace import step_trace
+from ...views.report_view import report_view, step_trace
 from ..problems import encode
 from .lending import lent_from
 

@@ -1,1 +1,6 @@
-"""Durable jobs: searches on a queue, their events, their workers."""
+"""Durable jobs: accepted, queued, watched, kept in a database.
+
+Enters: checked bodies of searches, what-ifs and runs.
+Leaves: rows and documents of jobs, calibrations by owner.
+Imports: `spec`, `api.server.compute`.
+"""

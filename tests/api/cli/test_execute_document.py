@@ -13,8 +13,7 @@ import pytest
 from shardwright.api.execution import execution
 from shardwright.api.python import simulate
 from shardwright.api.terminal.console import console
-from shardwright.api.terminal.kernels import kernels_text
-from shardwright.api.terminal.run import print_execution
+from shardwright.api.terminal.run import kernels_text, print_execution
 from shardwright.profiler.store.profiles import StoredProfiles
 from shardwright.spec.errors import InputError
 from shardwright.spec.report.report import BREAKDOWN_TERMS

@@ -15,8 +15,8 @@ from functools import cached_property
 from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Problem
+from shardwright.api.validation.published_model import MEMORY_FORMATS
 from shardwright.api.validation.published_run import PlannedRun, planned_run, simulation_arguments
-from shardwright.api.validation.published_states import MEMORY_FORMATS
 from shardwright.datasets.published.names import source_entry
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError

@@ -13,12 +13,11 @@ from starlette.responses import Response
 
 from ...openapi.jobs import job_docs
 from ...problems import MEDIA_TYPE, encode, problem_response
-from ..documents import job_bytes, page_bytes, path_of
+from ..documents import job_bytes, page_bytes, path_of, pricing_of
 from ..ids import cursor_id, is_id
 from ..new_jobs import KeyUsedError, QuotaError
 from ..schema import DbRow
 from ..service import JobService
-from .asked_as import with_search_pricing
 from .events import events_response
 from .replies import (
     RETRY_S,
@@ -195,3 +194,23 @@ def job_id_of(request: Request) -> str:
 def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
     kind = "application/json" if row.status == 200 else MEDIA_TYPE
     return Response(row.answer.encode(), row.status, headers, media_type=kind)
+
+
+def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
+    """Complete a question with its search's stack, calibration and risk.
+
+    They are written into the body, so that equal questions of other searches are others.
+
+    Args:
+        checked: what a child said of the question: a line of JSON, then its body.
+        search: ``body`` and ``given_calibration`` of the job that found the plan.
+    """
+    head, _, text = checked.partition(b"\n")
+    facts, question = json.loads(head), json.loads(text)
+    search_body: dict[str, Any] = json.loads(search.body)
+    if question.get("calibration") is None:
+        facts["calibration"] = search.given_calibration
+    for name, value in pricing_of(search_body).items():
+        if value is not None and question.get(name) is None:
+            question[name] = value
+    return encode(facts) + b"\n" + encode(question)

@@ -1,4 +1,4 @@
-"""Catalogue entries and link levels on a terminal, with sources."""
+"""The catalogue on a terminal: models, devices, nodes, fabrics, levels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...datasets.catalogue.source_kind import KINDS
-from ...spec.units import GIB, format_bytes
+from ...spec.units import GIB, format_bytes, format_count
 from .console import columns, heading
 
 COUNTED = ("measured", "sheet", "derived", "assumed")
@@ -166,3 +166,27 @@ def _print_levels(out: Console, cluster: dict[str, Any]) -> None:
         )
     out.print(table)
     out.print("GB/s: of one device, one direction; known: the efficiency")
+
+
+def print_models(out: Console, document: dict[str, Any]) -> None:
+    """Print the presets, one a line."""
+    numbers = ("parameters", "active", "layers", "hidden", "ffn", "experts", "heads", "kv")
+    table = columns("model", "kind", *numbers, right=numbers)
+    for item in document["models"]:
+        active = item["active_parameters"]
+        table.add_row(
+            item["name"],
+            item["kind"],
+            format_count(item["parameters"]),
+            "" if active == item["parameters"] else format_count(active),
+            *[str(item[key]) for key in ("layers", "hidden")],
+            str(item["ffn"] or item["expert_ffn"]),
+            f"{item['topk']}/{item['experts']}" if item["experts"] else "",
+            *[str(item[key] or "") for key in ("heads", "kv_heads")],
+        )
+    out.print(table)
+    out.print(f"default: {document['default']}; --json - has vocabularies and sources")
+    out.print(
+        "also: a folder with config.json, a config.json, a typed YAML or JSON file, a hub name "
+        "in the local cache"
+    )

@@ -1,0 +1,27 @@
+"""Two plans side by side as HTML for a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from ..views.comparison_text import comparison_tables, differences, side_text, verdict
+from .report import html_table
+
+if TYPE_CHECKING:
+    from ..views.comparison import Comparison
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Both plans and their terms, without scripts, every text escaped."""
+    lines = [
+        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}"
+        for s in (comparison.first, comparison.second)
+    ]
+    lines += [escape(text) for text in (verdict(comparison), *differences(comparison))]
+    tables = "".join(
+        f"<p><b>{escape(title)}</b></p>"
+        + html_table(heads, [[escape(cell) for cell in row] for row in cells])
+        for title, heads, cells in comparison_tables(comparison)
+    )
+    return f'<div style="font-family:sans-serif"><p>{"<br>".join(lines)}</p>{tables}</div>'
