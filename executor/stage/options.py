@@ -1,4 +1,4 @@
-"""What a run decides beside the plan."""
+"""BuildOptions: the decisions of a run beside the plan."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import torch
 
 from ...kernels.dispatch import Policy
 from ..technique import RunTechniques
-from ..techniques import SHIPPED
 from .weight_source import WeightSource
 
 Compiler = Literal["inductor", "aot_eager"]
-"""inductor writes fused kernels. aot_eager traces and differentiates just so, but runs each
+"""inductor writes fused kernels. aot_eager traces and differentiates in the same way, but runs each
 operation of the library: for checks, which need no compiler of the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a run decides beside the plan: seed, device and which kernels.
+    """Seed, device, kernels and techniques of a run.
 
-    ``collective_timeout_s``: how long a rank waits in a collective for the others. ``compiler``:
-    of the layers that the plan compiles. ``techniques`` are those that the plan may hold.
+    ``techniques`` are those that the plan may hold. ``compiler``: of the layers that the plan
+    compiles. ``collective_timeout_s``: how long a rank waits in a collective for the others.
     ``weight_source`` gives the first weights; None: random ones by the seed.
     """
 
@@ -30,8 +29,8 @@ class BuildOptions:
     device: torch.device
     flash: bool
     prefetch: bool
+    techniques: RunTechniques
     kernels: Policy = "auto"
     compiler: Compiler = "inductor"
     collective_timeout_s: float = 60.0
-    techniques: RunTechniques = SHIPPED
     weight_source: WeightSource | None = None

@@ -14,8 +14,8 @@ from ...executor.data.records import random_batches
 from ...executor.engine.engine import Engine
 from ...executor.host.transfers import finish, release
 from ...executor.stage.options import BuildOptions
-from ...spec.codec import from_document
-from ...spec.plan.plan import Plan
+from ...executor.techniques import SHIPPED
+from ...spec.plan.plan import plan_of
 
 if TYPE_CHECKING:
     from ...executor.launch.rank_context import RankContext
@@ -33,9 +33,11 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
         payload: ``plan`` (a document), ``steps``, and ``budget_s`` if there is one.
     """
     end_s = time.perf_counter() + payload.get("budget_s", math.inf)
-    plan = from_document(Plan, payload["plan"], "plan")
+    plan = plan_of(payload["plan"], "plan")
     batches = random_batches(plan, seed=0)
-    options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
+    options = BuildOptions(
+        seed=0, device=context.device, flash=True, prefetch=False, techniques=SHIPPED
+    )
     release(context.device)  # an earlier probe's engine refers to itself
     engine = Engine(plan, context.rank, options, batches)
     found: list[float] = []

@@ -22,6 +22,7 @@ from shardwright.executor.models.layer import LayerBuild, LayerModule
 from shardwright.executor.models.sequence_split import unsplit_sequence
 from shardwright.executor.models.tensor_parallel import ALONE
 from shardwright.executor.stage.options import BuildOptions, Compiler
+from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.techniques import compile as technique
 from shardwright.kernels.dispatch import Dispatcher
 from shardwright.spec.errors import InputError
@@ -42,7 +43,9 @@ DEFAULT = with_mode(LayerStrategy(), "default")
 def options(
     device: torch.device, flash: bool = True, compiler: Compiler = "aot_eager"
 ) -> BuildOptions:
-    return BuildOptions(seed=0, device=device, flash=flash, prefetch=False, compiler=compiler)
+    return BuildOptions(
+        seed=0, device=device, flash=flash, prefetch=False, techniques=SHIPPED, compiler=compiler
+    )
 
 
 def block_layer(sizes: Sizes) -> BlockLayer:

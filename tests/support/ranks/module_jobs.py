@@ -14,8 +14,7 @@ import shardwright as sw
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.reference.verify import gradient_difference
 from shardwright.executor.user_module.parallelize import last_micro_batch
-from shardwright.spec.codec import from_document
-from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.plan import plan_of
 
 VOCAB, HIDDEN, SEQ, SAMPLES, LAYERS = 96, 32, 12, 8, 3
 
@@ -87,7 +86,7 @@ def _tokens(step: int) -> Tensor:
 
 def own_loop(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """Three steps of a user's loop beside the same loop in one process."""
-    plan = from_document(Plan, payload["plan"], "plan")
+    plan = plan_of(payload["plan"], "plan")
     module = made(payload["kind"])
     alone = copy.deepcopy(module)
     sw.parallelize(module, plan)

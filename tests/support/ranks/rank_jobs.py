@@ -25,8 +25,7 @@ from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.tracing.recorder import LiveBytes, Recorder
 from shardwright.executor.train.job import train
 from shardwright.kernels.dispatch import Policy
-from shardwright.spec.codec import from_document
-from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.plan import Plan, plan_of
 
 
 def make_engine(
@@ -58,7 +57,7 @@ def make_engine(
 
 
 def _engine(context: RankContext, payload: dict[str, Any]) -> Engine:
-    plan = from_document(Plan, payload["plan"], "plan")
+    plan = plan_of(payload["plan"], "plan")
     names = ("flash", "fused", "compiler")
     wanted = {name: payload[name] for name in names if name in payload}
     return make_engine(plan, context.rank, context.device, **wanted)

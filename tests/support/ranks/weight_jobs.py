@@ -15,19 +15,24 @@ from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.stage import initial_weights
 from shardwright.executor.stage.options import BuildOptions
+from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.train.job import train
-from shardwright.spec.codec import from_document
 from shardwright.spec.model.layer_parameters import ParameterSpec
-from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.plan import plan_of
 
 
 def logits(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """A rank's samples of a micro-batch and their logits; ``steps`` are run first."""
-    plan = from_document(Plan, payload["plan"], "plan")
+    plan = plan_of(payload["plan"], "plan")
     workload = plan.workload
     values = HuggingFaceCheckpoint(Path(payload["init_from"]), plan.model, workload.seq_len)
     options = BuildOptions(
-        seed=0, device=context.device, flash=True, prefetch=False, weight_source=values
+        seed=0,
+        device=context.device,
+        flash=True,
+        prefetch=False,
+        techniques=SHIPPED,
+        weight_source=values,
     )
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
     engine = Engine(plan, context.rank, options, batches)
