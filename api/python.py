@@ -23,7 +23,7 @@ from .notebook.what_if_handle import WhatIfs, handle_inputs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_search import galvatron_plan
 from .planning.plan_and_simulate import memory_rule, search_plan, simulate_plan
-from .planning.uniform_plan import UniformStrategy, uniform_plan
+from .planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from .problem.argument_names import arguments_named
 from .problem.model_and_cluster import ClusterLike, ModelLike, check_plan
 from .problem.pins import resolve_pins
@@ -192,7 +192,7 @@ def simulate(
         asked = {name: value for name, value in given.items() if name in INPUT_FLAGS}
         strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
         problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **asked))  # type: ignore[arg-type]
-        made, notes = uniform_plan(problem, UniformStrategy(**strategy))
+        made, notes = uniform_plan(problem, UniformStrategy.from_flags(strategy))
         stack, measured = problem.stack, problem.measured
         found = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
     return simulation_handle(found, stack, measured, risk)
@@ -203,7 +203,7 @@ PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 RUN_PATHS = ("data", "tokenizer", "init_from", "save_hf", "checkpoint", "every", "resume")
 PLAN_ONLY_FLAGS = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY_FLAGS)
-STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
+STRATEGY_FLAGS = strategy_flags()
 
 
 def _checked_flags(flags: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:

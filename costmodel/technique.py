@@ -1,8 +1,8 @@
-"""What a technique says of its price: work that it adds to a plan's, or changes in it.
+"""TechniquePrice: the work that a technique adds to a plan's, or changes in it.
 
-A module of :mod:`techniques` ends in one :class:`TechniquePrice`. Whatever it adds counts under
-the technique's name in the breakdown. It is lowered like all other work, so bounds, estimates and
-simulations price it in one way, and nothing that searches knows any technique by name.
+A module of ``techniques`` ends in one. Added work counts under the technique's name in the
+breakdown. It is lowered like all other work, so bounds, estimates and simulations price it in one
+way, and no search knows a technique by name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
 from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
 from .symbolic.tape import TapeEntry, WorkItem
+from .symbolic.tier_bytes import TierBytes
 
 if TYPE_CHECKING:
     from .layers.layer import LayerSegment
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedWork:
-    """Work that a technique adds to a pass, in line, with what it needs while it runs.
+    """Work that a technique adds to a pass, serially.
 
     ``items`` are kernels and collectives in order, ``scratch_bytes`` live while they run, and
     ``host_s`` is host time beside their launches.
@@ -46,24 +47,15 @@ class AddedWork:
 
 
 NO_WORK = AddedWork()
-Tier = Literal["host", "nvme"]
-TIERS: tuple[Tier, ...] = ("host", "nvme")
-TierBytes = tuple[tuple[Tier, int], ...]
-"""Bytes by memory tier beyond the device's own."""
-
-
-def total_bytes(sizes: TierBytes, tier: Tier) -> int:
-    """What of ``sizes`` is on a tier."""
-    return sum(size for name, size in sizes if name == tier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerAddition:
-    """What a technique adds to every micro-batch through a layer.
+    """Additions of a technique to every micro-batch through a layer.
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of
     the layer's own are not held in between, and are back before the backward begins.
-    ``kept_tier_bytes`` is held in between on other tiers.
+    ``kept_tier_bytes`` are held in between on other tiers.
     """
 
     forward: AddedWork = NO_WORK
@@ -74,17 +66,20 @@ class LayerAddition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniquePrice:
-    """What the values of a technique cost. A hook that is None changes nothing.
+    """The price of a technique's values; a hook that is None changes nothing.
 
-    ``stack``: the stack as a layer meets it, where the technique takes the place of some of its
-    fusions. ``host_work``: the host's part of a pass (entries, kernels among them that add
-    gradients to others, whether forward); None: all are eager launches. ``layer``: what every
-    micro-batch does more. ``unit``: the layer's states, with other traffic or, through
-    :func:`with_addition`, more work once a step.
-
-    ``at_least`` is what every value still takes of a layer that is otherwise the same: its whole
-    ``work``, its matrix ``products``, or ``nothing`` that is sure. Bounds made of plain layers
-    rest on it.
+    Attributes:
+        value: the technique.
+        at_least: what every value still takes of a layer that is otherwise the same: its whole
+            ``work``, its matrix ``products``, or ``nothing`` for sure. Bounds made of plain layers
+            rest on it.
+        stack: the stack for a layer, where the technique replaces some of its fusions.
+        host_work: the host's part of a pass (entries, kernels among them that add gradients to
+            others, True if forward); None: all are eager launches.
+        layer: additions to every micro-batch.
+        unit: the layer's states: with other traffic, with work once a step
+            (:func:`with_addition`), or with parameters fetched before each gather
+            (:func:`with_fetched_parameters`).
     """
 
     value: TechniqueValue
@@ -106,22 +101,22 @@ TechniquePrices = tuple[TechniquePrice, ...]
 
 
 def technique_prices(
-    strategy: LayerStrategy, known: Mapping[str, TechniquePrice]
+    strategy: LayerStrategy, prices: Mapping[str, TechniquePrice]
 ) -> TechniquePrices:
-    """The prices of the techniques of a layer's strategy, in their order.
+    """Prices of the techniques of a layer's strategy, in their order.
 
     Raises:
         InputError: a technique that this version does not price.
     """
     for name in strategy.techniques:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
+        if name not in prices:
+            allowed = ", ".join(prices) or "none"
             raise InputError(f"techniques.{name}", "no price", f"techniques with one: {allowed}")
-    return tuple(price for price in known.values() if price.name in strategy.techniques)
+    return tuple(price for price in prices.values() if price.name in strategy.techniques)
 
 
 def stack_with(stack: StackSpec, strategy: LayerStrategy, prices: TechniquePrices) -> StackSpec:
-    """The stack as a layer meets it under its techniques."""
+    """The stack for a layer under its techniques."""
     for price in prices:
         if price.stack is not None:
             stack = price.stack(stack, strategy)
@@ -135,26 +130,26 @@ def host_work_of(
     forward: bool,
     prices: TechniquePrices,
 ) -> HostWork | None:
-    """The host's part of a pass as the technique says that has any; else None.
+    """The host's part of a pass under the one technique that changes it; else None.
 
     Raises:
-        InputError: several techniques of a layer say it.
+        InputError: several techniques of a layer change it.
     """
-    found = {
+    host_works = {
         price.name: host
         for price in prices
         if price.host_work is not None
         and (host := price.host_work(strategy, entries, additions, forward)) is not None
     }
-    if len(found) > 1:
-        one, *others = sorted(found)
+    if len(host_works) > 1:
+        one, *others = sorted(host_works)
         allowed = "one technique of a layer that says what the host does in its passes"
         raise InputError("techniques", f"{one} beside {', '.join(others)}", allowed, one)
-    return next(iter(found.values()), None)
+    return next(iter(host_works.values()), None)
 
 
 def within_parts(prices: TechniquePrices) -> TechniquePrices:
-    """What techniques change inside the parts of a layer, without what they add to the whole."""
+    """Prices as the parts of a layer meet them: without additions to the whole layer."""
     return tuple(
         replace(price, layer=None, unit=None)
         for price in prices
@@ -164,7 +159,7 @@ def within_parts(prices: TechniquePrices) -> TechniquePrices:
 
 @dataclass(frozen=True, slots=True)
 class AddedPasses:
-    """What all techniques of a layer add to its passes: after the forward, before the backward."""
+    """Additions of all techniques of a layer: after its forward, before its backward."""
 
     forward: LoweredPass
     backward: LoweredPass
@@ -173,27 +168,27 @@ class AddedPasses:
 
 
 def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
-    """What the techniques of a layer add to every micro-batch; None for nothing."""
+    """Additions of a layer's techniques to every micro-batch; None: there are none."""
     forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
-    elsewhere: TierBytes = ()
+    tier_bytes: TierBytes = ()
     for price in shape.prices:
         if price.layer is not None:
-            found = price.layer(layer, shape)
-            forward = chain_passes(forward, found.forward.lowered(price.name))
-            backward = chain_passes(backward, found.backward.lowered(price.name))
-            kept_bytes += found.kept_bytes
-            elsewhere += found.kept_tier_bytes
-    if (forward, backward, kept_bytes, elsewhere) == (NO_PASS, NO_PASS, 0, ()):
+            addition = price.layer(layer, shape)
+            forward = chain_passes(forward, addition.forward.lowered(price.name))
+            backward = chain_passes(backward, addition.backward.lowered(price.name))
+            kept_bytes += addition.kept_bytes
+            tier_bytes += addition.kept_tier_bytes
+    if (forward, backward, kept_bytes, tier_bytes) == (NO_PASS, NO_PASS, 0, ()):
         return None
     if not shape.training.backward:
         return AddedPasses(forward, NO_PASS, 0)
     forward = replace(forward, change_bytes=kept_bytes)
-    return AddedPasses(forward, backward, kept_bytes, elsewhere)
+    return AddedPasses(forward, backward, kept_bytes, tier_bytes)
 
 
-def added_backward(own: LoweredPass, added: AddedPasses) -> LoweredPass:
-    """A layer's backward with what techniques add: bytes that are back are there from its start."""
-    whole = chain_passes(added.backward, own)
+def added_backward(backward: LoweredPass, added: AddedPasses) -> LoweredPass:
+    """A layer's backward with additions; bytes that come back are there from its start."""
+    whole = chain_passes(added.backward, backward)
     return replace(
         whole,
         peak_bytes=whole.peak_bytes + max(0, -added.kept_bytes),
@@ -217,14 +212,14 @@ def with_addition(
     resident_bytes: int = 0,
     resident_tier_bytes: TierBytes = (),
 ) -> FsdpUnit:
-    """A unit with a technique's own work and state.
+    """A unit with a technique's work and state.
 
     Args:
         unit: the states of a layer.
         name: the technique.
-        gradient: done once a step, when the layer's gradients are complete, in the last
+        gradient: work once a step, when the layer's gradients are complete, in the last
             micro-batch's backward.
-        update: done with the optimizer's update.
+        update: work with the optimizer's update.
         resident_bytes: of device memory, held from step to step.
         resident_tier_bytes: the same on other tiers.
     """
@@ -234,4 +229,27 @@ def with_addition(
         added_update=(*unit.added_update, (name, update)) if update else unit.added_update,
         added_bytes=unit.added_bytes + resident_bytes,
         added_tier_bytes=(*unit.added_tier_bytes, *resident_tier_bytes),
+    )
+
+
+def with_fetched_parameters(
+    unit: FsdpUnit, name: str, copy: WorkItem, shard_bytes: int
+) -> FsdpUnit:
+    """A unit whose parameter shards come to the device for each gather, and go when it is filled.
+
+    Args:
+        unit: the states of a layer, whose parameters are gathered for each use.
+        name: the technique, under which the copies count.
+        copy: from another tier, before each gather of dense parameters.
+        shard_bytes: of those parameters on a rank.
+    """
+    dense, *others = unit.gathers
+    filled = dense._replace(cast_bytes=dense.cast_bytes + shard_bytes)
+    return replace(
+        unit,
+        parameter_bytes=unit.parameter_bytes - shard_bytes,
+        gathers=(filled, *others),
+        gather=(copy, *unit.gather),
+        gather_backward=(copy, *unit.gather_backward),
+        fetched_by=name,
     )

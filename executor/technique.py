@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from ..spec.parallel.rank_groups import RankGroup
 from ..spec.plan.plan import Plan
 from ..spec.strategy import LayerStrategy
-from ..spec.techniques import Values
+from ..spec.technique import Values
 
 if TYPE_CHECKING:
     from .groups.process_groups import ProcessGroups

@@ -15,8 +15,7 @@ from ..costmodel.technique import TechniquePrices
 from ..spec.cluster.cluster_spec import ClusterSpec
 from ..spec.model.layers import Layer
 from ..spec.strategy import LayerStrategy
-from ..spec.technique import TechniqueValue
-from ..spec.techniques import Values
+from ..spec.technique import TechniqueValue, Values
 from ..spec.workload.workload import Workload
 
 

@@ -11,12 +11,14 @@ distributed optimizer. hpz:d is zero3 with a second copy of the parameters over 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from .choices import Recompute, SequenceParallel
+from .codec import from_document
 from .errors import InputError, nearest_divisor, nearest_name
 from .numbers import whole_number
 
@@ -122,14 +124,38 @@ def _degree(part: str, text: str, field_name: str) -> int:
     return degree
 
 
-def _typed_values(given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Values of techniques in their own types; read late, for techniques read strategies.
+class NamedValue(Protocol):
+    """A technique as the validator of a strategy knows it: a name and its values' type."""
 
-    The context of the validation may say under ``techniques`` which are known.
+    @property
+    def name(self) -> str:
+        """The name in a plan."""
+
+    @property
+    def value(self) -> type[Any]:
+        """The type of its values."""
+
+
+def typed_values(values: Mapping[str, Any], techniques: Iterable[NamedValue]) -> dict[str, Any]:
+    """Values of techniques from a document, each in its own type.
+
+    Values of unknown techniques stay as they are: ``Plan.check`` names them.
+
+    Raises:
+        InputError: a value that its technique does not have.
     """
-    from .techniques import TECHNIQUES, typed_values
+    types = {technique.name: technique.value for technique in techniques}
+    return {
+        name: from_document(types[name], value, f"techniques.{name}")
+        if name in types and not isinstance(value, types[name])
+        else value
+        for name, value in values.items()
+    }
 
-    return typed_values(given, (info.context or {}).get("techniques", TECHNIQUES))
+
+def _typed_values(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Values in their own types; the validation's context has the known techniques."""
+    return typed_values(values, (info.context or {}).get("techniques", ()))
 
 
 Techniques = Annotated[dict[str, Any], AfterValidator(_typed_values)]

@@ -1,14 +1,15 @@
-"""What a technique says of its values: the first of its four roles, in words that all packages use.
+"""TechniqueValue: the values of a technique, the first of its four roles.
 
-A module of :mod:`techniques` ends in one :class:`TechniqueValue`. What it leaves out has the
-usual meaning: legal wherever its layer kinds are, on any stack, exact, in no rank group of its own.
+A module of ``techniques`` ends in one. A field left out has the usual meaning: legal wherever the
+technique's layer kinds are, on any stack, exact, without rank groups of its own. Command line,
+service and Python read names, words and help texts here, so nothing slow is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from .cluster.stack_spec import StackSpec
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from .workload.workload import DtypeRecord
 
 OFF = "none"
-"""What a flag or a pin says of a technique that is absent from the plan."""
+"""The word of a flag or pin for a technique that is absent from the plan."""
+State = Literal["optimizer", "parameters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class LayerKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lossy:
-    """How far a value may change results: ``of`` differs by the fraction ``bound`` at the most."""
+    """The error of a lossy value: ``of`` differs by the fraction ``bound`` at the most."""
 
     bound: float
     of: str
@@ -46,13 +48,13 @@ class Lossy:
         return f"{self.of} within {self.bound:g}"
 
 
-def _no_layer_reason(
+def _legal_anywhere(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
     return None
 
 
-def _no_stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+def _on_any_stack(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     return None
 
 
@@ -64,6 +66,10 @@ def _no_groups(strategy: LayerStrategy, stage_ranks: int) -> tuple[RankGroup, ..
     return ()
 
 
+def _relocates_nothing(strategy: LayerStrategy) -> frozenset[State]:
+    return frozenset()
+
+
 def never_joins(strategy: LayerStrategy) -> bool:
     """No value of the technique makes all gradients of a layer at once."""
     return False
@@ -71,18 +77,27 @@ def never_joins(strategy: LayerStrategy) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueValue:
-    """What a technique lets a plan decide for a layer.
+    """The values of a technique, and the rules for them in a layer's strategy.
 
-    ``value``: a frozen dataclass whose every default is the usual choice; it is hashable and reads
-    from JSON. ``words``: what a flag or pin may say, beside ``none``, as errors list it;
-    ``from_word`` gives the value of a word (None: it is not one) and ``word_of`` its word.
-    ``legality_violation`` and ``stack_violation``: why a value may not stand in a layer's
-    strategy, or a
-    stack cannot say it; one line each, None where it may. ``lossy``: how far a value changes
-    results; None: it is exact. ``groups``: the rank groups of its own inside a stage, which a run
-    makes up front and whose communicators are counted. ``joins_backward``: whether a run makes all
-    gradients of a layer at once, so that no schedule can split its backward. ``slow_start``:
-    whether the first step may take minutes, which the other ranks wait for.
+    Attributes:
+        name: in a plan, and in Python, pins and the service; a flag has it with dashes.
+        value: a frozen, hashable dataclass, read from JSON; every default is the usual choice.
+        kinds: the layer kinds that it is for.
+        words: of a flag or pin beside ``none``, as errors list them.
+        word_of: the word of a value.
+        from_word: the value of a word; None: it is not one.
+        help: of the flag, in one sentence.
+        metavar: of the flag, for its word.
+        systems: published systems with this mechanism, as the table of systems names them.
+        legality_violation: why a value may not stand in a layer's strategy, in one line; else None.
+        stack_violation: why a stack cannot say it, in one line; else None.
+        lossy: how far a value changes results; None: it is exact.
+        groups: rank groups of its own inside a stage; a run makes them up front, and the buffers
+            of their communicators are counted.
+        relocates: states of a layer that another tier keeps in place of the device.
+        joins_backward: True if a run makes all gradients of a layer at once, so that no schedule
+            can split its backward.
+        slow_start: True if the first step may take minutes, which the other ranks wait for.
     """
 
     name: str
@@ -91,24 +106,36 @@ class TechniqueValue:
     words: tuple[str, ...]
     word_of: Callable[[Any], str]
     from_word: Callable[[str], Any]
+    help: str
+    metavar: str = "V"
+    systems: tuple[str, ...] = ()
     legality_violation: Callable[[Layer, LayerStrategy, int, DtypeRecord], str | None] = (
-        _no_layer_reason
+        _legal_anywhere
     )
-    stack_violation: Callable[[LayerStrategy, StackSpec], str | None] = _no_stack_reason
+    stack_violation: Callable[[LayerStrategy, StackSpec], str | None] = _on_any_stack
     lossy: Callable[[Any], Lossy | None] = _exact
     groups: Callable[[LayerStrategy, int], tuple[RankGroup, ...]] = _no_groups
+    relocates: Callable[[LayerStrategy], frozenset[State]] = _relocates_nothing
     joins_backward: Callable[[LayerStrategy], bool] = never_joins
     slow_start: bool = False
 
+    @property
+    def flag(self) -> str:
+        """The flag of the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
     def of(self, strategy: LayerStrategy) -> Any:
         """The value in a layer's strategy; None: it is off."""
-        found = strategy.techniques.get(self.name)
-        return found if isinstance(found, self.value) else None
+        value = strategy.techniques.get(self.name)
+        return value if isinstance(value, self.value) else None
 
     def text_of(self, strategy: LayerStrategy) -> str:
-        """The word of a flag or pin for what a layer's strategy says."""
-        found = self.of(strategy)
-        return OFF if found is None else self.word_of(found)
+        """The word of a flag or pin for a layer's strategy."""
+        value = self.of(strategy)
+        return OFF if value is None else self.word_of(value)
+
+
+Values = tuple[TechniqueValue, ...]
 
 
 def layer_kind_violation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
@@ -52,8 +51,7 @@ def _simulated(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
         return _simulated_file(given)
     rule = memory_rule(given["oom_risk"])
     problem = resolve(Inputs(**typed_inputs(given)))
-    flags = UniformStrategy(**{f.name: given[f.name] for f in fields(UniformStrategy)})
-    plan, notes = uniform_plan(problem, flags)
+    plan, notes = uniform_plan(problem, UniformStrategy.from_flags(given))
     every = problem.assumptions + notes
     found = simulate_plan(plan, problem.stack, problem.measured, every, rule.risk)
     return found, rule.measured_by(found.simulator.pricer.machine.measured)

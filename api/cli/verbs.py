@@ -6,14 +6,10 @@ from typing import Any
 
 import click
 
-from ...spec.choices import (
-    COMPILE_WORDS,
-    KERNEL_POLICIES,
-    OFFLOAD_WORDS,
-    RECOMPUTES,
-    SEQUENCE_PARALLELS,
-)
+from ...spec.choices import KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
 from ...spec.schedules.stage_order import ALL_KINDS
+from ...spec.technique import OFF, TechniqueValue
+from ...spec.techniques import TECHNIQUES
 from .flags import (
     CHECKPOINTS,
     CLUSTER_TYPE,
@@ -25,6 +21,7 @@ from .flags import (
     PRICING,
     PROBLEM,
     RUN_OPTIONS,
+    Decorator,
     compose,
 )
 from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam, WholeNumberParam
@@ -32,6 +29,13 @@ from .what_if_flags import what_if
 
 SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
 """What completes ``--shard``."""
+
+
+def technique_option(technique: TechniqueValue) -> Decorator[Any]:
+    """The flag of a technique, for its words."""
+    words = NameParam(technique.metavar, lambda: (OFF, *technique.words))
+    return click.option(technique.flag, type=words, help=technique.help)
+
 
 STRATEGY = compose(
     click.option("--tp", type=WholeNumberParam(), help="Tensor-parallel degree."),
@@ -50,10 +54,7 @@ STRATEGY = compose(
     click.option("--micro-batch", type=WholeNumberParam(), help="Samples of a micro-batch."),
     click.option("--recompute", type=NameParam("R", lambda: RECOMPUTES),
                  help="none, selective or full."),
-    click.option("--compile", type=NameParam("C", lambda: COMPILE_WORDS),
-                 help="none, default (fused kernels) or cuda_graph (one launch a pass)."),
-    click.option("--cpu-offload", type=NameParam("O", lambda: OFFLOAD_WORDS),
-                 help="States of blocks on the host: none, optimizer or all (with zero3)."),
+    *(technique_option(technique) for technique in TECHNIQUES),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ...spec.plan.plan import Plan
 from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue
-from ...spec.techniques import technique_violation, with_word
+from ...spec.technique_values import technique_violation, with_word
 from ..problem.resolve import Problem
 from .uniform_chunks import applicable_strategy
 
@@ -42,7 +42,7 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
     for value, choice in known.plannable:
         if reason := _technique_reason(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
-            raise InputError(_flag(value), value.text_of(strategy), allowed, OFF)
+            raise InputError(value.flag, value.text_of(strategy), allowed, OFF)
     if violations := plan.check(known.values):
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
 
@@ -54,11 +54,7 @@ def _unsupported_value(
     other = (with_word(strategy, value, word, value.name) for word in value.words)
     said = [value.text_of(each) for each in other if value.stack_violation(each, stack) is None]
     allowed = f"{' or '.join([OFF, *said])} ({reason})"
-    return InputError(_flag(value), value.text_of(strategy), allowed, OFF)
-
-
-def _flag(value: TechniqueValue) -> str:
-    return f"--{value.name.replace('_', '-')}"
+    return InputError(value.flag, value.text_of(strategy), allowed, OFF)
 
 
 def _technique_reason(

@@ -12,7 +12,9 @@ from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
 from ...spec.plan.plan import LayerPlan
 from ...spec.rules.layer_rules import recomputes_of
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques import TECHNIQUES, Values, with_value
+from ...spec.technique import Values
+from ...spec.technique_values import with_value
+from ...spec.techniques import TECHNIQUES
 
 ChunkSplitter = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
 """Cuts a model into so many chunks under one strategy."""

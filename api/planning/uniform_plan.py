@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from ...costmodel.simulation.simulator import max_microbatches
 from ...planner.space.shard_levels import with_degrees
@@ -15,8 +17,10 @@ from ...spec.report.report import Assumption
 from ...spec.rules.plan_rules import schedule_stack_violation, schedule_violation
 from ...spec.schedules.stage_order import ALL_KINDS, V_KINDS, ScheduleKind, chunk_position
 from ...spec.strategy import LayerStrategy, Sharding
-from ...spec.techniques import with_word
-from ..problem.argument_types import check_types
+from ...spec.technique import Values
+from ...spec.technique_values import with_word
+from ...spec.techniques import TECHNIQUES
+from ..problem.argument_types import TYPE_NAMES, check_types
 from ..problem.resolve import Problem
 from .stage_placement import place_stages
 from .uniform_checks import check_uniform_plan
@@ -27,7 +31,7 @@ from .uniform_chunks import ChunkSplitter, even_chunks
 class UniformStrategy:
     """Simulate's strategy flags; None where one was left out.
 
-    A flag with the name of a technique takes its words.
+    ``techniques``: the words of the flags that have the names of techniques.
     """
 
     tp: int | None = None
@@ -42,8 +46,24 @@ class UniformStrategy:
     schedule: str | None = None
     micro_batch: int | None = None
     recompute: str | None = None
-    compile: str | None = None
-    cpu_offload: str | None = None
+    techniques: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_flags(
+        cls, values: Mapping[str, Any], techniques: Values = TECHNIQUES
+    ) -> UniformStrategy:
+        """The strategy flags among ``values``, by name; other names are passed over."""
+        core = {name: values[name] for name in CORE_FLAGS if name in values}
+        words = {t.name: values[t.name] for t in techniques if values.get(t.name) is not None}
+        return cls(**core, techniques=words)
+
+
+CORE_FLAGS = tuple(item.name for item in fields(UniformStrategy) if item.name != "techniques")
+
+
+def strategy_flags(techniques: Values = TECHNIQUES) -> tuple[str, ...]:
+    """Names of simulate's strategy flags, those of techniques last."""
+    return (*CORE_FLAGS, *(technique.name for technique in techniques))
 
 
 def uniform_plan(
@@ -61,6 +81,9 @@ def uniform_plan(
         NotBuiltError: a value that the contract names and this version does not serve.
     """
     check_types(flags)
+    for name, word in flags.techniques.items():
+        if not isinstance(word, str):
+            raise InputError(f"--{name.replace('_', '-')}", repr(word), TYPE_NAMES["str"])
     notes: list[Assumption] = []
     usual = {"vpp": 2 if flags.schedule in V_KINDS else 1}
     degrees = {
@@ -155,10 +178,9 @@ def _strategy(
         recompute=recompute,
     )
     for technique, _ in problem.techniques.plannable:
-        word = getattr(flags, technique.name, None)
-        if word is not None:
-            flag = f"--{technique.name.replace('_', '-')}"
-            strategy = with_word(strategy, technique, word, flag)
+        if technique.name in flags.techniques:
+            word = flags.techniques[technique.name]
+            strategy = with_word(strategy, technique, word, technique.flag)
     same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, same), same)
     return replace(strategy, shard=degrees)

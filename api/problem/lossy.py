@@ -8,8 +8,9 @@ from ...planner.technique import KnownTechniques
 from ...spec.errors import InputError, nearest_name
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption
-from ...spec.technique import TechniqueValue
-from ...spec.techniques import TECHNIQUES, Values, lossy_values
+from ...spec.technique import TechniqueValue, Values
+from ...spec.technique_values import lossy_values
+from ...spec.techniques import TECHNIQUES
 
 ALLOW_FLAG = "--allow"
 LOSSY_PREFIX = "lossy"

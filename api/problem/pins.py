@@ -24,7 +24,7 @@ from ...spec.rules.plan_rules import (
 from ...spec.schedules.stage_order import V_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, layer_kind_violation
-from ...spec.techniques import technique_stack_violation, technique_violation, with_word
+from ...spec.technique_values import technique_stack_violation, technique_violation, with_word
 from .resolve import Problem
 
 PIN_FLAG = "--pin"

@@ -20,7 +20,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Report
 from ..planning.plan_and_simulate import simulate_plan
 from ..planning.uniform_chunks import even_chunks, even_layers
-from ..planning.uniform_plan import UniformStrategy, uniform_plan
+from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from ..problem.resolve import Inputs, Problem, resolve
 from .published_model import TEST_WHY, RunDraft, memory_formats, model_of_run, with_memory_formats
 
@@ -121,12 +121,12 @@ def planned_run(question: SimulationArguments) -> PlannedRun:
         InputError: the plan breaks a rule, or its stack cannot say it.
         NotBuiltError: a value that this version does not serve.
     """
-    strategy = UniformStrategy.__dataclass_fields__
-    asked = {k: v for k, v in question.arguments.items() if k not in strategy}
-    flags = {k: v for k, v in question.arguments.items() if k in strategy}
+    names = strategy_flags()
+    asked = {k: v for k, v in question.arguments.items() if k not in names}
+    flags = {k: v for k, v in question.arguments.items() if k in names}
     problem = with_memory_formats(resolve(Inputs(**asked)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
-    plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
+    plan, notes = uniform_plan(problem, UniformStrategy.from_flags(flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
     unprinted = tuple(note.path for note in question.assumed)
     return PlannedRun(plan=plan, problem=problem, assumed=every, unprinted=unprinted)

@@ -8,8 +8,8 @@ from typing import Any
 from ...spec.model.layers import Layer
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.technique import OFF
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import OFF, Values
+from ...spec.techniques import TECHNIQUES
 from ..catalogue.layer_names import layer_name
 from .stage_table import span, split_text
 

@@ -8,8 +8,8 @@ from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.plan.plan import Plan
 from ...spec.report.report import MemoryRow, Prediction, Report
-from ...spec.technique import OFF
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import OFF, Values
+from ...spec.techniques import TECHNIQUES
 from ...spec.units import GIB, format_bytes, format_count, format_seconds
 from ...spec.workload.workload import Workload
 from .stage_table import expert_text

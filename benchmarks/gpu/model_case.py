@@ -102,7 +102,9 @@ def plan_of(
     problem: Problem, micro_batch: int, recompute: str = "none", compiled: str = "none"
 ) -> Plan:
     """The plan of one device, with so many samples at once."""
-    flags = UniformStrategy(micro_batch=micro_batch, recompute=recompute, compile=compiled)
+    flags = UniformStrategy(
+        micro_batch=micro_batch, recompute=recompute, techniques={"compile": compiled}
+    )
     return uniform_plan(problem, flags)[0]
 
 

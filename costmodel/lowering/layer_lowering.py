@@ -27,7 +27,8 @@ from ..symbolic.layer_shape import LayerShape, activation_shape
 from ..symbolic.lowered_pass import LoweredPass, chain_passes
 from ..symbolic.symbolic_tensor import Node, SymbolicTensor
 from ..symbolic.tape import Tape
-from ..technique import TierBytes, added_backward, added_passes, host_work_of
+from ..symbolic.tier_bytes import TierBytes
+from ..technique import added_backward, added_passes, host_work_of
 
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)

@@ -14,7 +14,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import MEMORY_TERMS, MemoryRow
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import StagePasses
-from ..technique import TIERS, Tier, TierBytes, total_bytes
+from ..symbolic.tier_bytes import TIERS, Tier, TierBytes, total_bytes
 
 
 def tier_rows(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
-from ..technique import TierBytes
+from ..symbolic.tier_bytes import TierBytes
 from .optimizers import UpdateShare
 
 MAX_CACHED_UNITS = 4096
@@ -36,7 +36,7 @@ class FsdpUnit:
     ``post_update``: what follows the update; ``update``: the unit's share of it. ``added`` is what
     techniques do once its gradients are complete, ``added_update`` what each does with the update,
     ``added_bytes`` what they hold from step to step, ``added_tier_bytes`` what of other tiers;
-    ``fetched_by`` is the one under which copies from the host count that stand before gathers.
+    ``fetched_by`` is the technique under which copies before gathers count.
     """
 
     wrapped: bool

@@ -12,7 +12,8 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.parallel.rank_groups import stage_groups
 from ...spec.plan.plan import Plan
 from ...spec.plan.technique_groups import stage_technique_groups
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import Values
+from ...spec.techniques import TECHNIQUES
 from ..lowering.chunk import StageChunk
 from ..lowering.step_work import step_end_work
 from ..lowering.tied_embeddings import table_stages

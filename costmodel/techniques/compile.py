@@ -1,4 +1,4 @@
-"""compile: what fused kernels and replayed graphs cost.
+"""compile: the price of fused kernels and replayed graphs.
 
 Paper: Ansel et al., PyTorch 2 (ASPLOS 2024), sections 3 and 4.
 
@@ -54,20 +54,19 @@ attention), activation, and the sum of the residual stream with the second norm.
 
 
 def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
-    """The stack as a layer meets it: with the fusions of generated code where it is compiled."""
+    """The stack with the fusions of generated code, where a layer is compiled."""
     if mode_of(strategy) is None:
         return stack
     whole, again = compiles_whole(strategy), strategy.recompute == "selective"
-    own = stack.fusion
     fusion: KernelFusion = replace(
-        own,
+        stack.fusion,
         norm=True,
         rope=True,
-        softmax=own.softmax or not again,
+        softmax=stack.fusion.softmax or not again,
         bias_activation=True,
         gated_activation=True,
         in_place=False,
-        bias_residual=own.bias_residual or whole,
+        bias_residual=stack.fusion.bias_residual or whole,
         across_parts=True,
     )
     early = stack.recompute_stops_early and not whole  # one region runs to its end

@@ -1,4 +1,4 @@
-"""cpu_offload: what states in the host's memory cost.
+"""cpu_offload: the price of states in the host's memory.
 
 Paper: Ren et al., ZeRO-Offload (USENIX ATC 2021, arXiv:2101.06840), sections 3 (which states go),
 4.1 (one device) and 5.1 (the update on cores); torch's fully_shard with CPUOffloadPolicy for
@@ -30,7 +30,7 @@ update after the passes: nothing of them hides, though copies up could run besid
 ZeRO-Offload's update that is delayed by a step would be lossy, and another technique.
 Devices that share a PCI Express switch share its link, which is not charged. Adafactor and Muon
 mix elements, so they are refused. Frozen weights stay. Rates of the host are assumed
-(:mod:`host_rates`).
+(``host_rates``).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import UpdateShare, elementwise_update
 from ..sharding.param_groups import UnitShape, param_groups
 from ..symbolic.tape import WorkItem
-from ..technique import TechniquePrice, with_addition
+from ..technique import TechniquePrice, with_addition, with_fetched_parameters
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
 """Those that work element by element, so that the host needs no products and no sums."""
 
 
-def unit(shape: UnitShape, own: FsdpUnit) -> FsdpUnit:
-    """A layer's states with the optimizer's, and perhaps its parameters, on the host.
+def unit(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
+    """The states of a layer, those of the optimizer and perhaps its parameters on the host.
 
     Raises:
         InputError: an optimizer that does not work element by element.
@@ -63,40 +63,23 @@ def unit(shape: UnitShape, own: FsdpUnit) -> FsdpUnit:
         raise InputError(f"techniques.{NAME}", f"optimizer {shape.optimizer}", allowed, "adamw")
     elements = sum(part.shard for part in param_groups(shape) if part.trained)
     if not elements:  # all of it is frozen
-        return own
+        return states
     name = shape.dtype.master
     size = elements * DTYPE_BYTES[name]
     down = streamed(TO_HOST, elements, 2 * size, name)
     up = streamed(TO_DEVICE, elements, 2 * size, name)
     on_host: list[WorkItem] = [
         kernel._replace(op=HOST_PREFIX + kernel.op)
-        for kernel in elementwise_update(own.update, shape.optimizer, shape.dtype)
+        for kernel in elementwise_update(states.update, shape.optimizer, shape.dtype)
     ]
-    held = own.optimizer_bytes + 2 * size
-    without = replace(own, optimizer_bytes=0, update=UpdateShare(host_elements=elements))
+    host_bytes = states.optimizer_bytes + 2 * size
+    without = replace(states, optimizer_bytes=0, update=UpdateShare(host_elements=elements))
     if offloads_parameters(shape.strategy):
-        return with_addition(
-            _without_parameters(without, up, size),
-            NAME,
-            update=(down, *on_host),
-            resident_tier_bytes=(("host", held),),
-        )
-    update = (down, *on_host, up)
-    return with_addition(without, NAME, update=update, resident_tier_bytes=(("host", held),))
-
-
-def _without_parameters(unit: FsdpUnit, up: WorkItem, size_bytes: int) -> FsdpUnit:
-    """A unit whose shards come from the host for each gather, and go when it is filled."""
-    dense, *others = unit.gathers
-    filled = dense._replace(cast_bytes=dense.cast_bytes + size_bytes)
-    return replace(
-        unit,
-        parameter_bytes=unit.parameter_bytes - size_bytes,
-        gathers=(filled, *others),
-        gather=(up, *unit.gather),
-        gather_backward=(up, *unit.gather_backward),
-        fetched_by=NAME,
-    )
+        without = with_fetched_parameters(without, NAME, up, size)
+        update = (down, *on_host)
+    else:
+        update = (down, *on_host, up)
+    return with_addition(without, NAME, update=update, resident_tier_bytes=(("host", host_bytes),))
 
 
 TECHNIQUE = TechniquePrice(value=VALUE, unit=unit)

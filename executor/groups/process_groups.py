@@ -40,7 +40,8 @@ from ...spec.plan.technique_groups import stage_technique_groups
 from ...spec.report.trace_marks import BETWEEN_STAGES
 from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import Values
+from ...spec.techniques import TECHNIQUES
 from ..models.moe.dispatch import ExpertRanks
 from ..models.ring_attention import Ring
 from ..models.sequence_split import SequenceSplit

@@ -22,7 +22,9 @@ from ...spec.errors import RunError
 from ...spec.model.layer_parameters import layer_parameters
 from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
-from ...spec.techniques.cpu_offload import offload_of
+from ...spec.technique import Values
+from ...spec.technique_values import relocated_states
+from ...spec.techniques import TECHNIQUES
 from ...spec.units import format_bytes
 from ...spec.workload.number_formats import DTYPE_BYTES
 from .json_gather import gather_json
@@ -41,14 +43,15 @@ class RankLocation(NamedTuple):
     free_bytes: int | None
 
 
-def preflight(plan: Plan, device: torch.device) -> None:
+def preflight(plan: Plan, device: torch.device, techniques: Values = TECHNIQUES) -> None:
     """Refuse a run whose ranks are in the wrong places or that has no room. Collective.
 
     Raises:
         RunError: the same on every rank.
     """
     own = RankLocation(socket.gethostname(), device.index, free_bytes(device))
-    check_locations(plan, [RankLocation(*found) for found in gather_json(list(own), device)])
+    locations = [RankLocation(*found) for found in gather_json(list(own), device)]
+    check_locations(plan, locations, techniques)
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -62,7 +65,9 @@ def free_bytes(device: torch.device) -> int | None:
     return None if found is None else int(found[1]) * 1024
 
 
-def check_locations(plan: Plan, places: Sequence[RankLocation]) -> None:
+def check_locations(
+    plan: Plan, places: Sequence[RankLocation], techniques: Values = TECHNIQUES
+) -> None:
     """Hold the ranks' places against the plan.
 
     Raises:
@@ -70,7 +75,7 @@ def check_locations(plan: Plan, places: Sequence[RankLocation]) -> None:
     """
     _check_devices(places)
     _check_nodes(plan, places)
-    _check_memory(plan, places)
+    _check_memory(plan, places, techniques)
 
 
 def _check_devices(places: Sequence[RankLocation]) -> None:
@@ -109,11 +114,11 @@ def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
     ]
 
 
-def _check_memory(plan: Plan, places: Sequence[RankLocation]) -> None:
+def _check_memory(plan: Plan, places: Sequence[RankLocation], techniques: Values) -> None:
     """Cores of a host share its memory; a device has its own."""
     ranks_of = [n for n, stage in enumerate(plan.program.stages) for _ in range(stage.device_count)]
     needed = [
-        min_bytes(plan, stage, place.device is None)
+        min_bytes(plan, stage, place.device is None, techniques)
         for stage, place in zip(ranks_of, places, strict=True)
     ]
     shared: Mapping[Any, list[int]] = defaultdict(list)
@@ -131,27 +136,31 @@ def _check_memory(plan: Plan, places: Sequence[RankLocation]) -> None:
             )
 
 
-def min_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
+def min_bytes(plan: Plan, stage: int, on_core: bool = True, techniques: Values = TECHNIQUES) -> int:
     """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least.
 
     Args:
         plan: the plan.
         stage: number of the stage.
-        on_core: whether the rank's device is a core, whose memory has the host's states too.
+        on_core: True if the rank's device is a core, whose memory has the host's states too.
+        techniques: those that the plan may hold.
     """
     dtype = plan.workload.dtype
     weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]
     total, places = 0, layer_contexts(plan.model, plan.workload.seq_len)
     for parts in plan.program.stages[stage].virtual_stages:
         for index, layer, strategy in plan.chunk_layers(parts):
-            moved = None if on_core else offload_of(strategy)
-            each = DTYPE_BYTES[dtype.gradient] + (moments if moved is None else 0)
-            each += 0 if moved is not None and moved.parameters else weight
+            moved = frozenset() if on_core else relocated_states(strategy, techniques)
+            element_bytes = DTYPE_BYTES[dtype.gradient]
+            element_bytes += 0 if "optimizer" in moved else moments
+            element_bytes += 0 if "parameters" in moved else weight
             for spec in layer_parameters(layer, places[index].tokens):
                 split = strategy.weight_split if spec.split_dim is not None else 1
                 if spec.expert:
                     split = strategy.ep * strategy.etp
-                total += math.ceil(spec.elements / (split * strategy.shard.optimizer)) * each
+                total += (
+                    math.ceil(spec.elements / (split * strategy.shard.optimizer)) * element_bytes
+                )
     return total if plan.workload.trainable == "full" and not plan.workload.frozen else 0
 
 

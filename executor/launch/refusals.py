@@ -10,7 +10,8 @@ from ...spec.plan.technique_groups import unsupported_plan_technique
 from ...spec.rules.executable import RUN_MODELS, unsupported_combination, unsupported_model
 from ...spec.rules.executable_together import unsupported_together
 from ...spec.rules.plan_rules import unsupported_devices, unsupported_run
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import Values
+from ...spec.techniques import TECHNIQUES
 from ..groups.rank_layout import plan_devices
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...spec.plan.plan import Plan
-from ...spec.techniques import slow_start
+from ...spec.technique_values import slow_start
 from ..groups.rank_layout import CPU_DEVICE, runs_on_cores
 
 

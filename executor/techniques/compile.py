@@ -24,12 +24,11 @@ from torch import Tensor
 
 from ...kernels.attention import rope
 from ...kernels.fused import unusable
-from ...spec.choices import CompileMode
 from ...spec.errors import InputError, NotBuiltError
 from ...spec.model.dense_blocks import dense_parts
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques.compile import NAME, compiles_whole, mode_of
+from ...spec.techniques.compile import NAME, CompileMode, compiles_whole, mode_of
 from ..models import compiled_regions
 from ..models.attention import angles_of
 from ..models.block import Block

@@ -121,7 +121,7 @@ def train(
     batch = make_batches(plan, settings)
     facts = {**_facts(plan, settings, batch), **endpoints.facts()}
     require_consistency(facts, context.device)
-    preflight(plan, context.device)
+    preflight(plan, context.device, techniques.values)
     ran = _trained(plan, context, settings, batch, techniques, endpoints, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
     if ran.result is not None and settings.verify:

@@ -19,7 +19,7 @@ from ...spec.rules.layer_rules import recomputes_of
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from ...spec.technique import layer_kind_violation
-from ...spec.techniques import value_of_word
+from ...spec.technique_values import value_of_word
 from ..technique import KnownTechniques
 from ..techniques import SHIPPED
 from .shard_levels import EVERY_LEVEL, level_degrees

@@ -8,7 +8,12 @@ from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
-from ...spec.techniques import technique_violation, unsupported_technique, value_of_word, with_value
+from ...spec.technique_values import (
+    technique_violation,
+    unsupported_technique,
+    value_of_word,
+    with_value,
+)
 from ..technique import TechniqueChoice
 
 if TYPE_CHECKING:

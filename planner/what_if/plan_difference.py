@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques import TECHNIQUES, Values
+from ...spec.technique import Values
+from ...spec.techniques import TECHNIQUES
 
 
 class Difference(NamedTuple):

@@ -30,7 +30,8 @@ from ..parallel.batch_partition import same_batch_partition
 from ..schedules.action_text import order_of
 from ..schedules.stage_order import SPLIT_KINDS, Pass, ScheduleKind, chunk_location, chunk_position
 from ..strategy import LayerStrategy
-from ..techniques import TECHNIQUES, Values
+from ..technique import Values
+from ..techniques import TECHNIQUES
 from ..workload.workload import Workload
 
 SCHEMA_VERSION = 1

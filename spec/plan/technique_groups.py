@@ -9,13 +9,9 @@ from collections.abc import Iterator
 
 from ..parallel.rank_groups import RankGroup
 from ..strategy import LayerStrategy
-from ..techniques import (
-    TECHNIQUES,
-    Values,
-    technique_groups,
-    unsupported_split_backward,
-    unsupported_technique,
-)
+from ..technique import Values
+from ..technique_values import technique_groups, unsupported_split_backward, unsupported_technique
+from ..techniques import TECHNIQUES
 from .plan import Plan, Stage
 
 

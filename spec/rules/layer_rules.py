@@ -23,7 +23,9 @@ from ..model.tensor_split import split_sizes
 from ..model.towers import shared_tables
 from ..schedules.stage_order import V_KINDS, ScheduleKind
 from ..strategy import LayerStrategy
-from ..techniques import TECHNIQUES, Values, technique_stack_violation
+from ..technique import Values
+from ..technique_values import technique_stack_violation
+from ..techniques import TECHNIQUES
 from ..workload.workload import DtypeRecord, Workload
 from .context_parallel_rules import context_parallel_violation
 

@@ -11,7 +11,9 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from ..model.towers import shared_tables
-from ..techniques import TECHNIQUES, Values, by_name, technique_violation
+from ..technique import Values
+from ..technique_values import by_name, technique_violation
+from ..techniques import TECHNIQUES
 from .action_rules import action_order_violation
 from .input_rules import (
     MAX_LAYERS,

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from ..model.layers import Layer
 from ..parallel.batch_partition import batch_partition_violation, batch_share_violation
 from ..strategy import LayerStrategy
-from ..techniques import TECHNIQUES, Values, technique_groups
+from ..technique import Values
+from ..technique_values import technique_groups
+from ..techniques import TECHNIQUES
 from .layer_rules import layer_violation
 from .problem import Problem
 

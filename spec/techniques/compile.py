@@ -1,7 +1,7 @@
 """compile: a block's operations fused by torch.compile, or replayed as one CUDA graph.
 
 Exact: the same sums, in another order. Planned where a pin asks for it, simulated and run, for
-dense decoder blocks. The card is in :mod:`shardwright.costmodel.techniques.compile`.
+dense decoder blocks. The card is in ``costmodel.techniques.compile``.
 
 Graphs replay what was recorded, at the addresses of the record. So they take blocks of one rank
 alone, whose parameters nothing gathers, casts or frees: with a second data-parallel rank, or
@@ -11,11 +11,8 @@ masters in another format, fully_shard makes the parameters that compute anew.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ..choices import COMPILE_MODES, CompileMode
-from ..model.dense_blocks import dense_block_violation
-from ..model.layers import BlockLayer
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
@@ -25,11 +22,13 @@ if TYPE_CHECKING:
     from ..workload.workload import DtypeRecord
 
 NAME = "compile"
+CompileMode = Literal["default", "cuda_graph"]
+COMPILE_MODES: tuple[CompileMode, ...] = ("default", "cuda_graph")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compile:
-    """How a block is compiled.
+    """Compilation of a block.
 
     ``default``: fused kernels, launched one by one. ``cuda_graph``: the same, replayed as one
     graph a pass.
@@ -39,13 +38,13 @@ class Compile:
 
 
 def mode_of(strategy: LayerStrategy) -> CompileMode | None:
-    """How a layer is compiled; None: it runs eagerly."""
+    """The mode of a compiled layer; None: it runs eagerly."""
     value = strategy.techniques.get(NAME)
     return value.mode if isinstance(value, Compile) else None
 
 
 def compiles_whole(strategy: LayerStrategy) -> bool:
-    """Whether a compiled block is one graph; else the parts between what stays eager are.
+    """True if a compiled block is one graph; else the parts between eager operations are.
 
     Collectives of tensor parallelism stay eager, and so does core attention that is recomputed.
     """
@@ -53,7 +52,7 @@ def compiles_whole(strategy: LayerStrategy) -> bool:
 
 
 def joins_backward(strategy: LayerStrategy) -> bool:
-    """Whether a compiled block goes backward as one graph, which no schedule can split."""
+    """True if a compiled block goes backward as one graph, which no schedule can split."""
     return mode_of(strategy) is not None and compiles_whole(strategy)
 
 
@@ -68,6 +67,9 @@ def legality_violation(
         stage_ranks: ranks of the stage that holds it.
         dtype: number formats of the workload.
     """
+    from ..model.dense_blocks import dense_block_violation
+    from ..model.layers import BlockLayer
+
     if not isinstance(layer, BlockLayer) or dense_block_violation(layer) is not None:
         return "compile is built for dense decoder blocks so far"
     if strategy.cp > 1 or strategy.ulysses:
@@ -79,7 +81,7 @@ def legality_violation(
 
 
 def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> str | None:
-    """Why a pass cannot be replayed: something in it is not where it was, or not captured."""
+    """Why a pass cannot be replayed as a graph; None if it can."""
     if strategy.tp > 1:
         return f"cuda_graph with tp {strategy.tp} would capture collectives, which is not built yet"
     if strategy.recompute != "none":
@@ -96,19 +98,19 @@ def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord)
 
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """Why the stack cannot say how a layer is compiled; None if it can."""
+    """Why the stack cannot say the mode of a layer; None if it can."""
     if mode_of(strategy) == "default" and stack.compile:
         return f"the stack {stack.name} compiles every layer already"
     return None
 
 
 def word_of(value: Compile) -> str:
-    """The word of a flag that says how a layer is compiled."""
+    """The word of a value: its mode."""
     return value.mode
 
 
 def from_word(word: str) -> Compile | None:
-    """What a word of a flag says; None: it is none of ``COMPILE_MODES``."""
+    """The value of a word; None: it is none of ``COMPILE_MODES``."""
     return next((Compile(mode=mode) for mode in COMPILE_MODES if mode == word), None)
 
 
@@ -119,6 +121,8 @@ TECHNIQUE = TechniqueValue(
     words=COMPILE_MODES,
     word_of=word_of,
     from_word=from_word,
+    help="none, default (fused kernels) or cuda_graph (one launch a pass).",
+    metavar="C",
     legality_violation=legality_violation,
     stack_violation=stack_violation,
     joins_backward=joins_backward,

@@ -1,7 +1,7 @@
 """cpu_offload: states of a block in the memory of the host, updated there.
 
 Exact: the same numbers, elsewhere. Tried where a cluster grants memory of its hosts, simulated and
-run, for all blocks. The card is in :mod:`shardwright.costmodel.techniques.cpu_offload`.
+run, for all blocks. The card is in ``costmodel.techniques.cpu_offload``.
 
 The optimizer's states go with a copy of the weights that it updates. Parameters may go too where a
 layer frees them after each use, as zero3 does: then the device holds none between uses.
@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..choices import OFFLOADS
-from ..model.experts import experts_of
-from ..technique import LayerKinds, TechniqueValue
+from ..technique import LayerKinds, State, TechniqueValue
 
 if TYPE_CHECKING:
     from ..cluster.stack_spec import StackSpec
@@ -23,12 +21,13 @@ if TYPE_CHECKING:
     from ..workload.workload import DtypeRecord
 
 NAME = "cpu_offload"
+OFFLOADS = ("optimizer", "all")
 OPTIMIZER, ALL = OFFLOADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuOffload:
-    """Which states of a layer the host keeps.
+    """States of a layer in the host's memory.
 
     ``optimizer``: its moments, beside the weights that it updates. ``parameters``: those too, which
     are then copied to the device for each use.
@@ -39,15 +38,23 @@ class CpuOffload:
 
 
 def offload_of(strategy: LayerStrategy) -> CpuOffload | None:
-    """What of a layer is on the host; None: nothing."""
+    """The offload of a layer; None: it has none."""
     value = strategy.techniques.get(NAME)
     return value if isinstance(value, CpuOffload) else None
 
 
 def offloads_parameters(strategy: LayerStrategy) -> bool:
-    """Whether the device holds a layer's parameters only while they are used."""
-    found = offload_of(strategy)
-    return found is not None and found.parameters
+    """True if the device holds a layer's parameters only while they are used."""
+    offload = offload_of(strategy)
+    return offload is not None and offload.parameters
+
+
+def relocates(strategy: LayerStrategy) -> frozenset[State]:
+    """States of a layer that the host keeps."""
+    offload = offload_of(strategy)
+    if offload is None:
+        return frozenset()
+    return frozenset({"optimizer", "parameters"} if offload.parameters else {"optimizer"})
 
 
 def legality_violation(
@@ -61,17 +68,19 @@ def legality_violation(
         stage_ranks: ranks of the stage that holds it.
         dtype: number formats of the workload.
     """
-    found = offload_of(strategy)
-    if found is None:
+    offload = offload_of(strategy)
+    if offload is None:
         return None
-    if not found.optimizer:
-        what = "parameters without the optimizer" if found.parameters else "nothing"
+    if not offload.optimizer:
+        what = "parameters without the optimizer" if offload.parameters else "nothing"
         return f"cpu_offload of {what} is not built: leave optimizer true, or the technique out"
-    return _parameters_reason(layer, strategy) if found.parameters else None
+    return _parameters_violation(layer, strategy) if offload.parameters else None
 
 
-def _parameters_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
-    """Why parameters may not be on the host: they are not freed after each use, or are twice."""
+def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
+    """Why parameters may not be on the host: not freed after each use, or there twice."""
+    from ..model.experts import experts_of
+
     shard = strategy.shard
     if not shard.gathers_each_use:
         return "cpu_offload all needs parameters that are freed after each use, as with zero3"
@@ -90,12 +99,12 @@ def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
 
 
 def word_of(value: CpuOffload) -> str:
-    """The word of a flag that says what is on the host."""
+    """The word of a value."""
     return ALL if value.parameters else OPTIMIZER
 
 
 def from_word(word: str) -> CpuOffload | None:
-    """What a word of a flag says; None: it is none of ``OFFLOADS``."""
+    """The value of a word; None: it is none of ``OFFLOADS``."""
     return CpuOffload(parameters=word == ALL) if word in OFFLOADS else None
 
 
@@ -106,6 +115,9 @@ TECHNIQUE = TechniqueValue(
     words=OFFLOADS,
     word_of=word_of,
     from_word=from_word,
+    help="States of blocks on the host: none, optimizer or all (with zero3).",
+    metavar="O",
     legality_violation=legality_violation,
     stack_violation=stack_violation,
+    relocates=relocates,
 )

@@ -23,8 +23,8 @@ from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques import TECHNIQUES as VALUES
-from shardwright.spec.techniques import with_value
 from shardwright.spec.techniques.cpu_offload import CpuOffload
 
 NAME = "cpu_offload"

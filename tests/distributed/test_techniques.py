@@ -20,8 +20,8 @@ from toys.technique_ranks import STEPS, StatefulRankSuite, TechniqueRankSuite
 
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques import TECHNIQUES as VALUES
-from shardwright.spec.techniques import with_value
 
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
 

@@ -10,9 +10,8 @@ from checks.schedule_checks import orders, random_shape
 from generators.plan_cases import Case, Sizes
 
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.spec.codec import from_document
 from shardwright.spec.errors import InputError
-from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.plan import Plan, plan_of
 from shardwright.spec.plan.send_buffers import same_stage_input, send_buffer_release
 from shardwright.spec.rules.action_rules import action_order_violation
 from shardwright.spec.rules.plan_rules import schedule_stack_violation
@@ -96,7 +95,7 @@ def written(case: Case) -> Plan:
 def test_a_plan_with_an_order_survives_its_document() -> None:
     plan = written(Case(name="", stages=2, kind="zero_bubble", micro_batch=2))
     assert plan.check() == []
-    again = from_document(Plan, plan.to_document(), "plan")
+    again = plan_of(plan.to_document(), "plan")
     assert again == plan
     assert again.program.splits_backward
     assert again.program.passes(1) == plan.program.passes(1)

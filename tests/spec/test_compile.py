@@ -15,8 +15,9 @@ from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan, load_plan
 from shardwright.spec.rules.plan_rules import stack_violation
-from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques import technique_violation, typed_values
+from shardwright.spec.strategy import LayerStrategy, typed_values
+from shardwright.spec.technique_values import technique_violation
+from shardwright.spec.techniques import TECHNIQUES
 from shardwright.spec.techniques.compile import Compile, mode_of
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -73,11 +74,11 @@ def test_a_document_says_how_blocks_are_compiled(mode: str) -> None:
 
 
 def test_values_are_typed_and_checked() -> None:
-    found = typed_values({"compile": {"mode": "cuda_graph"}, "later": 1})
+    found = typed_values({"compile": {"mode": "cuda_graph"}, "later": 1}, TECHNIQUES)
     assert found == {"compile": Compile(mode="cuda_graph"), "later": 1}
     for wrong in ({"mode": "fast"}, {"kind": "default"}, "default"):
         with pytest.raises(InputError, match=r"techniques\.compile"):
-            typed_values({"compile": wrong})
+            typed_values({"compile": wrong}, TECHNIQUES)
 
 
 def test_a_technique_that_is_not_known_or_stands_elsewhere_is_named() -> None:

@@ -21,7 +21,7 @@ from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.pricing.host_rates import LINK_SHARE, NODE_BYTES_PER_S
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
-from shardwright.costmodel.technique import total_bytes
+from shardwright.costmodel.symbolic.tier_bytes import total_bytes
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.techniques import SHIPPED
@@ -29,7 +29,7 @@ from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InfeasibleError, InputError
 from shardwright.spec.report.report import Report
 from shardwright.spec.strategy import LayerStrategy, Sharding
-from shardwright.spec.techniques import technique_violation, with_value
+from shardwright.spec.technique_values import technique_violation, with_value
 from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_violation
 from shardwright.spec.units import GIB
 from shardwright.spec.workload.workload import DtypeRecord

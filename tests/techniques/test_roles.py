@@ -34,7 +34,7 @@ from shardwright.spec.report.trace_marks import STEP, technique_mark
 from shardwright.spec.report.work_items import streamed
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import LayerKinds
-from shardwright.spec.techniques import with_value
+from shardwright.spec.technique_values import with_value
 
 SIZES = Sizes(blocks=2)
 ADD = streamed("add", 1024, 12 * 1024, "fp32")

@@ -18,10 +18,10 @@ from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
+from shardwright.costmodel.symbolic.tier_bytes import total_bytes
 from shardwright.costmodel.technique import (
     LayerAddition,
     TechniquePrice,
-    total_bytes,
     with_addition,
 )
 from shardwright.datasets.catalogue.stack import stack
@@ -29,7 +29,7 @@ from shardwright.planner.technique import KnownTechniques
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.report.report import MemoryRow
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques import with_value
+from shardwright.spec.technique_values import with_value
 
 KEPT, HELD, MOVED = 1000, 30, 512
 VALUES = (TECHNIQUE,)

@@ -148,7 +148,7 @@ def _simulate(body: SimulationBody) -> Simulated:
         raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
     nouns = _problem_inputs(body.model, body.cluster, body.workload)
     problem_ = resolve(Inputs(**nouns, **how, **sizes))
-    flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
+    flags = UniformStrategy.from_flags({} if body.strategy is None else asdict(body.strategy))
     made, notes = uniform_plan(problem_, flags)
     every = problem_.assumptions + notes
     return simulate_plan(made, problem_.stack, problem_.measured, every, risk)

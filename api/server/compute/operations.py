@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ....spec.codec import parse_json
 from ....spec.errors import InfeasibleError, InputError, ShardwrightError
-from ...planning.uniform_plan import UniformStrategy
+from ...planning.uniform_plan import strategy_flags
 from ...problem.stored_calibrations import CalibrationNeededError
 from ..problems import (
     INFEASIBLE,
@@ -66,7 +66,7 @@ FLAG_POINTERS = {
 POINTER_ROOM = 60
 """Characters of a problem's text that its pointer and words of ours take."""
 BODY_KEYS = ("model", "cluster", "plan", "prices", "rows", "name")
-STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
+STRATEGY_FLAGS = strategy_flags()
 
 
 def run_operation(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from ....spec.choices import AttentionImpl, Overlap, Preference
 from ....spec.cluster.calibration import NAME_PATTERN
+from ....spec.technique import Values
+from ....spec.techniques import TECHNIQUES
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
@@ -105,7 +107,7 @@ class PlanBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyBody:
+class StrategyFields:
     """One strategy for all layers, as ``plan simulate``'s flags."""
 
     __pydantic_config__ = STRICT
@@ -122,8 +124,27 @@ class StrategyBody:
     schedule: Name | None = None
     micro_batch: Degree | None = None
     recompute: Name | None = None
-    compile: Name | None = None
-    cpu_offload: Name | None = None
+
+
+def strategy_body(techniques: Values = TECHNIQUES) -> type[StrategyFields]:
+    """The type of a body's strategy, with a field for the words of each technique."""
+    words = [(technique.name, Name | None, field(default=None)) for technique in techniques]
+    text = {"__doc__": StrategyFields.__doc__, "__pydantic_config__": STRICT}
+    return make_dataclass(
+        "StrategyBody",
+        words,
+        bases=(StrategyFields,),
+        namespace=text,
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+if TYPE_CHECKING:
+    StrategyBody = StrategyFields
+else:
+    StrategyBody = strategy_body()
 
 
 Included = Literal["explain", "trace"]

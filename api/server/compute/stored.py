@@ -17,6 +17,7 @@ from ....spec.errors import InputError
 from ....spec.inputs.what_if_keys import entry_of, known_paths
 from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
+from ....spec.techniques import TECHNIQUES
 from ...html.page_file import page_file
 from ...planning.plan_and_simulate import Simulated, memory_rule, simulate_plan
 from ...problem.plan_files import plan_from_text
@@ -46,7 +47,7 @@ def _pricing(stored: Any, plan: Plan) -> Any:
 
 def _report(stored: Any) -> Report:
     kept = {name: value for name, value in stored["report"].items() if name != "plan_hash"}
-    return from_document(Report, kept, "plan")
+    return from_document(Report, kept, "plan", {"techniques": TECHNIQUES})
 
 
 def _rule(stored: Any, plan: Plan) -> MemoryRule:

@@ -163,13 +163,14 @@ def _run(configuration: Configuration, runner: Runner, setting: Setting) -> Valu
 def _run_pick(runner: Runner, setting: Setting) -> Values:
     """The planner's pick; measured already where it is one of the others."""
     from shardwright.spec.codec import from_document
+    from shardwright.spec.techniques import TECHNIQUES
 
     pick = _known(setting)["pick"]
     try:
         for row in setting.known("prediction").values():
             if row.get("plan_hash") == pick["plan_hash"]:
                 return dict(row)
-        plan = from_document(Plan, pick["plan"], "the planner's pick")
+        plan = from_document(Plan, pick["plan"], "the planner's pick", {"techniques": TECHNIQUES})
         return _compared(pick, plan, runner, setting)
     finally:
         runner.close()

@@ -149,7 +149,7 @@ def question(**more: object) -> Problem:
 
 
 def simulated(found: Problem, **flags: object) -> Prediction:
-    plan, notes = uniform_plan(found, UniformStrategy(**flags))  # type: ignore[arg-type]
+    plan, notes = uniform_plan(found, UniformStrategy.from_flags(flags))
     report = simulate_plan(plan, found.stack, found.measured, notes, DEFAULT_RISK).report
     assert sum(report.prediction.breakdown_s.values()) == pytest.approx(
         report.prediction.step_time_s, rel=1e-12

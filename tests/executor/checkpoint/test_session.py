@@ -33,7 +33,7 @@ from shardwright.executor.train.job import train
 from shardwright.spec.errors import InputError, RunError
 from shardwright.spec.parallel.rank_groups import RankGroup
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.techniques import with_value
+from shardwright.spec.technique_values import with_value
 
 CPU = torch.device("cpu")
 PLAN = Cell("dp", 1).plan()

@@ -19,7 +19,7 @@ from shardwright.executor.launch.preflight import (
 from shardwright.spec.errors import RunError
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.techniques import with_value
+from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques.cpu_offload import CpuOffload
 
 GIB = 1 << 30

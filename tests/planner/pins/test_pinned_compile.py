@@ -61,9 +61,9 @@ def test_a_pinned_graph_takes_blocks_of_one_rank() -> None:
 @pytest.mark.parametrize("word", ["default", "cuda_graph"])
 def test_the_flag_of_simulate_is_of_blocks(word: str) -> None:
     asked = problem("1xA100-80GB", dtype="fp32")
-    plan, _ = uniform_plan(asked, UniformStrategy(compile=word))
+    plan, _ = uniform_plan(asked, UniformStrategy(techniques={"compile": word}))
     assert words(plan) == ["none", *[word] * 12, "none"]
-    off, _ = uniform_plan(asked, UniformStrategy(compile="none"))
+    off, _ = uniform_plan(asked, UniformStrategy(techniques={"compile": "none"}))
     left_out, _ = uniform_plan(asked, UniformStrategy())
     assert off.hash == left_out.hash != plan.hash
 

@@ -25,7 +25,8 @@ from shardwright.spec.model.model_spec import (
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.schedules.stage_order import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy, Sharding
-from shardwright.spec.techniques import TECHNIQUES, Values
+from shardwright.spec.technique import Values
+from shardwright.spec.techniques import TECHNIQUES
 from shardwright.spec.workload.training import Lora
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques import with_word
+from shardwright.spec.technique_values import with_word
 from shardwright.spec.techniques.compile import TECHNIQUE
 
 

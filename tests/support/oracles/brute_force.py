@@ -45,7 +45,7 @@ from shardwright.spec.rules.plan_rules import (
 from shardwright.spec.schedules.stage_order import ALL_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique import OFF
-from shardwright.spec.techniques import technique_stack_violation, technique_violation
+from shardwright.spec.technique_values import technique_stack_violation, technique_violation
 from shardwright.spec.workload.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")

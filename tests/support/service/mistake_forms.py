@@ -9,12 +9,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.api.planning.uniform_plan import strategy_flags
+
 WORKLOAD = ("global_batch", "global_batch_tokens", "seq_len", "dtype", "optimizer", "trainable")
 CONSTRAINTS = ("memory_gib", "host_gib", "oom_risk", "top")
-STRATEGY = (
-    "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sp", "shard", "schedule", "micro_batch",
-    "recompute", "compile", "cpu_offload",
-)  # fmt: skip
+STRATEGY = strategy_flags()
 BARE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 8, "seq_len": 1024}
 PLAIN = ("model", "cluster", "stack", "calibration", "objective", "prefer", "attention", "overlap",
          "deadline_s")  # fmt: skip

@@ -60,6 +60,8 @@ TECHNIQUE = TechniqueValue(
     words=MODES,
     word_of=lambda value: value.mode,
     from_word=lambda word: next((GradientCensus(mode=m) for m in MODES if m == word), None),
+    help="Counts of squared gradients: none, each or held.",
+    metavar="G",
     legality_violation=legality_violation,
     stack_violation=stack_violation,
     groups=groups,

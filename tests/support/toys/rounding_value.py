@@ -37,6 +37,7 @@ TECHNIQUE = TechniqueValue(
     words=("bf16",),
     word_of=lambda value: value.format,
     from_word=lambda word: RoundedInputs() if word == "bf16" else None,
+    help="Inputs of blocks in a narrow format: none or bf16.",
     legality_violation=legality_violation,
     lossy=lambda value: BOUND,
 )

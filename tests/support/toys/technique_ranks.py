@@ -19,7 +19,7 @@ from ranks.rank_pools import RankPool
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.technique import TechniquePrices
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.techniques import Values
+from shardwright.spec.technique import Values
 
 SIZES = Sizes(blocks=2, hidden=64, ffn=160, vocab=512)
 SEQ_LEN, STEPS = 64, 2

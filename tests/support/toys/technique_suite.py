@@ -48,7 +48,7 @@ from shardwright.spec.report.report import BREAKDOWN_TERMS
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import OFF, TechniqueValue
-from shardwright.spec.techniques import technique_violation, with_value
+from shardwright.spec.technique_values import technique_violation, with_value
 from shardwright.spec.workload.workload import DtypeRecord
 
 FP32 = DtypeRecord.from_shorthand("fp32")

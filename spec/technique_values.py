@@ -1,0 +1,160 @@
+"""Technique values of a layer's strategy: by word, and the rules that they keep together.
+
+Every function takes the known techniques; left out, those that are shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import one_of
+from .technique import OFF, State, TechniqueValue, Values, layer_kind_violation
+from .techniques import TECHNIQUES
+
+if TYPE_CHECKING:
+    from .cluster.stack_spec import StackSpec
+    from .model.layers import Layer
+    from .parallel.rank_groups import RankGroup
+    from .strategy import LayerStrategy
+    from .workload.workload import DtypeRecord
+
+
+def by_name(techniques: Values = TECHNIQUES) -> dict[str, TechniqueValue]:
+    """Each technique by the name that a plan has for it."""
+    return {technique.name: technique for technique in techniques}
+
+
+def technique_violation(
+    layer: Layer,
+    strategy: LayerStrategy,
+    stage_ranks: int,
+    dtype: DtypeRecord,
+    techniques: Values = TECHNIQUES,
+) -> str | None:
+    """Why a technique of a layer is not legal there; None if all are.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions.
+        stage_ranks: ranks of the stage that holds it.
+        dtype: number formats of the workload.
+        techniques: those that are known.
+    """
+    for technique in _used(strategy, techniques):
+        if technique.of(strategy) is None:
+            return f"{technique.name} holds no {technique.value.__name__} value"
+        reason = layer_kind_violation(technique, layer, technique.kinds.simulable)
+        reason = reason or technique.legality_violation(layer, strategy, stage_ranks, dtype)
+        if reason:
+            return reason
+    return None
+
+
+def technique_stack_violation(
+    strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why the stack cannot say a technique of a layer; None if it can say all."""
+    reasons = (t.stack_violation(strategy, stack) for t in _used(strategy, techniques))
+    return next((reason for reason in reasons if reason), None)
+
+
+def unsupported_technique(
+    layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why a technique of a layer is not run for its kind; None if all are."""
+    reasons = (
+        layer_kind_violation(t, layer, t.kinds.executable) for t in _used(strategy, techniques)
+    )
+    return next((f"{reason} in a run" for reason in reasons if reason), None)
+
+
+def unsupported_split_backward(
+    strategy: LayerStrategy, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why a layer does not run under a schedule that splits the backward; None if it does."""
+    for technique in _used(strategy, techniques):
+        if technique.joins_backward(strategy):
+            word = technique.text_of(strategy)
+            return (
+                f"{technique.name} {word} makes all gradients of a block at once, "
+                "which a schedule that splits the backward does not"
+            )
+    return None
+
+
+def technique_groups(
+    strategy: LayerStrategy, stage_ranks: int, techniques: Values = TECHNIQUES
+) -> dict[str, tuple[RankGroup, ...]]:
+    """Rank groups of more than one rank that techniques of a layer have of their own."""
+    groups = {
+        technique.name: tuple(
+            group for group in technique.groups(strategy, stage_ranks) if group.size > 1
+        )
+        for technique in _used(strategy, techniques)
+    }
+    return {name: members for name, members in groups.items() if members}
+
+
+def relocated_states(
+    strategy: LayerStrategy, techniques: Values = TECHNIQUES
+) -> frozenset[State]:
+    """States of a layer that another tier keeps in place of the device."""
+    return frozenset[State]().union(*(t.relocates(strategy) for t in _used(strategy, techniques)))
+
+
+def _used(strategy: LayerStrategy, techniques: Values) -> Iterator[TechniqueValue]:
+    if strategy.techniques:
+        yield from (t for t in techniques if t.name in strategy.techniques)
+
+
+def lossy_values(
+    strategies: Iterable[LayerStrategy], techniques: Values = TECHNIQUES
+) -> dict[str, str]:
+    """``NAME=WORD`` of the lossy values in use -> their bounds as text."""
+    return {
+        f"{technique.name}={technique.word_of(value)}": str(bound)
+        for strategy in dict.fromkeys(strategies)
+        for technique in _used(strategy, techniques)
+        if (value := technique.of(strategy)) is not None
+        and (bound := technique.lossy(value)) is not None
+    }
+
+
+def with_value(strategy: LayerStrategy, name: str, value: Any) -> LayerStrategy:
+    """The strategy with a technique's value; None: with the technique off."""
+    values = {other: kept for other, kept in strategy.techniques.items() if other != name}
+    if value is not None:
+        values[name] = value
+    return replace(strategy, techniques=values)
+
+
+def with_word(
+    strategy: LayerStrategy, technique: TechniqueValue, word: str, field: str
+) -> LayerStrategy:
+    """The strategy with the value of a flag's or pin's word.
+
+    Raises:
+        InputError: ``word`` is none of the technique's; ``field`` says where it was given.
+    """
+    return with_value(strategy, technique.name, value_of_word(technique, word, field))
+
+
+def value_of_word(technique: TechniqueValue, word: str, field: str) -> Any:
+    """The value that a flag or pin names; None: off.
+
+    Raises:
+        InputError: ``word`` is none of the technique's; ``field`` says where it was given.
+    """
+    if word == OFF:
+        return None
+    value = technique.from_word(word)
+    if value is None:
+        one_of(field, word, (OFF, *technique.words))
+    return value
+
+
+def slow_start(strategies: Iterable[LayerStrategy], techniques: Values = TECHNIQUES) -> bool:
+    """True if the first step of layers with these strategies may take minutes."""
+    return any(t.slow_start for s in dict.fromkeys(strategies) for t in _used(s, techniques))
