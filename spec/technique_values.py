@@ -97,9 +97,7 @@ def technique_groups(
     return {name: members for name, members in groups.items() if members}
 
 
-def relocated_states(
-    strategy: LayerStrategy, techniques: Values = TECHNIQUES
-) -> frozenset[State]:
+def relocated_states(strategy: LayerStrategy, techniques: Values = TECHNIQUES) -> frozenset[State]:
     """States of a layer that another tier keeps in place of the device."""
     return frozenset[State]().union(*(t.relocates(strategy) for t in _used(strategy, techniques)))
 
