@@ -1,8 +1,8 @@
-"""What a technique says of a run: what it does on a rank, around layers and steps.
+"""TechniqueRun: the work of a technique on a rank, around layers and steps.
 
-A module of :mod:`techniques` ends in one :class:`TechniqueRun`. Its process groups are those that
-its value names (:attr:`technique.TechniqueValue.groups`), made up front from the whole plan.
-What it does in the hooks is what its price says, item by item; tests hold one against the other.
+A module of ``techniques`` ends in one. Its process groups are those of ``TechniqueValue.groups``,
+made up front from the whole plan. Its hooks do the work of its price, item by item; tests hold one
+against the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """How a state lies on ranks.
+    """Layout of a state over ranks.
 
     ``replicated``: equal on every rank of ``group``. ``split``: in equal parts along ``dim`` over
     the ranks of ``group``. ``parameter``: cut as the parameter of the name ``parameter`` is.
@@ -48,14 +48,14 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedState:
-    """A tensor that lives from step to step, and how it lies on ranks."""
+    """A tensor that lives from step to step, and its layout over ranks."""
 
     tensor: Tensor
     placement: Placement
 
 
 class TechniqueHooks:
-    """A technique at work on one rank: hooks that a technique overrides; these do nothing.
+    """Hooks of a technique on one rank; these do nothing.
 
     Layers are numbered as in the plan, and are those of this rank whose strategies hold the
     technique.
@@ -75,14 +75,14 @@ class TechniqueHooks:
         """
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
-        """A parameter as the optimizer has it: its own tensor unless the technique keeps another.
+        """A parameter with the tensor to optimize, where the technique keeps another.
 
         Asked once of each of the technique's parameters, before there is an optimizer.
         """
         return parameter
 
     def relocated_changed(self) -> None:
-        """The tensors of relocated parameters hold other numbers, as after a restart."""
+        """Numbers of relocated parameters changed, as after a restart."""
 
     def begin_step(self) -> None:
         """Before the first pass of a step."""
@@ -106,11 +106,10 @@ class TechniqueHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueContext:
-    """Where a technique works: a rank, its layers and their parameters.
+    """A rank, with the layers that hold a technique and their parameters.
 
-    ``parameters`` are those of each layer that holds the technique, ``units`` those of the layers
-    that fully_shard wraps; ``streams`` are the ones that it asked for, None on cores, where work
-    runs in line.
+    ``units`` are of the layers that fully_shard wraps; ``streams`` are those that the technique
+    asked for, None on cores, where work is serial.
     """
 
     name: str
@@ -128,16 +127,16 @@ class TechniqueContext:
         return self.process_groups.technique_group(self.name, shape)
 
     def on(self, stream: str) -> AbstractContextManager[object]:
-        """Inside, device work is put on one of the technique's streams; on cores it is in line."""
-        found = self.streams[stream]
-        return nullcontext() if found is None else torch.cuda.stream(found)
+        """Inside, device work is put on one of the technique's streams; on cores it is serial."""
+        chosen = self.streams[stream]
+        return nullcontext() if chosen is None else torch.cuda.stream(chosen)
 
 
 def _prepare_nothing(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
     return None
 
 
-def _start_nothing(place: TechniqueContext) -> TechniqueHooks:
+def _start_nothing(context: TechniqueContext) -> TechniqueHooks:
     return TechniqueHooks()
 
 
@@ -147,12 +146,15 @@ def _hides_no_bytes(plan: Plan, device: torch.device) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueRun:
-    """What a technique does in a run.
+    """The run of a technique.
 
-    ``prepare``: changes a layer whose strategy holds it, after its weights are filled and before
-    they are sharded. ``start``: the technique on a rank of a plan that holds it anywhere.
-    ``streams``: names of device streams that it needs, made up front. ``hides_bytes``: whether a
-    plan's live bytes cannot be followed on a device.
+    Attributes:
+        name: the technique.
+        prepare: changes a layer whose strategy holds it, after its weights are filled and before
+            they are sharded.
+        start: the hooks on a rank of a plan that holds it anywhere.
+        streams: names of device streams that it needs, made up front.
+        hides_bytes: True if a plan's live bytes cannot be followed on a device.
     """
 
     name: str
@@ -167,7 +169,7 @@ Runs = tuple[TechniqueRun, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTechniques:
-    """The techniques that a run may use: what their values mean, and what they do."""
+    """The techniques that a run may use: their values and their runs."""
 
     values: Values
     runs: Runs

@@ -1,8 +1,7 @@
-"""What a technique says of its choice: the values that a search tries, and where.
+"""TechniqueChoice: the values of a technique that a search tries, and where.
 
-A module of :mod:`techniques` ends in one :class:`TechniqueChoice`. A search knows none of them by
-name: :class:`technique_options.TechniqueOptions` gives it strategies that hold values, each of
-them priced as a whole.
+A module of ``techniques`` ends in one. A search knows none by name: ``TechniqueOptions`` gives it
+strategies that hold values, each priced as a whole.
 """
 
 from __future__ import annotations
@@ -29,13 +28,16 @@ def _on_any(cluster: ClusterSpec) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
-    """Which values of a technique are tried.
+    """The values of a technique that a search tries.
 
-    ``tried``: values for a layer, its other decisions (sharding left out), ranks of its stage and
-    a workload, beside leaving the technique off; None: only what pins and lists of values ask for,
-    and then ``untried`` says why. A value that is not legal is not taken, so none need be left out
-    for that. ``device_reason``: what a value needs that a device of a catalogue name is not;
-    ``cluster_violation``: why nothing is tried on a cluster, None where it is.
+    Attributes:
+        name: the technique.
+        tried: values for a layer, its other decisions (sharding left out), ranks of its stage and
+            a workload, beside leaving the technique off; None: only what pins and lists of values
+            ask for. What is not legal is left out by the caller.
+        untried: why, where ``tried`` is None.
+        device_reason: what a value needs that a device of a catalogue name is not; else None.
+        cluster_violation: why nothing is tried on a cluster; None where it is.
     """
 
     name: str
@@ -45,7 +47,7 @@ class TechniqueChoice:
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
 
     def untried_reason(self, cluster: ClusterSpec) -> str | None:
-        """Why only what is asked for is tried on a cluster; None: other values are too."""
+        """Why a search tries only what is asked for; None: it tries other values too."""
         return self.untried if self.tried is None else self.cluster_violation(cluster)
 
 
@@ -54,7 +56,7 @@ Choices = tuple[TechniqueChoice, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTechniques:
-    """The techniques that a question may use, as the planner and what it stands on know them.
+    """The techniques that a question may use: values, prices and choices.
 
     ``allowed`` names those whose lossy values are tried too.
     """
@@ -65,7 +67,7 @@ class KnownTechniques:
     allowed: frozenset[str] = frozenset()
 
     def value(self, name: str) -> TechniqueValue | None:
-        """What a technique of this name lets a plan decide; None: there is none."""
+        """The technique of a name; None: there is none."""
         return next((value for value in self.values if value.name == name), None)
 
     @property
@@ -81,5 +83,5 @@ class KnownTechniques:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The plannable techniques: what pins and lists of values may speak of."""
+        """Names of the plannable techniques, for pins and lists of values."""
         return tuple(value.name for value, _ in self.plannable)

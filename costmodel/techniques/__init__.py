@@ -1,4 +1,9 @@
-"""What each technique costs."""
+"""The prices of techniques, one file a technique: its card is there.
+
+Enters: a layer's strategy, shapes, stack and states.
+Leaves: one ``TechniquePrice`` each, in the tuple ``TECHNIQUES``.
+Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +11,4 @@ from ..technique import TechniquePrices
 from . import compile, cpu_offload
 
 TECHNIQUES: TechniquePrices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
-"""One entry a module of this package, in the order of ``spec.techniques``."""
+"""One entry a module, in the order of ``spec.techniques``."""

@@ -1,6 +1,6 @@
-"""The techniques at work on one rank, called together around layers and steps.
+"""Hooks of all techniques on one rank, called together around layers and steps.
 
-What a technique does is marked with its name, so that a trace counts it under its own term.
+Their work is marked with the technique's name, so that a trace counts it under its term.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .options import BuildOptions
 
 
 class TechniqueHookList:
-    """What the techniques of a plan do on this rank.
+    """The hooks of a plan's techniques on this rank.
 
     Args:
         plan: a legal plan.
@@ -48,19 +48,19 @@ class TechniqueHookList:
         for run in options.techniques.runs:
             if run.name not in used:
                 continue
-            own = {n: held for n, held in layers.items() if run.name in held[0].techniques}
-            place = TechniqueContext(
+            members = {n: pair for n, pair in layers.items() if run.name in pair[0].techniques}
+            context = TechniqueContext(
                 name=run.name,
                 plan=plan,
                 process_groups=process_groups,
                 device=options.device,
                 seed=options.seed,
-                strategies={n: strategy for n, (strategy, _) in own.items()},
-                parameters={n: parameters for n, (_, parameters) in own.items()},
-                units={n: unit for n, unit in (units or {}).items() if n in own},
+                strategies={n: strategy for n, (strategy, _) in members.items()},
+                parameters={n: parameters for n, (_, parameters) in members.items()},
+                units={n: unit for n, unit in (units or {}).items() if n in members},
                 streams={name: _stream(options.device) for name in run.streams},
             )
-            self._hooks[run.name] = run.start(place)
+            self._hooks[run.name] = run.start(context)
         self._names = {
             n: tuple(name for name in self._hooks if name in strategy.techniques)
             for n, (strategy, _) in layers.items()
@@ -72,7 +72,7 @@ class TechniqueHookList:
         return tuple(self._hooks)
 
     def is_active(self, layer: int) -> bool:
-        """Whether any technique is at work in a layer."""
+        """True if any technique is at work in a layer."""
         return bool(self._names[layer])
 
     @contextmanager
@@ -85,41 +85,41 @@ class TechniqueHookList:
 
     def after_backward(self, layer: int) -> None:
         """A micro-batch's gradient of a layer's input is known."""
-        self._call(self._names[layer], lambda live: live.after_backward(layer))
+        self._call(self._names[layer], lambda hooks: hooks.after_backward(layer))
 
     def gradients_ready(self, layer: int) -> None:
         """A layer's gradients are complete."""
-        self._call(self._names[layer], lambda live: live.gradients_ready(layer))
+        self._call(self._names[layer], lambda hooks: hooks.gradients_ready(layer))
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
-        """A parameter as the optimizer has it, where a technique keeps it elsewhere."""
+        """A parameter with the tensor that the optimizer updates."""
         for name in self._names.get(parameter.layer, ()):
             parameter = self._hooks[name].relocated(parameter)
         return parameter
 
     def relocated_changed(self) -> None:
-        """The tensors of relocated parameters hold other numbers."""
-        self._call(self._hooks, lambda live: live.relocated_changed())
+        """Numbers of relocated parameters changed."""
+        self._call(self._hooks, lambda hooks: hooks.relocated_changed())
 
     def begin_step(self) -> None:
         """Before the first pass of a step."""
-        self._call(self._hooks, lambda live: live.begin_step())
+        self._call(self._hooks, lambda hooks: hooks.begin_step())
 
     def before_update(self) -> None:
         """Gradients are complete, and the norm is known."""
-        self._call(self._hooks, lambda live: live.before_update())
+        self._call(self._hooks, lambda hooks: hooks.before_update())
 
     def gradients_final(self) -> None:
         """Gradients are clipped, and the optimizer is next."""
-        self._call(self._hooks, lambda live: live.gradients_final())
+        self._call(self._hooks, lambda hooks: hooks.gradients_final())
 
     def end_step(self) -> None:
         """After the update."""
-        self._call(self._hooks, lambda live: live.end_step())
+        self._call(self._hooks, lambda hooks: hooks.end_step())
 
     def close(self) -> None:
         """No later use is possible."""
-        self._call(self._hooks, lambda live: live.close())
+        self._call(self._hooks, lambda hooks: hooks.close())
 
     def _call(self, names: Iterable[str], hook: Callable[[TechniqueHooks], None]) -> None:
         for name in names:
@@ -127,39 +127,40 @@ class TechniqueHookList:
                 hook(self._hooks[name])
 
     def state(self) -> dict[str, NamedState]:
-        """What all techniques keep from step to step, as ``TECHNIQUE.NAME``."""
+        """States of all techniques from step to step, as ``TECHNIQUE.NAME``."""
         return {
             f"{name}.{key}": entry
-            for name, live in self._hooks.items()
-            for key, entry in live.state().items()
+            for name, hooks in self._hooks.items()
+            for key, entry in hooks.state().items()
         }
 
-    def load_state(self, given: Mapping[str, Tensor]) -> None:
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Put values back in place.
 
         Args:
-            given: a tensor of the same shape and type for each entry of :meth:`state`.
+            tensors: a tensor of the same shape and type for each entry of :meth:`state`.
 
         Raises:
             InputError: an entry is missing, unknown, or of another form.
         """
-        own = self.state()
-        for name in sorted({*given} ^ {*own}):
-            what = "missing" if name in own else "given"
-            raise InputError(f"state {name}", what, f"the states of this run: {', '.join(own)}")
-        for name, entry in own.items():
-            value, held = given[name], entry.tensor
-            if (value.shape, value.dtype) != (held.shape, held.dtype):
+        states = self.state()
+        for name in sorted({*tensors} ^ {*states}):
+            problem = "missing" if name in states else "given"
+            allowed = f"the states of this run: {', '.join(states)}"
+            raise InputError(f"state {name}", problem, allowed)
+        for name, entry in states.items():
+            value, target = tensors[name], entry.tensor
+            if (value.shape, value.dtype) != (target.shape, target.dtype):
                 form = f"{value.dtype} of shape {tuple(value.shape)}"
-                allowed = f"{held.dtype} of shape {tuple(held.shape)}"
+                allowed = f"{target.dtype} of shape {tuple(target.shape)}"
                 raise InputError(f"state {name}", form, allowed)
         with torch.no_grad():
-            for name, entry in own.items():
-                entry.tensor.copy_(given[name])
+            for name, entry in states.items():
+                entry.tensor.copy_(tensors[name])
 
 
 def hides_bytes(plan: Plan, device: torch.device, techniques: RunTechniques) -> bool:
-    """Whether a plan's live bytes cannot be followed on a device."""
+    """True if a plan's live bytes cannot be followed on a device."""
     used = used_techniques(plan)
     return any(run.hides_bytes(plan, device) for run in techniques.runs if run.name in used)
 

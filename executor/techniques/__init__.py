@@ -1,4 +1,9 @@
-"""How each technique runs on real ranks."""
+"""The runs of techniques, one file a technique.
+
+Enters: layers, parameters, strategies and streams of a rank.
+Leaves: one ``TechniqueRun`` each, in the tuple ``TECHNIQUES``.
+Imports: ``executor.{technique, models, host, stage}``, ``kernels``, ``spec``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from ..technique import Runs, RunTechniques
 from . import compile, cpu_offload
 
 TECHNIQUES: Runs = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
-"""One entry a module of this package, in the order of ``spec.techniques``."""
+"""One entry a module, in the order of ``spec.techniques``."""
 
 SHIPPED = RunTechniques(values=VALUES, runs=TECHNIQUES)
-"""What a run knows unless it says otherwise."""
+"""The techniques of a run that names none."""

@@ -1,10 +1,10 @@
-"""Running a compiled block: what torch.compile is given, and what stays eager beside it.
+"""The run of compile: blocks given to torch.compile, with eager parts between.
 
-A block on one rank is one region. Elsewhere collectives stay eager, so that what travels is what
-the plan says, and so does core attention that is recomputed: the parts between them are regions.
+A block on one rank is one region. Elsewhere collectives stay eager, so that messages are those of
+the
+plan, and so does core attention that is recomputed: the parts between them are regions.
 Every region is traced whole (``fullgraph``): what the compiler cannot take is an error, and never
-runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled,
-and
+runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled, and
 fully_shard may gather them as it likes.
 
 CUDA graphs are those of torch's graph trees. They hold what a pass leaves until the step ends, of
@@ -48,7 +48,7 @@ def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOp
     Args:
         module: the layer with its parameters.
         strategy: its decisions.
-        options: where it runs, whether core attention is the flash kernel, what compiles.
+        options: device, kernels and compiler.
 
     Raises:
         InputError: the device cannot do it.
@@ -71,13 +71,17 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
         return "CUDA graphs need inductor" if mode == "cuda_graph" else None
     if device.type == "cuda":
         return unusable("triton")
-    given = os.environ.get("CXX")
-    found = any(shutil.which(name) for name in ((given,) if given else CPU_COMPILERS))
-    return None if found else "no C++ compiler, such as g++, to compile for cores with"
+    chosen = os.environ.get("CXX")
+    names = (chosen,) if chosen else CPU_COMPILERS
+    return (
+        None
+        if any(map(shutil.which, names))
+        else "no C++ compiler, such as g++, to compile for cores with"
+    )
 
 
 def hides_bytes(plan: Plan, device: torch.device) -> bool:
-    """Whether generated code allocates where no dispatch sees it, and no allocator counts it."""
+    """True if generated code allocates where no dispatch or allocator counts it."""
     return device.type == "cpu"
 
 
@@ -95,14 +99,14 @@ def forget_compiled() -> None:
 
 
 class CompileHooks(TechniqueHooks):
-    """What compiled layers need around steps.
+    """Step hooks of compiled layers.
 
     Args:
-        place: this rank's layers.
+        context: this rank's layers.
     """
 
-    def __init__(self, place: TechniqueContext) -> None:
-        self._strategies = tuple(place.strategies.values())
+    def __init__(self, context: TechniqueContext) -> None:
+        self._strategies = tuple(context.strategies.values())
 
     def begin_step(self) -> None:
         """The last step's tensors are not read again."""
@@ -115,21 +119,21 @@ class CompileHooks(TechniqueHooks):
 
 @cache
 def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
-    """A function of :mod:`regions` compiled; one for all blocks, and a trace for each form."""
-    how = "reduce-overhead" if mode == "cuda_graph" else None
+    """A compiled function of ``compiled_regions``: one for all blocks, a trace for each form."""
+    torch_mode = "reduce-overhead" if mode == "cuda_graph" else None
     function: Callable[..., Any] = getattr(compiled_regions, name)
-    return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=how)
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=torch_mode)
 
 
 class CompiledBlock:
-    """What a block does in place of its eager operations.
+    """A block's forward in compiled regions.
 
     Args:
-        block: whose parameters, ranks and numbers.
+        block: the block, with its parameters and ranks.
         strategy: its decisions.
-        mode: how it is compiled.
-        flash: whether core attention is the flash kernel.
-        compiler: what compiles.
+        mode: of compilation.
+        flash: True if core attention is the flash kernel.
+        compiler: of the regions.
 
     Raises:
         NotBuiltError: an activation that has no form for a compiler.
@@ -148,7 +152,7 @@ class CompiledBlock:
             raise NotBuiltError(f"compiling the activation {mlp.activation}")
         self.turns = angles_of(attention, block.seq_len) if attention.rotary else None
         self.whole = compiles_whole(strategy)
-        self.again = strategy.recompute == "selective"
+        self.recomputes_attention = strategy.recompute == "selective"
         self.region = partial(_region, mode=mode, compiler=compiler)
         self.form = compiled_regions.BlockForm(
             norm=block.layer.norm,
@@ -179,17 +183,17 @@ class CompiledBlock:
         angles: compiled_regions.Angles,
     ) -> Tensor:
         def only(*names: str) -> compiled_regions.RegionWeights:
-            """What a region reads: its guards look at nothing else."""
+            """The weights that a region reads: its guards look at nothing else."""
             return {key: w for key, w in weights.items() if key.partition(".")[0] in names}
 
         first, second = "attention_norm", "mlp_norm"
         normal = self.region("normalized")(self.form, x, only(first), first)
         projected = self._projected(block, normal, ("query", "key", "value"))
-        given = (self.form, *projected, only("query_norm", "key_norm"), angles)
-        if self.again:
-            attended = recomputed(block.attend, *self.region("positioned")(*given))
+        arguments = (self.form, *projected, only("query_norm", "key_norm"), angles)
+        if self.recomputes_attention:
+            attended = recomputed(block.attend, *self.region("positioned")(*arguments))
         else:
-            attended = self.region("attend")(*given)
+            attended = self.region("attend")(*arguments)
         added = self._row(block, attended, "output")
         x, normal = self.region("add_and_norm")(self.form, x, added, only(second), second)
         names = ("gate", "up") if self.form.activation == "swiglu" else ("up",)

@@ -1,4 +1,4 @@
-"""Running blocks whose states are in the host's memory.
+"""The run of cpu_offload: states of blocks in the host's memory.
 
 The optimizer has the host's copy of a weight in place of the device's: it updates that, and
 checkpoints hold it. Gradients are copied down when they are clipped and final, layer by layer, and
@@ -29,43 +29,45 @@ class CpuOffloadHooks(TechniqueHooks):
     """Copies between the device's and the host's states of this rank's offloaded layers.
 
     Args:
-        place: this rank's layers.
+        context: this rank's layers.
     """
 
-    def __init__(self, place: TechniqueContext) -> None:
-        self._place = place
-        self._device = place.device
-        self._held: dict[int, list[LocalParameter]] = {layer: [] for layer in place.strategies}
+    def __init__(self, context: TechniqueContext) -> None:
+        self._context = context
+        self._device = context.device
+        self._relocated: dict[int, list[LocalParameter]] = {
+            layer: [] for layer in context.strategies
+        }
         self._updating = False
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
         """A parameter with a master copy on the host, and room for its gradient there."""
-        found = replace(
+        moved = replace(
             parameter,
             data=host_copy(parameter.data, self._device),
             device_tensor=parameter.data,
             host_gradient=host_like(parameter.data, self._device),
         )
-        held = self._held[parameter.layer]
-        held.append(found)
-        if self._fetches(parameter.layer) and len(held) == len(self._place.parameters[found.layer]):
-            unit = self._place.units[parameter.layer]
-            fetch_for_gathers(unit, held, technique_mark(NAME))
-        return found
+        layer = parameter.layer
+        parameters = self._relocated[layer]
+        parameters.append(moved)
+        if self._fetches(layer) and len(parameters) == len(self._context.parameters[layer]):
+            fetch_for_gathers(self._context.units[layer], parameters, technique_mark(NAME))
+        return moved
 
     def _fetches(self, layer: int) -> bool:
-        """Whether the device has a layer's parameters only while it gathers them."""
-        return offloads_parameters(self._place.strategies[layer])
+        """True if the device has a layer's parameters only while it gathers them."""
+        return offloads_parameters(self._context.strategies[layer])
 
     def relocated_changed(self) -> None:
-        """Weights on the host are others, as after a restart: so are the device's."""
+        """Weights on the host changed, as after a restart: the device's follow."""
         self._copy_to_device()
 
     def gradients_final(self) -> None:
         """Gradients go down to the host, for the update."""
-        for held in self._with_data():
-            gradients = [_gradient(parameter) for parameter in held]
-            targets = [_host_gradient(parameter) for parameter in held]
+        for parameters in self._with_data():
+            gradients = [_gradient(parameter) for parameter in parameters]
+            targets = [_host_gradient(parameter) for parameter in parameters]
             torch._foreach_copy_(targets, gradients, non_blocking=True)
         self._updating = True
         _finish(self._device)
@@ -78,32 +80,29 @@ class CpuOffloadHooks(TechniqueHooks):
 
     def _copy_to_device(self) -> None:
         with torch.no_grad():
-            for held in self._with_data():
-                if self._fetches(held[0].layer):
+            for parameters in self._with_data():
+                if self._fetches(parameters[0].layer):
                     continue  # before the next gather
-                targets = [device_copy(parameter) for parameter in held]
-                torch._foreach_copy_(targets, [p.data for p in held], non_blocking=True)
+                targets = [device_copy(parameter) for parameter in parameters]
+                torch._foreach_copy_(targets, [p.data for p in parameters], non_blocking=True)
 
     def _with_data(self) -> Iterator[list[LocalParameter]]:
         """The parameters of each layer of which this rank has a part."""
-        for held in self._held.values():
-            found = [parameter for parameter in held if parameter.data.numel()]
-            if found:
-                yield found
+        for parameters in self._relocated.values():
+            if filled := [parameter for parameter in parameters if parameter.data.numel()]:
+                yield filled
 
 
 def _gradient(parameter: LocalParameter) -> Tensor:
-    found = parameter.grad
-    if found is None:
+    if parameter.grad is None:
         raise RuntimeError(f"{parameter.name} has no gradient")
-    return found
+    return parameter.grad
 
 
 def _host_gradient(parameter: LocalParameter) -> Tensor:
-    found = parameter.host_gradient
-    if found is None:
+    if parameter.host_gradient is None:
         raise RuntimeError(f"{parameter.name} has no gradient on the host")
-    return found
+    return parameter.host_gradient
 
 
 def _finish(device: torch.device) -> None:

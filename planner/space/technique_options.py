@@ -1,4 +1,4 @@
-"""The strategies of a layer with the values of techniques that a request may use."""
+"""Technique values that a request may use, in the strategies of a layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TechniqueOptions:
-    """What techniques make of a layer's strategy.
+    """Strategies of a layer with technique values.
 
     Args:
         request: what is asked of the planner.
@@ -38,7 +38,7 @@ class TechniqueOptions:
     ) -> list[LayerStrategy]:
         """A strategy without techniques, then with every combination of the values tried.
 
-        Whether one is legal is known once the sharding is: :meth:`reason`.
+        Legality is known once the sharding is: :meth:`reason`.
 
         Args:
             index: the layer's number.
@@ -46,12 +46,12 @@ class TechniqueOptions:
             strategy: its other decisions, sharding left out.
             ranks: ranks of its stage.
         """
-        found = [strategy]
+        strategies = [strategy]
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
                 tried = self._values(index, layer, strategy, ranks, value, choice)
-                found += [with_value(one, value.name, own) for own in tried for one in found]
-        return found
+                strategies += [with_value(s, value.name, v) for v in tried for s in strategies]
+        return strategies
 
     def reason(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Why the techniques of a strategy may not be chosen for a layer; None if they may."""
@@ -72,18 +72,17 @@ class TechniqueOptions:
         value: TechniqueValue,
         choice: TechniqueChoice,
     ) -> list[Any]:
-        """The values of one technique: those asked for, in its own order, then those it tries."""
-        words = sorted(self._asked(index, value.name), key=lambda word: _place(value, word))
-        found = [value_of_word(value, word, value.name) for word in words]
+        """Values of one technique: those asked for, in its order, then those tried."""
+        words = sorted(self._asked(index, value.name), key=lambda word: _word_order(value, word))
+        values = [value_of_word(value, word, value.name) for word in words]
         if choice.tried is not None and self._tries(choice):
             lossy_too = value.name in self._known.allowed
             tried = choice.tried(layer, strategy, ranks, self._request.workload)
-            found += [own for own in tried if lossy_too or value.lossy(own) is None]
+            values += [v for v in tried if lossy_too or value.lossy(v) is None]
         return [
-            own
-            for own in dict.fromkeys(found)
-            if own is not None
-            and not any(choice.device_reason(own, device) for device in self._devices)
+            v
+            for v in dict.fromkeys(values)
+            if v is not None and not any(choice.device_reason(v, name) for name in self._devices)
         ]
 
     def _asked(self, index: int, name: str) -> set[str]:
@@ -93,11 +92,11 @@ class TechniqueOptions:
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
 
     def _tries(self, choice: TechniqueChoice) -> bool:
-        """Whether values are tried that nothing asks for."""
+        """True if values are tried that nothing asks for."""
         return choice.untried_reason(self._request.cluster) is None
 
     def may_join_backward(self) -> bool:
-        """Whether a plan of the space may hold a value whose backward no schedule splits."""
+        """True if a plan of the space may hold a value whose backward no schedule splits."""
         request = self._request
         for value, choice in self._plannable:
             pinned = {str(pin.value) for pin in request.pins if pin.key == value.name}
@@ -114,7 +113,7 @@ class TechniqueOptions:
         return tuple(price for price in self._known.prices if price.name in names)
 
 
-def _place(value: TechniqueValue, word: str) -> tuple[int, str]:
-    """Where a word stands in the order in which its technique lists them."""
+def _word_order(value: TechniqueValue, word: str) -> tuple[int, str]:
+    """The order of words: as the technique lists them, then others by name."""
     listed = value.words
     return (listed.index(word) if word in listed else len(listed), word)

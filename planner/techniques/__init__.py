@@ -1,4 +1,9 @@
-"""Which technique values are legal and best."""
+"""The choices of techniques, one file a technique.
+
+Enters: a layer, its other decisions, a workload and a cluster.
+Leaves: one ``TechniqueChoice`` each, in the tuple ``TECHNIQUES``.
+Imports: ``planner.technique``, ``costmodel.techniques``, ``datasets.catalogue``, ``spec``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from ..technique import Choices, KnownTechniques
 from . import compile, cpu_offload
 
 TECHNIQUES: Choices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
-"""One entry a module of this package, in the order of ``spec.techniques``."""
+"""One entry a module, in the order of ``spec.techniques``."""
 
 SHIPPED = KnownTechniques(values=VALUES, prices=PRICES, choices=TECHNIQUES)
-"""What a question knows unless it says otherwise."""
+"""The techniques of a question that names none."""

@@ -1,6 +1,6 @@
-"""Which blocks may be compiled, and how: what pins ask for, where it is legal.
+"""Compilation of blocks: only where a pin asks for it.
 
-Nothing else is tried: what it gains rests on host times that nobody measured yet, and on cores it
+Nothing else is tried: the gain rests on host times that nobody measured yet, and on cores it
 costs seconds of a compiler before the first step.
 """
 
@@ -15,7 +15,7 @@ UNTRIED = "what it gains is unmeasured, so it is taken only where it is pinned"
 
 
 def device_reason(value: Compile, device: str) -> str | None:
-    """What a value needs that a device of this name is not; None if it needs nothing more."""
+    """Why a device of this name does not do a value; None if it does."""
     return GRAPH_DEVICES if value.mode == "cuda_graph" and device == CPU else None
 
 

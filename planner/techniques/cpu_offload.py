@@ -1,4 +1,4 @@
-"""Where states may be on the host: tried for every block where the hosts' memory may be used.
+"""States on the host: tried for every block where the hosts' memory is granted.
 
 A cluster has memory of its hosts only where a person grants it (``--host-gib``, or ``host_gib`` of
 a cluster's file). Then a layer may keep its optimizer's states there, or all of its states, which
