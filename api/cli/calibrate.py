@@ -1,8 +1,8 @@
-"""``plan calibrate``: constants fitted to a table of measured runs, stored under a name.
+"""``plan calibrate``: constants fitted to measured runs, stored under a name.
 
-A table of step times gives factors of time, one of peaks of memory constants of memory. Under the
-name of a calibration of the same device and stack the other half of it stays as it is: times are of
-one format of products, memory of any.
+Step times give factors of time, peaks of memory constants of memory. Under the name of a
+calibration of the same device and stack its other half stays as it is: times are of one format of
+products, memory of any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...spec.cluster.calibration import Calibration, CalibrationScope
 
 
-def calibrate_command(given: dict[str, Any]) -> None:
+def calibrate_command(flags: dict[str, Any]) -> None:
     """Fit a calibration to the table, store it and show what it changes.
 
     Raises:
@@ -32,59 +32,59 @@ def calibrate_command(given: dict[str, Any]) -> None:
     """
     from ...datasets.published.runs import is_memory_table
 
-    check_targets(json=given["json_target"])
-    name, path = _name(given["name"]), _path(given["data"])
+    check_targets(json=flags["json_target"])
+    name, path = _name(flags["name"]), _path(flags["data"])
     of_memory = is_memory_table(path)
     document = _fit_memory(name, path) if of_memory else _fit_times(name, path)
 
     def show(out: Console) -> None:
         from ..terminal.calibration import print_calibration, print_memory_calibration
 
-        shown = print_memory_calibration if of_memory else print_calibration
-        shown(out, document)
+        print_result = print_memory_calibration if of_memory else print_calibration
+        print_result(out, document)
 
-    emit(document, given["json_target"], show)
+    emit(document, flags["json_target"], show)
 
 
 def _fit_times(name: str, path: Path) -> dict[str, Any]:
     from ...datasets.published.runs import published_runs
     from ..validation.table_fits import fit_times
 
-    found = fit_times(name, published_runs(path), f"--data {path}")
-    kept = _stored_calibration(name, found.calibration.place)
-    fitted = replace(found.calibration, memory=None if kept is None else kept.memory)
-    return _save(fitted) | found.counts
+    fit = fit_times(name, published_runs(path), f"--data {path}")
+    stored = _stored_calibration(name, fit.calibration.place)
+    fitted = replace(fit.calibration, memory=None if stored is None else stored.memory)
+    return _save(fitted) | fit.counts
 
 
 def _fit_memory(name: str, path: Path) -> dict[str, Any]:
     from ...datasets.published.runs import published_runs
     from ..validation.table_fits import fit_peaks
 
-    found = fit_peaks(name, published_runs(path), f"--data {path}")
-    base = _stored_calibration(name, found.calibration.place) or found.calibration
-    memory = found.calibration.memory
+    fit = fit_peaks(name, published_runs(path), f"--data {path}")
+    base = _stored_calibration(name, fit.calibration.place) or fit.calibration
+    memory = fit.calibration.memory
     if memory is None:
         raise RuntimeError("peaks give constants of memory")
-    return _save(base.with_memory(memory)) | found.counts
+    return _save(base.with_memory(memory)) | fit.counts
 
 
 def _stored_calibration(name: str, place: CalibrationScope) -> Calibration | None:
-    """The calibration of that name; what it has of the other kind of table is kept.
+    """The stored calibration of that name, whose other half is kept.
 
     Raises:
         InputError: it is for another device or stack, and would be lost.
     """
     from ..problem.stored_calibrations import calibration_folder, load_calibration, stored_names
 
-    known = stored_names()
-    if name not in known:
+    names = stored_names()
+    if name not in names:
         return None
-    found = load_calibration(name)
-    if found.place.in_any_format == place.in_any_format:
-        return found
-    free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in known)
+    stored = load_calibration(name)
+    if stored.place.in_any_format == place.in_any_format:
+        return stored
+    free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in names)
     where = calibration_folder() / f"{name}.json"
-    allowed = f"a name of none that is for {found.place.in_any_format}, or without {where}"
+    allowed = f"a name of none that is for {stored.place.in_any_format}, or without {where}"
     raise InputError("--name", name, allowed, free)
 
 
@@ -107,6 +107,6 @@ def _name(text: str | None) -> str:
 
 def _path(text: str | None) -> Path:
     if text is None or not Path(text).is_file():
-        given = "nothing" if text is None else text
-        raise InputError("--data", given, "a CSV file of measured runs, or of peaks of memory")
+        typed = "nothing" if text is None else text
+        raise InputError("--data", typed, "a CSV file of measured runs, or of peaks of memory")
     return Path(text)

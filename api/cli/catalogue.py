@@ -1,4 +1,4 @@
-"""``plan models`` and ``plan clusters``: what has a name here."""
+"""``plan models`` and ``plan clusters``: the catalogue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def models_command(json_target: str | None) -> None:
 
 
 def clusters_command(name: str | None, json_target: str | None) -> None:
-    """List devices, nodes and fabrics, or say all of one of them."""
+    """List devices, nodes and fabrics, or show one of them."""
     from ..catalogue.clusters import clusters_document
     from ..terminal.catalogue import print_about, print_clusters
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..views.comparison import ComparisonSide
 
 
-def compare_command(given: dict[str, Any]) -> None:
+def compare_command(flags: dict[str, Any]) -> None:
     """Compare the plans in two files.
 
     Raises:
@@ -23,38 +23,32 @@ def compare_command(given: dict[str, Any]) -> None:
     """
     from ..views.comparison import Comparison
 
-    check_targets(json=given["json_target"])
-    files = given["plan_files"]
+    check_targets(json=flags["json_target"])
+    files = flags["plan_files"]
     if len(files) != 2:
-        what = (
-            "nothing"
-            if not files
-            else "1 plan file"
-            if len(files) == 1
-            else f"{len(files)} plan files"
-        )
-        raise InputError("A B", what, "two plan files", "plan compare a.json b.json")
+        counted = {0: "nothing", 1: "1 plan file"}.get(len(files), f"{len(files)} plan files")
+        raise InputError("A B", counted, "two plan files", "plan compare a.json b.json")
     first, second = (
-        _side(file, name, given) for file, name in zip(files, _names(files), strict=True)
+        _side(file, name, flags) for file, name in zip(files, _names(files), strict=True)
     )
-    found = Comparison(first=first, second=second)
+    comparison = Comparison(first=first, second=second)
 
     def show(out: Console) -> None:
         from ..terminal.comparison import print_comparison
 
-        print_comparison(out, found)
+        print_comparison(out, comparison)
 
-    emit(found.to_document(), given["json_target"], show)
+    emit(comparison.to_document(), flags["json_target"], show)
 
 
 def _names(files: tuple[str, str]) -> tuple[str, str]:
-    """The files' names, with their folders where they are equal."""
+    """File names, with their folders where the names are equal."""
     first, second = (Path(file).name for file in files)
     return (first, second) if first != second else files
 
 
-def _side(file: str, name: str, given: dict[str, Any]) -> ComparisonSide:
+def _side(file: str, name: str, flags: dict[str, Any]) -> ComparisonSide:
     from ..views.comparison import ComparisonSide
 
-    found, _ = priced_file(file, given)
-    return ComparisonSide(name=name, report=found.report)
+    simulated, _ = priced_file(file, flags)
+    return ComparisonSide(name=name, report=simulated.report)

@@ -1,4 +1,4 @@
-"""``plan doctor``: what is measured, learned and assumed of a model on a cluster."""
+"""``plan doctor``: sources of a prediction for a model on a cluster."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def doctor_command(given: dict[str, Any]) -> None:
-    """Look into the pair that was given.
+def doctor_command(flags: dict[str, Any]) -> None:
+    """Report on a model and a cluster.
 
     Raises:
         InputError: no usable model, cluster or stack.
     """
     from ..doctor.document import doctor_document
 
-    check_targets(json=given["json_target"])
+    check_targets(json=flags["json_target"])
     names = ("model", "cluster", "stack", "calibration")
-    document = doctor_document(*(given[name] for name in names))
+    document = doctor_document(*(flags[name] for name in names))
 
     def show(out: Console) -> None:
         from ..terminal.doctor import print_doctor
 
         print_doctor(out, document)
 
-    emit(document, given["json_target"], show)
+    emit(document, flags["json_target"], show)

@@ -1,4 +1,4 @@
-"""From whatever was raised to one line and an exit code; no traceback reaches a user."""
+"""Errors as one line and an exit code; no traceback reaches a user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...spec.errors import InputError, ShardwrightError, nearest_name
 
 MAX_LINE = 300
 MIN_ALLOWED_LENGTH = 40
-"""Characters below which a shortened list of what is allowed tells nothing."""
+"""Characters below which a shortened list of allowed values tells nothing."""
 DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
 INTERRUPTED_CODE = 130
-"""What a shell reports of a command that Ctrl-C ended: 128 + SIGINT."""
+"""The code of a command that Ctrl-C ended: 128 + SIGINT."""
 BROKEN_PIPE_CODE = 141
 """The same of one whose reader went away: 128 + SIGPIPE."""
 SIMULATE_ONLY_FLAGS = (
@@ -52,11 +52,11 @@ FLAG_ALIASES = {
     }.items()
     for name in names.casefold().split()
 }
-"""Flags by what other programs call them."""
+"""Flags by their names in other programs."""
 
 
 class InterruptedRunError(ShardwrightError):
-    """Ctrl-C before there was anything to answer with."""
+    """Ctrl-C before there was a result."""
 
     exit_code = INTERRUPTED_CODE
 
@@ -89,7 +89,7 @@ def _clipped(text: str, room: int) -> str:
 
 
 def usage_error(error: click.UsageError) -> InputError:
-    """The parser's complaint as one of ours: field, given, allowed, nearest."""
+    """The parser's error as one of ours: field, given, allowed, nearest."""
     command = error.ctx.command_path if error.ctx is not None else "plan"
     flags = f"the flags that {command} --help lists"
     if isinstance(error, click.NoSuchOption):
@@ -108,15 +108,15 @@ def usage_error(error: click.UsageError) -> InputError:
 
 def _unknown_option(error: click.NoSuchOption, flags: str) -> InputError:
     typed = error.option_name
-    known: list[str] = []
+    names: list[str] = []
     if error.ctx is not None:
-        shown = [p for p in error.ctx.command.get_params(error.ctx) if not getattr(p, "hidden", 0)]
-        known = [opt for param in shown for opt in param.opts if opt.startswith("--")]
+        params = [p for p in error.ctx.command.get_params(error.ctx) if not getattr(p, "hidden", 0)]
+        names = [opt for param in params for opt in param.opts if opt.startswith("--")]
     bare = typed.lstrip("-")
     meant = FLAG_ALIASES.get(bare.casefold().replace("_", "-"), typed)
-    near = meant if meant in known else nearest_name(typed, known, count=1)
+    near = meant if meant in names else nearest_name(typed, names, count=1)
     bare = bare if meant == typed else meant.lstrip("-")
-    if bare.replace("_", "-") in SIMULATE_ONLY_FLAGS and f"--{bare}" not in known:
+    if bare.replace("_", "-") in SIMULATE_ONLY_FLAGS and f"--{bare}" not in names:
         near = f"--pin {bare.replace('-', '_')}=…, or plan simulate --{bare.replace('_', '-')} …"
     return InputError(typed, "an unknown flag", flags, near)
 
@@ -142,9 +142,9 @@ def report(error: BaseException) -> int:
             f"output: got {error.strerror or error}; allowed: a place with room to write to"
         )
         return InputError.exit_code
-    what = f"{type(error).__name__}: {error}{_error_location(error)}"
+    detail = f"{type(error).__name__}: {error}{_error_location(error)}"
     hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
-    _print_error(_clipped(_printable(f"internal error: {what}"), MAX_LINE - len(hint)) + hint)
+    _print_error(_clipped(_printable(f"internal error: {detail}"), MAX_LINE - len(hint)) + hint)
     return 1
 
 
@@ -161,7 +161,7 @@ def _print_error(line: str) -> None:
 
 
 def _discard_output() -> None:
-    """Send what is still buffered nowhere, so that closing the stream does not complain."""
+    """Send buffered output nowhere, so that closing the stream raises nothing."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

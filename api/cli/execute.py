@@ -1,4 +1,4 @@
-"""``plan execute`` and ``plan --execute``: run a plan here, measured against its prediction."""
+"""``plan execute`` and ``plan --execute``: a run, compared with its prediction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_STEPS = 20
 
 
-def execute_command(given: dict[str, Any]) -> None:
+def execute_command(flags: dict[str, Any]) -> None:
     """Run the plan in a file.
 
     Raises:
@@ -37,34 +37,34 @@ def execute_command(given: dict[str, Any]) -> None:
     from ..problem.this_machine import require_built, require_executable
     from ..terminal.run import print_dry_run, print_execution
 
-    check_targets(json=given["json_target"], trace=given["trace"])
-    one_of("--kernels", given["kernels"] or "auto", KERNEL_POLICIES)
-    path = given["plan_file"]
+    check_targets(json=flags["json_target"], trace=flags["trace"])
+    one_of("--kernels", flags["kernels"] or "auto", KERNEL_POLICIES)
+    path = flags["plan_file"]
     if path is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
-    _checkpoint_settings(given)
+    _checkpoint_settings(flags)
     plan = read_plan(path)
-    if given["dry_run"]:
+    if flags["dry_run"]:
         from ..execution.dry_run import dry_run
 
         require_built(plan, path)
-        document = dry_run(plan, _steps(given), path)
-        emit(document, given["json_target"], lambda out: print_dry_run(out, document))
+        document = dry_run(plan, _steps(flags), path)
+        emit(document, flags["json_target"], lambda out: print_dry_run(out, document))
         return
     require_executable(plan, path)
-    require_folders(plan, _absolute_path(given["init_from"]), _absolute_path(given["save_hf"]))
+    require_folders(plan, _absolute_path(flags["init_from"]), _absolute_path(flags["save_hf"]))
     _measure_unprofiled(plan.cluster.device_count, plan.cluster.groups[0].device)
     stack, measured, notes = plan_pricing(plan, Inputs())
-    document, steps = run_plan(plan, stack, measured, notes, given)
+    document, steps = run_plan(plan, stack, measured, notes, flags)
 
     def show(out: Console) -> None:
         print_execution(out, document, steps)
 
-    emit(document, given["json_target"], show)
+    emit(document, flags["json_target"], show)
 
 
 def _unsupported_flag(workload: Workload) -> tuple[str, str]:
-    """The flag, and its value, that asks for what is not run."""
+    """The flag that no run supports, and its value."""
     from ...spec.rules.plan_rules import unsupported_dtype
 
     if unsupported_dtype(workload.dtype):
@@ -75,7 +75,7 @@ def _unsupported_flag(workload: Workload) -> tuple[str, str]:
 
 
 def require_executable_problem(problem: Problem) -> None:
-    """Refuse what no plan of ``plan --execute`` could run here.
+    """Refuse a problem that ``plan --execute`` could not run here.
 
     Raises:
         InputError: another machine's devices, or a model or number format that is not run.
@@ -92,8 +92,8 @@ def require_executable_problem(problem: Problem) -> None:
         raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
     plain, model, workload = LayerStrategy(), problem.model, problem.workload
     if reason := unsupported_run(plain, workload) or unsupported_strategy(model, plain, workload):
-        flag, given = _unsupported_flag(problem.workload)
-        raise InputError(flag, given, f"what --execute can run ({reason})")
+        flag, value = _unsupported_flag(problem.workload)
+        raise InputError(flag, value, f"what --execute can run ({reason})")
 
 
 def measured(inputs: Inputs, problem: Problem) -> Problem:
@@ -110,7 +110,7 @@ def measured(inputs: Inputs, problem: Problem) -> Problem:
 
 
 def _measure_unprofiled(ranks: int, device: str) -> bool:
-    """Measure this machine quickly where it has no profile; whether that was done."""
+    """Measure this machine quickly if it has no profile; True if that was done."""
     from ...datasets.catalogue.device import CPU
     from ...profiler.store.profiles import newest_profile
     from ..execution.execution import ensure_profile
@@ -123,7 +123,7 @@ def _measure_unprofiled(ranks: int, device: str) -> bool:
 
 
 def profile_progress(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
-    """A listener that shows what is being measured on ``line``."""
+    """A listener that shows the measurement's progress on ``line``."""
 
     def on_event(event: dict[str, Any]) -> None:
         if event.get("phase") == "profile":
@@ -137,22 +137,22 @@ def profile_progress(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
 
 
 def _absolute_path(typed: str | None) -> Path | None:
-    """A file as ranks find it too, wherever they start."""
+    """The path as ranks find it, in whatever folder they start."""
     return None if typed is None else Path(typed).expanduser().absolute()
 
 
-def _checkpoint_settings(given: dict[str, Any]) -> CheckpointSettings:
-    """Where the run saves and where it goes on."""
+def _checkpoint_settings(flags: dict[str, Any]) -> CheckpointSettings:
+    """Settings of the run's checkpoints."""
     from ...executor.checkpoint.settings import KEEP, CheckpointSettings
 
-    folders = {name: _absolute_path(given.get(name)) for name in ("checkpoint", "resume")}
+    folders = {name: _absolute_path(flags.get(name)) for name in ("checkpoint", "resume")}
     folder, resume = (None if path is None else str(path) for path in folders.values())
-    keep = given.get("keep") or KEEP
-    return CheckpointSettings(folder=folder, every=given.get("every"), keep=keep, resume=resume)
+    keep = flags.get("keep") or KEEP
+    return CheckpointSettings(folder=folder, every=flags.get("every"), keep=keep, resume=resume)
 
 
-def _steps(given: dict[str, Any]) -> int:
-    return int(given["steps"] or DEFAULT_STEPS)
+def _steps(flags: dict[str, Any]) -> int:
+    return int(flags["steps"] or DEFAULT_STEPS)
 
 
 def run_plan(
@@ -160,9 +160,9 @@ def run_plan(
     stack: StackSpec,
     measured: Measured | None,
     assumptions: tuple[Assumption, ...],
-    given: dict[str, Any],
+    flags: dict[str, Any],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run a plan; the contract's execute document and what each step reported.
+    """Run a plan; the execute document, and the events of its steps.
 
     Raises:
         RunError: the run failed.
@@ -172,25 +172,25 @@ def run_plan(
     from ..execution.execution import ExecuteOptions, execute_plan
 
     options = ExecuteOptions(
-        steps=_steps(given),
-        verify=given["verify"],
-        data=given.get("data"),
-        tokenizer=given.get("tokenizer"),
-        learning_rate=learning_rate(given.get("lr")),
-        kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
-        trace_file=_absolute_path(given.get("trace")),
-        init_from=_absolute_path(given.get("init_from")),
-        save_hf=_absolute_path(given.get("save_hf")),
-        checkpoint=_checkpoint_settings(given),
+        steps=_steps(flags),
+        verify=flags["verify"],
+        data=flags.get("data"),
+        tokenizer=flags.get("tokenizer"),
+        learning_rate=learning_rate(flags.get("lr")),
+        kernels=one_of("--kernels", flags.get("kernels") or "auto", KERNEL_POLICIES),
+        trace_file=_absolute_path(flags.get("trace")),
+        init_from=_absolute_path(flags.get("init_from")),
+        save_hf=_absolute_path(flags.get("save_hf")),
+        checkpoint=_checkpoint_settings(flags),
     )
-    reported: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     with ProgressLine("training", "steps") as line:
 
         def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "step":
-                reported.append(event)
+                steps.append(event)
                 line(int(event["step"]), options.steps, f"loss {event['loss']:.4f}")
             elif event.get("event") == "note":
                 note(event["text"])
 
-        return execute_plan(plan, stack, measured, options, on_event, assumptions), reported
+        return execute_plan(plan, stack, measured, options, on_event, assumptions), steps

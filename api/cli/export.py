@@ -1,4 +1,4 @@
-"""``plan export``: a plan in the form that something else reads; a page is the first of them."""
+"""``plan export``: a plan as a page."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "to
 """Targets of the contract that this version lacks."""
 
 
-def export_command(given: dict[str, Any]) -> None:
+def export_command(flags: dict[str, Any]) -> None:
     """Write the plan in a file as the target that was named.
 
     Raises:
         InputError: no usable plan, target or file.
         NotBuiltError: a target that this version lacks.
     """
-    target = given["to"]
+    target = flags["to"]
     if target in PLANNED:
         raise NotBuiltError(f"plan export --to {target}", f"known: {', '.join(TARGETS)}")
     if target not in TARGETS:
         shown = "nothing" if target is None else target
         near = nearest_name(shown, TARGETS, count=1) or "plan export plan.json --to html"
         raise InputError("--to", shown, ", ".join(TARGETS), near)
-    file = given["plan_file"]
+    file = flags["plan_file"]
     if file is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan export plan.json --to html")
-    out = given["out"] or str(Path(file).with_suffix(".html"))
+    out = flags["out"] or str(Path(file).with_suffix(".html"))
     if out == "-":
         raise InputError("--out", out, "a file", str(Path(file).with_suffix(".html")))
     check_targets(out=out)
-    write_file(out, _page(given))
+    write_file(out, _page(flags))
     note(f"wrote {out}; it loads nothing from elsewhere")
 
 
-def _page(given: dict[str, Any]) -> str:
+def _page(flags: dict[str, Any]) -> str:
     from ..html.page_file import page_file
     from ..views.report_view import report_view, step_trace
 
-    found, rule = priced_file(given["plan_file"], given)
-    plan = found.report.plan.to_document()
-    return page_file(report_view(found.report, rule), plan, step_trace(found))
+    simulated, rule = priced_file(flags["plan_file"], flags)
+    plan = simulated.report.plan.to_document()
+    return page_file(report_view(simulated.report, rule), plan, step_trace(simulated))

@@ -1,4 +1,4 @@
-"""The flags that several verbs share, and those that the contract names and nothing here builds."""
+"""Flags of several verbs, and those of the contract that are not built."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _clusters() -> Iterable[str]:
     return ["local", *(f"8x{name}" for name in read_table("devices") if name != "cpu")]
 
 
-def _fixed_names(*known: str) -> Callable[[], Iterable[str]]:
-    return lambda: known
+def _fixed_names(*names: str) -> Callable[[], Iterable[str]]:
+    return lambda: names
 
 
 PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=InputFileParam())
@@ -101,7 +101,7 @@ PROBLEM = compose(
                  type=NameParam("T", _fixed_names("full", "lora", "lora:", "frozen:")),
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…"),
 )  # fmt: skip
-"""What is asked: model, machine, workload."""
+"""The problem: model, machine, workload."""
 
 OBJECTIVE = compose(
     click.option("--objective", type=NameParam("O", _fixed_names(*OBJECTIVES)),
@@ -119,7 +119,7 @@ OBJECTIVE = compose(
                  help="simple: of the plans that the model cannot tell from the best, the one of "
                       "the fewest strategies."),
 )  # fmt: skip
-"""What is best."""
+"""The objective."""
 
 PRICE_SOURCE = compose(
     click.option("--stack", type=NameParam("S", _table_names("stacks")),
@@ -127,14 +127,14 @@ PRICE_SOURCE = compose(
     click.option("--calibration", type=NameParam("NAME|none", _fixed_names("none")),
                  help="A stored calibration (plan calibrate); none: no profile of this machine."),
 )  # fmt: skip
-"""Where prices come from."""
+"""Sources of prices."""
 
 PRICING = compose(
     PRICE_SOURCE,
     click.option("--oom-risk", type=NumberParam(most=0.5), metavar="R",
                  help="Accepted chance of running out of memory (default 0.05)."),
 )  # fmt: skip
-"""How it is priced."""
+"""Sources of prices, and the memory rule."""
 
 KERNELS = compose(
     click.option("--attention", type=NameParam("A", _fixed_names(*ATTENTIONS)),
@@ -142,7 +142,7 @@ KERNELS = compose(
     click.option("--overlap", type=NameParam("O", _fixed_names(*OVERLAPS)),
                  help="Communication that hides behind computation: none, dp, dp+tp or all."),
 )  # fmt: skip
-"""Choices of the stack that simulate may change."""
+"""Choices of the stack that a verb may change."""
 
 JSON_OPTION = click.option(
     "--json",
@@ -159,7 +159,7 @@ RUN_OPTIONS = compose(
                  help="Learning rate: a number, or cosine:peak=3e-4,warmup=100,steps=1000 "
                  "(default 1e-3)."),
 )  # fmt: skip
-"""How a plan is run."""
+"""A run's length and checks."""
 
 
 CHECKPOINTS = compose(
@@ -172,11 +172,11 @@ CHECKPOINTS = compose(
     click.option("--resume", type=InputFileParam(), metavar="DIR",
                  help="Go on from the newest good checkpoint here, under any plan of the model."),
 )  # fmt: skip
-"""Where a run saves and where it goes on."""
+"""Checkpoints of a run."""
 
 
 def not_built(*flags: str) -> Decorator[Any]:
-    """Hidden flags that refuse in one line: the contract names them, this version lacks them."""
+    """Hidden flags of the contract that this version refuses in one line."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value not in (None, False) and not ctx.resilient_parsing:
@@ -188,6 +188,6 @@ def not_built(*flags: str) -> Decorator[Any]:
     return compose(*(option(flag) for flag in flags))
 
 
-def typed_inputs(given: dict[str, Any]) -> dict[str, Any]:
-    """The part of a command's values that resolves into a problem."""
-    return {name: given[name] for name in INPUT_NAMES if name in given}
+def typed_inputs(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that resolve into a problem."""
+    return {name: flags[name] for name in INPUT_NAMES if name in flags}

@@ -1,7 +1,7 @@
 """The command ``plan`` (``shardwright`` is the same): search, simulate, explain, run, serve.
 
 Only click is imported here, so that help, completion and usage errors come at once; each verb
-fetches what it needs when it runs. Whatever is raised ends as one line and an exit code.
+imports the rest when it runs. Every exception ends as one line and an exit code.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Shell completion (bash; zsh and fish alike): eval "$(_PLAN_COMPLETE=bash_source 
 
 
 class PlanGroup(click.Group):
-    """The verbs; what is no verb is refused with the nearest one."""
+    """The verbs; other words are refused with the nearest one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb that the first argument names.
+        """The verb of the first argument.
 
         Raises:
             NotBuiltError: a verb of the contract that this version lacks.
@@ -69,7 +69,7 @@ class PlanGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; Ctrl-C and a closed pipe leave as they came, without click's own lines."""
+        """Run the verb; Ctrl-C and a closed pipe pass without click's own lines."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def _verb_error(typed: str) -> ShardwrightError:
                          message="%(prog)s %(version)s"),
 )  # fmt: skip
 @click.pass_context
-def cli(ctx: click.Context, /, **given: Any) -> None:
+def cli(ctx: click.Context, /, **flags: Any) -> None:
     """Find the fastest hybrid-parallel training plan for a model on a cluster.
 
     Flags alone search for a plan; with none at all, for the embedded model on this machine.
@@ -143,7 +143,7 @@ def cli(ctx: click.Context, /, **given: Any) -> None:
     if ctx.invoked_subcommand is None:
         from .plan import plan_command
 
-        plan_command(given)
+        plan_command(flags)
         return
     for param in ctx.command.params:
         source = ctx.get_parameter_source(str(param.name))
@@ -159,7 +159,7 @@ for _verb in VERBS.values():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; its exit code. Never raises, never prints a traceback."""
+    """Run one command line, without exceptions or tracebacks; its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # odd names must not break a narrow terminal
             stream.reconfigure(errors="replace")
@@ -177,7 +177,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _program() -> str:
-    """The name that was typed, of the two that this command has."""
+    """The typed name of this command, of its two."""
     typed = Path(sys.argv[0]).stem
     return typed if typed == "shardwright" else PROGRAM_NAME
 
@@ -185,10 +185,10 @@ def _program() -> str:
 def main() -> NoReturn:
     """Entry point of ``plan`` and ``shardwright``.
 
-    What a search made is given back with the process: taking it apart object by object first
-    takes a second. Where other processes were started, theirs to end, Python's own way out
-    stays. Numpy's products use one thread: how many there are would show in the last bits of sums,
-    and so in which of two equal plans is taken.
+    The objects of a search go with the process: freeing them one by one takes a second. Where
+    other processes or threads were started, Python exits in its own way. Numpy's products use one
+    thread: their number would show in the last bits of sums, and so in the choice among equal
+    plans.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()

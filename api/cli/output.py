@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_targets(**targets: str | None) -> None:
-    """Refuse files that cannot be written before any work is done for them.
+    """Refuse files that cannot be written, before any work.
 
     Args:
         targets: flag name (``_`` for ``-``) to the path that was typed; None and ``-`` pass.
@@ -45,7 +45,7 @@ def check_targets(**targets: str | None) -> None:
 
 
 def write_file(target: str, text: str) -> None:
-    """Write ``text`` to the file that was typed, whole or not at all."""
+    """Write ``text`` to a file, whole or not at all."""
     from ...spec.codec import write_atomically
 
     write_atomically(Path(target).expanduser(), text)
@@ -54,7 +54,7 @@ def write_file(target: str, text: str) -> None:
 def emit(
     document: dict[str, Any], json_target: str | None, show: Callable[[Console], None]
 ) -> None:
-    """Write the JSON document where it was asked for, and show the result on a terminal.
+    """Write the JSON document, and show the result on a terminal.
 
     With ``-`` the document alone goes to the standard output.
     """
@@ -79,13 +79,13 @@ def emit(
 
 
 def _spelling() -> dict[int, str]:
-    """How signs beyond ASCII are written where the standard output has none."""
+    """ASCII spellings of other signs, where the standard output has none."""
     encoding = (sys.stdout.encoding or "").casefold()
     return {} if encoding.startswith("utf") else {ord("±"): "+-", ord("…"): "..."}
 
 
 def note(text: str) -> None:
-    """One line for the person, on the error output, so that it is never part of a result."""
+    """Write a line to the error output, so that it is never part of a result."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -94,8 +94,8 @@ class ProgressLine:
     """A bar on the error output of a terminal, and nothing anywhere else.
 
     Args:
-        label: what is done.
-        unit: what is counted.
+        label: the task.
+        unit: of the count.
     """
 
     def __init__(self, label: str, unit: str) -> None:
@@ -124,7 +124,7 @@ class ProgressLine:
         return self
 
     def __call__(self, done: int, total: int | None, state: str) -> None:
-        """Show ``done`` of ``total``, and what is known so far."""
+        """Show ``done`` of ``total``, and a state."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, state=state)
 

@@ -1,4 +1,4 @@
-"""The plan in a file that a verb was given, priced as its flags say."""
+"""A verb's plan file, priced under its flags."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from ..planning.plan_and_simulate import Simulated
 
 
-def priced_file(file: str, given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
+def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     """Read a plan and simulate it.
 
     Args:
         file: path of the plan.
-        given: the verb's flags.
+        flags: the verb's flags.
 
     Returns:
         The simulation, and the rule by which its memory fits its devices.
@@ -28,8 +28,8 @@ def priced_file(file: str, given: dict[str, Any]) -> tuple[Simulated, MemoryRule
     from ..problem.plan_files import read_plan
     from ..problem.resolve import Inputs, plan_pricing
 
-    rule = memory_rule(given["oom_risk"])
+    rule = memory_rule(flags["oom_risk"])
     plan = read_plan(file)
-    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
-    found = simulate_plan(plan, stack, measured, notes, rule.risk)
-    return found, rule.measured_by(found.simulator.pricer.machine.measured)
+    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(flags)))
+    simulated = simulate_plan(plan, stack, measured, notes, rule.risk)
+    return simulated, rule.measured_by(simulated.simulator.pricer.machine.measured)

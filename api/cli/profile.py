@@ -1,4 +1,4 @@
-"""``plan profile``: measure this machine and keep what was measured."""
+"""``plan profile``: measure this machine and store the profile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_DEVICE_BUDGET_S = 270.0
 """On GPUs, whose libraries take long to load."""
 
 
-def profile_command(given: dict[str, Any]) -> None:
+def profile_command(flags: dict[str, Any]) -> None:
     """Measure this machine.
 
     Raises:
@@ -34,17 +34,17 @@ def profile_command(given: dict[str, Any]) -> None:
     from ...profiler.sweep import SweepTarget, measure
     from ...spec.codec import to_document
 
-    check_targets(json=given["json_target"])
-    ranks, device = _ranks(given["cluster"] or "local")
-    usual_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
-    budget_s = given["budget"] or usual_s
-    what = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
-    note(f"measuring {what} for up to {budget_s:g} s; leave the machine alone meanwhile")
-    folder = given.get("nvme")
+    check_targets(json=flags["json_target"])
+    ranks, device = _ranks(flags["cluster"] or "local")
+    default_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
+    budget_s = flags["budget"] or default_s
+    devices = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
+    note(f"measuring {devices} for up to {budget_s:g} s; leave the machine alone meanwhile")
+    folder = flags.get("nvme")
     target = SweepTarget(
         device=device,
         storage=None if folder is None else Path(folder),
-        fresh=bool(given.get("fresh")),
+        fresh=bool(flags.get("fresh")),
     )
     with ProgressLine("measuring", "rows") as line:
         profile = measure(budget_s, ranks, _events(line), target)
@@ -53,12 +53,12 @@ def profile_command(given: dict[str, Any]) -> None:
     def show(out: Console) -> None:
         _print(out, profile, path)
 
-    emit({"path": path, "profile": to_document(profile)}, given["json_target"], show)
+    emit({"path": path, "profile": to_document(profile)}, flags["json_target"], show)
 
 
 def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
-    """A listener that also says what an earlier measurement had finished."""
-    shown = profile_progress(line)
+    """A listener that also notes the finished part of an earlier measurement."""
+    show_progress = profile_progress(line)
 
     def on_event(event: dict[str, Any]) -> None:
         if finished := event.get("resumed"):
@@ -66,13 +66,13 @@ def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
             note(
                 f"going on after {names} of a measurement that was cut short (--fresh starts over)"
             )
-        shown(event)
+        show_progress(event)
 
     return on_event
 
 
 def _ranks(text: str) -> tuple[int, str]:
-    """How many ranks, on which device of this machine."""
+    """Number of ranks, and their device."""
     from ...datasets.clusters.parse import parse_cluster
     from ..problem.this_machine import require_devices
 
@@ -104,9 +104,9 @@ def _print(out: Console, profile: MachineProfile, path: str) -> None:
 
 
 def _skipped(profile: MachineProfile) -> dict[str, list[str]]:
-    """Operations by the reason why they were not measured."""
-    found: dict[str, list[str]] = {}
+    """Names of unmeasured operations by reason."""
+    names: dict[str, list[str]] = {}
     for item in profile.skipped:
         sizes = " ".join(map(str, item.shape))
-        found.setdefault(item.why, []).append(f"{item.op} {sizes} {item.dtype}".strip())
-    return found
+        names.setdefault(item.why, []).append(f"{item.op} {sizes} {item.dtype}".strip())
+    return names

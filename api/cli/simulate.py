@@ -1,4 +1,4 @@
-"""``plan simulate`` and ``plan explain``: price a plan, and take its price apart."""
+"""``plan simulate`` and ``plan explain``: a plan's price, and its terms."""
 
 from __future__ import annotations
 
@@ -26,71 +26,71 @@ FLAGS_WITH_PLAN = (
 )
 
 
-def simulate_command(given: dict[str, Any]) -> None:
-    """Simulate what the flags say.
+def simulate_command(flags: dict[str, Any]) -> None:
+    """Simulate the plan of the flags.
 
     Raises:
         InputError: flags, files or strategies that cannot be used.
     """
-    check_targets(json=given["json_target"], trace=given["trace"])
-    found, rule = _simulated(given)
-    if given["trace"]:
+    check_targets(json=flags["json_target"], trace=flags["trace"])
+    simulated, rule = _simulated(flags)
+    if flags["trace"]:
         from ...costmodel.simulation.timeline import simulated_timeline
 
-        timeline = simulated_timeline(found.simulation, found.simulator)
-        write_file(given["trace"], timeline.to_perfetto())
-    _emit_simulation(found, given, rule)
+        timeline = simulated_timeline(simulated.simulation, simulated.simulator)
+        write_file(flags["trace"], timeline.to_perfetto())
+    _emit_simulation(simulated, flags, rule)
 
 
-def _simulated(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
+def _simulated(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     from ..planning.plan_and_simulate import memory_rule, simulate_plan
     from ..planning.uniform_plan import UniformStrategy, uniform_plan
     from ..problem.resolve import Inputs, resolve
 
-    if given["plan_file"] is not None:
-        return _simulated_file(given)
-    rule = memory_rule(given["oom_risk"])
-    problem = resolve(Inputs(**typed_inputs(given)))
-    plan, notes = uniform_plan(problem, UniformStrategy.from_flags(given))
-    every = problem.assumptions + notes
-    found = simulate_plan(plan, problem.stack, problem.measured, every, rule.risk)
-    return found, rule.measured_by(found.simulator.pricer.machine.measured)
+    if flags["plan_file"] is not None:
+        return _simulated_file(flags)
+    rule = memory_rule(flags["oom_risk"])
+    problem = resolve(Inputs(**typed_inputs(flags)))
+    plan, notes = uniform_plan(problem, UniformStrategy.from_flags(flags))
+    assumptions = problem.assumptions + notes
+    simulated = simulate_plan(plan, problem.stack, problem.measured, assumptions, rule.risk)
+    return simulated, rule.measured_by(simulated.simulator.pricer.machine.measured)
 
 
-def _simulated_file(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
-    for name, value in given.items():
+def _simulated_file(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
+    for name, value in flags.items():
         if name not in (*FLAGS_WITH_PLAN, "plan_file") and value is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise InputError(flag, value, f"nothing beside {given['plan_file']}, which decides it")
-    return priced_file(given["plan_file"], given)
+            raise InputError(flag, value, f"nothing beside {flags['plan_file']}, which decides it")
+    return priced_file(flags["plan_file"], flags)
 
 
-def _emit_simulation(found: Simulated, given: dict[str, Any], rule: MemoryRule) -> None:
+def _emit_simulation(simulated: Simulated, flags: dict[str, Any], rule: MemoryRule) -> None:
     from ..views.report_text import excess_lines
 
-    report = found.report
+    report = simulated.report
 
     def show(out: Console) -> None:
         from ..terminal.plan import print_report
 
-        print_report(out, report, rule, _next_steps(given))
+        print_report(out, report, rule, _next_steps(flags))
 
-    emit(report.to_document(), given["json_target"], show)
-    if given["json_target"] == "-":
+    emit(report.to_document(), flags["json_target"], show)
+    if flags["json_target"] == "-":
         for line in excess_lines(report.prediction.memory, rule)[:1]:
             note(f"does not fit: {line}")
 
 
-def _next_steps(given: dict[str, Any]) -> list[str]:
-    if given["trace"]:
-        return [f"open {given['trace']} in ui.perfetto.dev"]
-    path = given["plan_file"]
+def _next_steps(flags: dict[str, Any]) -> list[str]:
+    if flags["trace"]:
+        return [f"open {flags['trace']} in ui.perfetto.dev"]
+    path = flags["plan_file"]
     if path is None:
         return ["the same with --trace trace.json"]
     return [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
 
 
-def explain_command(given: dict[str, Any]) -> None:
+def explain_command(flags: dict[str, Any]) -> None:
     """Explain the plan in a file.
 
     Raises:
@@ -98,15 +98,15 @@ def explain_command(given: dict[str, Any]) -> None:
     """
     from ..views.explanation import explain_report
 
-    check_targets(json=given["json_target"])
-    if given["plan_file"] is None:
+    check_targets(json=flags["json_target"])
+    if flags["plan_file"] is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan explain plan.json")
-    found, rule = _simulated_file(given)
-    explanation = explain_report(found.report, found.simulation, found.simulator)
+    simulated, rule = _simulated_file(flags)
+    explanation = explain_report(simulated.report, simulated.simulation, simulated.simulator)
 
     def show(out: Console) -> None:
         from ..terminal.explanation import print_explanation
 
         print_explanation(out, explanation, rule)
 
-    emit(explanation.to_document(), given["json_target"], show)
+    emit(explanation.to_document(), flags["json_target"], show)

@@ -1,4 +1,4 @@
-"""``plan validate``: predictions beside published measured runs."""
+"""``plan validate``: predictions compared with published measured runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ...costmodel.explain.accuracy import Pair
 
 
-def validate_command(given: dict[str, Any]) -> None:
-    """Price the table that was given, or the bundled one.
+def validate_command(flags: dict[str, Any]) -> None:
+    """Price a table of measured runs, by default the bundled one.
 
     Raises:
         InputError: no such file or calibration, a row that cannot be read, or a plot that is no
@@ -25,12 +25,12 @@ def validate_command(given: dict[str, Any]) -> None:
     """
     from ..validation.validate import validation_result
 
-    check_targets(json=given["json_target"], plot=given["plot"])
-    plot = given["plot"]
+    check_targets(json=flags["json_target"], plot=flags["plot"])
+    plot = flags["plot"]
     if plot and not plot.endswith(".svg"):
         near = str(Path(plot).with_suffix(".svg"))
         raise InputError("--plot", plot, "a file ending in .svg", near)
-    document, points = validation_result(_table(given["data"]), given["calibration"] or "none")
+    document, points = validation_result(_table(flags["data"]), flags["calibration"] or "none")
     if plot:
         write_file(plot, _drawing(document, points))
 
@@ -39,16 +39,16 @@ def validate_command(given: dict[str, Any]) -> None:
 
         print_validation(out, document)
 
-    emit(document, given["json_target"], show)
+    emit(document, flags["json_target"], show)
 
 
 def _drawing(document: dict[str, Any], points: Mapping[str, Sequence[Pair]]) -> str:
     from ..html.validation_svg import validation_svg
 
     of_time = document["metric"] == "step_time"
-    what, unit = ("step time", "seconds") if of_time else ("peak memory", "GiB")
+    quantity, unit = ("step time", "seconds") if of_time else ("peak memory", "GiB")
     rows = sum(map(len, points.values()))
-    title = f"{document['data']}, {rows} rows: {what}, calibration {document['calibration']}"
+    title = f"{document['data']}, {rows} rows: {quantity}, calibration {document['calibration']}"
     return validation_svg(title, unit, points)
 
 

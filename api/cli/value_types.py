@@ -1,4 +1,4 @@
-"""What a person types as one value: whole numbers, numbers, words, file names.
+"""Types of flag values: whole numbers, numbers, names, files.
 
 Each refuses in one line that names the flag, what was typed, what is allowed and the nearest
 value that would do: ``512.0``, ``1e3``, ``512k`` and ``-8`` are no counts, but easily meant as one.
@@ -92,12 +92,12 @@ def _finite(text: str) -> float | None:
 
 
 class NumberParam(FloatType):
-    """A finite number above ``above``; ``unit`` is named in the error.
+    """A finite number above ``above``.
 
     Args:
         above: exclusive lower limit.
         most: largest allowed.
-        unit: what the number counts, such as GiB.
+        unit: of the number, such as GiB; named in errors.
     """
 
     name = "NUMBER"
@@ -133,22 +133,22 @@ class NumberParam(FloatType):
 
 
 class NameParam(StrType):
-    """A name that is checked later, by what it names; ``known`` completes it in a shell."""
+    """A name that is checked later; ``names`` completes it in a shell."""
 
-    def __init__(self, metavar: str, known: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, metavar: str, names: Callable[[], Iterable[str]]) -> None:
         self.name = metavar
-        self._known = known
+        self._names = names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As it is written: ``none`` and ``local`` are typed so."""
+        """The metavar in its own case: ``none`` and ``local`` are typed so."""
         return self.name
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Known names that begin with what was typed."""
+        """Names with the typed beginning."""
         start = incomplete.casefold()
-        return [CompletionItem(n) for n in self._known() if n.casefold().startswith(start)]
+        return [CompletionItem(n) for n in self._names() if n.casefold().startswith(start)]
 
 
 class InputFileParam(StrType):
@@ -173,7 +173,7 @@ class OutputFileParam(InputFileParam):
         self.name = "FILE|-" if dash else "FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text, refused where it is plainly another flag or nothing."""
+        """The text; another flag or nothing is refused."""
         text = str(value)
         if text == "-" and self._dash:
             return text

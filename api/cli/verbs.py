@@ -1,4 +1,4 @@
-"""The verbs of ``plan``: their flags, and where each one's work is done."""
+"""The verbs of ``plan`` and their flags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam
 from .what_if_flags import what_if
 
 SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
-"""What completes ``--shard``."""
+"""Completions of ``--shard``."""
 
 
 def technique_option(technique: TechniqueValue) -> Decorator[Any]:
@@ -70,14 +70,14 @@ STRATEGY = compose(
     JSON_OPTION,
     click.option("--trace", type=OutputFileParam(), help="Write the step's timeline for Perfetto."),
 )
-def simulate(**given: Any) -> None:
+def simulate(**flags: Any) -> None:
     """Price one plan: a file, or one strategy for all layers given by flags.
 
     A plan that does not fit is priced too, and what is over is named.
     """
     from .simulate import simulate_command
 
-    simulate_command(given)
+    simulate_command(flags)
 
 
 @click.command(
@@ -85,11 +85,11 @@ def simulate(**given: Any) -> None:
 )
 @PLAN_FILE
 @compose(KERNELS, PRICING, JSON_OPTION)
-def explain(**given: Any) -> None:
+def explain(**flags: Any) -> None:
     """Take a plan's step time and memory apart into terms that add up."""
     from .simulate import explain_command
 
-    explain_command(given)
+    explain_command(flags)
 
 
 @click.command(
@@ -97,14 +97,14 @@ def explain(**given: Any) -> None:
 )
 @click.argument("plan_files", metavar="A B", nargs=-1, type=InputFileParam())
 @compose(KERNELS, PRICING, JSON_OPTION)
-def compare(**given: Any) -> None:
+def compare(**flags: Any) -> None:
     """Price two plans and say which is faster, what they decide otherwise and which terms differ.
 
     Seconds are those of a step, or of a million tokens where batches or sequences differ.
     """
     from .compare import compare_command
 
-    compare_command(given)
+    compare_command(flags)
 
 
 @click.command("export", options_metavar="[FLAGS]", short_help="Write a plan as a page, one file.")
@@ -117,14 +117,14 @@ def compare(**given: Any) -> None:
     KERNELS,
     PRICING,
 )  # fmt: skip
-def export(**given: Any) -> None:
+def export(**flags: Any) -> None:
     """Write a plan for something else to read.
 
     html: its stages, terms, memory, assumptions and the timeline of its step, in one file.
     """
     from .export import export_command
 
-    export_command(given)
+    export_command(flags)
 
 
 @click.command(
@@ -168,11 +168,11 @@ def export(**given: Any) -> None:
         help="Write the trained weights, or adapters, as such a folder.",
     ),
 )
-def execute(**given: Any) -> None:
+def execute(**flags: Any) -> None:
     """Run a plan on this machine and compare what was measured with what was predicted."""
     from .execute import execute_command
 
-    execute_command(given)
+    execute_command(flags)
 
 
 @click.command(
@@ -191,11 +191,11 @@ def execute(**given: Any) -> None:
                  help="Start over where an earlier measurement was cut short."),
     JSON_OPTION,
 )  # fmt: skip
-def profile(**given: Any) -> None:
+def profile(**flags: Any) -> None:
     """Measure this machine, so that plans for it are priced by measurement."""
     from .profile import profile_command
 
-    profile_command(given)
+    profile_command(flags)
 
 
 @click.command("models", options_metavar="[FLAGS]", short_help="List models with a name here.")
@@ -233,7 +233,7 @@ def clusters(name: str | None, json_target: str | None) -> None:
 @click.argument("model", metavar="[M]", required=False, type=MODEL_TYPE)
 @click.argument("cluster", metavar="[C]", required=False, type=CLUSTER_TYPE)
 @compose(PRICE_SOURCE, JSON_OPTION)
-def doctor(**given: Any) -> None:
+def doctor(**flags: Any) -> None:
     """Say what a prediction for model M on cluster C would rest on.
 
     Which layers are planned, simulated and run; how each figure is known; where prices come from;
@@ -241,7 +241,7 @@ def doctor(**given: Any) -> None:
     """
     from .doctor import doctor_command
 
-    doctor_command(given)
+    doctor_command(flags)
 
 
 @click.command(
@@ -259,7 +259,7 @@ def doctor(**given: Any) -> None:
                  help="Draw predicted against measured, a colour a source."),
     JSON_OPTION,
 )  # fmt: skip
-def validate(**given: Any) -> None:
+def validate(**flags: Any) -> None:
     """Price published measured runs, or peaks of memory, and show the errors by source.
 
     Without --data: the runs that come with the package. Two naive baselines stand beside every
@@ -267,7 +267,7 @@ def validate(**given: Any) -> None:
     """
     from .validate import validate_command
 
-    validate_command(given)
+    validate_command(flags)
 
 
 @click.command(
@@ -281,7 +281,7 @@ def validate(**given: Any) -> None:
     click.option("--name", type=NameParam("N", tuple), help="What --calibration shall call it."),
     JSON_OPTION,
 )  # fmt: skip
-def calibrate(**given: Any) -> None:
+def calibrate(**flags: Any) -> None:
     """Fit constants to measured steps, or to peaks of memory, and store them under a name.
 
     Of steps six factors, on the seconds of products, attention, other kernels, links inside a
@@ -290,7 +290,7 @@ def calibrate(**given: Any) -> None:
     """
     from .calibrate import calibrate_command
 
-    calibrate_command(given)
+    calibrate_command(flags)
 
 
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")

@@ -1,4 +1,4 @@
-"""``plan what-if``: change something, price the same plan, search again, say which term moved."""
+"""``plan what-if``: a changed setting, the plan in it as it is and re-planned."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PLOTS = (".svg", ".html")
 
 
-def what_if_command(given: dict[str, Any]) -> None:
-    """Answer the question that the flags ask.
+def what_if_command(flags: dict[str, Any]) -> None:
+    """Answer the question of the flags.
 
     Raises:
         InputError: no usable plan, key, value, cluster or file.
@@ -26,26 +26,26 @@ def what_if_command(given: dict[str, Any]) -> None:
     from ..planning.plan_and_simulate import garbage_collection_paused, memory_rule
     from ..what_if.inputs import question_of
 
-    check_targets(json=given["json_target"], plot=given["plot"])
-    _check_plot(given["plot"])
-    if given["plan_file"] is None:
+    check_targets(json=flags["json_target"], plot=flags["plot"])
+    _check_plot(flags["plot"])
+    if flags["plan_file"] is None:
         near = "plan what-if plan.json --set inter_node.bandwidth=2x"
         raise InputError("PLAN.json", "nothing", "a plan file", near)
-    rule = memory_rule(given["oom_risk"])
-    sweep = given["sweep"] or None
-    question = question_of(given["sets"], sweep, given["add"], given["scale"])
+    rule = memory_rule(flags["oom_risk"])
+    sweep = flags["sweep"] or None
+    question = question_of(flags["sets"], sweep, flags["add"], flags["scale"])
     with garbage_collection_paused(leaves=True):
-        found = _answered(given, question, rule.risk)
-        _emit(found, given)
+        answer = _answer(flags, question, rule.risk)
+        _emit(answer, flags)
 
 
-def _answered(given: dict[str, Any], question: Any, risk: float) -> WhatIf:
+def _answer(flags: dict[str, Any], question: Any, risk: float) -> WhatIf:
     from ..problem.plan_files import read_plan
     from ..problem.resolve import Inputs
     from ..what_if.what_if import split_deadline, what_if
 
-    plan = read_plan(given["plan_file"])
-    inputs = Inputs(**typed_inputs(given))
+    plan = read_plan(flags["plan_file"])
+    inputs = Inputs(**typed_inputs(flags))
     state = {"row": ""}
     with ProgressLine("searching", "shapes") as line:
 
@@ -56,7 +56,7 @@ def _answered(given: dict[str, Any], question: Any, risk: float) -> WhatIf:
         def row_done(done: int, rows: int) -> None:
             state["row"] = f"row {done + 1} of {rows}, " if rows > 1 else ""
 
-        clock = None if given["deadline"] is None else split_deadline(given["deadline"])
+        clock = None if flags["deadline"] is None else split_deadline(flags["deadline"])
         return what_if(plan, question, inputs, risk, clock, progress, row_done)
 
 
@@ -66,28 +66,28 @@ def _check_plot(target: str | None) -> None:
         raise InputError("--plot", target, f"a file ending in {' or '.join(PLOTS)}", near)
 
 
-def _emit(found: WhatIf, given: dict[str, Any]) -> None:
+def _emit(answer: WhatIf, flags: dict[str, Any]) -> None:
     from ..what_if.document import what_if_document
 
-    sweep = found.question.sweep
-    if sweep is not None and len(found.answers) < len(sweep.values):
-        note(f"interrupted: {len(found.answers)} of {len(sweep.values)} values are answered")
-    if given["plot"]:
+    sweep = answer.question.sweep
+    if sweep is not None and len(answer.answers) < len(sweep.values):
+        note(f"interrupted: {len(answer.answers)} of {len(sweep.values)} values are answered")
+    if flags["plot"]:
         from ..html.what_if_svg import what_if_page, what_if_svg
 
-        drawing = what_if_page(found) if given["plot"].endswith(".html") else what_if_svg(found)
-        write_file(given["plot"], drawing)
+        drawing = what_if_page(answer) if flags["plot"].endswith(".html") else what_if_svg(answer)
+        write_file(flags["plot"], drawing)
 
     def show(out: Console) -> None:
         from ..terminal.what_if import print_what_if
 
-        print_what_if(out, found, _next_steps(given))
+        print_what_if(out, answer, _next_steps(flags))
 
-    emit(what_if_document(found), given["json_target"], show)
+    emit(what_if_document(answer), flags["json_target"], show)
 
 
-def _next_steps(given: dict[str, Any]) -> list[str]:
-    if given["plot"]:
-        return [f"open {given['plot']}"]
-    ending = "row" if given["sweep"] else "term"
+def _next_steps(flags: dict[str, Any]) -> list[str]:
+    if flags["plot"]:
+        return [f"open {flags['plot']}"]
+    ending = "row" if flags["sweep"] else "term"
     return [f"the same with --plot what_if.svg, a picture with a bar or point a {ending}"]

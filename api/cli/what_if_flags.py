@@ -1,4 +1,4 @@
-"""The verb ``what-if``: its flags, and every key that it takes, in its help."""
+"""The verb ``what-if``: its flags, and all keys in its help."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ words, or factors on what there is (2x, 0.5x, +10%, -10%)."""
                  help="Draw it, as .svg or .html."),
     JSON_OPTION,
 )  # fmt: skip
-def what_if(**given: Any) -> None:
+def what_if(**flags: Any) -> None:
     """Price a plan in a changed setting, as it is and planned anew, and say which term moved.
 
     A plan that does not fit is priced too, and what is over is named. Re-planning searches with
@@ -54,4 +54,4 @@ def what_if(**given: Any) -> None:
     """
     from .what_if import what_if_command
 
-    what_if_command(given)
+    what_if_command(flags)

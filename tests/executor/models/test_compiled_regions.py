@@ -137,7 +137,9 @@ def test_a_whole_block_is_the_eager_one_and_keeps_what_is_priced(family: str, fl
 def test_blocks_of_one_form_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = CompileCounterWithBackend("aot_eager")
     technique.forget_compiled()
-    traced = torch.compile(technique.compiled_regions.whole, fullgraph=True, dynamic=False, backend=counter)
+    traced = torch.compile(
+        technique.compiled_regions.whole, fullgraph=True, dynamic=False, backend=counter
+    )
     monkeypatch.setattr(technique, "_region", lambda name, mode, compiler: traced)
     for _ in range(10):
         x = activations()
@@ -162,7 +164,9 @@ def test_weights_are_arguments_that_stay_in_place(monkeypatch: pytest.MonkeyPatc
 
     technique.forget_compiled()
     backend = aot_autograd(fw_compiler=look, bw_compiler=look)
-    traced = torch.compile(technique.compiled_regions.whole, fullgraph=True, dynamic=False, backend=backend)
+    traced = torch.compile(
+        technique.compiled_regions.whole, fullgraph=True, dynamic=False, backend=backend
+    )
     monkeypatch.setattr(technique, "_region", lambda name, mode, compiler: traced)
     made = block(SIZES["llama"], DEFAULT)
     made(activations())
