@@ -97,7 +97,7 @@ class TechniqueHooks:
         """After the update."""
 
     def state(self) -> dict[str, NamedState]:
-        """What lives from step to step, by names of its own; the tensors themselves."""
+        """Tensors that live from step to step, by names of the technique."""
         return {}
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class TechniqueChoice:
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
 
     def untried_reason(self, cluster: ClusterSpec) -> str | None:
-        """Why a search tries only what is asked for; None: it tries other values too."""
+        """The reason to try only what is asked for; None: other values are tried too."""
         return self.untried if self.tried is None else self.cluster_violation(cluster)
 
 

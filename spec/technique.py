@@ -141,7 +141,7 @@ Values = tuple[TechniqueValue, ...]
 def layer_kind_violation(
     technique: TechniqueValue, layer: Layer, kinds: tuple[str, ...]
 ) -> str | None:
-    """Why a technique is not for a layer's kind; None if it is one of ``kinds``."""
+    """Refusal of a layer's kind; None if it is one of ``kinds``."""
     if layer.kind in kinds:
         return None
     wanted = " and ".join(f"{kind}s" for kind in kinds)

@@ -33,7 +33,7 @@ def technique_violation(
     dtype: DtypeRecord,
     techniques: Values = TECHNIQUES,
 ) -> str | None:
-    """Why a technique of a layer is not legal there; None if all are.
+    """The rule that a technique of a layer breaks; None if all are legal.
 
     Args:
         layer: the layer.
@@ -55,7 +55,7 @@ def technique_violation(
 def technique_stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Why the stack cannot say a technique of a layer; None if it can say all."""
+    """The rule of a stack that a technique of a layer breaks; None if it breaks none."""
     reasons = (t.stack_violation(strategy, stack) for t in _used(strategy, techniques))
     return next((reason for reason in reasons if reason), None)
 
@@ -63,7 +63,7 @@ def technique_stack_violation(
 def unsupported_technique(
     layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Why a technique of a layer is not run for its kind; None if all are."""
+    """The technique of a layer that is not run for its kind; None if all are run."""
     reasons = (
         layer_kind_violation(t, layer, t.kinds.executable) for t in _used(strategy, techniques)
     )
@@ -73,7 +73,7 @@ def unsupported_technique(
 def unsupported_split_backward(
     strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Why a layer does not run under a schedule that splits the backward; None if it does."""
+    """The technique that no schedule with a split backward runs; None if there is none."""
     for technique in _used(strategy, techniques):
         if technique.joins_backward(strategy):
             word = technique.text_of(strategy)

@@ -1,4 +1,4 @@
-"""Which of simulate's flags breaks a rule, and the nearest value that would not."""
+"""Rules of a uniform plan: the flag that breaks one, and the nearest legal value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .uniform_chunks import applicable_strategy
 
 
 def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
-    """Name the first rule that a uniform plan breaks, as the flag that breaks it.
+    """Refuse a uniform plan that breaks a rule, naming the flag.
 
     Args:
         problem: the question.
@@ -37,10 +37,10 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
     if reason := stack_violation(strategy, problem.stack, known.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
-    if reason := _layers_reason(problem, strategy, ranks, samples):
+    if reason := _layers_violation(problem, strategy, ranks, samples):
         raise _layer_error(problem, strategy, ranks, reason)
     for value, choice in known.plannable:
-        if reason := _technique_reason(problem, strategy, ranks, value, choice):
+        if reason := _technique_violation(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
             raise InputError(value.flag, value.text_of(strategy), allowed, OFF)
     if violations := plan.check(known.values):
@@ -50,27 +50,27 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
 def _unsupported_value(
     value: TechniqueValue, strategy: LayerStrategy, stack: StackSpec, reason: str
 ) -> InputError:
-    """The error of a technique's word that the stack cannot say, with those that it can."""
-    other = (with_word(strategy, value, word, value.name) for word in value.words)
-    said = [value.text_of(each) for each in other if value.stack_violation(each, stack) is None]
-    allowed = f"{' or '.join([OFF, *said])} ({reason})"
+    """The error of a technique's word outside the stack, with the words inside."""
+    others = (with_word(strategy, value, word, value.name) for word in value.words)
+    legal = [value.text_of(s) for s in others if value.stack_violation(s, stack) is None]
+    allowed = f"{' or '.join([OFF, *legal])} ({reason})"
     return InputError(value.flag, value.text_of(strategy), allowed, OFF)
 
 
-def _technique_reason(
+def _technique_violation(
     problem: Problem,
     strategy: LayerStrategy,
     ranks: int,
     value: TechniqueValue,
     choice: TechniqueChoice,
 ) -> str | None:
-    """Why some layer may not have a technique so, or the device does not do it; None if all may."""
+    """The rule of a layer or device that a technique's value breaks; None if legal."""
     dtype, chosen = problem.workload.dtype, value.of(strategy)
     if chosen is None:
         return None
     for layer in problem.model.kinds():
-        own = applicable_strategy(layer, strategy, problem.techniques.values)
-        if reason := technique_violation(layer, own, ranks, dtype, (value,)):
+        applied = applicable_strategy(layer, strategy, problem.techniques.values)
+        if reason := technique_violation(layer, applied, ranks, dtype, (value,)):
             return reason
     devices = (group.device for group in problem.cluster.groups)
     reasons = (choice.device_reason(chosen, device) for device in devices)
@@ -103,26 +103,26 @@ def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: 
     )
 
 
-def _layers_reason(
+def _layers_violation(
     problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
 ) -> str | None:
-    """Why some layer kind may not run under the strategy; None if all may."""
+    """The rule that some layer breaks under the strategy; None if all are legal."""
     model = problem.model
-    places = layer_contexts(model, problem.workload.seq_len)
-    kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
-    for layer, tokens in kinds:
-        own = applicable_strategy(layer, strategy, problem.techniques.values)
-        if reason := layer_violation(layer, own, ranks, samples, tokens):
+    contexts = layer_contexts(model, problem.workload.seq_len)
+    classes = dict.fromkeys((x, c.tokens) for x, c in zip(model.layers(), contexts, strict=True))
+    for layer, tokens in classes:
+        applied = applicable_strategy(layer, strategy, problem.techniques.values)
+        if reason := layer_violation(layer, applied, ranks, samples, tokens):
             return reason
     return None
 
 
 def _nearest(problem: Problem, strategy: LayerStrategy, ranks: int, name: str) -> int:
-    """The legal degree of an axis that is closest to the one given; 1 always is one."""
-    given, legal = getattr(strategy, name), [1]
+    """The legal degree of an axis nearest to the typed one; 1 always is legal."""
+    typed, legal = getattr(strategy, name), [1]
     for degree in (d for d in range(2, ranks + 1) if ranks % d == 0):
         axis: dict[str, Any] = {name: degree}
-        tried = replace(strategy, shard=Sharding(), **axis)
-        if _layers_reason(problem, tried, ranks, ranks) is None:
+        trial = replace(strategy, shard=Sharding(), **axis)
+        if _layers_violation(problem, trial, ranks, ranks) is None:
             legal.append(degree)
-    return min(legal, key=lambda d: (abs(d - given), d))
+    return min(legal, key=lambda d: (abs(d - typed), d))

@@ -1,4 +1,4 @@
-"""The layers of a uniform plan: equal runs, and what of a strategy each layer takes."""
+"""Layers of a uniform plan in equal runs, each with the strategy that applies to it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ...spec.technique_values import with_value
 from ...spec.techniques import TECHNIQUES
 
 ChunkSplitter = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
-"""Cuts a model into so many chunks under one strategy."""
+"""Splits a model into a number of chunks under one strategy."""
 
 
 def applicable_strategy(
     layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> LayerStrategy:
-    """What a layer takes of one strategy for all.
+    """A uniform strategy as it applies to a layer.
 
     Only blocks recompute, only experts split, techniques are of the kinds they are priced for.
     """
@@ -40,12 +40,12 @@ def applicable_strategy(
 def even_chunks(
     model: ModelSpec, chunks: int, strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Blocks in equal runs; what stands before them joins the first chunk, the rest the last.
+    """Blocks in equal runs; other layers join the first chunk or the last.
 
     Args:
-        model: whose layers.
-        chunks: how many runs.
-        strategy: of every layer, as far as it applies to it.
+        model: the model.
+        chunks: number of runs.
+        strategy: of every layer, as far as it applies.
 
     Raises:
         InputError: the blocks cannot be cut evenly.
@@ -70,14 +70,14 @@ def even_chunks(
 def even_layers(
     model: ModelSpec, chunks: int, strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Layers, embedding and head counted, in runs whose lengths differ by at most one.
+    """Layers, embedding and head counted, in runs of lengths within one.
 
     Large models are often built for this: 126 blocks and two ends on 64 chunks, two in each.
 
     Args:
-        model: whose layers.
-        chunks: how many runs.
-        strategy: of every layer, as far as it applies to it.
+        model: the model.
+        chunks: number of runs.
+        strategy: of every layer, as far as it applies.
 
     Raises:
         InputError: more chunks than layers.
@@ -89,20 +89,23 @@ def even_layers(
     ]
     if chunks > len(layers):
         raise InputError("--pp x --vpp", chunks, f"at most the {len(layers)} layers", len(layers))
-    cuts = [number * len(layers) // chunks for number in range(chunks + 1)]
-    return [_runs(layers[first:end], strategy) for first, end in pairwise(cuts)]
+    boundaries = [number * len(layers) // chunks for number in range(chunks + 1)]
+    return [_runs(layers[first:end], strategy) for first, end in pairwise(boundaries)]
 
 
 def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tuple[LayerPlan, ...]:
-    """Consecutive layers of one tower that take the same; blocks apart from other layers."""
-    found = []
-    kinds = {id(layer): layer for *_, layer in layers}
-    own_of = {key: applicable_strategy(layer, strategy) for key, layer in kinds.items()}
+    """Runs of layers of one tower with one strategy; blocks apart from other layers."""
+    plans = []
+    distinct = {id(layer): layer for *_, layer in layers}
+    applied = {key: applicable_strategy(layer, strategy) for key, layer in distinct.items()}
     entries = [
-        (name, index, isinstance(layer, BlockLayer), own_of[id(layer)])
+        (name, index, isinstance(layer, BlockLayer), applied[id(layer)])
         for name, index, layer in layers
     ]
-    for (name, _, own), run in groupby(entries, key=lambda entry: (entry[0], *entry[2:])):
+    for (name, _, layer_strategy), run in groupby(
+        entries, key=lambda entry: (entry[0], *entry[2:])
+    ):
         numbers = [index for _, index, *_ in run]
-        found.append(LayerPlan(layers=(name, numbers[0], numbers[-1]), strategy=own))
-    return tuple(found)
+        layers_of_run = (name, numbers[0], numbers[-1])
+        plans.append(LayerPlan(layers=layers_of_run, strategy=layer_strategy))
+    return tuple(plans)

@@ -1,4 +1,4 @@
-"""A plan from simulate's flags: one strategy everywhere, blocks split evenly in order."""
+"""A uniform plan from simulate's flags: one strategy, blocks split evenly in order."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def strategy_flags(techniques: Values = TECHNIQUES) -> tuple[str, ...]:
 def uniform_plan(
     problem: Problem, flags: UniformStrategy, cut: ChunkSplitter = even_chunks
 ) -> tuple[Plan, tuple[Assumption, ...]]:
-    """The plan that the flags describe, and what was assumed where they were left out.
+    """The plan of the flags, and the assumptions for those left out.
 
     Args:
         problem: the question.
         flags: the strategy of every layer, and the schedule.
-        cut: how layers become chunks; as the flags mean it, blocks in equal runs.
+        cut: splits layers into chunks; by default blocks in equal runs.
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.
@@ -85,9 +85,9 @@ def uniform_plan(
         if not isinstance(word, str):
             raise InputError(f"--{name.replace('_', '-')}", repr(word), TYPE_NAMES["str"])
     notes: list[Assumption] = []
-    usual = {"vpp": 2 if flags.schedule in V_KINDS else 1}
+    defaults = {"vpp": 2 if flags.schedule in V_KINDS else 1}
     degrees = {
-        name: _degree(name, getattr(flags, name), notes, usual.get(name, 1))
+        name: _degree(name, getattr(flags, name), notes, defaults.get(name, 1))
         for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
     }
     for name in ("ep", "etp"):
@@ -98,8 +98,8 @@ def uniform_plan(
     strategy = _strategy(flags, problem, (tp, cp, dp), notes)
     strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
-    given = flags.schedule if flags.schedule in ALL_KINDS else "1f1b"
-    most = max_microbatches(pp, vpp, given)
+    schedule = flags.schedule if flags.schedule in ALL_KINDS else "1f1b"
+    most = max_microbatches(pp, vpp, schedule)
     microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
     chunks = cut(problem.model, pp * vpp, strategy)
@@ -112,26 +112,26 @@ def _default_note(name: str, value: object) -> Assumption:
     return Assumption(path=f"--{name}", value=value, why="not given")
 
 
-def _degree(name: str, given: int | None, notes: list[Assumption], usual: int = 1) -> int:
-    if given is None:
-        notes.append(_default_note(name, usual))
-        return usual
-    if not 1 <= given <= 2**24:
-        raise InputError(f"--{name}", given, "a positive whole number", 1)
-    return given
+def _degree(name: str, typed: int | None, notes: list[Assumption], default: int = 1) -> int:
+    if typed is None:
+        notes.append(_default_note(name, default))
+        return default
+    if not 1 <= typed <= 2**24:
+        raise InputError(f"--{name}", typed, "a positive whole number", 1)
+    return typed
 
 
 def _choice(
-    name: str, given: str | None, default: Word, known: tuple[Word, ...], notes: list[Assumption]
+    name: str, typed: str | None, default: Word, words: tuple[Word, ...], notes: list[Assumption]
 ) -> Word:
-    if given is None:
+    if typed is None:
         notes.append(_default_note(name, default))
         return default
-    return one_of(f"--{name}", given, known)
+    return one_of(f"--{name}", typed, words)
 
 
 def _data_parallel(
-    problem: Problem, given: int | None, degrees: dict[str, int], notes: list[Assumption]
+    problem: Problem, dp: int | None, degrees: dict[str, int], notes: list[Assumption]
 ) -> int:
     devices = problem.cluster.device_count
     names = [n for n in ("tp", "pp", "cp") if n != "cp" or degrees[n] > 1]
@@ -143,14 +143,14 @@ def _data_parallel(
             f"a product that divides the {devices} devices",
             nearest_divisor(min(product, devices), devices),
         )
-    usual = devices // product
-    if given is None:
-        notes.append(_default_note("dp", usual))
-        return usual
-    if given != usual:
-        allowed = f"{usual}, so that {' x '.join(names)} x dp uses the {devices} devices"
-        raise InputError("--dp", given, allowed, usual)
-    return given
+    rest = devices // product
+    if dp is None:
+        notes.append(_default_note("dp", rest))
+        return rest
+    if dp != rest:
+        allowed = f"{rest}, so that {' x '.join(names)} x dp uses the {devices} devices"
+        raise InputError("--dp", dp, allowed, rest)
+    return dp
 
 
 def _strategy(
@@ -181,8 +181,8 @@ def _strategy(
         if technique.name in flags.techniques:
             word = flags.techniques[technique.name]
             strategy = with_word(strategy, technique, word, technique.flag)
-    same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
-    degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, same), same)
+    replicas, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
+    degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, replicas), replicas)
     return replace(strategy, shard=degrees)
 
 
@@ -198,9 +198,9 @@ def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int
     return batch // samples
 
 
-def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
-    usual: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
-    return _choice("schedule", given, usual, ALL_KINDS, notes)
+def _schedule(typed: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
+    default: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
+    return _choice("schedule", typed, default, ALL_KINDS, notes)
 
 
 def _build(
@@ -216,10 +216,10 @@ def _build(
         raise InputError("--schedule", kind, reason)
     if reason := schedule_stack_violation(kind, problem.stack):
         raise InputError("--schedule", kind, f"one that the stack can say ({reason})", "1f1b")
-    places = place_stages(problem.cluster, pp, ranks)
+    devices = place_stages(problem.cluster, pp, ranks)
     stages = tuple(
         Stage(
-            devices=(places[s],),
+            devices=(devices[s],),
             virtual_stages=tuple(chunks[chunk_position(kind, s, v, pp)] for v in range(vpp)),
         )
         for s in range(pp)

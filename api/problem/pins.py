@@ -1,4 +1,4 @@
-"""Pins as typed, checked against the model, the machine and each other before any search."""
+"""Typed pins, checked against model, machine and each other before any search."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ DEGREES = ("tp", "cp", "pp", "dp")
 def resolve_pins(
     texts: Iterable[str], problem: Problem, executable: bool = False, field: str = PIN_FLAG
 ) -> tuple[Pin, ...]:
-    """The pins that were typed.
+    """Pins from their texts.
 
     Args:
         texts: ``KEY[@LAYERS]=VALUE`` each.
-        problem: what is planned.
-        executable: whether the plan must run here; then a pin on what cannot run is refused.
-        field: how to name the pins in an error.
+        problem: the question.
+        executable: True if the plan must run here; then a pin on what cannot run is refused.
+        field: name of the pins in an error.
 
     Raises:
         InputError: an unknown key, an impossible value, or pins that contradict each other.
@@ -62,15 +62,15 @@ def resolve_pins(
             _check_shard(pin, pins, problem, executable, field)
         elif pin.key in problem.techniques.names:
             _check_technique(pin, problem, layers, field)
-        if executable and (reason := _run_reason(pin, problem)):
+        if executable and (reason := _unsupported_pin(pin, problem)):
             raise InputError(field, pin.text, f"what --execute can run ({reason})")
     _check_schedule(pins, problem, field)
     _check_devices(pins, problem, field)
     return pins
 
 
-def _run_reason(pin: Pin, problem: Problem) -> str | None:
-    """Why no plan with the pin runs here; None if one may."""
+def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:
+    """The limit of runs that the pin breaks; None if a plan may run."""
     if pin.key == "sp":
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:
@@ -80,50 +80,51 @@ def _run_reason(pin: Pin, problem: Problem) -> str | None:
 
 
 def _share_layers(first: Pin, second: Pin) -> bool:
-    """Whether two pins speak of some layer both."""
+    """True if two pins share a layer."""
     if first.layers is None or second.layers is None:
         return True
     return max(first.layers[0], second.layers[0]) <= min(first.layers[1], second.layers[1])
 
 
 def _plan_wide_value(pins: Iterable[Pin], key: str) -> int | None:
-    """The number that is pinned for the whole plan; None if there is none."""
-    found = (pin.value for pin in pins if pin.key == key and pin.layers is None)
-    return next((value for value in found if isinstance(value, int)), None)
+    """The number pinned for the whole plan; None if there is none."""
+    values = (pin.value for pin in pins if pin.key == key and pin.layers is None)
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    """Degrees that some layer under the pin cannot have."""
-    places = layer_contexts(problem.model, problem.workload.seq_len)
-    covered = {(x, places[n].tokens): None for n, x in enumerate(layers) if pin.covers(n)}
+    """Refuse a degree that some layer under the pin cannot have."""
+    contexts = layer_contexts(problem.model, problem.workload.seq_len)
+    covered = {(x, contexts[n].tokens): None for n, x in enumerate(layers) if pin.covers(n)}
     if pin.key in ("ep", "etp"):
         covered = {key: None for key in covered if experts_of(key[0])}
         if not covered and pin.value != 1:
             raise InputError(field, pin.text, "1: there are no experts", f"{pin.key}=1")
 
-    def reason_of(degree: int) -> str | None:
-        return next((r for x, n in covered if (r := _degree_reason(pin.key, degree, x, n))), None)
+    def violation(degree: int) -> str | None:
+        broken = (_degree_violation(pin.key, degree, layer, tokens) for layer, tokens in covered)
+        return next((reason for reason in broken if reason), None)
 
-    given = int(pin.value)
-    if reason := reason_of(given):
+    pinned = int(pin.value)
+    if reason := violation(pinned):
         degrees = range(1, problem.cluster.device_count + 1)
-        near = min(degrees, key=lambda d: (reason_of(d) is not None, abs(d - given), d))
+        near = min(degrees, key=lambda d: (violation(d) is not None, abs(d - pinned), d))
         allowed = f"a degree that splits these layers ({reason})"
         raise InputError(field, pin.text, allowed, f"{pin.key}={near}")
 
 
-def _degree_reason(key: str, degree: int, layer: Layer, tokens: int) -> str | None:
-    """Why a layer cannot have a degree of an axis, whatever else is free; None if it can.
+def _degree_violation(key: str, degree: int, layer: Layer, tokens: int) -> str | None:
+    """The rule against a degree of a layer, all else free; None if it is legal.
 
     Experts beside tp need sequence parallelism, or to be split as the other weights are.
     """
     axis: dict[str, Any] = {key: degree}
-    ways = [LayerStrategy(**axis)]
+    strategies = [LayerStrategy(**axis)]
     if key == "tp" and degree > 1:
-        ways.append(replace(ways[0], sequence_parallel="megatron"))
+        strategies.append(replace(strategies[0], sequence_parallel="megatron"))
         if experts_of(layer):
-            ways.append(replace(ways[0], etp=degree))
-    reasons = [layer_violation(layer, way, degree, degree, tokens) for way in ways]
+            strategies.append(replace(strategies[0], etp=degree))
+    reasons = [layer_violation(layer, s, degree, degree, tokens) for s in strategies]
     return None if None in reasons else reasons[0]
 
 
@@ -137,7 +138,7 @@ def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
 def _check_shard(
     pin: Pin, pins: tuple[Pin, ...], problem: Problem, executable: bool, field: str
 ) -> None:
-    """Levels that the cluster has, and degrees that nest; with tp as pinned, else 1."""
+    """Refuse levels outside the cluster and degrees that do not nest; tp as pinned, else 1."""
     tp = min(_plan_wide_value(pins, "tp") or 1, problem.cluster.device_count)
     most = _plan_wide_value(pins, "dp") or problem.cluster.device_count // tp
     text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
@@ -156,24 +157,24 @@ def _check_shard(
 
 
 def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    """Layers, a stack and devices that can be as pinned, on a rank alone or all states sharded."""
+    """Refuse a technique that layers, stack or devices cannot have, alone or fully sharded."""
     known = problem.techniques
     value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
     alone = with_word(LayerStrategy(), value, str(pin.value), field)
     kinds = value.kinds.plannable
-    spoken = {x: None for n, x in enumerate(layers) if pin.covers(n)}
-    spoken = {x: None for x in spoken if layer_kind_violation(value, x, kinds) is None}
+    covered = {x: None for n, x in enumerate(layers) if pin.covers(n)}
+    plannable = [x for x in covered if layer_kind_violation(value, x, kinds) is None]
     dtype, groups = problem.workload.dtype, problem.cluster.groups
     sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
     reasons = [
         technique_violation(x, alone, 1, dtype, known.values)
         if technique_violation(x, sharded, 2, dtype, known.values)
         else None
-        for x in spoken
+        for x in plannable
     ]
     reasons.append(technique_stack_violation(alone, problem.stack, known.values))
-    if (own := value.of(alone)) is not None:
-        needs = [choice.device_reason(own, group.device) for group in groups]
+    if (pinned := value.of(alone)) is not None:
+        needs = [choice.device_reason(pinned, group.device) for group in groups]
         reasons += [f"it needs {need}" for need in needs if need]
     if reason := next((reason for reason in reasons if reason), None):
         allowed = f"what these layers can be ({reason})"
@@ -195,18 +196,18 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
         kind = "interleaved" if vpp != 1 else "1f1b"
     if reason := schedule_stack_violation(kind, problem.stack):
         raise InputError(field, f"schedule={kind}", f"one that the stack can say ({reason})")
-    usual = 2 if kind == "interleaved" or kind in V_KINDS else 1
-    stages, chunks = pp or min(2, layers), vpp or usual
+    default_chunks = 2 if kind == "interleaved" or kind in V_KINDS else 1
+    stages, chunks = pp or min(2, layers), vpp or default_chunks
     if reason := schedule_violation(kind, stages, chunks, 2 * stages, layers):
-        given = ", ".join(p.text for p in pins if p.key in ("pp", "vpp", "schedule"))
-        raise InputError(field, given, f"pins that agree ({reason})")
+        texts = ", ".join(p.text for p in pins if p.key in ("pp", "vpp", "schedule"))
+        raise InputError(field, texts, f"pins that agree ({reason})")
 
 
 def _check_devices(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
     degrees = [_plan_wide_value(pins, key) or 1 for key in DEGREES]
     product, devices = math.prod(degrees), problem.cluster.device_count
     if product > devices:
-        given = ", ".join(p.text for p in pins if p.key in DEGREES)
+        texts = ", ".join(p.text for p in pins if p.key in DEGREES)
         raise InputError(
-            field, given, f"{' x '.join(DEGREES)} of at most {devices} devices, not {product}"
+            field, texts, f"{' x '.join(DEGREES)} of at most {devices} devices, not {product}"
         )

@@ -64,7 +64,7 @@ def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOp
 
 
 def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -> str | None:
-    """Why a device cannot run blocks compiled so; None if it can."""
+    """The lack of a device for compiled blocks; None if it can run them."""
     if mode == "cuda_graph" and device.type != "cuda":
         return "CUDA graphs need a CUDA device"
     if compiler != "inductor":
@@ -92,7 +92,7 @@ def begin_step(strategies: Iterable[LayerStrategy]) -> None:
 
 
 def forget_compiled() -> None:
-    """Let what was compiled go; it is compiled again when it is needed."""
+    """Forget compiled regions; they are compiled again when needed."""
     if _region.cache_info().currsize:
         _region.cache_clear()
         torch.compiler.reset()
@@ -113,7 +113,7 @@ class CompileHooks(TechniqueHooks):
         begin_step(self._strategies)
 
     def close(self) -> None:
-        """What was compiled may go."""
+        """Forget compiled regions."""
         forget_compiled()
 
 

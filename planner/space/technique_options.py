@@ -54,7 +54,7 @@ class TechniqueOptions:
         return strategies
 
     def reason(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
-        """Why the techniques of a strategy may not be chosen for a layer; None if they may."""
+        """The rule that techniques of a strategy break for a layer; None if they are legal."""
         if not strategy.techniques:
             return None
         values = self._known.values

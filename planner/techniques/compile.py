@@ -15,7 +15,7 @@ UNTRIED = "what it gains is unmeasured, so it is taken only where it is pinned"
 
 
 def device_reason(value: Compile, device: str) -> str | None:
-    """Why a device of this name does not do a value; None if it does."""
+    """The devices that a value needs, where this is none; else None."""
     return GRAPH_DEVICES if value.mode == "cuda_graph" and device == CPU else None
 
 

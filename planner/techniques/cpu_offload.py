@@ -30,7 +30,7 @@ def tried(
 
 
 def cluster_violation(cluster: ClusterSpec) -> str | None:
-    """Why nothing is tried on a cluster: no host of it has memory to use."""
+    """The reason to try nothing on a cluster: no host memory is granted."""
     granted = any(group.memory.host_bytes for group in cluster.groups)
     return None if granted else UNGRANTED
 

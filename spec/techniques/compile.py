@@ -59,7 +59,7 @@ def joins_backward(strategy: LayerStrategy) -> bool:
 def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
-    """Why a layer may not be compiled as its strategy says; None if it may.
+    """The rule that a layer's compilation breaks; None if it is legal.
 
     Args:
         layer: the layer.
@@ -77,11 +77,11 @@ def legality_violation(
     if dtype.matmul is not None:
         return f"compile of products in {dtype.matmul} is not built yet"
     graphs = mode_of(strategy) == "cuda_graph"
-    return _graph_reason(strategy, stage_ranks, dtype) if graphs else None
+    return _graph_violation(strategy, stage_ranks, dtype) if graphs else None
 
 
-def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> str | None:
-    """Why a pass cannot be replayed as a graph; None if it can."""
+def _graph_violation(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> str | None:
+    """The rule that a replayed pass breaks; None if it is legal."""
     if strategy.tp > 1:
         return f"cuda_graph with tp {strategy.tp} would capture collectives, which is not built yet"
     if strategy.recompute != "none":
@@ -98,7 +98,7 @@ def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord)
 
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """Why the stack cannot say the mode of a layer; None if it can."""
+    """The rule of a stack that a layer's mode breaks; None if it breaks none."""
     if mode_of(strategy) == "default" and stack.compile:
         return f"the stack {stack.name} compiles every layer already"
     return None

@@ -60,7 +60,7 @@ def relocates(strategy: LayerStrategy) -> frozenset[State]:
 def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
-    """Why a layer's states may not be on the host as its strategy says; None if they may.
+    """The rule that a layer's offload breaks; None if it is legal.
 
     Args:
         layer: the layer.
@@ -78,7 +78,7 @@ def legality_violation(
 
 
 def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
-    """Why parameters may not be on the host: not freed after each use, or there twice."""
+    """The rule that parameters on the host break; None if they are legal."""
     from ..model.experts import experts_of
 
     shard = strategy.shard
@@ -92,7 +92,7 @@ def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
 
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """Why the stack cannot say where a layer's states are; None if it can."""
+    """The rule of a stack that a layer's offload breaks; None if it breaks none."""
     if offload_of(strategy) is not None and stack.state_layout != "fsdp2":
         return f"cpu_offload of states as the stack {stack.name} lays them out is not built yet"
     return None

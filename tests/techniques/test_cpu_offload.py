@@ -161,7 +161,7 @@ def question(**asked: object) -> Inputs:
 
 
 def answer(*pins: str, **asked: object) -> Report:
-    """What a search of a part of the space finds."""
+    """The answer of a search in a part of the space."""
     problem = resolve(question(**asked))
     return search_plan(problem, resolve_pins((*PINNED, *pins), problem))
 

@@ -1,4 +1,4 @@
-"""What the roles of techniques come to together: who lacks one, whose groups they are, traces."""
+"""Roles of techniques together: missing ones, rank groups, traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a technique keeps on host or drive: counted pass by pass, and part of what must fit."""
+"""Bytes of techniques on host and drive: counted pass by pass, and limited by capacity."""
 
 from __future__ import annotations
 
