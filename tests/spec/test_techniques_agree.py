@@ -21,19 +21,19 @@ Roles = tuple[Any, ...]
 
 
 def disagreements(listed: dict[str, Roles]) -> list[str]:
-    """What is wrong with these tuples."""
-    order = [each.name for each in listed["values"]]
-    found = [f"{role}: a name twice" for role, m in listed.items() if len({*m}) < len(m)]
+    """Faults of these tuples."""
+    order = [entry.name for entry in listed["values"]]
+    faults = [f"{role}: a name twice" for role, m in listed.items() if len({*m}) < len(m)]
     for role, entries in listed.items():
-        own = [each.name for each in entries]
-        expected = order if role in WHOLE else [name for name in order if name in own]
-        if own != expected:
-            found.append(f"{role}: {own} instead of {expected}")
-    run = [each.name for each in listed.get("runs", ())]
+        names = [entry.name for entry in entries]
+        expected = order if role in WHOLE else [name for name in order if name in names]
+        if names != expected:
+            faults.append(f"{role}: {names} instead of {expected}")
+    run = [entry.name for entry in listed.get("runs", ())]
     for value in listed["values"]:
         if bool(value.kinds.executable) != (value.name in run):
-            found.append(f"{value.name}: run is {value.name in run}, not as its kinds say")
-    return found
+            faults.append(f"{value.name}: run is {value.name in run}, not as its kinds say")
+    return faults
 
 
 def test_packages_agree() -> None:

@@ -181,7 +181,7 @@ def _local_plan(plan: Plan, tmp_path: Path) -> str:
 def test_execute_hands_the_plan_over(
     plan: Plan, base_report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the command passes to the run, with the run itself left out."""
+    """Arguments that the command passes to the run; the run is left out."""
     asked: list[Any] = []
 
     def fake(plan_: Any, stack: Any, profile: Any, options: Any, on_event: Any, notes: Any) -> Any:

@@ -32,7 +32,7 @@ def _simulated(cluster: str | ClusterSpec, **flags: Any) -> SimulationHandle:
 
 
 def _figures(found: SimulationHandle) -> tuple[object, ...]:
-    """What is predicted, without the names of groups."""
+    """The prediction without the names of groups."""
     prediction = found.report.prediction
     memory = [(row.stage, row.reserved_bytes, row.by) for row in prediction.memory]
     return (prediction.step_time_s, prediction.mfu, prediction.breakdown_s, memory)

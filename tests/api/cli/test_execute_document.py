@@ -1,4 +1,4 @@
-"""What a run reports beside its times: MFU with its terms, kernels, traces; the run left out."""
+"""The document of a run beside its times: MFU with its terms, kernels, traces."""
 
 from __future__ import annotations
 

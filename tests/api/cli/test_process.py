@@ -93,7 +93,7 @@ def test_shell_completion(process: Process) -> None:
 
 
 def _in_terminal(*arguments: str, **environment: str) -> str:
-    """What ``plan`` writes to a terminal of 100 columns."""
+    """The output of ``plan`` on a terminal of 100 columns."""
     master, slave = pty.openpty()
     variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
     variables |= {"PYTHONSAFEPATH": "1", "TERM": "xterm", "COLUMNS": "100", **environment}

@@ -1,4 +1,4 @@
-"""What commands and documents say of zones, and what they change of the links between them."""
+"""Zones in commands and documents, and their changes of links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a census costs.
+"""The price of a census.
 
 Symbols: n local gradient elements of a layer, p ranks of its stage.
 Cost once a step: ``each`` reads 4n bytes and sums 4 bytes over p ranks; ``held`` reads 8n and

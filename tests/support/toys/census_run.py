@@ -1,4 +1,4 @@
-"""A census on real ranks."""
+"""The run of a census."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ COPIES = "copies"
 class LiveCensus(TechniqueHooks):
     """Running sums of squares, of every block that holds a census."""
 
-    def __init__(self, place: TechniqueContext) -> None:
-        self._place = place
+    def __init__(self, context: TechniqueContext) -> None:
+        self._context = context
         self._sums: dict[int, Tensor] = {}
         self._held: dict[int, list[Tensor]] = {}
-        for layer, strategy in place.strategies.items():
+        for layer, strategy in context.strategies.items():
             if mode_of(strategy) == "each":
-                self._sums[layer] = torch.zeros(1, device=place.device)
+                self._sums[layer] = torch.zeros(1, device=context.device)
             else:
-                parts = place.parameters[layer]
+                parts = context.parameters[layer]
                 self._held[layer] = [torch.zeros_like(part.data) for part in parts]
 
     def _gradients(self, layer: int) -> list[Tensor]:
-        parts = self._place.parameters[layer]
+        parts = self._context.parameters[layer]
         return [grad for part in parts if (grad := part.grad) is not None]
 
     def gradients_ready(self, layer: int) -> None:
@@ -46,11 +46,11 @@ class LiveCensus(TechniqueHooks):
             return
         norms = torch._foreach_norm(gradients)
         total = torch.stack(norms).square().sum().reshape(1)
-        strategy, ranks = self._place.strategies[layer], self._place.process_groups.stage_ranks
+        strategy, ranks = self._context.strategies[layer], self._context.process_groups.stage_ranks
         for shape in groups(strategy, ranks):
             if shape.size > 1:
-                with self._place.on(COPIES):
-                    dist.all_reduce(total, group=self._place.group(shape))
+                with self._context.on(COPIES):
+                    dist.all_reduce(total, group=self._context.group(shape))
         self._sums[layer].add_(total)
 
     def before_update(self) -> None:
@@ -60,16 +60,16 @@ class LiveCensus(TechniqueHooks):
 
     def state(self) -> dict[str, NamedState]:
         """One number a layer, equal on all ranks; or squares, cut as the parameters are."""
-        found = {}
+        states = {}
         for layer, total in self._sums.items():
-            (group,) = groups(self._place.strategies[layer], self._place.process_groups.stage_ranks)
+            (group,) = groups(self._context.strategies[layer], self._context.process_groups.stage_ranks)
             everywhere = Placement(kind="replicated", group=group)
-            found[f"{layer}.sum"] = NamedState(tensor=total, placement=everywhere)
+            states[f"{layer}.sum"] = NamedState(tensor=total, placement=everywhere)
         for layer, held in self._held.items():
-            for part, squares in zip(self._place.parameters[layer], held, strict=True):
-                own = NamedState(tensor=squares, placement=Placement(kind="own"))
-                found[f"{layer}.{part.name}"] = own
-        return found
+            for part, squares in zip(self._context.parameters[layer], held, strict=True):
+                entry = NamedState(tensor=squares, placement=Placement(kind="own"))
+                states[f"{layer}.{part.name}"] = entry
+        return states
 
 
 RUN = TechniqueRun(name=NAME, start=LiveCensus, streams=(COPIES,))

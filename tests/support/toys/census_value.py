@@ -1,4 +1,4 @@
-"""gradient_census, a technique that only tests have: what it lets a plan decide.
+"""gradient_census, a technique that only tests have.
 
 Once a block's gradients are complete, every rank counts their squares: ``each`` sums them over all
 ranks of the stage at once, in a process group of its own; ``held`` adds them up where they are,
@@ -23,7 +23,7 @@ MODES: tuple[Literal["each", "held"], ...] = ("each", "held")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientCensus:
-    """Where squares of gradients are added up."""
+    """Sums of squared gradients: over all ranks at once, or in place."""
 
     mode: Literal["each", "held"] = "each"
 

@@ -1,4 +1,4 @@
-"""What rounding costs: two casts of n activation elements each way, 6n bytes each."""
+"""The price of rounding: two casts of n activation elements each way, 6n bytes each."""
 
 from __future__ import annotations
 

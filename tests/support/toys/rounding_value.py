@@ -26,7 +26,7 @@ class RoundedInputs:
 def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
-    """What is narrow already is not rounded."""
+    """Narrow activations are not rounded again."""
     return None if dtype.param == "fp32" else f"activations are {dtype.param} already"
 
 

@@ -1,4 +1,4 @@
-"""What ranks do for the tests of techniques; each function is a job that every rank calls."""
+"""Jobs of ranks for the tests of techniques."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def listed(engine: Engine) -> dict[str, Any]:
 
 
 def _refusals(engine: Engine, saved: dict[str, torch.Tensor]) -> list[str]:
-    """What is said of states that are missing, unknown or of another form."""
+    """Refusals of missing, unknown and misshapen states."""
     first = min(saved, default=None)
     if first is None:
         return []
@@ -106,7 +106,7 @@ def train_with(context: RankContext, payload: dict[str, Any]) -> Any:
 
 
 def copies(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
-    """How the device's copies of weights on the host stand, after a step and a restart's loading.
+    """Copies of host weights on the device, after a step and after a restart.
 
     ``equal``, ``apart``, or ``freed`` where the device has none.
     """

@@ -1,4 +1,4 @@
-"""What every technique that is run is held to on real ranks: a test class inherits this.
+"""Checks of every technique with a run, on real ranks: a test class inherits them.
 
 What it prices is what it does, item by item and byte by byte; its states come back from where they
 were put; and a run with it is the one without it, within what the technique says of itself.
@@ -115,7 +115,7 @@ class StatefulRankSuite(TechniqueRankSuite):
             assert with_it["resident_bytes"] - plain["resident_bytes"] == expected
 
     def resident_bytes(self, plan: Plan) -> int:
-        """What the price says that a rank of the first stage holds from step to step."""
+        """Priced bytes of a rank of the first stage from step to step."""
         lowering = Lowering(plan.model, plan.workload, executor_stack(True), self.prices)
         chunks = lowering.stage(plan, 0)
         units = (entry.unit for chunk in chunks for entry in chunk.layers)

@@ -1,4 +1,4 @@
-"""Small spaces in which techniques are chosen among: a few hundred plans each."""
+"""Small spaces with choices among techniques: a few hundred plans each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = (
     Restriction(axis="micro_batch", allowed=(1, 2)),
     Restriction(axis="tp", allowed=(1,)),
 )
-"""What keeps a space small while techniques differ: data parallelism without recomputation."""
+"""Restrictions to data parallelism without recomputation, so that a space is small."""
 TWO = Restriction(axis="dp", allowed=(2,))
 
 
@@ -47,13 +47,13 @@ def small_space(
         sizes: of the model.
         dtype: number formats.
     """
-    found = resolve(Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype))
+    problem = resolve(Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype))
     return Space(
         model=sizes.model(),
-        cluster=found.cluster,
-        workload=found.workload,
-        stack=found.stack,
-        profile=found.machine.profile,
+        cluster=problem.cluster,
+        workload=problem.workload,
+        stack=problem.stack,
+        profile=problem.machine.profile,
         restrictions=(Restriction(axis=name, allowed=words), *more),
         techniques=known,
     )

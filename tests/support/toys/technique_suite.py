@@ -1,6 +1,6 @@
-"""What every technique is held to without ranks: a test class inherits this and names its roles.
+"""Checks of every technique without ranks: a test class inherits them and names its roles.
 
-Runs are held to :mod:`toys.technique_ranks`.
+Those of runs are in ``toys.technique_ranks``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PLANS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """A place where a value is not legal, and a word of the reason."""
+    """A strategy in which a value is not legal, and a word of the reason."""
 
     word: str
     because: str
