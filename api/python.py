@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..planner.solve.options import SolveOptions
+from ..planner.solve.solve import solve
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
 from ..spec.plan.plan import Plan
@@ -21,16 +23,15 @@ from .notebook.explanation_handle import ExplanationHandle
 from .notebook.plan_handle import PlanHandle, SimulationHandle, simulation_handle
 from .notebook.what_if_handle import WhatIfs, handle_inputs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
-from .planning.galvatron_search import galvatron_plan
-from .planning.plan_and_simulate import memory_rule, search_plan, simulate_plan
+from .planning.galvatron_report import galvatron_report
+from .planning.report import memory_rule, simulate_plan, solution_report
 from .planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
-from .problem.argument_names import arguments_named
+from .problem.arguments import SearchOptions, arguments_named
 from .problem.model_and_cluster import ClusterLike, ModelLike, check_plan
 from .problem.pins import resolve_pins
 from .problem.plan_files import read_plan
 from .problem.price_file import PricesLike
 from .problem.resolve import Inputs, plan_pricing, resolve
-from .problem.search_options import SearchOptions
 from .views.comparison import ComparisonSide
 from .what_if.inputs import SetValues, SweepValues, question_of
 from .what_if.what_if import split_deadline
@@ -145,20 +146,23 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
     liked = one_of("--prefer", options.prefer, PREFERENCES)
     galvatron, problem = uses_galvatron_costs(flags), resolve(inputs)
     if galvatron:
-        folder = flags["galvatron_profile"]
-        report = galvatron_plan(problem, folder, options.top, options.deadline_s)
+        limits = SolveOptions(top=options.top, deadline_s=options.deadline_s)
+        report = galvatron_report(problem, flags["galvatron_profile"], limits)
         return PlanHandle(report=report, stack=problem.stack, risk=GALVATRON_RULE.risk)
     risk = memory_rule(options.oom_risk).risk
     fixed = resolve_pins(options.pins, problem, options.executable)
-    report = search_plan(
+    solution = solve(
         problem,
-        fixed,
-        options.top,
-        options.deadline_s,
-        risk,
-        options.executable,
-        prefer=liked,
+        SolveOptions(
+            pins=fixed,
+            top=options.top,
+            deadline_s=options.deadline_s,
+            risk=risk,
+            executable=options.executable,
+            prefer=liked,
+        ),
     )
+    report = solution_report(problem, solution)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 

@@ -11,12 +11,13 @@ from .output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
     from ...executor.checkpoint.settings import CheckpointSettings
+    from ...planner.solve.problem import Problem
     from ...spec.cluster.measured import Measured
     from ...spec.cluster.stack_spec import StackSpec
     from ...spec.plan.plan import Plan
     from ...spec.report.report import Assumption
     from ...spec.workload.workload import Workload
-    from ..problem.resolve import Inputs, Problem
+    from ..problem.resolve import Inputs
 
 DEFAULT_STEPS = 20
 

@@ -23,7 +23,6 @@ from .value_types import (
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 
-COSTS = ("galvatron", "ours")
 INPUT_NAMES = (
     "model",
     "cluster",

@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import click
 
 from ... import __version__
+from ...spec.choices import GALVATRON_COSTS
 from ...spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from .errors import InterruptedRunError, report
 from .flags import (
-    COSTS,
     JSON_OPTION,
     OBJECTIVE,
     PRICING,
@@ -122,7 +122,7 @@ def _verb_error(typed: str) -> ShardwrightError:
                  help="Answer after S seconds with the best plan so far."),
     click.option("--galvatron-profile", type=InputFileParam(), metavar="DIR",
                  help="Plan by what Galvatron's profilers wrote there, under its own costs."),
-    click.option("--costs", type=NameParam("galvatron|ours", lambda: COSTS),
+    click.option("--costs", type=NameParam("galvatron|ours", lambda: GALVATRON_COSTS),
                  help="With such a profile: whose costs (galvatron)."),
     click.option("--out", type=OutputFileParam(), help="Write the plan here."),
     JSON_OPTION,

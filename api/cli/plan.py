@@ -1,11 +1,11 @@
-"""Bare ``plan``: search, show, write, and run where that was asked."""
+"""Bare ``plan``: search, show, write, and run where asked to."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...spec.choices import PREFERENCES, Preference
+from ...spec.choices import PREFERENCES
 from ...spec.errors import InputError, one_of
 from .flags import typed_inputs
 from .output import ProgressLine, check_targets, emit, write_file
@@ -14,12 +14,34 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...costmodel.memory.feasibility import MemoryRule
-    from ...planner.space.pins import Pin
+    from ...planner.solve.options import SolveOptions
+    from ...planner.solve.problem import Problem
     from ...spec.plan.plan import Plan
     from ...spec.report.report import Report
-    from ..problem.resolve import Problem
 
 DEFAULT_TOP = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """The flags resolved: what to plan, how, and under whose costs."""
+
+    problem: Problem
+    options: SolveOptions
+    rule: MemoryRule
+    galvatron: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _ShapeProgress:
+    """Progress of a search on a line of the terminal."""
+
+    line: ProgressLine
+    unit: str
+
+    def __call__(self, seen: int, shapes: int, best: float) -> None:
+        text = f"best {best:.4g} {self.unit}" if best < float("inf") else "nothing fits yet"
+        self.line(seen, shapes, text)
 
 
 def plan_command(given: dict[str, Any]) -> None:
@@ -30,9 +52,41 @@ def plan_command(given: dict[str, Any]) -> None:
         InfeasibleError: nothing fits.
         RunError: the plan was found, and its run failed.
     """
+    from ...planner.solve.garbage_collection import garbage_collection_paused
+    from ...planner.solve.solve import solve
     from ...spec.codec import dump_pretty
+    from ..planning.report import solution_report
+
+    request = _resolve(given)
+    problem, options = request.problem, request.options
+    # Until the answer is out: the objects of a search are many.
+    with garbage_collection_paused(leaves=True):
+        if request.galvatron:
+            from ..planning.galvatron_report import galvatron_report
+
+            report = galvatron_report(problem, given["galvatron_profile"], options)
+        else:
+            with ProgressLine("searching", "shapes") as line:
+                progress = _ShapeProgress(line, _objective_unit(problem))
+                solution = solve(problem, replace(options, progress=progress))
+            report = solution_report(problem, solution)
+        if given["out"]:
+            write_file(given["out"], dump_pretty(report.plan.to_document()))
+        steps: list[dict[str, Any]] = []
+        if given["execute"]:
+            report, steps = _run(report, problem, given)
+        _emit(report, given, request.rule.measured_by(problem.measured), steps)
+
+
+def _resolve(given: dict[str, Any]) -> _Request:
+    """What the flags ask for.
+
+    Raises:
+        InputError: flags that cannot be used.
+    """
+    from ...planner.solve.options import SolveOptions
     from ..planning.galvatron_flags import GALVATRON_RULE, OUR_COSTS_NOTE, uses_galvatron_costs
-    from ..planning.plan_and_simulate import garbage_collection_paused, memory_rule
+    from ..planning.report import memory_rule
     from ..problem.pins import resolve_pins
     from ..problem.resolve import Inputs, resolve
 
@@ -42,8 +96,7 @@ def plan_command(given: dict[str, Any]) -> None:
     rule = memory_rule(given["oom_risk"])
     prefer = one_of("--prefer", given["prefer"] or "best", PREFERENCES)
     inputs = Inputs(**typed_inputs(given))
-    if galvatron := uses_galvatron_costs(given):
-        rule = GALVATRON_RULE
+    galvatron = uses_galvatron_costs(given)
     problem = resolve(inputs)
     if given["galvatron_profile"] and not galvatron:
         problem = replace(problem, assumptions=(*problem.assumptions, OUR_COSTS_NOTE))
@@ -54,27 +107,34 @@ def plan_command(given: dict[str, Any]) -> None:
     pins = resolve_pins(given["pins"], problem, given["execute"])
     if given["execute"]:
         problem = measured(inputs, problem)
-    with garbage_collection_paused(
-        leaves=True
-    ):  # until the answer is out: what a search made is large
-        if galvatron:
-            report = _search_galvatron(problem, pins, given, rule)
-        else:
-            report = _search(problem, pins, given, rule, prefer)
-        if given["out"]:
-            write_file(given["out"], dump_pretty(report.plan.to_document()))
-        steps: list[dict[str, Any]] = []
-        if given["execute"]:
-            report, steps = _run(report, problem, given)
-        _emit(report, given, rule.measured_by(problem.measured), steps)
+    options = SolveOptions(
+        pins=pins,
+        top=_alternative_count(given),
+        deadline_s=given["deadline"],
+        risk=rule.risk,
+        executable=given["execute"],
+        prefer=prefer,
+    )
+    return _Request(
+        problem=problem,
+        options=options,
+        rule=GALVATRON_RULE if galvatron else rule,
+        galvatron=galvatron,
+    )
+
+
+def _objective_unit(problem: Problem) -> str:
+    if problem.prices is not None and problem.objective_choice.objective == "cost":
+        return f"{problem.prices.currency} a step"
+    return "s"
 
 
 def _run(
     report: Report, problem: Problem, given: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
-    """The report with its plan's run, or with those of its best plans; steps of the one shown.
+    """The report with the run of its plan, or the fastest of its best plans; and its steps.
 
-    Of several the fastest run is shown, and its plan written to ``--out``.
+    Of several runs the fastest one's plan is written to ``--out``.
     """
     from ...spec.codec import dump_pretty
     from .execute import run_plan
@@ -93,13 +153,13 @@ def _run(
 
     plans = [report.plan, *(other.plan for other in report.alternatives)]
     chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(given["measure_top"])]
-    found, calibration = measure_plans(chosen, problem.stack, problem.measured, run)
-    best = found[0]
+    runs, calibration = measure_plans(chosen, problem.stack, problem.measured, run)
+    best = runs[0]
     if given["out"]:
         write_file(given["out"], dump_pretty(best.plan.to_document()))
     document = {
         **best.document,
-        "measured_top": [one.to_document() for one in found],
+        "measured_top": [one.to_document() for one in runs],
         "calibration": calibration.name,
     }
     return replace(report, execute=document), reported[best.plan.hash]
@@ -113,49 +173,10 @@ def _refuse_run_flags(given: dict[str, Any]) -> None:
             raise InputError(flag, f"{value} without --execute", "--execute beside it", near)
 
 
-def _search(
-    problem: Problem,
-    pins: tuple[Pin, ...],
-    given: dict[str, Any],
-    rule: MemoryRule,
-    prefer: Preference,
-) -> Report:
-    from ..planning.plan_and_simulate import search_plan
-
-    unit = "s"
-    if problem.prices is not None and problem.objective_choice.objective == "cost":
-        unit = f"{problem.prices.currency} a step"
-    with ProgressLine("searching", "shapes") as line:
-
-        def progress(seen: int, shapes: int, best: float) -> None:
-            found = f"best {best:.4g} {unit}" if best < float("inf") else "nothing fits yet"
-            line(seen, shapes, found)
-
-        return search_plan(
-            problem,
-            pins,
-            top=_alternatives(given),
-            deadline_s=given["deadline"],
-            risk=rule.risk,
-            executable=given["execute"],
-            progress=progress,
-            prefer=prefer,
-        )
-
-
-def _alternatives(given: dict[str, Any]) -> int:
-    """How many other plans to keep: what is shown, and what is to be measured."""
+def _alternative_count(given: dict[str, Any]) -> int:
+    """The number of other plans to keep: those shown, and those to be measured."""
     shown = DEFAULT_TOP if given["top"] is None else int(given["top"])
     return max(shown, (given["measure_top"] or 1) - 1)
-
-
-def _search_galvatron(
-    problem: Problem, pins: tuple[Pin, ...], given: dict[str, Any], rule: MemoryRule
-) -> Report:
-    from ..planning.galvatron_search import galvatron_plan
-
-    top = _alternatives(given)
-    return galvatron_plan(problem, given["galvatron_profile"], top, given["deadline"])
 
 
 def _emit(
@@ -174,11 +195,11 @@ def _emit(
 
 
 def _next_steps(report: Report, given: dict[str, Any]) -> list[str]:
-    """What a person may type after seeing a plan."""
+    """Commands to suggest after a plan."""
     path = given["out"]
     if path is None:
         return ["the same with --out plan.json, then plan explain plan.json"]
-    found = [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
+    commands = [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
     if report.plan.cluster.groups[0].node == "local" and not given["execute"]:
-        found.append(f"plan execute {path}")
-    return found
+        commands.append(f"plan execute {path}")
+    return commands

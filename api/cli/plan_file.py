@@ -8,7 +8,7 @@ from .flags import typed_inputs
 
 if TYPE_CHECKING:
     from ...costmodel.memory.feasibility import MemoryRule
-    from ..planning.plan_and_simulate import Simulated
+    from ..planning.report import Simulated
 
 
 def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
@@ -24,7 +24,7 @@ def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule
     Raises:
         InputError: no usable plan or flags.
     """
-    from ..planning.plan_and_simulate import memory_rule, simulate_plan
+    from ..planning.report import memory_rule, simulate_plan
     from ..problem.plan_files import read_plan
     from ..problem.resolve import Inputs, plan_pricing
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...costmodel.memory.feasibility import MemoryRule
-    from ..planning.plan_and_simulate import Simulated
+    from ..planning.report import Simulated
 
 FLAGS_WITH_PLAN = (
     "stack",
@@ -43,7 +43,7 @@ def simulate_command(flags: dict[str, Any]) -> None:
 
 
 def _simulated(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
-    from ..planning.plan_and_simulate import memory_rule, simulate_plan
+    from ..planning.report import memory_rule, simulate_plan
     from ..planning.uniform_plan import UniformStrategy, uniform_plan
     from ..problem.resolve import Inputs, resolve
 

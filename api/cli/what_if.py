@@ -23,7 +23,8 @@ def what_if_command(flags: dict[str, Any]) -> None:
     Raises:
         InputError: no usable plan, key, value, cluster or file.
     """
-    from ..planning.plan_and_simulate import garbage_collection_paused, memory_rule
+    from ...planner.solve.garbage_collection import garbage_collection_paused
+    from ..planning.report import memory_rule
     from ..what_if.inputs import question_of
 
     check_targets(json=flags["json_target"], plot=flags["plot"])

@@ -15,6 +15,7 @@ from ...costmodel.lowering.plan_lowering import Lowering
 from ...datasets.catalogue.device import CPU, device
 from ...datasets.catalogue.source_kind import KINDS
 from ...datasets.models.load import DEFAULT_MODEL
+from ...planner.solve.problem import Problem
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.measured import calibration_of, profile_of
 from ...spec.errors import InputError
@@ -29,7 +30,7 @@ from ...spec.strategy import LayerStrategy
 from ..catalogue.clusters import level_rows
 from ..catalogue.models import model_kind
 from ..problem.model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
-from ..problem.resolve import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, Problem, resolve
+from ..problem.resolve import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, resolve
 from ..problem.stored_calibrations import measured_name
 from ..problem.this_machine import require_devices
 from ..validation.nearest_runs import nearest_runs, run_features

@@ -12,13 +12,13 @@ from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.sharding.optimizers import merged_share, update_work
+from ...planner.solve.problem import Problem
 from ...spec.choices import SequenceParallel
 from ...spec.model.experts import experts_of
 from ...spec.model.layers import Layer
 from ...spec.report.report import BREAKDOWN_TERMS
 from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy, Sharding
-from ..problem.resolve import Problem
 
 
 def price_rows(problem: Problem, lowering: Lowering) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from ...spec.errors import InputError, one_of
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Prediction
 from ...spec.workload.learning_rate import LearningRate
-from ..planning.plan_and_simulate import Simulated, simulate_plan
+from ..planning.report import Simulated, simulate_plan
 
 DEFAULT_STEPS = 10
 EventCallback = Callable[[dict[str, Any]], None]

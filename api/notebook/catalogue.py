@@ -7,7 +7,7 @@ from typing import Any
 
 from ...spec.errors import InputError
 from ..catalogue.clusters import clusters_document
-from ..problem.argument_names import arguments_named
+from ..problem.arguments import arguments_named
 from ..validation.validate import validation_result
 from .validation_handle import Validation
 

@@ -19,7 +19,7 @@ from ...spec.report.report import Prediction, Report
 from ...spec.report.timeline import Timeline
 from ...spec.units import format_seconds
 from ..html.report import report_html
-from ..planning.plan_and_simulate import Simulated, simulate_plan
+from ..planning.report import Simulated, simulate_plan
 from ..views.explanation import explain_report
 from ..views.report_text import shape_text
 from .explanation_handle import ExplanationHandle, explanation_handle

@@ -1,4 +1,4 @@
-"""Which flags go with a Galvatron profile."""
+"""Flags that go with a Galvatron profile."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.choices import GALVATRON_COSTS
 from ...spec.errors import InputError, one_of
 from ...spec.report.report import Assumption
-from ..cli.flags import COSTS
 
 GALVATRON_RULE = MemoryRule(0.5)
-"""Galvatron's memory fits where its figure does: the rest is what it withholds."""
+"""Galvatron's memory fits where its figure does, for it withholds the rest itself."""
 OUR_COSTS_NOTE = Assumption(
     path="costs",
-    value=COSTS[1],
+    value=GALVATRON_COSTS[1],
     why="--costs: nothing of the Galvatron profile enters the prices of this plan",
 )
 IGNORED_FLAGS = ("execute", "pins", "oom_risk", "calibration", "stack")
 
 
 def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
-    """Whether a plan is asked for under Galvatron's costs.
+    """True if the plan is to be searched under Galvatron's costs.
 
     Args:
         given: the flags by name.
@@ -39,7 +39,8 @@ def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
     if not Path(folder).expanduser().is_dir():
         allowed = "a folder that Galvatron's profilers wrote"
         raise InputError("--galvatron-profile", folder, allowed)
-    if one_of("--costs", COSTS[0] if costs is None else costs, COSTS) == COSTS[1]:
+    typed = GALVATRON_COSTS[0] if costs is None else costs
+    if one_of("--costs", typed, GALVATRON_COSTS) == GALVATRON_COSTS[1]:
         return False
     for name in IGNORED_FLAGS:
         if given.get(name):

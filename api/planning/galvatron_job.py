@@ -9,10 +9,10 @@ from ...costmodel.galvatron.job import MB, GalvatronJob
 from ...costmodel.galvatron.layer_memory import STATES
 from ...datasets.galvatron.profile import GalvatronProfile
 from ...datasets.galvatron.read import read_profile
+from ...planner.solve.problem import Problem
 from ...spec.errors import InputError
 from ...spec.model.layer_parameters import layer_elements
 from ...spec.model.model_spec import BlockLayer, ModelSpec, MultiTokenLayer
-from ..problem.resolve import Problem
 
 SAME_TYPE_WITHIN, PROFILE_LAYER_WITHIN, PROFILE_HEADS_WITHIN = 0.01, 0.03, 0.1
 """Relative distances in parameters: within which neighbouring blocks are one type of layer, and

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...planner.solve.problem import Problem
 from ...planner.technique import TechniqueChoice
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
@@ -14,7 +15,6 @@ from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.technique_values import technique_violation, with_word
-from ..problem.resolve import Problem
 from .uniform_chunks import applicable_strategy
 
 

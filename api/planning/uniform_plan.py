@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ...costmodel.simulation.simulator import max_microbatches
+from ...planner.solve.problem import Problem
 from ...planner.space.shard_levels import with_degrees
 from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ...spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
@@ -20,8 +21,7 @@ from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import Values
 from ...spec.technique_values import with_word
 from ...spec.techniques import TECHNIQUES
-from ..problem.argument_types import TYPE_NAMES, check_types
-from ..problem.resolve import Problem
+from ..problem.arguments import TYPE_NAMES, check_types
 from .stage_placement import place_stages
 from .uniform_checks import check_uniform_plan
 from .uniform_chunks import ChunkSplitter, even_chunks

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from ...planner.solve.problem import Problem
 from ...planner.space.pins import Pin, parse_pin
 from ...planner.space.shard_levels import with_degrees
 from ...spec.errors import InputError, nearest_divisor
@@ -25,7 +26,6 @@ from ...spec.schedules.stage_order import V_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, layer_kind_violation
 from ...spec.technique_values import technique_stack_violation, technique_violation, with_word
-from .resolve import Problem
 
 PIN_FLAG = "--pin"
 DEGREES = ("tp", "cp", "pp", "dp")

@@ -5,14 +5,14 @@ Command line, service and Python share these rules, so a default is decided in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...costmodel.pricing.machine import Machine
 from ...datasets.catalogue.device import CPU, Device, device
 from ...datasets.clusters.parsed_cluster import ParsedCluster
 from ...datasets.models.load import DEFAULT_MODEL
-from ...planner.technique import KnownTechniques
+from ...planner.solve.problem import ObjectiveChoice, Problem
 from ...planner.techniques import SHIPPED
 from ...profiler.store.profiles import stored_profiles
 from ...spec.cluster.cluster_spec import ClusterSpec
@@ -23,15 +23,14 @@ from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
-from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload
-from .argument_types import check_types
+from .arguments import check_types
 from .lossy import allow_lossy
 from .memory_limits import limit_memory
 from .model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
-from .objective import THROUGHPUT, ObjectiveChoice, initial_sequence, objective_of
+from .objective import initial_sequence, objective_of
 from .price_file import PRICES_FLAG as PRICES
 from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
@@ -65,38 +64,6 @@ class Inputs:
     objective: str | None = None
     prices: PricesLike | None = None
     allow: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A resolved question: model, machine, workload, stack, and what was assumed of them.
-
-    Where ``objective_choice`` is to find the largest batch or sequence, that of ``workload`` is
-    where the
-    search begins. ``prices`` are None where none were given. ``techniques`` are those that a plan
-    may use.
-    """
-
-    model: ModelSpec
-    cluster: ClusterSpec
-    workload: Workload
-    stack: StackSpec
-    measured: Measured | None
-    assumptions: tuple[Assumption, ...]
-    expansion: str
-    machine: Machine = field(compare=False)
-    objective_choice: ObjectiveChoice = THROUGHPUT
-    prices: RentalPrices | None = None
-    techniques: KnownTechniques = SHIPPED
-
-    def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
-        """The same question with another batch or sequence length."""
-        workload = replace(
-            self.workload,
-            global_batch=global_batch or self.workload.global_batch,
-            seq_len=seq_len or self.workload.seq_len,
-        )
-        return replace(self, workload=workload)
 
 
 def resolve(inputs: Inputs) -> Problem:

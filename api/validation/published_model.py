@@ -11,9 +11,9 @@ from ...datasets.catalogue.tables import read_table
 from ...datasets.models.load import presets
 from ...datasets.published.names import model_entry, source_entry, test_entry
 from ...datasets.published.runs import PublishedRun
+from ...planner.solve.problem import Problem
 from ...spec.errors import InputError
 from ...spec.report.report import Assumption
-from ..problem.resolve import Problem
 
 
 def model_of_run(draft: RunDraft) -> str | dict[str, Any]:

@@ -15,13 +15,14 @@ from typing import Any
 from ...datasets.published.names import names
 from ...datasets.published.readings import read_device, read_dtype, read_recompute
 from ...datasets.published.runs import PublishedRun
+from ...planner.solve.problem import Problem
 from ...spec.cluster.calibration import Calibration
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Report
-from ..planning.plan_and_simulate import simulate_plan
+from ..planning.report import simulate_plan
 from ..planning.uniform_chunks import even_chunks, even_layers
 from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
-from ..problem.resolve import Inputs, Problem, resolve
+from ..problem.resolve import Inputs, resolve
 from .published_model import TEST_WHY, RunDraft, memory_formats, model_of_run, with_memory_formats
 
 REQUIRED_COLUMNS = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")

@@ -15,7 +15,7 @@ from ...costmodel.simulation.timeline import simulated_timeline
 from ...spec.errors import InputError
 from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report
 from ...spec.units import format_bytes, format_number, format_seconds
-from ..planning.plan_and_simulate import Simulated
+from ..planning.report import Simulated
 from .answer_text import cost_text, largest_text, sensitivity_parts, tie_text
 from .explanation import MEMORY_MEANINGS, TERM_MEANINGS
 from .layer_table import layer_table

@@ -11,6 +11,10 @@ from ...costmodel.pricing.machine import Machine
 from ...datasets.catalogue.device import device
 from ...datasets.catalogue.device_formats import require_dtype, require_format
 from ...datasets.clusters.parsed_cluster import expansion
+from ...planner.solve.options import ProgressCallback, SolveOptions
+from ...planner.solve.problem import Problem
+from ...planner.solve.solution import Solution
+from ...planner.solve.solve import solve
 from ...planner.what_if.answer import Answer, PricedPlan, answer_row, price_plan
 from ...planner.what_if.question import Question, Row, rows_of
 from ...planner.what_if.setting import Setting, group_names
@@ -20,8 +24,8 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.report import Assumption, Prediction, Provenance, Report
-from ..planning.plan_and_simulate import ProgressCallback, search_plan, simulate_plan
-from ..problem.resolve import Inputs, Problem, plan_pricing, pricing_on
+from ..planning.report import simulate_plan
+from ..problem.resolve import Inputs, plan_pricing, pricing_on
 
 PATH_OF_FLAG = {"--stack": "stack", "--attention": "stack.attention", "--overlap": "stack.overlap"}
 """The keys that change what other verbs have flags for."""
@@ -103,7 +107,7 @@ class SettingPricing:
         about = (plan, found.stack, found.measured, found.notes, self._risk, setting.rates)
         return simulate_plan(*about).report
 
-    def search(self, setting: Setting) -> Report:
+    def search(self, setting: Setting) -> Solution:
         """The best plan of a setting.
 
         Raises:
@@ -120,13 +124,10 @@ class SettingPricing:
             expansion=expansion(setting.cluster),
             machine=Machine(setting.cluster, found.measured, rates=setting.rates),
         )
-        return search_plan(
-            problem,
-            top=0,
-            deadline_s=self._deadline_s(),
-            risk=self._risk,
-            progress=self._progress,
+        options = SolveOptions(
+            top=0, deadline_s=self._deadline_s(), risk=self._risk, progress=self._progress
         )
+        return solve(problem, options)
 
 
 def what_if(

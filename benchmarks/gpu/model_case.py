@@ -12,15 +12,18 @@ from typing import Any
 from gpu.machine_facts import cluster_of
 from gpu.stage import Setting
 
-from shardwright.api.planning.plan_and_simulate import search_plan, simulate_plan
+from shardwright.api.planning.report import simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
 from shardwright.costmodel.memory.library_workspace import workspace_bytes
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.datasets.catalogue.device import CPU
 from shardwright.executor.groups.rank_layout import plan_device
 from shardwright.executor.launch.pool import TRAIN_JOB, PoolOptions, WorkerPool
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import from_json
 from shardwright.spec.plan.plan import Plan
@@ -110,7 +113,7 @@ def plan_of(
 
 def top_pick(problem: Problem) -> Plan:
     """What the planner would run."""
-    return search_plan(problem, executable=True).plan
+    return solve(problem, SolveOptions(executable=True)).plan
 
 
 def predicted(plan: Plan, problem: Problem) -> dict[str, float]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
-from shardwright.api.problem.resolve import Problem
 from shardwright.planner.candidates.evaluator import Decision
+from shardwright.planner.solve.engine import make_evaluator
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.search_space import PipelineShape, SearchSpace
 from shardwright.spec.plan.plan import Plan
 
@@ -32,12 +34,12 @@ def predicted_plans(problem: Problem, count: int, seed: int) -> list[Predicted]:
     and use every device.
     """
     source = random.Random(f"accuracy {seed}")
-    report = search_plan(problem, executable=True)
-    rows = report.prediction.memory
+    solution = solve(problem, SolveOptions(executable=True))
+    rows = solution.prediction.memory
     top = Predicted(
         label=TOP,
-        plan=report.plan,
-        step_time_s=report.prediction.step_time_s,
+        plan=solution.plan,
+        step_time_s=solution.prediction.step_time_s,
         allocated_bytes=tuple(row.allocated_bytes for row in rows),
     )
     drawn = _random_plans(problem, source)
@@ -57,7 +59,7 @@ def _at(drawn: list[Predicted], quantile: float) -> Predicted:
 
 def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
     """Random plans that fit, fastest first."""
-    evaluate = make_evaluator(problem, executable=True)
+    evaluate = make_evaluator(problem, SolveOptions(executable=True))
     space = SearchSpace(evaluate.request)
     every = [s for s in space.shapes() if s.stages * s.ranks == space.device_count]
     outcomes = {}

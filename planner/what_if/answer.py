@@ -16,7 +16,8 @@ from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import ShardwrightError
 from ...spec.plan.plan import Plan
-from ...spec.report.report import MemoryRow, Prediction, Report, SearchResult
+from ...spec.report.report import MemoryRow, Prediction, SearchResult
+from ..solve.solution import Solution
 from .plan_difference import Difference, plan_difference
 from .question import Row
 from .same_plan import CannotKeepError, idle_devices, same_plan
@@ -35,7 +36,7 @@ class Pricing(Protocol):
     def price(self, plan: Plan, setting: Setting) -> Prediction:
         """What is predicted of a plan, whether it fits or not."""
 
-    def search(self, setting: Setting) -> Report:
+    def search(self, setting: Setting) -> Solution:
         """The best plan of a setting; a ShardwrightError where there is none."""
 
     def rule(self, setting: Setting) -> MemoryRule:
@@ -153,13 +154,13 @@ def _with_best(found: Answer, setting: Setting, baseline: PricedPlan, pricing: P
     same = found.same
     fits = same is not None and same.prediction.feasible
     try:
-        report = pricing.search(setting)
+        solution = pricing.search(setting)
     except ShardwrightError as error:
         if same is None or not fits:
             return replace(found, best_why=str(error))
         return replace(found, best=same, best_why=str(error), kept=True, gain=0.0)
-    found = replace(found, search=report.search)
-    best = _judged(report.plan, report.prediction, pricing.rule(setting))
+    found = replace(found, search=solution.search)
+    best = _judged(solution.plan, solution.prediction, pricing.rule(setting))
     if same is not None and fits and same.step_time_s <= best.step_time_s:
         return replace(found, best=same, kept=True, gain=0.0)
     reference = baseline if same is None else same

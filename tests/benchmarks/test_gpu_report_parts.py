@@ -22,7 +22,7 @@ from gpu.state import Result, Rows
 from gpu.wheels import Group, Package
 from harness.shapes import Row
 
-from shardwright.api.planning.plan_and_simulate import simulate_plan
+from shardwright.api.planning.report import simulate_plan
 
 GB = 10**9
 

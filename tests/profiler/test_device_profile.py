@@ -19,13 +19,14 @@ from kernel_doubles.device_profiles import (
 
 from shardwright.api.doctor.document import doctor_document
 from shardwright.api.problem import profile_notes as notes_module
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.measured.shipped_profiles import ship_profile, shipped_profiles
+from shardwright.planner.solve.problem import Problem
 from shardwright.profiler.overhead.host_overhead import DEVICE_CONSTANTS, with_overheads
 from shardwright.profiler.overhead.probes import message_probe, probe_plan, probes
 from shardwright.profiler.store import profiles

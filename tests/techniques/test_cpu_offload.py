@@ -13,7 +13,6 @@ from published.planning import RULE, planned
 from toys.technique_spaces import FEW, TWO, small_space, solved
 from toys.technique_suite import Refused, TechniqueSuite
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.explain.breakdown import breakdown
@@ -24,10 +23,12 @@ from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.symbolic.tier_bytes import total_bytes
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.solution import Solution
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InfeasibleError, InputError
-from shardwright.spec.report.report import Report
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique_values import technique_violation, with_value
 from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_violation
@@ -160,14 +161,14 @@ def question(**asked: object) -> Inputs:
     return Inputs(**{**usual, "dtype": "fp32", **asked})  # type: ignore[arg-type]
 
 
-def answer(*pins: str, **asked: object) -> Report:
+def answer(*pins: str, **asked: object) -> Solution:
     """The answer of a search in a part of the space."""
     problem = resolve(question(**asked))
-    return search_plan(problem, resolve_pins((*PINNED, *pins), problem))
+    return solve(problem, SolveOptions(pins=resolve_pins((*PINNED, *pins), problem)))
 
 
-def words_of(report: Report) -> list[str]:
-    return [TECHNIQUE.text_of(strategy) for strategy in report.plan.layer_strategies()]
+def words_of(solution: Solution) -> list[str]:
+    return [TECHNIQUE.text_of(strategy) for strategy in solution.plan.layer_strategies()]
 
 
 def test_a_search_takes_it_where_memory_is_short_and_only_there() -> None:
@@ -184,16 +185,15 @@ def test_a_search_takes_it_where_memory_is_short_and_only_there() -> None:
 
 
 def test_without_granted_memory_nothing_is_tried() -> None:
-    report = answer()
-    assert report.search is not None
-    assert report.search.space[NAME] == ["none"]
-    why = {entry["what"]: entry["why"] for entry in report.search.left_out}
+    solution = answer()
+    assert solution.search.space[NAME] == ["none"]
+    why = {entry["what"]: entry["why"] for entry in solution.search.left_out}
     assert "--host-gib" in why["cpu_offload optimizer and all"]
 
 
 def test_pins_say_it_of_some_layers() -> None:
-    report = answer("cpu_offload@1-3=optimizer", "cpu_offload@4-24=none", host_gib=8)
-    assert words_of(report) == ["none", *["optimizer"] * 3, *["none"] * 22]
+    solution = answer("cpu_offload@1-3=optimizer", "cpu_offload@4-24=none", host_gib=8)
+    assert words_of(solution) == ["none", *["optimizer"] * 3, *["none"] * 22]
 
 
 def test_hosts_grant_no_more_than_they_have() -> None:

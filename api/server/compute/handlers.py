@@ -11,16 +11,19 @@ from typing import Any
 
 from ....costmodel.simulation.timeline import simulated_timeline
 from ....datasets.models.load import presets
+from ....planner.solve.options import SolveOptions
+from ....planner.solve.problem import Problem
+from ....planner.solve.solve import solve
 from ....planner.space.pins import Pin
 from ....planner.what_if.question import MOST_VALUES, Question
 from ....spec.errors import InputError, nearest_name
 from ....spec.report.report import Report
-from ...planning.plan_and_simulate import Simulated, memory_rule, search_plan, simulate_plan
+from ...planning.report import Simulated, memory_rule, simulate_plan, solution_report
 from ...planning.uniform_plan import UniformStrategy, uniform_plan
 from ...problem.model_and_cluster import ClusterLike, ModelLike
 from ...problem.pins import resolve_pins
 from ...problem.plan_files import plan_from_text
-from ...problem.resolve import Inputs, Problem, plan_pricing, resolve
+from ...problem.resolve import Inputs, plan_pricing, resolve
 from ...views.explanation import explain_report
 from ...what_if.document import what_if_document
 from ...what_if.inputs import question_of
@@ -97,10 +100,9 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
     left_s = ends_s - time.monotonic()
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
-    watch = None if emit is None else SearchProgress(emit)
-    return search_plan(
-        problem_,
-        pins,
+    watch = None if emit is None else SearchProgress(emit, problem_.is_single_search)
+    options = SolveOptions(
+        pins=pins,
         top=3 if limits is None or limits.top is None else limits.top,
         deadline_s=max(0.0, left_s),
         risk=memory_rule(limits.oom_risk if limits else None).risk,
@@ -109,6 +111,7 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         progress=None if watch is None else watch.progress,
         watch=watch,
     )
+    return solution_report(problem_, solve(problem_, options))
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:

@@ -21,10 +21,11 @@ class SearchProgress:
 
     Args:
         emit: takes an event's name and its JSON.
+        reports_best: True if the best plan of one search would be the whole answer.
     """
 
-    def __init__(self, emit: EmitEvent) -> None:
-        self._emit = emit
+    def __init__(self, emit: EmitEvent, reports_best: bool) -> None:
+        self._emit, self._reports_best = emit, reports_best
         self._start_s = time.monotonic()
         self._last_emit_s = -math.inf
         self._best = math.inf
@@ -40,14 +41,14 @@ class SearchProgress:
         if time.monotonic() - self._last_emit_s >= INTERVAL_S:
             self._emit_event()
 
-    def __call__(self, search: BranchAndBound, whole: bool) -> None:
+    def __call__(self, search: BranchAndBound) -> None:
         """Emit events after a trial; a search's ``watch``."""
         if self._search is None or self._search() is not search:
             self._earlier_candidates = self._figures["candidates"]
             self._search = ref(search)
         self._figures["candidates"] = self._earlier_candidates + search.evaluator.count
         late = time.monotonic() - self._last_emit_s >= INTERVAL_S
-        better = whole and search.best_value < self._best
+        better = self._reports_best and search.best_value < self._best
         if better and (late or math.isinf(self._best)):
             self._emit_best(search)
         elif late:

@@ -19,7 +19,7 @@ from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
 from ....spec.techniques import TECHNIQUES
 from ...html.page_file import page_file
-from ...planning.plan_and_simulate import Simulated, memory_rule, simulate_plan
+from ...planning.report import Simulated, memory_rule, simulate_plan
 from ...problem.plan_files import plan_from_text
 from ...problem.resolve import Inputs, plan_pricing
 from ...problem.stored_calibrations import lending

@@ -17,10 +17,11 @@ from harness.work import Work
 
 import shardwright as sw
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.event_simulation import STREAMS, simulate_events
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
+from shardwright.planner.solve.problem import Problem
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
 

@@ -18,9 +18,10 @@ from support.machine_drift import JOB_PACKAGE, drift, loop_seconds
 from support.plan_sample import TOP, Predicted, in_words, predicted_plans
 
 from shardwright.api.cli.profile import DEFAULT_BUDGET_S
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.executor.groups.rank_layout import plan_world_size
 from shardwright.executor.launch.pool import TRAIN_JOB, PoolOptions, WorkerPool
+from shardwright.planner.solve.problem import Problem
 from shardwright.profiler.store.profiles import save_profile
 from shardwright.profiler.sweep import QUICK_BUDGET_S, measure
 

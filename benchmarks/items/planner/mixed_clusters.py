@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 
-from shardwright.api.planning.plan_and_simulate import (
-    garbage_collection_paused,
-    make_evaluator,
-    search_plan,
-)
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
-from shardwright.costmodel.pricing.machine import Machine
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousSearch
+from shardwright.planner.solve.engine import make_evaluator
+from shardwright.planner.solve.garbage_collection import garbage_collection_paused
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InfeasibleError
 from shardwright.spec.parallel.batch_partition import batch_share
 from shardwright.spec.plan.plan import Plan
@@ -88,25 +85,24 @@ def run(work: Work) -> Evidence:
 
 def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any]:
     problem = resolve(Inputs(model=model, cluster=cluster, global_batch=batch, seq_len=seq_len))
-    report = search_plan(problem)
-    assert report.search is not None
+    solution = solve(problem)
     with garbage_collection_paused():
         equal = HeterogeneousSearch(make_evaluator(problem), uniform_only=True).run()
     equal_s = [o.step_time_s for o in equal.outcomes[:1]]
-    if _is_equal(report.plan):  # what the free search found is theirs too
-        equal_s.append(report.prediction.step_time_s)
+    if _is_equal(solution.plan):  # what the free search found is theirs too
+        equal_s.append(solution.prediction.step_time_s)
     alone = [_alone_s(problem, group.name) for group in problem.cluster.groups]
-    program = report.plan.program
+    program = solution.plan.program
     stages = [
         "+".join(f"{p.count} {p.device_group}" + _share(p.batch_share) for p in stage.devices)
         for stage in program.stages
     ]
     return {
-        "step_time_s": report.prediction.step_time_s,
+        "step_time_s": solution.prediction.step_time_s,
         "equal_s": min(equal_s, default=None),
         "group_s": min((s for s in alone if s is not None), default=None),
-        "gap": report.search.gap,
-        "search_s": report.search.seconds,
+        "gap": solution.search.gap,
+        "search_s": solution.search.seconds,
         "stages": " > ".join(stages),
         "schedule": f"{program.schedule.kind} x {program.schedule.microbatches}",
     }
@@ -129,13 +125,11 @@ def _share(share: float | None) -> str:
 
 def _alone_s(problem: Problem, group: str) -> float | None:
     """The step of the best plan that stays inside one group; None where none fits."""
-    cluster = problem.cluster.alone(group)
-    machine = Machine(cluster, problem.measured)
     try:
-        report = search_plan(replace(problem, cluster=cluster, machine=machine))
+        solution = solve(problem.on_cluster(problem.cluster.alone(group)))
     except InfeasibleError:
         return None
-    return report.prediction.step_time_s
+    return solution.prediction.step_time_s
 
 
 def _rival_s(piece: dict[str, Any]) -> float:

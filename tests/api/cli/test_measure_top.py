@@ -10,7 +10,7 @@ from generators.plan_cases import Case, sharded
 
 from shardwright.api.execution import measure_top
 from shardwright.api.execution.measure_top import calibration_name, check_count, measure_plans
-from shardwright.api.planning.plan_and_simulate import simulate_plan
+from shardwright.api.planning.report import simulate_plan
 from shardwright.api.problem.stored_calibrations import (
     calibration_for,
     load_calibration,

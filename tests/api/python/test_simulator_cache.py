@@ -7,9 +7,9 @@ from dataclasses import replace
 from generators.catalogue_problems import problem
 
 import shardwright as sw
-from shardwright.api.planning.simulator_cache import simulator_for
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.planner.solve.simulator_cache import simulator_for
 from shardwright.spec.cluster.cluster_spec import ClusterSpec
 
 FLAGS = {"global_batch": 64, "seq_len": 512, "tp": 2, "pp": 2, "shard": "zero1"}

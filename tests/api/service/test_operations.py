@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.validation.priced_run import PricedRun, price_run
 from shardwright.api.validation.scores import LAYOUT_COLUMNS, QUESTION_COLUMNS
 from shardwright.datasets.published.runs import TABLE, published_runs
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InfeasibleError, InputError
 
 Plan = Callable[..., Any]
@@ -220,7 +220,7 @@ def test_the_smallest_memory_is_less_than_the_plan_that_came_nearest() -> None:
     asked = resolve(Inputs(model="llama-3-70b", cluster="8xH100-80GB", global_batch=8,
                            seq_len=4096, memory_gib=40))  # fmt: skip
     with pytest.raises(InfeasibleError) as caught:
-        search_plan(asked)
+        solve(asked)
     error = caught.value
     assert error.need_bytes is not None
     amount = re.search(r"devices with (\d+(?:\.\d+)?) GiB", str(error))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.validation.published_run import PlannedRun
@@ -25,6 +24,8 @@ from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits
+from shardwright.planner.solve.engine import make_evaluator
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.cluster.calibration import (
     FACTOR_NAMES,
     MEANINGS,
@@ -242,7 +243,6 @@ def test_the_floor_of_a_space_holds_where_products_are_faster() -> None:
     faster = unfitted(Factors(matmul=0.2, attention=0.2, elementwise=0.2, host=0.2))
     machine = Machine(asked.cluster, faster)
     problem = replace(asked, measured=faster, machine=machine)
-    found = search_plan(problem)
-    assert found.search is not None
+    found = solve(problem)
     floor = BranchAndBound(make_evaluator(problem), Limits()).work.floor()
     assert 0 < floor <= found.prediction.step_time_s

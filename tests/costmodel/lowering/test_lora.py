@@ -6,11 +6,11 @@ import pytest
 from generators.catalogue_problems import problem
 
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.api.problem.resolve import Problem
 from shardwright.api.problem.workload import trainable_of
 from shardwright.costmodel.lowering.model_flops import flops_convention, model_flops_per_sample
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.datasets.models.load import load_model
+from shardwright.planner.solve.problem import Problem
 from shardwright.spec.errors import InputError
 from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer, ProjectorLayer
 from shardwright.spec.model.model_spec import LayerRun, ModelSpec, Tower, TowerEdge

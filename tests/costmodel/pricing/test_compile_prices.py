@@ -9,9 +9,9 @@ import pytest
 from generators.plan_cases import Sizes
 from kernel_doubles.compiled_layers import with_mode
 
-from shardwright.api.planning.plan_and_simulate import simulate_plan
+from shardwright.api.planning.report import simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.lowering.layer_lowering import LoweredLayer, lower_layer
 from shardwright.costmodel.lowering.layer_parts import LayerWorkCache
 from shardwright.costmodel.lowering.plan_lowering import Lowering
@@ -28,6 +28,7 @@ from shardwright.costmodel.techniques.compile import (
     fused_stack,
 )
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.solve.problem import Problem
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.report.report import Prediction
 from shardwright.spec.report.work_items import MATMULS, Kernel

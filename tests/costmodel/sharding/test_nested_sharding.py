@@ -9,7 +9,7 @@ import pytest
 from generators.catalogue_problems import problem
 from generators.plan_cases import LLAMA, Sizes
 
-from shardwright.api.planning.plan_and_simulate import simulate_plan
+from shardwright.api.planning.report import simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape

@@ -22,7 +22,7 @@ from generators.split_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.api.planning.plan_and_simulate import Simulated, simulate_plan
+from shardwright.api.planning.report import Simulated, simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.python import InputError
 from shardwright.api.views.report_text import shape_text

@@ -15,7 +15,6 @@ from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
 from oracles.heterogeneous_oracle import all_plans, capped_space, random_mixed_space
 from published.planning import RULE, request_of
 
-from shardwright.api.planning.plan_and_simulate import make_evaluator
 from shardwright.planner.candidates.evaluator import Evaluator
 from shardwright.planner.heterogeneous.branch_and_bound import (
     HeterogeneousLimits,
@@ -25,6 +24,7 @@ from shardwright.planner.heterogeneous.device_layouts import full_layouts, layou
 from shardwright.planner.heterogeneous.fill_drain_bounds import fill_drain_bound_s, stage_weights
 from shardwright.planner.heterogeneous.search_space import is_uniform
 from shardwright.planner.heterogeneous.uneven_partition import uneven_partition, weighted_boundaries
+from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.space.pipeline_shape import DeviceSlice, PipelineShape
 from shardwright.spec.plan.plan import Plan
 

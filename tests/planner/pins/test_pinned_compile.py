@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from kernel_doubles.compiled_layers import text_of
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.pins import resolve_pins
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solution import Solution
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.report.report import Report
 
 
 def problem(cluster: str = "2xA100-80GB", **more: object) -> Problem:
@@ -19,8 +21,8 @@ def problem(cluster: str = "2xA100-80GB", **more: object) -> Problem:
     return resolve(Inputs(**asked))  # type: ignore[arg-type]
 
 
-def planned(asked: Problem, *pins: str) -> Report:
-    return search_plan(asked, resolve_pins(pins, asked))
+def planned(asked: Problem, *pins: str) -> Solution:
+    return solve(asked, SolveOptions(pins=resolve_pins(pins, asked)))
 
 
 def words(plan: Plan) -> list[str]:
@@ -29,11 +31,10 @@ def words(plan: Plan) -> list[str]:
 
 
 def test_nothing_is_compiled_unasked() -> None:
-    report = planned(problem())
-    assert set(words(report.plan)) == {"none"}
-    assert report.search is not None
-    assert report.search.space["compile"] == ["none"]
-    assert any("compile" in entry["what"] for entry in report.search.left_out)
+    solution = planned(problem())
+    assert set(words(solution.plan)) == {"none"}
+    assert solution.search.space["compile"] == ["none"]
+    assert any("compile" in entry["what"] for entry in solution.search.left_out)
 
 
 def test_pins_of_all_layers_and_of_some() -> None:
@@ -42,7 +43,6 @@ def test_pins_of_all_layers_and_of_some() -> None:
     assert words(whole.plan) == ["none", *["default"] * 12, "none"]
     assert whole.plan.check() == []
     assert whole.prediction.step_time_s < planned(asked).prediction.step_time_s
-    assert whole.search is not None
     assert whole.search.lower_bound_s <= whole.prediction.step_time_s
     assert words(planned(asked, "compile@3-5=default").plan)[2:7] == [
         "none",
@@ -52,10 +52,10 @@ def test_pins_of_all_layers_and_of_some() -> None:
 
 
 def test_a_pinned_graph_takes_blocks_of_one_rank() -> None:
-    report = planned(problem(dtype="fp32"), "compile=cuda_graph", "pp=2")
-    assert words(report.plan) == ["none", *["cuda_graph"] * 12, "none"]
-    assert {s.data_parallel(1) for s in report.plan.layer_strategies()} == {1}
-    assert {stage.device_count for stage in report.plan.program.stages} == {1}
+    solution = planned(problem(dtype="fp32"), "compile=cuda_graph", "pp=2")
+    assert words(solution.plan) == ["none", *["cuda_graph"] * 12, "none"]
+    assert {s.data_parallel(1) for s in solution.plan.layer_strategies()} == {1}
+    assert {stage.device_count for stage in solution.plan.program.stages} == {1}
 
 
 @pytest.mark.parametrize("word", ["default", "cuda_graph"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from generators.catalogue_problems import problem
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.pins import resolve_pins
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.pins import parse_pin
 from shardwright.spec.errors import InputError, NotBuiltError
 
@@ -16,10 +17,9 @@ WHOLE = ("pp=1", "micro_batch=2")
 def shards(cluster: str, *pins: str) -> set[str]:
     """What the blocks of the best plan are sharded by."""
     asked = problem("gpt2-medium", cluster, 64, 1024)
-    report = search_plan(asked, resolve_pins((*WHOLE, *pins), asked))
-    assert report.search is not None
-    ranks = report.plan.program.stages[0].device_count
-    return {s.shard.level_name(s.data_parallel(ranks)) for s in report.plan.layer_strategies()}
+    solution = solve(asked, SolveOptions(pins=resolve_pins((*WHOLE, *pins), asked)))
+    ranks = solution.plan.program.stages[0].device_count
+    return {s.shard.level_name(s.data_parallel(ranks)) for s in solution.plan.layer_strategies()}
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,8 @@ def test_a_level_is_the_degree_that_tp_leaves_inside_its_groups(
 def test_the_space_names_pinned_degrees() -> None:
     asked = problem("gpt2-xl", "8xA100-80GB", 64, 1024)
     pins = resolve_pins((*WHOLE, "tp=1", "dp=8", "shard=1/1/4"), asked)
-    report = search_plan(asked, pins)
-    assert report.search is not None
-    space = report.search.space
+    solution = solve(asked, SolveOptions(pins=pins))
+    space = solution.search.space
     assert set(space) == {
         "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sp", "shard", "schedule", "recompute",
         "compile", "cpu_offload", "micro_batch",

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from oracles.brute_force import Restriction, Space, all_plans, simulator_of
 from published.planning import RULE
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.pins import resolve_pins
-from shardwright.api.problem.resolve import Problem
 from shardwright.planner.search.largest_size import finer_steps, largest_fitting
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InfeasibleError
-from shardwright.spec.report.report import Largest
+from shardwright.spec.solution.solution import Largest
 
 SMALL = {"layers": 2, "hidden": 512, "heads": 4, "vocab": 4096}
 PINS = ("recompute=none", "cp=1", "sp=none", "schedule=1f1b", "vpp=1")
@@ -58,14 +59,13 @@ def test_steps_are_multiples_of_the_finer_ones() -> None:
 
 
 def largest(asked: Problem) -> Largest:
-    report = search_plan(asked, resolve_pins(PINS, asked), top=0)
-    assert report.search is not None
-    found = report.search.largest
+    solution = solve(asked, SolveOptions(pins=resolve_pins(PINS, asked), top=0))
+    found = solution.search.largest
     assert found is not None
-    workload = report.plan.workload
+    workload = solution.plan.workload
     assert found.size in (workload.global_batch, workload.seq_len)
-    assert report.search.objective.value == found.size
-    assert report.prediction.feasible
+    assert solution.search.objective.value == found.size
+    assert solution.prediction.feasible
     return found
 
 
@@ -138,26 +138,24 @@ def test_more_memory_never_lowers_the_largest(objective: str) -> None:
 @pytest.mark.evidence
 def test_where_the_model_ends_so_does_the_sequence() -> None:
     asked = problem("gpt2", "1xA100-80GB", 8, 256, objective="largest-sequence:100")
-    report = search_plan(asked, (), top=0)
-    assert report.search is not None
-    found = report.search.largest
+    solution = solve(asked, SolveOptions(top=0))
+    found = solution.search.largest
     assert found is not None
     assert (found.size, found.beyond, found.limited_by) == (1000, None, "model")
-    assert report.search.objective.bound == 1000
+    assert solution.search.objective.bound == 1000
 
 
 def test_not_even_the_grain_fits() -> None:
     asked = problem("llama-3-70b", "1xA100-80GB", 1, 1024, objective="largest-sequence")
     with pytest.raises(InfeasibleError, match=r"hbm of stage .* devices with .* or \d+ nodes"):
-        search_plan(asked, ())
+        solve(asked)
 
 
 def test_a_deadline_leaves_a_size_that_fits() -> None:
     asked = problem("llama-3-8b", "8xH100-80GB", 1, 4096, objective="largest-batch")
-    report = search_plan(asked, (), deadline_s=1.0)
-    assert report.search is not None
-    found = report.search.largest
+    solution = solve(asked, SolveOptions(deadline_s=1.0))
+    found = solution.search.largest
     assert found is not None
     assert found.size >= 1
-    assert report.prediction.feasible
-    assert report.plan.workload.global_batch == found.size
+    assert solution.prediction.feasible
+    assert solution.plan.workload.global_batch == found.size

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from shardwright.api.planning.plan_and_simulate import make_evaluator, search_plan
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.server.compute.progress_events import SearchProgress
 from shardwright.planner.search.branch_and_bound import BranchAndBound, IntermediateResult
 from shardwright.planner.search.work_limits import Limits
+from shardwright.planner.solve.engine import make_evaluator
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.codec import parse_json
 
 ASKED = Inputs(model="gpt2", cluster="8xH100", global_batch=64, seq_len=1024, calibration="none")
@@ -47,11 +49,14 @@ def test_best_plans_are_told_where_they_would_be_the_answer(
     changes: dict[str, Any], tells_best: bool
 ) -> None:
     told: list[tuple[str, Any]] = []
-    telling = SearchProgress(lambda name, body: told.append((name, parse_json(body, "event"))))
     if "objective" in changes:
         changes = {**changes, "global_batch": None}
     problem = resolve(replace(ASKED, **changes))
-    report = search_plan(problem, deadline_s=3, progress=telling.progress, watch=telling)
+    reporter = SearchProgress(
+        lambda name, body: told.append((name, parse_json(body, "event"))), problem.is_single_search
+    )
+    options = SolveOptions(deadline_s=3, progress=reporter.progress, watch=reporter)
+    solution = solve(problem, options)
     names = [name for name, _ in told]
     assert ("best" in names) == tells_best
     assert "progress" in names
@@ -59,5 +64,5 @@ def test_best_plans_are_told_where_they_would_be_the_answer(
     assert counts == sorted(counts)
     for name, data in told:
         if name == "best":
-            assert data["lower_bound_s"] <= report.prediction.step_time_s * (1 + 1e-12)
-            assert data["plan"]["cluster"] == report.plan.to_document()["cluster"]
+            assert data["lower_bound_s"] <= solution.prediction.step_time_s * (1 + 1e-12)
+            assert data["plan"]["cluster"] == solution.plan.to_document()["cluster"]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.pins import Pin
 
 GPT2 = Inputs(model="gpt2", cluster="8xH100", global_batch=64, seq_len=1024)
 
 
 def test_one_stage_is_among_the_likely_plans() -> None:
-    report = search_plan(resolve(GPT2))
-    first, *_, last = report.plan.layer_strategies()
+    solution = solve(resolve(GPT2))
+    first, *_, last = solution.plan.layer_strategies()
     assert (first.tp, first.shard) == (last.tp, last.shard)
-    assert report.search is not None
-    assert report.search.gap < 0.15
+    assert solution.search.gap < 0.15
 
 
 @pytest.mark.parametrize("pin", [Pin(key="dp", value=8), Pin(key="shard", value="zero3")])
 def test_pins_on_tied_models_have_plans(pin: Pin) -> None:
-    report = search_plan(resolve(GPT2), (pin,))
-    assert report.prediction.feasible
+    solution = solve(resolve(GPT2), SolveOptions(pins=(pin,)))
+    assert solution.prediction.feasible

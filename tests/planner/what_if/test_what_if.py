@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from generators.catalogue_problems import problem
 
-from shardwright.api.planning.plan_and_simulate import search_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs
 from shardwright.api.what_if.inputs import question_of
 from shardwright.api.what_if.what_if import WhatIf, base_setting, what_if
 from shardwright.costmodel.memory.feasibility import DEFAULT_RISK
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.what_if.answer import Answer
 from shardwright.planner.what_if.plan_difference import plan_difference
 from shardwright.planner.what_if.question import rows_of
@@ -192,7 +193,7 @@ def test_what_does_not_fit_is_priced_and_named(plan: Plan) -> None:
 
 def test_the_best_plan_is_kept() -> None:
     found = problem("gpt2-medium", "2x8xH100", 64, 1024)
-    best = search_plan(found, top=0).plan
+    best = solve(found, SolveOptions(top=0)).plan
     kept = answer(best, "inter_node.latency=1x")
     assert kept.kept
     assert kept.gain == 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oracles.brute_force import Space
 
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.planner.solve.problem import Problem
 
 
 def problem(model: str, cluster: str, batch: int, seq_len: int, **inputs: object) -> Problem:

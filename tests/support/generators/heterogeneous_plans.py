@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from generators.catalogue_problems import problem
 
-from shardwright.api.problem.resolve import Problem
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
+from shardwright.planner.solve.problem import Problem
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.schedules.stage_order import ScheduleKind
 from shardwright.spec.strategy import LayerStrategy, Sharding

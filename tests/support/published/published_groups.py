@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from published.published_plans import Configuration, configuration, seconds_of
 
-from shardwright.api.planning.plan_and_simulate import garbage_collection_paused, make_evaluator
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.validation.priced_run import measured_s
 from shardwright.api.validation.scores import LAYOUT_COLUMNS, QUESTION_COLUMNS
@@ -16,6 +15,9 @@ from shardwright.costmodel.explain.accuracy import LEAST_LAYOUTS
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.search.work_limits import REST, Limits
+from shardwright.planner.solve.engine import make_evaluator
+from shardwright.planner.solve.garbage_collection import garbage_collection_paused
+from shardwright.planner.solve.options import SolveOptions
 from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError
 
 LIMITS = Limits(proof=REST)
@@ -97,7 +99,7 @@ def picked(rows: Rows) -> Pick:
 
 def _least_s(one: Configuration) -> float | None:
     """Seconds of the best plan that the search finds with all that is printed."""
-    evaluator = make_evaluator(one.problem, resolve_pins(one.pins, one.problem))
+    evaluator = make_evaluator(one.problem, SolveOptions(pins=resolve_pins(one.pins, one.problem)))
     with garbage_collection_paused():
         try:
             return BranchAndBound(evaluator, LIMITS).run().outcomes[0].step_time_s

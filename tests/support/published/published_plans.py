@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from shardwright.api.planning.plan_and_simulate import search_plan
+from shardwright.api.planning.report import solution_report
 from shardwright.api.problem.pins import resolve_pins
-from shardwright.api.problem.resolve import Problem
 from shardwright.api.validation.published_model import MEMORY_FORMATS
 from shardwright.api.validation.published_run import PlannedRun, planned_run, simulation_arguments
 from shardwright.datasets.published.names import source_entry
 from shardwright.datasets.published.runs import PublishedRun, published_runs
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError
 from shardwright.spec.report.report import Report
 
@@ -69,9 +71,10 @@ def seconds_of(report: Report) -> float:
 def searched(problem: Problem, pins: Sequence[str] = ()) -> Report | None:
     """What ``plan`` answers; None where nothing fits."""
     try:
-        return search_plan(problem, resolve_pins(pins, problem), top=0)
+        solution = solve(problem, SolveOptions(pins=resolve_pins(pins, problem), top=0))
     except InfeasibleError:
         return None
+    return solution_report(problem, solution)
 
 
 def pins_of(run: PublishedRun, model_has_experts: bool) -> tuple[str, ...]:

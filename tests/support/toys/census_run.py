@@ -62,7 +62,9 @@ class LiveCensus(TechniqueHooks):
         """One number a layer, equal on all ranks; or squares, cut as the parameters are."""
         states = {}
         for layer, total in self._sums.items():
-            (group,) = groups(self._context.strategies[layer], self._context.process_groups.stage_ranks)
+            (group,) = groups(
+                self._context.strategies[layer], self._context.process_groups.stage_ranks
+            )
             everywhere = Placement(kind="replicated", group=group)
             states[f"{layer}.sum"] = NamedState(tensor=total, placement=everywhere)
         for layer, held in self._held.items():

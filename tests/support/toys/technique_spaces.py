@@ -47,7 +47,9 @@ def small_space(
         sizes: of the model.
         dtype: number formats.
     """
-    problem = resolve(Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype))
+    problem = resolve(
+        Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype)
+    )
     return Space(
         model=sizes.model(),
         cluster=problem.cluster,

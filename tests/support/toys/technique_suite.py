@@ -25,10 +25,10 @@ from published.planning import RULE, compare, planned
 from rich.console import Console
 from toys.technique_spaces import solved
 
-from shardwright.api.planning.plan_and_simulate import search_plan
+from shardwright.api.planning.report import solution_report
 from shardwright.api.problem.lossy import allow_lossy, lossy_notes
 from shardwright.api.problem.pins import resolve_pins
-from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.terminal.plan import print_report
 from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.costmodel.lowering.layer_lowering import lower_layer
@@ -38,6 +38,9 @@ from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.technique import TechniquePrice
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.solve.options import SolveOptions
+from shardwright.planner.solve.problem import Problem
+from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.pins import CORE_KEYS, PIPELINE_KEYS
 from shardwright.planner.technique import KnownTechniques, TechniqueChoice
 from shardwright.spec.codec import canonical_json, json_schema
@@ -211,13 +214,12 @@ class TechniqueSuite(ABC):
         asked = self.problem()
         for word in self.named:
             pins = resolve_pins((*self.pinned, f"{self.name}={word}"), asked)
-            report = search_plan(asked, pins)
-            words = [self.value.text_of(s) for s in report.plan.layer_strategies()]
+            solution = solve(asked, SolveOptions(pins=pins))
+            words = [self.value.text_of(s) for s in solution.plan.layer_strategies()]
             assert words == [OFF, *[word] * SIZES.blocks, OFF]
-            assert report.plan.check(self.known.values) == []
-            assert report.search is not None
-            assert report.search.space[self.name] == sorted({OFF, word})
-            assert report.search.lower_bound_s <= report.prediction.step_time_s
+            assert solution.plan.check(self.known.values) == []
+            assert solution.search.space[self.name] == sorted({OFF, word})
+            assert solution.search.lower_bound_s <= solution.prediction.step_time_s
         with pytest.raises(InputError, match=f"--pin {self.name}: got fast-and-free"):
             resolve_pins((f"{self.name}=fast-and-free",), asked)
 
@@ -231,14 +233,13 @@ class TechniqueSuite(ABC):
                 allow_lossy(self.known, self.name)
             return
         asked = self.problem()
-        unasked = search_plan(asked)
-        assert unasked.search is not None
+        unasked = solve(asked)
         assert not lossy & {*unasked.search.space[self.name]}
         assert any("--allow" in entry["why"] for entry in unasked.search.left_out)
-        allowed = search_plan(replace(asked, techniques=allow_lossy(self.known, self.name)))
-        assert allowed.search is not None
+        allowed = solve(replace(asked, techniques=allow_lossy(self.known, self.name)))
         assert lossy <= {*allowed.search.space[self.name]}
-        pinned = search_plan(asked, resolve_pins((f"{self.name}={min(lossy)}",), asked))
+        pins = resolve_pins((f"{self.name}={min(lossy)}",), asked)
+        pinned = solution_report(asked, solve(asked, SolveOptions(pins=pins)))
         assert pinned.assumptions[0].path == f"lossy.{self.name}"
         out = Console(record=True, width=200, file=io.StringIO())
         print_report(out, pinned, RULE, ())

@@ -1,8 +1,8 @@
-"""Simulators kept between calls: what two questions have in common is lowered and priced once.
+"""Cache of simulators between calls.
 
-Whoever simulates plan after plan (a notebook, a sweep of layouts, of rates) mostly asks about one
-model and few machines. Layers are lowered for a model, workload and stack, and priced for a
-machine; both are kept for the last few. What was asked before changes no figure.
+A caller that simulates plan after plan (a notebook, a sweep of layouts or rates) mostly asks about
+one model and few machines. Layers are lowered for a model, workload and stack, and priced for a
+machine; both are kept for the last few. The cache changes no figure.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def simulator_for(
     """A simulator of a plan's model and workload on its cluster.
 
     Args:
-        plan: what is simulated.
+        plan: the plan to simulate.
         measured: a profile or calibration of its cluster, if there is one.
         stack: the software that runs it.
-        rates: what a question changes of the cluster's figures.
-        techniques: prices of those that are known.
+        rates: changes to the cluster's listed rates.
+        techniques: prices of the known ones.
     """
-    about = plan.model, plan.workload, stack, techniques
+    lowered = plan.model, plan.workload, stack, techniques
     if measured is None or isinstance(measured, Calibration):
-        return _cached_simulator(*about, plan.cluster, measured, rates)
+        return _cached_simulator(*lowered, plan.cluster, measured, rates)
     # a profile has rows by the thousand, which are no key
-    return _build_simulator(*about, Machine(plan.cluster, measured, rates=rates))
+    return _build_simulator(*lowered, Machine(plan.cluster, measured, rates=rates))
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -74,13 +74,13 @@ def _build_simulator(
     techniques: TechniquePrices,
     machine: Machine,
 ) -> Simulator:
-    lowering, effects = _lowering_and_effects(model, workload, stack, techniques)
-    return Simulator(lowering, Pricer(machine, stack), effects)
+    lowering, pass_memory = _cached_lowering(model, workload, stack, techniques)
+    return Simulator(lowering, Pricer(machine, stack), pass_memory)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _lowering_and_effects(
+def _cached_lowering(
     model: ModelSpec, workload: Workload, stack: StackSpec, techniques: TechniquePrices
 ) -> tuple[Lowering, PassMemoryCache]:
-    """What no rate changes: layers and units, and what their passes do to memory."""
+    """The part that no rate changes: layers and units, and the memory of their passes."""
     return Lowering(model, workload, stack, techniques), PassMemoryCache(stack)

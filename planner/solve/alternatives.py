@@ -1,4 +1,4 @@
-"""What lost to a plan and by which term, which plans tie with it, and the simplest of those."""
+"""Ranking of the plans of a search: tie set, alternatives, and the term by which each lost."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from ...costmodel.explain.breakdown import breakdown, predict
 from ...costmodel.explain.step_cost import with_cost
-from ...planner.candidates.evaluator import Outcome
-from ...planner.search.branch_and_bound import BranchAndBound, SolveResult
-from ...planner.search.tie_set import complexity, tie_set
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
+from ..candidates.evaluator import Outcome
+from ..search.branch_and_bound import BranchAndBound, SolveResult
+from ..search.tie_set import complexity, tie_set
 
 TIE_WITHIN = 0.05
-"""Plans whose times differ by less than this are told apart by neither model nor machine.
+"""Relative difference in time below which neither model nor machine tells plans apart.
 
 Of 3,511 pairs of published layouts of 78 questions (datasets/published/runs.csv, priced without
 calibration), half have a predicted ratio that is more than 9 % off the measured one.
@@ -23,7 +23,7 @@ calibration), half have a predicted ratio that is more than 9 % off the measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRanking:
-    """The plan that answers, and the others: all feasible plans, best first, and those that tie."""
+    """The chosen plan, all feasible ones, best first, and those that tie with the best."""
 
     search: BranchAndBound
     chosen: Outcome
@@ -37,7 +37,7 @@ class PlanRanking:
 
     @property
     def tie_set(self) -> TieSet:
-        """As the report tells it."""
+        """The tie set of the report."""
         simplest = self.simplest
         return TieSet(
             within=TIE_WITHIN,
@@ -47,22 +47,22 @@ class PlanRanking:
         )
 
 
-def ranking(search: BranchAndBound, found: SolveResult, simple: bool) -> PlanRanking:
-    """Who answers: the best plan, or the simplest that ties with it.
+def ranking(search: BranchAndBound, result: SolveResult, simple: bool) -> PlanRanking:
+    """The ranking of a finished search's plans.
 
     Args:
-        search: that is done.
-        found: by it.
-        simple: whether the simplest is wanted.
+        search: the search.
+        result: of its run.
+        simple: True to choose the simplest plan that ties with the best.
     """
     try:
-        tied = tie_set(search, found.outcomes, TIE_WITHIN)
+        tied = tie_set(search, result.outcomes, TIE_WITHIN)
     except KeyboardInterrupt:  # an answer is there; only simpler plans that tie are not made
         search.interrupted = True
-        limit = search.value(found.outcomes[0]) * (1 + TIE_WITHIN)
-        tied = [o for o in found.outcomes if search.value(o) <= limit]
-    every = {o.decision: o for o in (*found.outcomes, *tied)}
-    outcomes = sorted(every.values(), key=search.value)  # stable: equals stay as found
+        limit = search.value(result.outcomes[0]) * (1 + TIE_WITHIN)
+        tied = [o for o in result.outcomes if search.value(o) <= limit]
+    distinct = {o.decision: o for o in (*result.outcomes, *tied)}
+    outcomes = sorted(distinct.values(), key=search.value)  # stable: equals stay as found
     chosen = min(tied, key=complexity) if simple else outcomes[0]
     return PlanRanking(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
 
@@ -70,18 +70,18 @@ def ranking(search: BranchAndBound, found: SolveResult, simple: bool) -> PlanRan
 def prediction_with_cost(
     outcome: Outcome, search: BranchAndBound, prices: RentalPrices | None
 ) -> Prediction:
-    """The prediction of a simulated plan, with what it costs."""
+    """The prediction of a simulated plan, with its cost where there are prices."""
     evaluator = search.evaluator
-    made = predict(outcome.plan, outcome.simulation, evaluator.simulator, evaluator.rule)
-    return with_cost(made, outcome.plan, prices)
+    prediction = predict(outcome.plan, outcome.simulation, evaluator.simulator, evaluator.rule)
+    return with_cost(prediction, outcome.plan, prices)
 
 
 def alternatives(
     ranking: PlanRanking, top: int, prices: RentalPrices | None
 ) -> tuple[Alternative, ...]:
-    """The next best plans of other shapes, and the simplest within the model's error.
+    """The next best plans of other shapes, and the simplest that ties with the best.
 
-    The best plan is among them where the simplest answers.
+    The best plan is among them where the simplest is chosen.
     """
     best, simplest = ranking.chosen, ranking.simplest
     return tuple(
@@ -98,13 +98,13 @@ def alternatives(
 def alternative_outcomes(
     outcomes: Sequence[Outcome], best: Outcome, simplest: Outcome, top: int
 ) -> list[Outcome]:
-    """The plans that are told of beside the one that answers.
+    """The plans to report beside the chosen one.
 
     Args:
         outcomes: all feasible plans, best first.
-        best: the one that answers.
+        best: the chosen one.
         simplest: of those that tie with the best.
-        top: how many of other shapes are wanted.
+        top: number of plans of other shapes.
     """
     shapes = {best.decision.shape}
     chosen = [outcomes[0]] if outcomes[0] is not best else []
@@ -119,7 +119,7 @@ def alternative_outcomes(
 
 
 def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
-    """By how much more of the objective, and the term of the step that grew most."""
+    """The excess of the objective in per cent, and the term of the step that grew most."""
     share = search.value(other) / search.value(best) - 1
     if share < 0:
         counts = f"{other.distinct_strategies} strategies, not {best.distinct_strategies}"
@@ -135,11 +135,11 @@ def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
 
 
 def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float]) -> str:
-    """By how much a plan lost, and the term that grew most.
+    """The excess of the objective in per cent, and the term that grew most.
 
     Args:
-        share: of the best plan's objective, that it has more.
-        main: terms of the best plan.
+        share: relative excess over the best plan's objective.
+        main: seconds of the best plan by term.
         terms: of the other one.
     """
     grown = max(terms, key=lambda name: (terms[name] - main.get(name, 0.0), name))

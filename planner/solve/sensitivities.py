@@ -1,33 +1,33 @@
-"""Sensitivities of a searched plan: rates by simulating it again, memory by looking again."""
+"""Sensitivities of the best plan: to rates by simulation, to memory by another search."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ...costmodel.explain.sensitivity import CHANGE, sensitivities
-from ...planner.candidates.evaluator import Outcome
-from ...planner.search.branch_and_bound import BranchAndBound, Limits
-from ...planner.search.feasibility_probe import SingleShapeSearch
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.report.report import Sensitivity
+from ..candidates.evaluator import Outcome
+from ..search.branch_and_bound import BranchAndBound, Limits
+from ..search.feasibility_probe import SingleShapeSearch
 
 MAX_PASSES = 60_000
-"""Longer steps are not simulated again for it; ``plan explain`` still does."""
+"""Passes of a step above which there are no sensitivities; ``plan explain`` has them still."""
 MEMORY_RESOURCE = "device.hbm"
 
 
 def winner_sensitivities(search: BranchAndBound, best: Outcome) -> tuple[Sensitivity, ...]:
-    """What one per cent more of each resource does to the best plan's step.
+    """Changes of the best plan's step for one per cent more of each resource.
 
-    More memory changes no plan's time: there the winner's shape is looked into again with and
-    without it, so that what is recomputed or sharded for want of memory counts.
+    More memory changes no plan's time: its shape is searched again with and without it, so that
+    layers recomputed or sharded for want of memory count.
 
     Args:
-        search: that found the plan.
+        search: the search that found the plan.
         best: the plan.
 
     Returns:
-        None of them where the search was interrupted, or a step takes long to simulate.
+        Nothing where the search was interrupted, or a step takes long to simulate.
     """
     if best.decision.shape.passes > MAX_PASSES:
         return ()
@@ -35,9 +35,9 @@ def winner_sensitivities(search: BranchAndBound, best: Outcome) -> tuple[Sensiti
         return ()
     simulator = search.evaluator.simulator
     try:
-        found = sensitivities(best.plan, simulator, best.step_time_s)
-        return (*found, _memory_sensitivity(search, best))
-    except KeyboardInterrupt:  # an answer is there; this is no part of it
+        rates = sensitivities(best.plan, simulator, best.step_time_s)
+        return (*rates, _memory_sensitivity(search, best))
+    except KeyboardInterrupt:  # the answer is there without them
         search.interrupted = True
         return ()
 
@@ -45,12 +45,12 @@ def winner_sensitivities(search: BranchAndBound, best: Outcome) -> tuple[Sensiti
 def _memory_sensitivity(search: BranchAndBound, best: Outcome) -> Sensitivity:
     evaluator = search.evaluator
     request = replace(evaluator.request, cluster=_with_more_memory(evaluator.request.cluster))
-    found = []
+    times_s = []
     for for_request in (evaluator.request, request):
-        again = SingleShapeSearch(evaluator.for_request(for_request), Limits())
-        found.append(again.seconds_within(best.decision.shape))
-    was_s = min([best.step_time_s, *found[0]])
-    change = min([was_s, *found[1]]) / was_s - 1
+        search_again = SingleShapeSearch(evaluator.for_request(for_request), Limits())
+        times_s.append(search_again.seconds_within(best.decision.shape))
+    before_s = min([best.step_time_s, *times_s[0]])
+    change = min([before_s, *times_s[1]]) / before_s - 1
     return Sensitivity(resource=MEMORY_RESOURCE, change=CHANGE, step_time_change=change)
 
 

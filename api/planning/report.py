@@ -1,0 +1,113 @@
+"""Reports: of a plan that is simulated, and of a solved problem."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import __version__
+from ...costmodel.explain.breakdown import predict, source_share
+from ...costmodel.memory.feasibility import DEFAULT_RISK, MemoryRule
+from ...costmodel.memory.library_workspace import calibrated_stack
+from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
+from ...costmodel.simulation.simulator import Simulation, Simulator
+from ...planner.solve.garbage_collection import garbage_collection_paused
+from ...planner.solve.problem import Problem
+from ...planner.solve.simulator_cache import simulator_for
+from ...planner.solve.solution import Solution, price_tables, pricing_text
+from ...planner.technique import KnownTechniques
+from ...planner.techniques import SHIPPED
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Assumption, Provenance, Report
+from ..problem.lossy import lossy_notes
+from ..problem.stored_calibrations import measured_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A report with the simulation behind it, for timelines."""
+
+    report: Report
+    simulation: Simulation
+    simulator: Simulator
+
+
+def memory_rule(risk: float | None) -> MemoryRule:
+    """The memory rule for a typed risk; the default one where none was typed.
+
+    Raises:
+        InputError: a risk that is no number, or out of range.
+    """
+    if risk is not None and (isinstance(risk, bool) or not isinstance(risk, (int, float))):
+        raise InputError("--oom-risk", risk, "a fraction above 0 and at most 0.5", 0.05)
+    return MemoryRule(DEFAULT_RISK if risk is None else risk)
+
+
+def simulate_plan(
+    plan: Plan,
+    stack: StackSpec,
+    measured: Measured | None,
+    assumptions: tuple[Assumption, ...],
+    risk: float = DEFAULT_RISK,
+    rates: RateChanges = NO_RATE_CHANGES,
+    techniques: KnownTechniques = SHIPPED,
+) -> Simulated:
+    """Simulate one plan, feasible or not.
+
+    Args:
+        plan: a legal plan.
+        stack: the software that runs it.
+        measured: a profile or calibration of its cluster, if there is one.
+        assumptions: behind the prediction.
+        risk: accepted chance of running out of memory.
+        rates: changes to the cluster's listed rates.
+        techniques: the known ones.
+
+    Raises:
+        InputError: a technique without a price, or a plan too large to simulate.
+    """
+    calibrated = calibrated_stack(stack, measured)
+    simulator = simulator_for(plan, measured, calibrated, rates, techniques.prices)
+    with garbage_collection_paused():
+        simulation = simulator.run(plan)
+    if simulation is None:
+        raise RuntimeError("a simulation without a limit ends")
+    report = Report(
+        plan=plan,
+        prediction=predict(plan, simulation, simulator, MemoryRule(risk).measured_by(measured)),
+        assumptions=lossy_notes(plan, techniques.values) + assumptions,
+        source_share=source_share(simulation),
+        provenance=_provenance(pricing_text(simulator.pricer), price_tables(measured), measured),
+    )
+    return Simulated(report=report, simulation=simulation, simulator=simulator)
+
+
+def solution_report(problem: Problem, solution: Solution) -> Report:
+    """The report of a solved problem, first the notes on what changes results."""
+    lossy = lossy_notes(solution.plan, problem.techniques.values)
+    return Report(
+        plan=solution.plan,
+        prediction=solution.prediction,
+        assumptions=lossy + problem.assumptions + solution.notes,
+        source_share=solution.source_share,
+        provenance=_provenance(solution.pricing, solution.tables, problem.measured),
+        search=solution.search,
+        alternatives=solution.alternatives,
+        sensitivities=solution.sensitivities,
+    )
+
+
+def _provenance(pricing: str, tables: tuple[str, ...], measured: Measured | None) -> Provenance:
+    versions = {
+        "shardwright": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    return Provenance(
+        stack=pricing, calibration=measured_name(measured), tables=list(tables), versions=versions
+    )

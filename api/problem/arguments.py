@@ -1,0 +1,91 @@
+"""Arguments of Python callers: types that flags have by construction, and names in errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from ...spec.errors import InputError
+
+TYPE_NAMES = {"int": "a whole number", "float": "a finite number", "str": "a text"}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def check_types(record: Any) -> None:
+    """Refuse values of another type in fields annotated ``int``, ``float`` or ``str`` (or None).
+
+    ``True`` is no number, and ``64.0`` and ``"64"`` are no whole ones.
+
+    Raises:
+        InputError: the first wrong field, named as its flag.
+    """
+    for item in fields(record):
+        value, kind = getattr(record, item.name), str(item.type).split(" ")[0]
+        if value is not None and kind in TYPE_NAMES and not _has_type(value, kind):
+            flag = f"--{item.name.replace('_', '-')}"
+            raise InputError(flag, repr(value), TYPE_NAMES[kind], _nearest(value, kind))
+
+
+def _has_type(value: Any, kind: str) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    if isinstance(value, bool):
+        return False
+    if kind == "int":
+        return isinstance(value, int)
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _nearest(value: Any, kind: str) -> str | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    if kind == "str" or isinstance(value, bool) or not math.isfinite(number):
+        return None
+    return str(round(number)) if kind == "int" else f"{number:g}"
+
+
+def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
+    """Name arguments instead of flags in the errors of ``function``."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            if not error.field.startswith("--"):
+                raise
+            name = error.field.replace("--", "").replace("-", "_")
+            name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
+            raise InputError(name, error.given, error.allowed, error.nearest) from None
+
+    return wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Search options as a caller gives them."""
+
+    pins: tuple[str, ...]
+    top: int
+    deadline_s: float | None
+    oom_risk: float | None
+    executable: bool
+    prefer: str
+
+    def check(self) -> None:
+        """Refuse impossible options.
+
+        Raises:
+            InputError: a value of another type, or out of range.
+        """
+        check_types(self)
+        if self.top < 0:
+            raise InputError("--top", self.top, "a whole number from 0", 0)
+        if self.deadline_s is not None and self.deadline_s <= 0:
+            raise InputError("--deadline-s", self.deadline_s, "seconds above 0", 1)

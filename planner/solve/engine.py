@@ -1,0 +1,73 @@
+"""Evaluators and engines of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.memory.feasibility import MemoryRule
+from ...costmodel.memory.library_workspace import calibrated_stack
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.simulation.simulator import Simulator
+from ..candidates.evaluator import Evaluator
+from ..heterogeneous.branch_and_bound import HeterogeneousLimits, HeterogeneousSearch
+from ..search.branch_and_bound import BranchAndBound, Limits
+from ..search.feasibility_probe import PROBE, FeasibilityProbe
+from ..space.objective import Objective, StepCost, StepTime
+from ..space.request import Request
+from .options import DEFAULT_OPTIONS, SolveOptions
+from .problem import Problem
+
+MIN_ALTERNATIVES = 8
+"""Plans of other shapes that a search keeps, even if fewer are reported."""
+
+
+def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Evaluator:
+    """The evaluator that simulates decisions and judges their memory."""
+    stack = calibrated_stack(problem.stack, problem.measured)
+    request = Request(
+        model=problem.model,
+        cluster=problem.cluster,
+        workload=problem.workload,
+        stack=stack,
+        pins=options.pins,
+        objective=_objective(problem),
+        single_fill=problem.objective_choice.objective == "largest-batch",
+        token_rules=not problem.objective_choice.grain,
+        executable=options.executable,
+        techniques=problem.techniques,
+    )
+    lowering = Lowering(problem.model, problem.workload, stack, problem.techniques.prices)
+    simulator = Simulator(lowering, Pricer(problem.machine, stack))
+    return Evaluator(request, simulator, MemoryRule(options.risk).measured_by(problem.measured))
+
+
+def _objective(problem: Problem) -> Objective:
+    """What the search minimizes; at the largest size that is the step time."""
+    if problem.objective_choice.objective == "cost" and problem.prices is not None:
+        return StepCost(problem.prices, problem.cluster.groups[0])
+    return StepTime()
+
+
+def make_engine(problem: Problem, options: SolveOptions) -> BranchAndBound:
+    """The search over one device group."""
+    limits = Limits(deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top))
+    return BranchAndBound(make_evaluator(problem, options), limits, options.progress, options.watch)
+
+
+def make_joint_engine(
+    problem: Problem, options: SolveOptions, incumbent_s: float
+) -> HeterogeneousSearch:
+    """The search over several device groups together for steps shorter than ``incumbent_s``."""
+    limits = HeterogeneousLimits(
+        deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top)
+    )
+    return HeterogeneousSearch(
+        make_evaluator(problem, options), limits, options.progress, incumbent_s
+    )
+
+
+def make_probe(problem: Problem, options: SolveOptions) -> FeasibilityProbe:
+    """The search over one device group that ends at the first plan that fits."""
+    limits = replace(PROBE, deadline_s=options.deadline_s)
+    return FeasibilityProbe(make_evaluator(problem, options), limits)

@@ -1,0 +1,126 @@
+"""Search over several device groups jointly, for plans faster than those of each part alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...costmodel.explain.breakdown import breakdown, predict, source_share
+from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
+from ..candidates.evaluator import Outcome
+from ..heterogeneous.branch_and_bound import HeterogeneousSearch
+from ..search.branch_and_bound import SolveResult
+from ..search.tie_set import complexity
+from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text
+from .engine import make_joint_engine
+from .garbage_collection import garbage_collection_paused
+from .options import SolveOptions
+from .problem import Problem
+from .solution import Solution, idle_devices_notes, price_tables, pricing_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointResult:
+    """A joint search, and its solution where that beats each part alone."""
+
+    solution: Solution | None
+    result: SolveResult
+    space: dict[str, list[Any]]
+    left_out: list[dict[str, str]]
+
+
+def solve_jointly(
+    problem: Problem, options: SolveOptions, solutions: Mapping[str, Solution]
+) -> JointResult | None:
+    """Search all device groups jointly; None for another objective than throughput.
+
+    Args:
+        problem: of several device groups.
+        options: of this search.
+        solutions: of the parts by name; only a faster plan counts.
+    """
+    if problem.objective_choice.objective != "throughput":
+        return None
+    times_s = (solution.prediction.step_time_s for solution in solutions.values())
+    incumbent_s = min(times_s, default=float("inf"))
+    with garbage_collection_paused():  # around the call, which lets go of the search at its end
+        return _joint_result(problem, options, incumbent_s)
+
+
+def _joint_result(problem: Problem, options: SolveOptions, incumbent_s: float) -> JointResult:
+    engine = make_joint_engine(problem, options, incumbent_s)
+    result = engine.run()
+    left_out = engine.space.left_out()
+    space = engine.space.describe(result.shapes)
+    solution = None
+    if result.outcomes and result.outcomes[0].step_time_s < incumbent_s:
+        solution = _solution(problem, options, engine, result, space, left_out)
+    return JointResult(solution=solution, result=result, space=space, left_out=left_out)
+
+
+def _solution(
+    problem: Problem,
+    options: SolveOptions,
+    engine: HeterogeneousSearch,
+    result: SolveResult,
+    space: dict[str, list[Any]],
+    left_out: list[dict[str, str]],
+) -> Solution:
+    limit_s = result.outcomes[0].step_time_s * (1 + TIE_WITHIN)
+    tied = [o for o in result.outcomes if o.step_time_s <= limit_s]
+    simplest = min(tied, key=complexity)
+    best = simplest if options.prefer == "simple" else result.outcomes[0]
+    simulator, rule = engine.evaluator.simulator, engine.evaluator.rule
+    return Solution(
+        plan=best.plan,
+        prediction=predict(best.plan, best.simulation, simulator, rule),
+        source_share=source_share(best.simulation),
+        pricing=pricing_text(simulator.pricer),
+        tables=price_tables(problem.measured),
+        search=_search_result(result, best, tied, space, left_out),
+        alternatives=tuple(
+            Alternative(
+                plan=o.plan,
+                prediction=predict(o.plan, o.simulation, simulator, rule),
+                lost_by=lost_text(
+                    o.step_time_s / best.step_time_s - 1,
+                    breakdown(best.simulation),
+                    breakdown(o.simulation),
+                ),
+                simplest=o is simplest,
+            )
+            for o in alternative_outcomes(result.outcomes, best, simplest, options.top)
+        ),
+        notes=idle_devices_notes(problem, best),
+    )
+
+
+def _search_result(
+    result: SolveResult,
+    best: Outcome,
+    tied: list[Outcome],
+    space: dict[str, list[Any]],
+    left_out: list[dict[str, str]],
+) -> SearchResult:
+    """Bound, space, ranking and effort of the joint search alone."""
+    simplest = min(tied, key=complexity)
+    value, bound = best.step_time_s, result.lower_bound_s
+    return SearchResult(
+        seconds=result.seconds,
+        candidates=result.simulated,
+        lower_bound_s=bound,
+        gap=value / bound - 1 if bound else 0.0,
+        stopped_by=result.stopped_by,
+        space=space,
+        left_out=left_out,
+        objective=ObjectiveResult(
+            name="throughput", unit="seconds a step", value=value, bound=bound
+        ),
+        tie_set=TieSet(
+            within=TIE_WITHIN,
+            size=len(tied),
+            simplest=simplest.plan.hash,
+            strategies=simplest.distinct_strategies,
+        ),
+    )

@@ -1,0 +1,49 @@
+"""Options of a solve: pins, limits, preferences and callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...costmodel.memory.feasibility import DEFAULT_RISK
+from ...spec.choices import Preference
+from ..search.branch_and_bound import BranchAndBound
+from ..space.pins import Pin
+
+ProgressCallback = Callable[[int, int, float], None]
+SearchCallback = Callable[[BranchAndBound], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveOptions:
+    """How a problem is solved.
+
+    Attributes:
+        pins: fixed decisions.
+        top: number of alternatives to report.
+        deadline_s: seconds after which the best plan so far is the answer; None: no limit.
+        risk: accepted chance of running out of memory.
+        executable: keep to what the bundled executor runs.
+        prefer: ``simple`` answers with the simplest of the plans that tie with the best.
+        progress: called with (shapes seen, shapes in all, best value of the objective).
+        watch: called after every trial of a search of one device group; must change nothing.
+        is_subproblem: True for a part of another problem: its sizes are final, and no change is
+            looked for where nothing fits.
+    """
+
+    pins: tuple[Pin, ...] = ()
+    top: int = 3
+    deadline_s: float | None = None
+    risk: float = DEFAULT_RISK
+    executable: bool = False
+    prefer: Preference = "best"
+    progress: ProgressCallback | None = None
+    watch: SearchCallback | None = None
+    is_subproblem: bool = False
+
+    def for_subproblem(self, deadline_s: float | None) -> SolveOptions:
+        """The options for a part of the problem, with its share of the time."""
+        return replace(self, deadline_s=deadline_s, is_subproblem=True)
+
+
+DEFAULT_OPTIONS = SolveOptions()

@@ -1,0 +1,68 @@
+"""A resolved planning problem: model, cluster, workload, stack and objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ...costmodel.pricing.machine import Machine
+from ...spec.choices import Objective
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.model.model_spec import ModelSpec
+from ...spec.plan.rental_prices import RentalPrices
+from ...spec.report.report import Assumption
+from ...spec.workload.workload import Workload
+from ..technique import KnownTechniques
+from ..techniques import SHIPPED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveChoice:
+    """An objective and, for the largest sizes, the grain they are multiples of (else 0)."""
+
+    objective: Objective = "throughput"
+    grain: int = 0
+
+
+THROUGHPUT = ObjectiveChoice()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A resolved problem, with what was assumed to resolve it.
+
+    Where ``objective_choice`` is a largest size, that of ``workload`` is where its search begins.
+    ``expansion`` is the text that describes the whole cluster. ``prices`` are None where none were
+    given. ``techniques`` are those that a plan may use.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    measured: Measured | None
+    assumptions: tuple[Assumption, ...]
+    expansion: str
+    machine: Machine = field(compare=False)
+    objective_choice: ObjectiveChoice = THROUGHPUT
+    prices: RentalPrices | None = None
+    techniques: KnownTechniques = SHIPPED
+
+    @property
+    def is_single_search(self) -> bool:
+        """True if the best plan of one search is the answer: one device group, sizes given."""
+        return len(self.cluster.groups) == 1 and not self.objective_choice.grain
+
+    def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
+        """The problem with another batch or sequence length."""
+        workload = replace(
+            self.workload,
+            global_batch=global_batch or self.workload.global_batch,
+            seq_len=seq_len or self.workload.seq_len,
+        )
+        return replace(self, workload=workload)
+
+    def on_cluster(self, cluster: ClusterSpec) -> Problem:
+        """The problem on another cluster, or a part of its own, at the same rates."""
+        return replace(self, cluster=cluster, machine=replace(self.machine, cluster=cluster))

@@ -1,0 +1,30 @@
+"""Shortest and longest sequence of a model, for the objective of the longest one."""
+
+from __future__ import annotations
+
+from ...spec.errors import InputError
+from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
+from ...spec.model.towers import inserted_tokens
+from .problem import ObjectiveChoice
+
+OBJECTIVE_FLAG = "--objective"
+MAX_SEQUENCE = 2**30
+
+
+def sequence_limits(model: ModelSpec, choice: ObjectiveChoice) -> tuple[int, int]:
+    """The shortest multiple of the grain that a model takes, and its longest sequence.
+
+    Raises:
+        InputError: the model fixes its sequence, or takes none as long as the grain.
+    """
+    if model.towers[0].seq_len is not None and len(model.towers) == 1:
+        allowed = f"throughput or cost: {model.name} has a sequence of its own"
+        raise InputError(OBJECTIVE_FLAG, choice.objective, allowed, "throughput")
+    tables = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    most = min(tables, default=MAX_SEQUENCE)
+    if most < choice.grain:
+        given, near = f"{choice.objective}:{choice.grain}", f"{choice.objective}:{most}"
+        allowed = f"a grain of at most the model's {most} positions"
+        raise InputError(OBJECTIVE_FLAG, given, allowed, near)
+    least = max(choice.grain, inserted_tokens(model, most))
+    return -(-least // choice.grain) * choice.grain, most

@@ -1,0 +1,85 @@
+"""Solve a planning problem.
+
+A cluster of several device groups is searched group by group, then jointly; a largest size is found
+by asking whether sizes fit, then solved at that size. Both solve parts of the problem here again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ...spec.errors import InfeasibleError
+from ..search.branch_and_bound import BranchAndBound
+from .device_groups import cluster_parts, merged_solution
+from .engine import make_engine
+from .feasibility import QuickProbe
+from .garbage_collection import garbage_collection_paused
+from .joint_search import solve_jointly
+from .largest_size import find_largest_size, with_largest_size
+from .nearest_feasible import with_feasible_changes
+from .options import DEFAULT_OPTIONS, SolveOptions
+from .problem import Problem
+from .single_group import single_group_solution
+from .solution import Solution
+
+
+def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution:
+    """Find the best plan of a problem, and what was found beside it.
+
+    Args:
+        problem: what is planned.
+        options: pins, limits, preferences and callbacks.
+
+    Raises:
+        InfeasibleError: nothing fits; it names the smallest changes that do.
+        InputError: the model takes no sequence of the length that is looked for.
+        KeyboardInterrupt: Ctrl-C before any plan was found, for nothing is known yet.
+    """
+    start_s = time.monotonic()
+    engine: BranchAndBound | None = None
+    try:
+        if problem.objective_choice.grain and not options.is_subproblem:
+            return _solve_largest(problem, options)
+        if len(problem.cluster.groups) > 1:
+            return _solve_device_groups(problem, options)
+        with garbage_collection_paused():
+            engine = make_engine(problem, options)
+            solution = single_group_solution(problem, options, engine, engine.run())
+            engine = None  # so that the end of the block collects it
+        return solution
+    except InfeasibleError as error:
+        if engine is not None and engine.interrupted:
+            raise KeyboardInterrupt from None
+        if error.late or options.is_subproblem:
+            raise
+        infeasible = error
+    until_s = None if options.deadline_s is None else start_s + options.deadline_s
+    probe = QuickProbe(options=options, until_s=until_s)
+    raise with_feasible_changes(infeasible, problem, options.pins, probe)
+
+
+def _solve_largest(problem: Problem, options: SolveOptions) -> Solution:
+    """The fastest plan at the largest size that fits."""
+    start_s, deadline_s = time.monotonic(), options.deadline_s
+    sizes = find_largest_size(problem, options)
+    left_s = None if deadline_s is None else max(0.0, deadline_s + start_s - time.monotonic())
+    solution = solve(sizes.problem, options.for_subproblem(left_s))
+    return with_largest_size(solution, sizes)
+
+
+def _solve_device_groups(problem: Problem, options: SolveOptions) -> Solution:
+    """The best plan of several device groups: of each part alone, and of all together."""
+    parts = cluster_parts(problem.cluster)
+    deadline_s = options.deadline_s and options.deadline_s / (len(parts) + 1)
+    part_options = options.for_subproblem(deadline_s)
+    solutions: dict[str, Solution] = {}
+    errors: list[InfeasibleError] = []
+    for name, part in parts.items():
+        try:
+            solutions[name] = solve(problem.on_cluster(part), part_options)
+        except InfeasibleError as error:
+            errors.append(error)
+    joint = solve_jointly(problem, part_options, solutions)
+    if not solutions and (joint is None or joint.solution is None):
+        raise errors[0]
+    return merged_solution(problem, solutions, joint)
