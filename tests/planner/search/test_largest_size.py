@@ -18,7 +18,7 @@ from shardwright.planner.solve.options import SolveOptions
 from shardwright.planner.solve.problem import Problem
 from shardwright.planner.solve.solve import solve
 from shardwright.spec.errors import InfeasibleError
-from shardwright.spec.solution.solution import Largest
+from shardwright.spec.report.report import Largest
 
 SMALL = {"layers": 2, "hidden": 512, "heads": 4, "vocab": 4096}
 PINS = ("recompute=none", "cp=1", "sp=none", "schedule=1f1b", "vpp=1")
