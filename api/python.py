@@ -1,7 +1,7 @@
 """The Python face: ``import shardwright as sw; p = sw.plan("llama-3-8b", "8xH100", …)``.
 
 Arguments are named as the command line's flags. Errors are those of ``shardwright.spec.errors``,
-each one line: what a flag's name would be in a message is the argument's name here.
+each one line, which names the argument instead of the flag.
 """
 
 from __future__ import annotations
@@ -116,23 +116,24 @@ def plan(
         InfeasibleError: nothing fits.
     """
     model = _described_model(model)
-    asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
+    inputs = {name: value for name, value in locals().items() if name in INPUT_NAMES}
     options = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
-    return _plan_handle(Inputs(**asked), options, _checked_flags(foreign, GALVATRON_FLAGS))
+    flags = _checked_flags(foreign, GALVATRON_FLAGS)
+    return _plan_handle(Inputs(**inputs), options, flags)
 
 
 def _described_model(model: Any) -> ModelLike | None:
-    """A torch module as the model that it is; anything else as it came."""
+    """The model of a torch module; anything else as given."""
     if not hasattr(model, "named_parameters"):
-        found: ModelLike | None = model
-        return found
+        described: ModelLike | None = model
+        return described
     from ..executor.user_module.describe import describe
 
     return describe(model, type(model).__name__)
 
 
 def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]) -> PlanHandle:
-    """The answer under our costs, or under Galvatron's where a profile of its own is given."""
+    """The answer under our costs, or under Galvatron's if its profile is given."""
     flags = {
         **dict.fromkeys(GALVATRON_FLAGS),
         **foreign,
@@ -143,23 +144,23 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
         "stack": inputs.stack,
     }
     options.check()
-    liked = one_of("--prefer", options.prefer, PREFERENCES)
+    prefer = one_of("--prefer", options.prefer, PREFERENCES)
     galvatron, problem = uses_galvatron_costs(flags), resolve(inputs)
     if galvatron:
         limits = SolveOptions(top=options.top, deadline_s=options.deadline_s)
         report = galvatron_report(problem, flags["galvatron_profile"], limits)
         return PlanHandle(report=report, stack=problem.stack, risk=GALVATRON_RULE.risk)
     risk = memory_rule(options.oom_risk).risk
-    fixed = resolve_pins(options.pins, problem, options.executable)
+    pins = resolve_pins(options.pins, problem, options.executable)
     solution = solve(
         problem,
         SolveOptions(
-            pins=fixed,
+            pins=pins,
             top=options.top,
             deadline_s=options.deadline_s,
             risk=risk,
             executable=options.executable,
-            prefer=liked,
+            prefer=prefer,
         ),
     )
     report = solution_report(problem, solution)
@@ -174,7 +175,7 @@ def simulate(
     oom_risk: float | None = None,
     **flags: Any,
 ) -> SimulationHandle:
-    """Price one plan, whether it fits or not.
+    """Price one plan, feasible or not.
 
     Args:
         plan_or_model: a plan (handle, Plan, or the path of a ``.json`` file without a cluster),
@@ -188,18 +189,19 @@ def simulate(
         InputError: an argument that cannot be used.
     """
     risk = memory_rule(oom_risk).risk
-    if cluster is None and (known := _as_plan(plan_or_model)) is not None:
-        stack, measured, notes = plan_pricing(known, Inputs(**_checked_flags(flags, PRICING_FLAGS)))
-        found = simulate_plan(known, stack, measured, notes, risk)
+    if cluster is None and (given_plan := _as_plan(plan_or_model)) is not None:
+        inputs = Inputs(**_checked_flags(flags, PRICING_FLAGS))
+        stack, measured, notes = plan_pricing(given_plan, inputs)
+        simulated = simulate_plan(given_plan, stack, measured, notes, risk)
     else:
         given = _checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
-        asked = {name: value for name, value in given.items() if name in INPUT_FLAGS}
+        rest = {name: value for name, value in given.items() if name in INPUT_FLAGS}
         strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
-        problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **asked))  # type: ignore[arg-type]
+        problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **rest))  # type: ignore[arg-type]
         made, notes = uniform_plan(problem, UniformStrategy.from_flags(strategy))
         stack, measured = problem.stack, problem.measured
-        found = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
-    return simulation_handle(found, stack, measured, risk)
+        simulated = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
+    return simulation_handle(simulated, stack, measured, risk)
 
 
 GALVATRON_FLAGS = ("galvatron_profile", "costs")
@@ -210,19 +212,19 @@ INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY
 STRATEGY_FLAGS = strategy_flags()
 
 
-def _checked_flags(flags: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The flags, refused where one is unknown."""
+def _checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the flags if all of them have one of the names."""
     from ..spec.errors import nearest_name
 
     for name in flags:
-        if name not in known:
-            allowed = "one of " + ", ".join(known)
-            raise InputError(name, "an unknown argument", allowed, nearest_name(name, known))
+        if name not in names:
+            allowed = "one of " + ", ".join(names)
+            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
     return flags
 
 
 def _as_plan(given: Any) -> Plan | None:
-    """The plan that was given; None if it is no plan but perhaps a model."""
+    """The plan that was given; None for anything else, such as a model."""
     if isinstance(given, PlanHandle):
         return given.plan
     if isinstance(given, Plan):
@@ -234,7 +236,7 @@ def _as_plan(given: Any) -> Plan | None:
 
 @arguments_named
 def explain(plan: PlanLike, **flags: Any) -> ExplanationHandle:
-    """Take a plan's step time and memory apart.
+    """Break down a plan's step time and memory.
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
@@ -248,7 +250,7 @@ def explain(plan: PlanLike, **flags: Any) -> ExplanationHandle:
 
 @arguments_named
 def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle:
-    """Hold two plans against each other, term by term.
+    """Compare two plans, term by term.
 
     Args:
         first: a handle, a Plan or the path of a plan file.
@@ -266,10 +268,10 @@ def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle
 
 
 def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> Any:
-    """Make a torch module parallel in place as a plan says, for a loop of your own.
+    """Parallelize a torch module in place under a plan, for your own training loop.
 
-    Every rank calls it, in a process group that is there already (torchrun); see
-    :mod:`shardwright.executor.user_module.parallelize`.
+    Every rank calls it, in a process group that exists already (torchrun); see
+    ``shardwright.executor.user_module.parallelize``.
 
     Args:
         module: the whole module, equal on every rank.
@@ -293,7 +295,7 @@ def execute(
     Args:
         plan: a handle, a Plan or the path of a plan file.
         steps: optimizer step to reach.
-        verify: whether to compare losses and gradients with a single process.
+        verify: True to compare losses and gradients with a single process.
         paths: ``data``, ``tokenizer``, ``init_from``, ``save_hf``, and ``checkpoint``, ``every``
             and ``resume``.
 
@@ -316,7 +318,7 @@ def what_if(
     oom_risk: float | None = None,
     **flags: Any,
 ) -> WhatIfs:
-    """Price a plan in a changed setting, as it is and planned anew.
+    """Price a plan in a changed setting, as it is and re-planned.
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
@@ -340,18 +342,18 @@ def what_if(
     if isinstance(plan, PlanHandle):
         given = handle_inputs(plan, given)
         risk = plan.risk if oom_risk is None else risk
-    known = _as_plan(plan)
-    if known is None:
+    baseline = _as_plan(plan)
+    if baseline is None:
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
     question = question_of(set, sweep, add, scale)
-    clock = None if deadline_s is None else split_deadline(deadline_s)
-    return WhatIfs(found=answer_what_if(known, question, given, risk, clock))
+    budget = None if deadline_s is None else split_deadline(deadline_s)
+    return WhatIfs(found=answer_what_if(baseline, question, given, risk, budget))
 
 
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:
     if isinstance(plan, PlanHandle) and not flags:
         return plan
-    known = _as_plan(plan)
-    if known is None:
+    given = _as_plan(plan)
+    if given is None:
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
-    return simulate(known, **flags)
+    return simulate(given, **flags)

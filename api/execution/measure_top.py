@@ -1,8 +1,8 @@
-"""``--measure-top K``: run the best plans, calibrate, rank by measurement.
+"""``--measure-top K``: runs of the best few plans, and a calibration from their steps.
 
-Every plan is run; what the runs took beside what was predicted fits a calibration of this machine
-(on top of its profile, where there is one), which is stored by name. The plans are then told in
-the order of what was measured, each with its prediction before and after.
+Every plan is run; measured and predicted times fit a calibration of this machine (on top of its
+profile, where there is one), which is stored by name. The plans are then listed in the order of
+their measured times, each with its prediction before and after.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ...spec.plan.plan import Plan
 from ..problem.stored_calibrations import save_calibration
 
 RunPlanCallback = Callable[[Plan], dict[str, Any]]
-"""Runs a plan; the contract's execute document."""
+"""Runs a plan and gives the contract's execute document."""
 FLAG = "--measure-top"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPlan:
-    """A plan that was run: predicted, measured, corrected seconds."""
+    """A plan that was run: its document, and its seconds predicted, measured and corrected."""
 
     plan: Plan
     document: dict[str, Any]
@@ -52,7 +52,7 @@ class MeasuredPlan:
 
 
 def check_count(count: int) -> int:
-    """So many plans, if so many steps can fit a calibration.
+    """Check that a calibration can be fitted to so many steps; return the count.
 
     Raises:
         InputError: none, or too many.
@@ -65,13 +65,13 @@ def check_count(count: int) -> int:
 def measure_plans(
     plans: list[Plan], stack: StackSpec, measured: Measured | None, run: RunPlanCallback
 ) -> tuple[list[MeasuredPlan], Calibration]:
-    """Run plans and fit a calibration; the fastest comes first.
+    """Run plans and fit a calibration to their steps; the fastest plan comes first.
 
     Args:
         plans: of one model and workload on one cluster.
-        stack: what prices and runs them.
+        stack: the software that runs them.
         measured: what priced them; factors of an earlier calibration are fitted anew.
-        run: runs one.
+        run: runs a plan.
 
     Raises:
         RunError: a run failed.
@@ -88,7 +88,7 @@ def measure_plans(
     device, products = first.cluster.groups[0].device, first.workload.dtype.products
     fitted = fit_calibration(calibration_name(first), device, stack.name, rows, products)
     fitted = replace(fitted, profile="" if base is None else base.fingerprint)
-    plans_measured = [
+    runs = [
         MeasuredPlan(
             plan=plan,
             document=document,
@@ -101,17 +101,18 @@ def measure_plans(
         )
     ]
     save_calibration(fitted)
-    return sorted(plans_measured, key=lambda one: one.measured_s), fitted
+    return sorted(runs, key=lambda one: one.measured_s), fitted
 
 
 def calibration_name(plan: Plan) -> str:
-    """Name the calibration of a plan's model on its cluster."""
+    """The name of the stored calibration of a plan's model on its cluster."""
     ranks = sum(stage.device_count for stage in plan.program.stages)
     text = f"measured-{plan.model.name}-{plan.cluster.groups[0].device}-{ranks}"
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:64]
 
 
 def _step_s(plan: Plan, stack: StackSpec, base: Any, factors: Factors) -> float:
+    """Seconds of a step under factors on top of the machine's profile."""
     trial: Measured = unfitted(factors)
     if base is not None:
         trial = CorrectedProfile(profile=base, calibration=unfitted(factors))
@@ -120,6 +121,3 @@ def _step_s(plan: Plan, stack: StackSpec, base: Any, factors: Factors) -> float:
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     return simulation.step_time_s
-
-
-__all__ = ["FLAG", "MeasuredPlan", "calibration_name", "check_count", "measure_plans"]

@@ -25,7 +25,7 @@ def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
     """True if the plan is to be searched under Galvatron's costs.
 
     Args:
-        given: the flags by name.
+        given: values of the flags by name.
 
     Raises:
         InputError: ``--costs`` without a profile or of neither, or a flag that its costs ignore.

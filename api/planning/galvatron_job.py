@@ -1,4 +1,4 @@
-"""A problem of ours as a question under Galvatron's costs, or why it is none."""
+"""A problem as a job of Galvatron's cost model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...spec.model.layer_parameters import layer_elements
 from ...spec.model.model_spec import BlockLayer, ModelSpec, MultiTokenLayer
 
 SAME_TYPE_WITHIN, PROFILE_LAYER_WITHIN, PROFILE_HEADS_WITHIN = 0.01, 0.03, 0.1
-"""Relative distances in parameters: within which neighbouring blocks are one type of layer, and
-within which a profile's layer, and its embedding and head, are taken to be the model's."""
+"""Relative differences in parameters up to which neighboring blocks are one type of layer, and
+up to which a profile's layer, and its embedding and head, are taken to be the model's."""
 FORMATS = ("bf16", "fp16", "fp32")
 OPTIMIZERS = ("adamw", "adam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronLayerType:
-    """Neighbouring blocks that Galvatron measures as one: how many, how large, on what."""
+    """Neighboring blocks that Galvatron measures as one type of layer."""
 
     count: int
     hidden: int
@@ -32,14 +32,15 @@ class GalvatronLayerType:
 
 
 def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
-    """The question.
+    """The job of a problem under the profile in a folder.
 
     Args:
-        problem: what is asked.
+        problem: what is planned.
         folder: what Galvatron's profilers wrote.
 
     Raises:
-        InputError: what its costs do not speak of, or a profile of something else.
+        InputError: a part of the problem that the costs do not cover, or a profile of another
+        model.
     """
     _refuse_other_training(problem)
     group = problem.cluster.groups[0]
@@ -72,7 +73,7 @@ def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
 def _refuse_other_model(
     problem: Problem, types: list[GalvatronLayerType], profile: GalvatronProfile
 ) -> None:
-    """Refuse a profile of which a layer is not as large as the model's."""
+    """Refuse a profile whose layers differ in size from the model's."""
     memory = profile.files[1]
     for number, (kind, layer) in enumerate(zip(types, profile.model.layers, strict=True)):
         key = f"{memory}: layertype_{number}_sp: parameter_size"
@@ -94,12 +95,12 @@ def _refuse_size(key: str, given_mb: float, own_mb: float, within: float, proble
 
 
 def layer_types(model: ModelSpec, seq_len: int) -> list[GalvatronLayerType]:
-    """The types of a model's blocks in order: neighbours of one tower and about one size.
+    """The types of a model's blocks in order: neighbors of one tower and about one size.
 
     Raises:
-        InputError: a model with layers that Galvatron has no place for.
+        InputError: a model with layers that Galvatron does not know.
     """
-    found: list[GalvatronLayerType] = []
+    types: list[GalvatronLayerType] = []
     for tower in model.towers:
         tokens, first = tower.seq_len or seq_len, True
         for run in tower.layers:
@@ -109,15 +110,18 @@ def layer_types(model: ModelSpec, seq_len: int) -> list[GalvatronLayerType]:
             if not isinstance(run.layer, BlockLayer):
                 continue
             size = layer_elements(run.layer, tokens)
-            last = found[-1] if found else None
+            last = types[-1] if types else None
             count = run.count
             if last and not first and abs(last.parameters - size) <= SAME_TYPE_WITHIN * size:
-                found.pop()
+                types.pop()
                 count += last.count
-            found.append(GalvatronLayerType(count=count, hidden=run.layer.hidden, seq_len=tokens,
-                                   parameters=size))  # fmt: skip
+            types.append(
+                GalvatronLayerType(
+                    count=count, hidden=run.layer.hidden, seq_len=tokens, parameters=size
+                )
+            )
             first = False
-    return found
+    return types
 
 
 def _refuse_other_training(problem: Problem) -> None:

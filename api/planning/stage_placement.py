@@ -1,4 +1,4 @@
-"""Where the stages of a uniform plan lie: one after another, in device order, group by group."""
+"""Devices of the stages of a uniform plan: in device order, group by group."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ def place_stages(cluster: ClusterSpec, stages: int, ranks: int) -> list[StageDev
     """The devices of each stage, each in one device group.
 
     Args:
-        cluster: its devices are what all stages together fill.
-        stages: how many.
+        cluster: all stages together fill its devices.
+        stages: number of stages.
         ranks: devices of a stage.
 
     Raises:
         InputError: a stage would lie in two groups.
     """
-    found: list[StageDevices] = []
+    devices: list[StageDevices] = []
     for group in cluster.groups:
         if group.device_count % ranks:
             sizes = ", ".join(f"{g.name} {g.device_count}" for g in cluster.groups)
             allowed = f"stages that lie in one device group each: devices that divide {sizes}"
             given = f"{stages} stages of {ranks} devices, one of them over two groups"
             raise InputError("--pp", given, allowed, _nearest_stages(cluster, stages))
-        found += [
+        devices += [
             StageDevices(device_group=group.name, first_rank=first, count=ranks)
             for first in range(0, group.device_count, ranks)
         ]
-    return found
+    return devices
 
 
 def _nearest_stages(cluster: ClusterSpec, stages: int) -> int:
-    """The number of equal stages closest to the one given that no group's edge cuts."""
+    """The nearest number of equal stages with each inside one group."""
     devices = cluster.device_count
     widths = [
         width

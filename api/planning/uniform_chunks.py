@@ -25,7 +25,7 @@ def applicable_strategy(
 ) -> LayerStrategy:
     """A uniform strategy as it applies to a layer.
 
-    Only blocks recompute, only experts split, techniques are of the kinds they are priced for.
+    Only blocks recompute, only experts split, techniques apply to the layers they are priced for.
     """
     for technique in techniques:
         if technique.name in strategy.techniques and layer.kind not in technique.kinds.simulable:
@@ -48,7 +48,7 @@ def even_chunks(
         strategy: of every layer, as far as it applies.
 
     Raises:
-        InputError: the blocks cannot be cut evenly.
+        InputError: the blocks do not divide evenly.
     """
     blocks = model.block_count
     if blocks % chunks:
@@ -72,7 +72,7 @@ def even_layers(
 ) -> list[tuple[LayerPlan, ...]]:
     """Layers, embedding and head counted, in runs of lengths within one.
 
-    Large models are often built for this: 126 blocks and two ends on 64 chunks, two in each.
+    Large models are often built for this: 126 blocks, embedding and head on 64 chunks, two in each.
 
     Args:
         model: the model.

@@ -72,13 +72,13 @@ def uniform_plan(
     """The plan of the flags, and the assumptions for those left out.
 
     Args:
-        problem: the question.
+        problem: what is planned.
         flags: the strategy of every layer, and the schedule.
         cut: splits layers into chunks; by default blocks in equal runs.
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.
-        NotBuiltError: a value that the contract names and this version does not serve.
+        NotBuiltError: a value of the contract that this version does not support.
     """
     check_types(flags)
     for name, word in flags.techniques.items():

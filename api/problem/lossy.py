@@ -1,4 +1,4 @@
-"""``--allow``: techniques whose lossy values a search may take unasked, and what reports say."""
+"""``--allow``: techniques whose lossy values a search may take, and the notes on them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ...spec.techniques import TECHNIQUES
 
 ALLOW_FLAG = "--allow"
 LOSSY_PREFIX = "lossy"
-"""How the paths of notes on lossy values begin."""
+"""Prefix of the paths of notes on lossy values."""
 
 
 def allow_lossy(
-    known: KnownTechniques, text: str | None, field: str = ALLOW_FLAG
+    techniques: KnownTechniques, text: str | None, field: str = ALLOW_FLAG
 ) -> KnownTechniques:
-    """The techniques with those allowed that ``NAME,…`` names.
+    """Allow the lossy techniques that ``NAME,…`` names.
 
     Raises:
-        InputError: no technique with lossy values that a search tries: others are only pinned.
+        InputError: a name of no technique whose lossy values a search tries; others are pinned.
     """
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     lossy = [
         value.name
-        for value, choice in known.plannable
+        for value, choice in techniques.plannable
         if choice.tried is not None and _has_lossy(value)
     ]
     for name in names:
         if name not in lossy:
             allowed = f"lossy techniques: {', '.join(lossy) or 'none is built yet'}"
             raise InputError(field, name, allowed, nearest_name(name, lossy))
-    return replace(known, allowed=known.allowed | frozenset(names))
+    return replace(techniques, allowed=techniques.allowed | frozenset(names))
 
 
 def _has_lossy(value: TechniqueValue) -> bool:
@@ -43,15 +43,15 @@ def _has_lossy(value: TechniqueValue) -> bool:
 
 
 def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption, ...]:
-    """What of a plan changes results, and by how much at the most; it heads the output."""
+    """Notes on a plan's lossy values with their bounds; they head the output."""
     strategies = {
         strategy
         for _, _, parts in plan.program.chunks()
         for part in parts
         for strategy in (part.strategy, *part.by_device_group.values())
     }
-    found = lossy_values(strategies, techniques)
+    bounds = lossy_values(strategies, techniques)
     return tuple(
         Assumption(path=f"{LOSSY_PREFIX}.{name.partition('=')[0]}", value=name, why=bound)
-        for name, bound in sorted(found.items())
+        for name, bound in sorted(bounds.items())
     )

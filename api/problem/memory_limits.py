@@ -1,4 +1,4 @@
-"""Memory that a question gives a cluster's devices: a cap on their own, and what of the hosts'."""
+"""``--memory-gib`` and ``--host-gib`` applied to a cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def limit_memory(
     """The cluster with device memory capped, the context included, and host memory granted.
 
     Args:
-        cluster: as it was named.
-        memory_gib: at most so much of each device's memory; None: all that it has.
-        host_gib: so much of its host's memory for each device; None: what the cluster says.
+        cluster: the cluster as named.
+        memory_gib: cap on each device's memory; None: all of it.
+        host_gib: host memory for each device; None: that of the cluster.
 
     Raises:
-        InputError: no amount of memory, or more than the hosts have.
+        InputError: an amount that is none, or more than the hosts have.
     """
     if memory_gib is None and host_gib is None:
         return cluster
@@ -49,13 +49,13 @@ def _limited_group(
 
 
 def _host_bytes(group: DeviceGroup, host_gib: float) -> int:
-    """Bytes of host memory for each device of a group: at most their share of a node's."""
-    wanted = int(host_gib * GIB)
+    """Bytes of host memory for each device of a group: at most its share of a node's."""
+    host_bytes = int(host_gib * GIB)
     if group.device == CPU:
-        return wanted
+        return host_bytes
     has = node(group.node).host_memory_bytes // group.devices_per_node
-    if wanted > has:
+    if host_bytes > has:
         most = f"{has / GIB:.4g}"
         allowed = f"at most {most}: a {group.node} has {has * group.devices_per_node / GIB:.4g} GiB"
         raise InputError("--host-gib", host_gib, f"{allowed} for {group.devices_per_node}", most)
-    return wanted
+    return host_bytes

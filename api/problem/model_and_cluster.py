@@ -1,4 +1,4 @@
-"""Models and clusters from text, from a typed document, or already made."""
+"""Models and clusters from texts, typed documents, or objects."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
 
 def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
-    """The model that was given, and what was assumed of it.
+    """The model that was given, with its assumptions.
 
     Args:
         given: a name or path, a typed or Hugging Face document, or a ModelSpec.
-        where: how to name it in an error.
+        where: its name in an error.
 
     Raises:
         InputError: no usable model, or one of more than 16384 layers.
     """
     if isinstance(given, ModelSpec):
-        found: ModelAndAssumptions = (given, ())
+        model: ModelAndAssumptions = (given, ())
     elif isinstance(given, Mapping):
-        found = _model_from_document(given, where)
+        model = _model_from_document(given, where)
     elif isinstance(given, str):
-        found = load_model(given, where)
+        model = load_model(given, where)
     else:
         raise InputError(where, type(given).__name__, "a name, a document or a ModelSpec")
-    check_model(found[0], where)
-    return found
+    check_model(model[0], where)
+    return model
 
 
 def _model_from_document(document: Mapping[str, Any], where: str) -> ModelAndAssumptions:
@@ -57,7 +57,7 @@ def _model_from_document(document: Mapping[str, Any], where: str) -> ModelAndAss
 
 
 def check_model(model: ModelSpec, where: str) -> None:
-    """Refuse a model of a shape or depth that is not served.
+    """Refuse a model of an unsupported shape or depth.
 
     Raises:
         InputError: the first problem found.
@@ -70,11 +70,11 @@ def check_model(model: ModelSpec, where: str) -> None:
 
 
 def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
-    """The cluster that was given, what was assumed of it, and the text that says all of it.
+    """The cluster that was given, with its assumptions and the text that describes all of it.
 
     Args:
         given: text or path, a typed document, or a ClusterSpec.
-        where: how to name it in an error.
+        where: its name in an error.
 
     Raises:
         InputError: no usable cluster.
@@ -92,21 +92,21 @@ def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
 
 
 def check_plan(plan: Plan, where: str) -> Plan:
-    """The plan, once its cluster and models are known to be usable here.
+    """Check that a plan's cluster and models are usable; return the plan.
 
     Raises:
-        InputError: a name that the catalogue lacks, levels that do not nest, an odd model, more
-            micro-batches than are simulated.
+        InputError: a name that the catalogue lacks, levels that do not nest, an unsupported model,
+            more micro-batches than are simulated.
     """
     check_cluster(plan.cluster, f"{where}: cluster")
     for name, model in plan.models.items():
         check_model(model, f"{where}: models.{name}")
     for name, workload in plan.workloads.items():
         for group in plan.cluster.groups:
-            path, found = f"{where}: workloads.{name}.dtype", device(group.device)
-            require_dtype(found, workload.dtype.param, f"{path}.param")
+            path, kind = f"{where}: workloads.{name}.dtype", device(group.device)
+            require_dtype(kind, workload.dtype.param, f"{path}.param")
             if workload.dtype.matmul is not None:
-                require_format(found, workload.dtype.matmul, f"{path}.matmul")
+                require_format(kind, workload.dtype.matmul, f"{path}.matmul")
     count = plan.program.schedule.microbatches
     most = max_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
     if count > most:

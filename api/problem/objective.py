@@ -39,17 +39,17 @@ def objective_of(given: str | None) -> ObjectiveChoice:
     if given is None:
         return THROUGHPUT
     name, colon, text = given.partition(":")
-    found = next((objective for objective in OBJECTIVES if objective == name), None)
-    if found is None:
+    objective = next((choice for choice in OBJECTIVES if choice == name), None)
+    if objective is None:
         raise InputError(
             OBJECTIVE_FLAG, given, ", ".join(OBJECTIVES), nearest_name(name, OBJECTIVES)
         )
-    usual = DEFAULT_GRAINS.get(found, 0)
+    usual = DEFAULT_GRAINS.get(objective, 0)
     if not colon:
-        return ObjectiveChoice(objective=found, grain=usual)
+        return ObjectiveChoice(objective=objective, grain=usual)
     if not usual:
-        raise InputError(OBJECTIVE_FLAG, given, f"{found} alone", found)
+        raise InputError(OBJECTIVE_FLAG, given, f"{objective} alone", objective)
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_GRAIN):
-        allowed = f"{found}:GRAIN with a whole number from 1 to {MAX_GRAIN}"
-        raise InputError(OBJECTIVE_FLAG, given, allowed, f"{found}:{usual}")
-    return ObjectiveChoice(objective=found, grain=int(text))
+        allowed = f"{objective}:GRAIN with a whole number from 1 to {MAX_GRAIN}"
+        raise InputError(OBJECTIVE_FLAG, given, allowed, f"{objective}:{usual}")
+    return ObjectiveChoice(objective=objective, grain=int(text))

@@ -1,4 +1,4 @@
-"""Plans from files and texts, checked before anything is made as large as they ask."""
+"""Plans from files and texts, with their sizes checked before anything large is made."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def read_plan(path: str) -> Plan:
 
     Raises:
         InputError: the file cannot be read, or holds no such plan.
-        NotBuiltError: a plan that this version does not serve yet.
+        NotBuiltError: a plan that this version does not support yet.
     """
-    place = Path(path).expanduser()
-    if place.is_dir():
+    file = Path(path).expanduser()
+    if file.is_dir():
         raise InputError(path, "a folder", "a plan file, such as plan --out writes")
-    text = read_text(place, "a plan file, such as plan --out writes")
+    text = read_text(file, "a plan file, such as plan --out writes")
     if not text.strip():
         raise InputError(path, "an empty file", "a plan file, such as plan --out writes")
     return plan_from_text(text, path)
 
 
 def plan_from_text(text: str | bytes, where: str) -> Plan:
-    """The same from JSON text that ``where`` names."""
+    """The legal, usable plan in JSON text; ``where`` names it in an error."""
     document = parse_json(text, where)
     if isinstance(document, dict) and not {"plan", *PLAN_KEYS} & set(document):
         raise InputError(where, "none of a plan's keys", f"a plan ({', '.join(PLAN_KEYS)})", HINT)
@@ -42,7 +42,7 @@ def plan_from_text(text: str | bytes, where: str) -> Plan:
 
 
 def _refuse_oversized(document: Any, where: str) -> None:
-    """Refuse counts that checking would spell out, one by one, in memory."""
+    """Refuse counts that a check would enumerate in memory."""
     plan = document.get("plan", document) if isinstance(document, dict) else None
     for name, runs in _layer_counts(plan):
         if runs > MAX_LAYERS:
@@ -59,7 +59,7 @@ def _layer_counts(plan: Any) -> Iterator[tuple[str, int]]:
 
 
 def _numbers(document: Any, *path: str) -> Iterator[int]:
-    """Every whole number at ``path``, lists on the way entered; odd shapes are left to others."""
+    """Every whole number at ``path``, through lists; other shapes are left to later checks."""
     if isinstance(document, list):
         for item in document:
             yield from _numbers(item, *path)

@@ -1,4 +1,4 @@
-"""Prices as a person types them, in YAML or JSON.
+"""Rental prices from a YAML or JSON file.
 
     currency: USD
     device_hour:                # of one device; a catalogue device, or a device group's name
@@ -35,8 +35,8 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | 
     """The prices that were given; None where none were.
 
     Args:
-        given: a file's path, the content of one, or Prices.
-        cluster: whose device groups must each have a price.
+        given: a file's path, its content, or RentalPrices.
+        cluster: each of its device groups must have a price.
 
     Raises:
         InputError: no usable file, an unknown key or device, no price of a device group.
@@ -54,7 +54,7 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | 
 
 
 def price_notes(prices: RentalPrices | None, cluster: ClusterSpec) -> list[Assumption]:
-    """The prices that count here, as the report lists them."""
+    """Assumptions on the prices of a cluster."""
     if prices is None:
         return []
     notes = []
@@ -76,16 +76,16 @@ def _prices_from_keys(
     currency = keys.text("currency")
     if len(currency) > MAX_CURRENCY_LENGTH or not currency.isprintable():
         raise keys.error("currency", f"a name of at most {MAX_CURRENCY_LENGTH} characters", "USD")
-    found = RentalPrices(
+    prices = RentalPrices(
         currency=currency,
         device_hour=_hours(keys, "device_hour", cluster, free=False),
         node_hour=_hours(keys, "node_hour", cluster, free=True),
     )
-    return _require_all_priced(found, cluster, where)
+    return _require_all_priced(prices, cluster, where)
 
 
 def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[str, float]:
-    """Prices by device group or catalogue device; ``free``: 0 is one, too."""
+    """Prices by device group or catalogue device; ``free`` allows 0."""
     if not keys.has(key):
         return {}
     rows = keys.document[key]
@@ -93,13 +93,13 @@ def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[
         names = ", ".join(dict.fromkeys(group.device for group in cluster.groups))
         raise keys.error(key, "a price for each device type", f"{key}: {{{names}: 2.5}}")
     typed = TypedKeys({str(name): value for name, value in rows.items()}, f"{keys.where}: {key}")
-    found: dict[str, float] = {}
+    hours: dict[str, float] = {}
     for name in typed.document:
-        meant = _priced_name(name, cluster, typed.where)
-        if meant in found:
-            raise InputError(typed.where, name, f"one price for {meant}", meant)
-        found[meant] = typed.number(name, exclusive=not free)
-    return found
+        priced = _priced_name(name, cluster, typed.where)
+        if priced in hours:
+            raise InputError(typed.where, name, f"one price for {priced}", priced)
+        hours[priced] = typed.number(name, exclusive=not free)
+    return hours
 
 
 def _priced_name(name: str, cluster: ClusterSpec, where: str) -> str:

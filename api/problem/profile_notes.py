@@ -1,8 +1,8 @@
-"""What a prediction for this machine's cores or GPUs has to say of the stored profiles.
+"""Assumptions on the stored profiles of this machine's cores or GPUs.
 
-Cores always are this machine's. GPUs of a kind that this machine has may be other ones that a plan
-is made for, so a profile of them is used only where it counts as many ranks as a node of the
-cluster has devices, and its use is said.
+Cores are always this machine's. GPUs of a kind that this machine has may belong to another one that
+the plan is for, so their profile is used only if it has as many ranks as a node of the cluster has
+devices, and its use is noted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ...spec.report.report import Assumption
 
 
 def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
-    """Which stored profiles were skipped, and why none is used where none is.
+    """Notes on skipped profiles of cores, and on why none is used.
 
     Args:
-        ranks: how many ranks work at once.
-        stored: profiles of so many; the one there is used.
+        ranks: number of ranks at work at once.
+        stored: profiles of as many.
     """
     notes = _skipped(stored)
     if stored.profile is not None:
@@ -34,33 +34,33 @@ def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
     return [*notes, Assumption(path="calibration", value="none", why=why)]
 
 
-def device_notes(found: Device, group: DeviceGroup, stored: StoredProfiles) -> list[Assumption]:
-    """What is said of profiles of GPUs: that one is used and how far, or how to measure one.
+def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> list[Assumption]:
+    """Notes on profiles of GPUs: which is used and how far, or how to measure one.
 
     Args:
-        found: the device of the cluster.
+        model: the device of the cluster.
         group: its devices.
-        stored: profiles of as many as a node of it has; the one there is used.
+        stored: profiles of as many ranks as a node of the group has devices.
     """
     ranks, profile = group.devices_per_node, stored.profile
     notes = _skipped(stored)
     if profile is not None:
-        why = f"a profile of this machine's {ranks} x {found.name} (plan profile)"
+        why = f"a profile of this machine's {ranks} x {model.name} (plan profile)"
         if group.nodes > 1:
             why += "; the other nodes are taken to be like it, links between nodes analytic"
         value = f"profile {profile.fingerprint}"
         return [*notes, Assumption(path="calibration", value=value, why=why)]
-    if any(found.family.casefold() in name.casefold() for name in cuda_models()):
+    if any(model.family.casefold() in name.casefold() for name in cuda_models()):
         why = (
-            f"this machine's {found.name} were not measured with {ranks} ranks at work "
-            f"(plan profile --cluster {ranks}x{found.name}); rates are the catalogue's"
+            f"this machine's {model.name} were not measured with {ranks} ranks at work "
+            f"(plan profile --cluster {ranks}x{model.name}); rates are the catalogue's"
         )
         notes.append(Assumption(path="calibration", value="none", why=why))
     return notes
 
 
 def _skipped(stored: StoredProfiles) -> list[Assumption]:
-    """The files that could not be read, if any."""
+    """A note on unreadable files, if any."""
     if not stored.unreadable:
         return []
     why = "stored profiles that could not be read were skipped"

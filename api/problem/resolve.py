@@ -1,4 +1,4 @@
-"""What a person gives, turned into the nouns; everything that was left out becomes an assumption.
+"""Resolution of typed inputs to a Problem; everything left out becomes an assumption.
 
 Command line, service and Python share these rules, so a default is decided in one place.
 """
@@ -44,7 +44,7 @@ USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What was given; None where nothing was. Python and the service also give nouns themselves."""
+    """Inputs as given; None where left out. Python and the service also give objects."""
 
     model: ModelLike | None = None
     cluster: ClusterLike | None = None
@@ -67,11 +67,11 @@ class Inputs:
 
 
 def resolve(inputs: Inputs) -> Problem:
-    """The nouns of typed inputs.
+    """The problem of typed inputs.
 
     Raises:
-        InputError: a value outside what is allowed, or a missing batch or sequence length.
-        NotBuiltError: something that the contract names and this version does not serve.
+        InputError: a value that is not allowed, or a missing batch or sequence length.
+        NotBuiltError: a value of the contract that this version does not support.
     """
     check_types(inputs)
     notes: list[Assumption] = []
@@ -88,19 +88,19 @@ def resolve(inputs: Inputs) -> Problem:
     notes += price_notes(prices, cluster)
     if objective_choice.objective == "cost" and prices is None:
         raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
-    found = _weakest_device(cluster)
-    dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
+    weakest = _weakest_device(cluster)
+    dtype = dtype_of(inputs.dtype, weakest, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, objective_choice, notes)
     if reason := workload_violation(model, workload):
         raise _wrong_length(model, workload, reason)
     biased = bool(table_blocks(model))
-    chosen = stack_of(*_stack_flags(inputs), found, dtype.param, notes, biased)
-    measured = _calibration_or_profile(inputs, found, cluster, chosen, dtype, notes)
+    stack = stack_of(*_stack_flags(inputs), weakest, dtype.param, notes, biased)
+    measured = _calibration_or_profile(inputs, weakest, cluster, stack, dtype, notes)
     return Problem(
         model=model,
         cluster=cluster,
         workload=workload,
-        stack=chosen,
+        stack=stack,
         measured=measured,
         assumptions=tuple(notes),
         expansion=parsed.expansion,
@@ -114,60 +114,59 @@ def resolve(inputs: Inputs) -> Problem:
 def plan_pricing(
     plan: Plan, inputs: Inputs
 ) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
-    """How a plan that is given whole is priced: stack, measurements, and what was assumed of them.
+    """Stack, measurements and assumptions that price a given plan.
 
     Args:
         plan: a legal plan for a known cluster.
-        inputs: its stack, attention, overlap and calibration; the rest is not read.
+        inputs: its stack, attention, overlap and calibration are read.
 
     Raises:
         InputError: a stack that is not known, or that cannot say the plan.
     """
     biased = bool(table_blocks(plan.model))
-    chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
+    stack, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
     reasons = [
-        stack_violation(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
+        stack_violation(strategy, stack) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
     schedule = plan.program.schedule
-    own = schedule_stack_violation(schedule.kind, chosen, schedule.actions is not None)
-    for reason in (*reasons, own):
-        if reason:
-            raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
-    return chosen, measured, notes
+    reasons.append(schedule_stack_violation(schedule.kind, stack, schedule.actions is not None))
+    for reason in filter(None, reasons):
+        raise InputError("--stack", stack.name, f"one that can say the plan ({reason})")
+    return stack, measured, notes
 
 
 def pricing_on(
     cluster: ClusterSpec, dtype: DtypeRecord, inputs: Inputs, biased: bool = False
 ) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
-    """How work in some formats is priced on a cluster, whatever the plan; as :func:`plan_pricing`.
+    """Stack, measurements and assumptions that price any plan on a cluster.
 
-    ``biased``: the model learns biases of attention's scores.
+    ``biased``: the model learns biases of attention scores.
 
     Raises:
         InputError: a stack that is not known, or a calibration for something else.
     """
     check_types(inputs)
     notes: list[Assumption] = []
-    found = _weakest_device(cluster)
-    chosen = stack_of(*_stack_flags(inputs), found, dtype.param, notes, biased)
-    measured = _calibration_or_profile(inputs, found, cluster, chosen, dtype, notes)
-    return chosen, measured, tuple(notes)
+    weakest = _weakest_device(cluster)
+    stack = stack_of(*_stack_flags(inputs), weakest, dtype.param, notes, biased)
+    measured = _calibration_or_profile(inputs, weakest, cluster, stack, dtype, notes)
+    return stack, measured, tuple(notes)
 
 
 def _weakest_device(cluster: ClusterSpec) -> Device:
-    """The device whose kernels and number formats all device groups have, the first on a tie."""
-    found = [device(group.device) for group in cluster.groups]
-    return min(found, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
+    """The device whose kernels and formats all device groups have, the first on a tie."""
+    devices = [device(group.device) for group in cluster.groups]
+    return min(devices, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
 
 
 def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputError:
-    """The sequence length that a model cannot take, with the longest that it can."""
-    own = model.towers[0].seq_len
-    if own is not None and len(model.towers) == 1:
-        return InputError("--seq-len", workload.seq_len, f"{own} ({reason})", own)
-    placed = inserted_tokens(model, workload.seq_len)
-    if placed > workload.seq_len:
-        return InputError("--seq-len", workload.seq_len, f"at least {placed} ({reason})", placed)
+    """The error of a sequence length that a model cannot take, with the nearest that it can."""
+    fixed = model.towers[0].seq_len
+    if fixed is not None and len(model.towers) == 1:
+        return InputError("--seq-len", workload.seq_len, f"{fixed} ({reason})", fixed)
+    least = inserted_tokens(model, workload.seq_len)
+    if least > workload.seq_len:
+        return InputError("--seq-len", workload.seq_len, f"at least {least} ({reason})", least)
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
@@ -198,7 +197,7 @@ def _workload(
     notes: list[Assumption],
 ) -> Workload:
     inputs = _with_initial_size(inputs, model, objective_choice)
-    alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
+    alone = inputs.seq_len is None and len(model.towers) == 1  # else there is text beside it
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
         seq_len = _size_or_default(
@@ -227,16 +226,16 @@ def _workload(
 
 
 def _ignored_size(inputs: Inputs, objective_choice: ObjectiveChoice) -> list[Assumption]:
-    """The size that was given, where it is what is asked for."""
-    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(
+    """A note on a given size that the objective looks for."""
+    size = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(
         objective_choice.objective
     )
-    given = None if asked is None else getattr(inputs, asked)
+    given = None if size is None else getattr(inputs, size)
     if given is None:
         return []
     return [
         _note(
-            f"workload.{asked}",
+            f"workload.{size}",
             given,
             f"given, and no limit: {objective_choice.objective} finds it",
         )
@@ -246,7 +245,7 @@ def _ignored_size(inputs: Inputs, objective_choice: ObjectiveChoice) -> list[Ass
 def _with_initial_size(
     inputs: Inputs, model: ModelSpec, objective_choice: ObjectiveChoice
 ) -> Inputs:
-    """The inputs with a size to begin with, where the largest size is what is asked for."""
+    """The inputs with an initial size, where the objective is a largest size."""
     if objective_choice.objective == "largest-batch" and inputs.global_batch_tokens is None:
         return replace(inputs, global_batch=inputs.global_batch or objective_choice.grain)
     if objective_choice.objective == "largest-sequence":
@@ -288,28 +287,28 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
 
 def _calibration_or_profile(
     inputs: Inputs,
-    found: Device,
+    weakest: Device,
     cluster: ClusterSpec,
-    chosen: StackSpec,
+    stack: StackSpec,
     dtype: DtypeRecord,
     notes: list[Assumption],
 ) -> Measured | None:
-    """What was measured of the machine: a stored calibration by its name, or a profile.
+    """The measurements of the machine: a stored calibration by name, or a profile.
 
-    A profile is used, the newest, unless ``none`` was asked for: where the cluster's one kind of
-    device is a core or GPU of this machine (its fingerprint), and was measured with as many ranks
-    at work as a node of the cluster has devices, for they share memory and links. Further nodes
-    are taken to be like this one; between nodes the catalogue's rates hold.
+    Unless ``none`` was given, the newest profile is used where the cluster's one kind of device is
+    a core or GPU of this machine (its fingerprint), measured with as many ranks at work as a node
+    of the cluster has devices, for they share memory and links. Further nodes are taken to be like
+    this one; between nodes the catalogue's rates hold.
     """
     if inputs.calibration not in (None, "none"):
-        return calibration_for(inputs.calibration, cluster, chosen, dtype)
+        return calibration_for(inputs.calibration, cluster, stack, dtype)
     if inputs.calibration == "none" or len(cluster.groups) > 1:
         return None
-    if found.name == CPU:
+    if weakest.name == CPU:
         stored = stored_profiles(cluster.device_count)
         notes += profile_notes(cluster.device_count, stored)
         return stored.profile
     group = cluster.groups[0]
-    stored = stored_profiles(group.devices_per_node, found.name)
-    notes += device_notes(found, group, stored)
+    stored = stored_profiles(group.devices_per_node, weakest.name)
+    notes += device_notes(weakest, group, stored)
     return stored.profile

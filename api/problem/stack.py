@@ -1,4 +1,4 @@
-"""The stack from what was typed: training software, its attention kernels, what it overlaps."""
+"""The stack from ``--stack``, ``--attention`` and ``--overlap``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def stack_of(
     name: str | None,
     attention: str | None,
     overlap: str | None,
-    found: Device,
+    device: Device,
     dtype: str,
     notes: list[Assumption],
     biased: bool = False,
 ) -> StackSpec:
     """The stack of ``--stack``, ``--attention`` and ``--overlap`` on a device.
 
-    ``biased``: the model learns biases of scores, to which no flash kernel that runs here gives a
-    gradient.
+    ``biased``: the model learns biases of attention scores, for which no flash kernel that runs
+    here
+    has a gradient.
 
     Raises:
         InputError: an unknown one, or kernels that the device lacks for ``dtype``.
@@ -34,36 +35,36 @@ def stack_of(
     if name is None:
         name = DEFAULT_STACK
         notes.append(Assumption(path="stack", value=name, why="not given"))
-    chosen = stack(name, on_cores=found.name == CPU)
+    chosen = stack(name, on_cores=device.name == CPU)
     if attention is None:
-        attention, why = _usual_attention(name, found, dtype, biased)
+        attention, why = _usual_attention(name, device, dtype, biased)
         notes.append(Assumption(path="stack.attention", value=attention, why=why))
     kernels = one_of("--attention", attention, ATTENTIONS)
-    if attention == "flash" and not _supports_flash(found, dtype):
+    if attention == "flash" and not _supports_flash(device, dtype):
         raise InputError(
-            "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
+            "--attention", attention, f"unfused for {dtype} on {device.name}", "unfused"
         )
     chosen = replace(chosen, attention=kernels)
     if overlap is None:
-        effective = _effective_overlap(chosen.overlap, found)
+        effective = _effective_overlap(chosen.overlap, device)
         notes.append(Assumption(path="stack.overlap", value=effective, why="as the stack"))
         return chosen
     return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
 
 
-def _usual_attention(name: str, found: Device, dtype: str, biased: bool) -> tuple[str, str]:
-    """The attention that is taken where none is given, and why."""
+def _usual_attention(name: str, device: Device, dtype: str, biased: bool) -> tuple[str, str]:
+    """The default attention, and why."""
     if biased and name == DEFAULT_STACK:
         return "unfused", "not given; no flash kernel that runs here learns biases of scores"
-    attention = "flash" if _supports_flash(found, dtype) else "unfused"
+    attention = "flash" if _supports_flash(device, dtype) else "unfused"
     has = "has" if attention == "flash" else "lacks"
-    return attention, f"not given; {found.name} {has} flash kernels for {dtype}"
+    return attention, f"not given; {device.name} {has} flash kernels for {dtype}"
 
 
-def _supports_flash(found: Device, dtype: str) -> bool:
+def _supports_flash(device: Device, dtype: str) -> bool:
     """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
-    return found.flash_attention and (found.name == CPU or dtype != "fp32")
+    return device.flash_attention and (device.name == CPU or dtype != "fp32")
 
 
-def _effective_overlap(overlap: str, found: Device) -> str:
-    return "none" if found.name == CPU else overlap
+def _effective_overlap(overlap: str, device: Device) -> str:
+    return "none" if device.name == CPU else overlap

@@ -1,9 +1,9 @@
-"""Stored calibrations: written by ``plan calibrate``, read wherever ``--calibration NAME`` prices.
+"""Calibrations that ``plan calibrate`` stores and ``--calibration NAME`` uses.
 
-One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written whole or not at all. A
+One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written atomically. A
 calibration is used only for the device, the stack and the format of products that it was fitted
-for. Where the service computes for someone, the calibrations that were stored over HTTP under
-their name come first (:func:`lending`); they lie in its database and never in a file.
+for. Where the service computes for an owner, the calibrations that the owner stored over HTTP come
+first (``lending``); they lie in its database and never in a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HASH_PREFIX_LENGTH = 19
 
 
 class CalibrationNeededError(Exception):
-    """A calibration is named, and it was not yet looked up whose it is."""
+    """A calibration is named whose owner was not looked up yet."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -38,10 +38,10 @@ class CalibrationNeededError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentCalibrations:
-    """Calibrations of someone whom the service computes for.
+    """Calibrations of the owner whom the service computes for.
 
     ``known`` are the names of all of them, ``found`` those that were looked up by their names;
-    ``looked_up`` is False as long as nothing was looked up.
+    ``looked_up`` is False until then.
     """
 
     known: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ _LENT: ContextVar[LentCalibrations | None] = ContextVar("lent", default=None)
 
 @contextmanager
 def lending(lent: LentCalibrations) -> Iterator[None]:
-    """Let names of calibrations mean these first, in the block and in this thread alone."""
+    """Look names of calibrations up here first, in the block and in this thread alone."""
     token = _LENT.set(lent)
     try:
         yield
@@ -63,7 +63,7 @@ def lending(lent: LentCalibrations) -> Iterator[None]:
 
 
 def lent_calibration(name: str | None) -> Calibration | None:
-    """The calibration of that name if it is one that was lent.
+    """The lent calibration of a name, if there is one.
 
     Raises:
         CalibrationNeededError: it is not known yet whether there is one.
@@ -99,17 +99,17 @@ def load_calibration(name: str) -> Calibration:
     """A stored calibration.
 
     Raises:
-        InputError: none of that name, or a file that is none.
+        InputError: none of that name, or a damaged file.
         CalibrationNeededError: the service has to look for it first.
     """
     if (lent := lent_calibration(name)) is not None:
         return lent
-    known = stored_names()
-    if name not in known:
-        others = _LENT.get()
-        every = sorted({*known, *(others.known if others else ())})
-        allowed = ", ".join(["none", *every]) + ("" if every else " (plan calibrate stores one)")
-        raise InputError(CALIBRATION_FLAG, name, allowed, nearest_name(name, ["none", *every]))
+    stored = stored_names()
+    if name not in stored:
+        lent_to = _LENT.get()
+        names = sorted({*stored, *(lent_to.known if lent_to else ())})
+        allowed = ", ".join(["none", *names]) + ("" if names else " (plan calibrate stores one)")
+        raise InputError(CALIBRATION_FLAG, name, allowed, nearest_name(name, ["none", *names]))
     path = calibration_folder() / f"{name}.json"
     return from_json(Calibration, read_text(path, str(path)), str(path))
 
@@ -117,38 +117,40 @@ def load_calibration(name: str) -> Calibration:
 def calibration_for(
     name: str, cluster: ClusterSpec, stack: StackSpec, dtype: DtypeRecord
 ) -> Calibration | CorrectedProfile:
-    """A stored calibration, if it is for these devices, this stack and these products.
+    """A stored calibration for these devices, this stack and these products.
 
-    One that corrects a machine's profile comes with it.
+    One that corrects a machine's profile comes with the profile.
 
     Raises:
-        InputError: it is not, there is none of that name, or its profile is gone.
+        InputError: none of that name, one for something else, or one whose profile is gone.
     """
-    found = load_calibration(name)
+    calibration = load_calibration(name)
     devices = sorted({group.device for group in cluster.groups})
-    if devices != [found.device]:
+    if devices != [calibration.device]:
         raise InputError(
-            CALIBRATION_FLAG, name, f"one fitted on {', '.join(devices)}, not on {found.device}"
+            CALIBRATION_FLAG,
+            name,
+            f"one fitted on {', '.join(devices)}, not on {calibration.device}",
         )
-    if stack.name != found.stack:
+    if stack.name != calibration.stack:
         raise InputError(
-            CALIBRATION_FLAG, name, f"one fitted with {stack.name}, not with {found.stack}"
+            CALIBRATION_FLAG, name, f"one fitted with {stack.name}, not with {calibration.stack}"
         )
-    if found.products not in ("", dtype.products):
-        allowed = f"one fitted to {dtype.products} products, not to {found.products}"
+    if calibration.products not in ("", dtype.products):
+        allowed = f"one fitted to {dtype.products} products, not to {calibration.products}"
         raise InputError(CALIBRATION_FLAG, name, allowed)
-    if not found.profile:
-        return found
-    profile = newest_profile(cluster.device_count, found.device)
-    if profile is None or profile.fingerprint != found.profile:
+    if not calibration.profile:
+        return calibration
+    profile = newest_profile(cluster.device_count, calibration.device)
+    if profile is None or profile.fingerprint != calibration.profile:
         here = "none of this machine" if profile is None else profile.fingerprint
-        allowed = f"one on this machine's profile ({here}), not on profile {found.profile}"
+        allowed = f"one on this machine's profile ({here}), not on profile {calibration.profile}"
         raise InputError(CALIBRATION_FLAG, name, allowed)
-    return CorrectedProfile(profile=profile, calibration=found)
+    return CorrectedProfile(profile=profile, calibration=calibration)
 
 
 def measured_name(measured: Measured | None) -> str:
-    """How a report names what was measured: a calibration by its hash too."""
+    """The name of measurements in a report; a calibration's with its hash."""
     if measured is None:
         return "none"
     names = []

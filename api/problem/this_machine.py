@@ -1,4 +1,4 @@
-"""What this machine can run, found without importing torch."""
+"""Runs that this machine is capable of, found without importing torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ...spec.plan.plan import Plan
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
 RANK_BYTES = 2**28
-"""What a rank holds of its own before it does anything: an interpreter with torch loaded (its
-anonymous memory on Linux, torch 2.13, rounded up)."""
+"""Memory of an idle rank: an interpreter with torch loaded (its anonymous memory on Linux, torch
+2.13, rounded up)."""
 
 
 def cuda_count(root: Path = Path("/")) -> int:
@@ -27,24 +27,24 @@ def cuda_count(root: Path = Path("/")) -> int:
         root: where ``dev`` is mounted (for tests).
     """
     try:
-        found = sum(bool(CUDA_DEVICE.fullmatch(path.name)) for path in (root / "dev").iterdir())
+        count = sum(bool(CUDA_DEVICE.fullmatch(path.name)) for path in (root / "dev").iterdir())
     except OSError:
-        found = 0
+        count = 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return found
+        return count
     listed = [part for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return min(found, len(listed))
+    return min(count, len(listed))
 
 
 def require_devices(cluster: ClusterSpec, where: str) -> None:
-    """Refuse a cluster that is not this machine, before any work is done for it.
+    """Refuse a cluster that is not this machine.
 
     A CPU cluster may have more devices than there are cores; its report says so.
 
     Args:
-        cluster: where ranks would run.
-        where: how to name it in an error.
+        cluster: the cluster of the ranks.
+        where: its name in an error.
 
     Raises:
         InputError: devices that this machine lacks.
@@ -64,7 +64,7 @@ def require_devices(cluster: ClusterSpec, where: str) -> None:
 
 
 def require_room(ranks: int, where: str) -> None:
-    """Refuse more processes than this machine's memory holds, before they take it from others.
+    """Refuse more processes than this machine's memory holds.
 
     Raises:
         InputError: too many ranks.
@@ -79,7 +79,8 @@ def require_executable(plan: Plan, where: str) -> None:
     """Refuse a plan that the bundled executor cannot run on this machine.
 
     Raises:
-        InputError: devices that this machine lacks, a model or a strategy that is not run yet.
+        InputError: devices that this machine lacks, a model or a strategy that is not supported
+        yet.
     """
     require_built(plan, where)
     ranks = plan_world_size(plan)
@@ -93,7 +94,7 @@ def require_built(plan: Plan, where: str) -> None:
     """Refuse a plan that the bundled executor runs on no machine.
 
     Raises:
-        InputError: a model, a schedule or a strategy that is not run yet.
+        InputError: a model, a schedule or a strategy that is not supported yet.
     """
-    if found := find_unsupported(plan):
-        raise InputError(where, found.reason, found.allowed, found.nearest)
+    if unsupported := find_unsupported(plan):
+        raise InputError(where, unsupported.reason, unsupported.allowed, unsupported.nearest)

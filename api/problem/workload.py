@@ -1,4 +1,4 @@
-"""The workload from what was typed: number formats, optimizer, what is trained."""
+"""Number formats, optimizer and trainable parameters of a workload, from flags."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
 
 
 def dtype_of(
-    given: str | None, least: Device, every: list[Device], notes: list[Assumption]
+    given: str | None, weakest: Device, devices: list[Device], notes: list[Assumption]
 ) -> DtypeRecord:
-    """The dtype record of ``--dtype``, or the usual one of the least able device.
+    """The dtype record of ``--dtype``, or the default of the weakest device.
 
     Raises:
         InputError: an unknown shorthand, or one that a device cannot compute in.
     """
     if given is None:
-        name, why = _usual_dtype(least)
+        name, why = _usual_dtype(weakest)
         notes.append(Assumption(path="workload.dtype", value=name, why=why))
         return DtypeRecord.from_shorthand(name)
     record = DtypeRecord.from_shorthand(given)
-    for found in every:
+    for device in devices:
         if record.matmul is not None:
-            require_format(found, record.matmul, "--dtype")
-        require_dtype(found, record.param, "--dtype")
+            require_format(device, record.matmul, "--dtype")
+        require_dtype(device, record.param, "--dtype")
     return record
 
 
-def _usual_dtype(found: Device) -> tuple[str, str]:
-    if found.name == CPU:
+def _usual_dtype(device: Device) -> tuple[str, str]:
+    if device.name == CPU:
         return "fp32", "not given; fp32 on this machine's cores"
-    if "bf16" in found.dtypes:
+    if "bf16" in device.dtypes:
         return "bf16", "not given; bf16 with fp32 master weights"
-    return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
+    return "fp16", f"not given; {device.name} has no bf16, so fp16 with fp32 master weights"
 
 
 def optimizer_of(given: str | None, notes: list[Assumption]) -> Optimizer:
@@ -64,7 +64,7 @@ def trainable_of(given: str | None, model: ModelSpec) -> tuple[Lora | None, tupl
     Args:
         given: ``full``, ``lora``, ``lora:rank=16,alpha=32,targets=query,value`` or
             ``frozen:TOWER,…``.
-        model: whose layers and towers are meant.
+        model: the model whose layers and towers it names.
 
     Raises:
         InputError: another form, an unknown key, target or tower.
@@ -80,12 +80,12 @@ def trainable_of(given: str | None, model: ModelSpec) -> tuple[Lora | None, tupl
 
 
 def _towers(names: list[str], model: ModelSpec) -> tuple[str, ...]:
-    known = [tower.name for tower in model.towers]
+    towers = [tower.name for tower in model.towers]
     for name in names:
-        if name not in known:
-            allowed = "towers of the model: " + ", ".join(known)
-            raise InputError("--trainable", name, allowed, nearest_name(name, known))
-    if set(names) >= set(known):
+        if name not in towers:
+            allowed = "towers of the model: " + ", ".join(towers)
+            raise InputError("--trainable", name, allowed, nearest_name(name, towers))
+    if set(names) >= set(towers):
         raise InputError("--trainable", ",".join(names), "a tower left to train")
     return tuple(names)
 
@@ -115,7 +115,7 @@ def _lora(text: str, given: str, model: ModelSpec) -> Lora:
 
 
 def adapters_text(adapters: Lora) -> str:
-    """Adapters as ``--trainable`` says them, with what was left out."""
+    """Adapters as ``--trainable`` text, defaults included."""
     text = f"lora:rank={adapters.rank},alpha={adapters.alpha:g}"
     text += f",targets={','.join(adapters.targets)}"
     return text if adapters.base_dtype is None else f"{text},base_dtype={adapters.base_dtype}"
@@ -133,12 +133,12 @@ def _positive(text: str, name: str, whole: bool = False) -> float:
 
 
 def _targets(text: str, model: ModelSpec) -> tuple[str, ...]:
-    known = target_names(model)
+    targets = target_names(model)
     if text == "all":
-        return known
+        return targets
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
-        if name not in known:
-            allowed = "all, or linear layers of the model's blocks: " + ", ".join(known)
-            raise InputError("--trainable", f"targets={name}", allowed, nearest_name(name, known))
+        if name not in targets:
+            allowed = "all, or linear layers of the model's blocks: " + ", ".join(targets)
+            raise InputError("--trainable", f"targets={name}", allowed, nearest_name(name, targets))
     return names

@@ -1,1 +1,6 @@
-"""api what_if."""
+"""What-if answers for the command line, the service and Python.
+
+Enters: a plan, typed changes, and how to price and search.
+Leaves: a WhatIf, its document, and its texts.
+Imports: planner.what_if and solve; api.problem, planning and views; costmodel, datasets, spec.
+"""

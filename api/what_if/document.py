@@ -10,32 +10,32 @@ from ...planner.what_if.setting import Change
 from .what_if import WhatIf
 
 
-def what_if_document(found: WhatIf) -> dict[str, Any]:
+def what_if_document(answered: WhatIf) -> dict[str, Any]:
     """The document: SI, fractions, every key present.
 
     ``rows`` has an entry for each value of a sweep. Without one, its keys are at the top instead.
     """
-    question = found.question
+    question = answered.question
     document: dict[str, Any] = {
-        "plan_hash": found.baseline.plan.hash,
-        "baseline": _priced(found.baseline),
+        "plan_hash": answered.baseline.plan.hash,
+        "baseline": _priced(answered.baseline),
         "scale": question.scale,
-        "assumptions": [asdict(note) for note in found.assumptions],
-        "provenance": asdict(found.provenance),
+        "assumptions": [asdict(note) for note in answered.assumptions],
+        "provenance": asdict(answered.provenance),
     }
     if question.sweep is None:
-        return document | row_document(found.answers[0])
-    swept = {"path": swept_path(found), "values": list(question.sweep.values)}
-    rows = [{"value": a.row.value, **row_document(a)} for a in found.answers]
+        return document | row_document(answered.answers[0])
+    swept = {"path": swept_path(answered), "values": list(question.sweep.values)}
+    rows = [{"value": a.row.value, **row_document(a)} for a in answered.answers]
     return document | {"sweep": swept, "rows": rows}
 
 
-def swept_path(found: WhatIf) -> str:
-    """The key that a sweep changes, as the list of keys writes it."""
-    paths = [change.path for change in found.answers[0].row.changes]
-    sweep = found.question.sweep
-    asked = "" if sweep is None else sweep.path.casefold().replace("-", "_")
-    return next(path for path in paths if path.casefold().replace("-", "_") == asked)
+def swept_path(answered: WhatIf) -> str:
+    """The swept key, as the list of keys writes it."""
+    paths = [change.path for change in answered.answers[0].row.changes]
+    sweep = answered.question.sweep
+    key = "" if sweep is None else sweep.path.casefold().replace("-", "_")
+    return next(path for path in paths if path.casefold().replace("-", "_") == key)
 
 
 def row_document(answer: Answer) -> dict[str, Any]:
@@ -69,24 +69,24 @@ def change_document(change: Change) -> dict[str, Any]:
     return change._asdict()
 
 
-def _priced(found: PricedPlan) -> dict[str, Any]:
+def _priced(priced: PricedPlan) -> dict[str, Any]:
     return {
-        "plan": found.plan.to_document(),
-        "plan_hash": found.plan.hash,
-        "prediction": found.prediction.to_document(),
-        "excess": [item._asdict() for item in found.excess],
-        "idle_devices": found.idle_devices,
+        "plan": priced.plan.to_document(),
+        "plan_hash": priced.plan.hash,
+        "prediction": priced.prediction.to_document(),
+        "excess": [item._asdict() for item in priced.excess],
+        "idle_devices": priced.idle_devices,
     }
 
 
-def _moved(found: Moved | None) -> dict[str, Any] | None:
-    return None if found is None else found._asdict()
+def _moved(moved: Moved | None) -> dict[str, Any] | None:
+    return None if moved is None else moved._asdict()
 
 
 def _search(answer: Answer) -> dict[str, Any] | None:
-    """How far the search got; without its seconds, so that equal questions give equal bytes.
+    """The effort of a search without its seconds, so that equal questions give equal bytes.
 
-    The gap is that of the plan that is answered with, which may be the same plan, kept.
+    The gap is that of the answer, which may be the same plan, kept.
     """
     search, best = answer.search, answer.best
     if search is None or best is None:

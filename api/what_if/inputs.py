@@ -1,4 +1,4 @@
-"""Questions from what was typed: ``KEY=VALUE``, ``KEY=a,b,c``, mappings of both, a cluster."""
+"""Questions from typed changes: ``KEY=VALUE``, ``KEY=a,b,c``, mappings of both, a cluster."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def _set_value(given: str | tuple[str, Value]) -> tuple[str, Value]:
 
 
 def _with_value(path: str, example: str) -> str:
-    """What was typed with a value, where it could be a key."""
+    """An example for a typed text: with its own key if it is one."""
     name = path.strip()
-    known = [key.path.rpartition(".")[2] for key in WHAT_IF_KEYS]
-    is_key = name.rpartition(".")[2] in known
+    keys = [key.path.rpartition(".")[2] for key in WHAT_IF_KEYS]
+    is_key = name.rpartition(".")[2] in keys
     return f"{name}={example.partition('=')[2]}" if is_key else example
 
 

@@ -1,4 +1,4 @@
-"""What-if answers in words and figures, as terminal, notebook and drawings show them."""
+"""Texts of what-if answers for the terminal, the notebook and drawings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLUSTER_PATH = "cluster"
 
 
 def value_text(path: str, value: Value) -> str:
-    """A value in the unit that a person would use for it."""
+    """A value in its customary unit."""
     if isinstance(value, str):
         return value
     kind: QuantityKind = "number" if path == CLUSTER_PATH else entry_of(path).kind  # type: ignore[assignment]
@@ -37,32 +37,32 @@ def change_text(change: Change) -> str:
     return f"{change.path} {was} -> {now}"
 
 
-def swept_change(found: WhatIf, answer: Answer) -> Change:
+def swept_change(answered: WhatIf, answer: Answer) -> Change:
     """The change that the sweep made in a row."""
-    path = swept_path(found)
+    path = swept_path(answered)
     return next(change for change in answer.row.changes if change.path == path)
 
 
-def row_name(found: WhatIf, answer: Answer) -> str:
-    """What tells a row of a sweep from the others."""
-    change = swept_change(found, answer)
+def row_name(answered: WhatIf, answer: Answer) -> str:
+    """The value of the sweep that names a row."""
+    change = swept_change(answered, answer)
     return value_text(change.path, change.now)
 
 
-def tokens_per_s(found: PricedPlan) -> float:
+def tokens_per_s(priced: PricedPlan) -> float:
     """Tokens a second of the whole cluster."""
-    return found.prediction.samples_per_s * found.plan.workload.seq_len
+    return priced.prediction.samples_per_s * priced.plan.workload.seq_len
 
 
-def tokens_text(found: PricedPlan) -> str:
+def tokens_text(priced: PricedPlan) -> str:
     """Tokens a second of the whole cluster, in thousands where there are many."""
-    rate = tokens_per_s(found)
+    rate = tokens_per_s(priced)
     return f"{format_number(rate / 1e3, 4)} k" if rate >= 1e4 else format_number(rate)
 
 
-def work_differs(found: WhatIf) -> bool:
-    """Whether steps of the answer do different amounts of work, so that seconds do not compare."""
-    paths = {change.path for answer in found.answers for change in answer.row.changes}
+def work_differs(answered: WhatIf) -> bool:
+    """True if steps of the answer do different amounts of work: their seconds do not compare."""
+    paths = {change.path for answer in answered.answers for change in answer.row.changes}
     return bool(paths & {"global_batch", "seq_len"})
 
 
@@ -76,29 +76,29 @@ def signed_percent(share: float) -> str:
     return f"{'-' if share < 0 else '+'}{percent(abs(share))}"
 
 
-def moved_text(found: Moved | None) -> str:
+def moved_text(moved: Moved | None) -> str:
     """The term that moved most, with its seconds."""
-    if found is None:
+    if moved is None:
         return "nothing moves"
-    return f"{found.term.replace('_', ' ')} {signed_seconds(found.seconds)}"
+    return f"{moved.term.replace('_', ' ')} {signed_seconds(moved.seconds)}"
 
 
 def speed_text(baseline: PricedPlan, now: PricedPlan) -> str:
-    """How throughput compares with the baseline's: ``+12.3 %``."""
+    """Relative throughput against the baseline: ``+12.3 %``."""
     share = tokens_per_s(now) / tokens_per_s(baseline) - 1
     return "as fast" if abs(share) < ROUNDING else signed_percent(share)
 
 
-def fits_text(found: PricedPlan) -> str:
-    """'' where it fits, else by how much the worst device is over."""
-    if found.prediction.feasible:
+def fits_text(priced: PricedPlan) -> str:
+    """Excess of the worst device; empty where the plan fits."""
+    if priced.prediction.feasible:
         return ""
-    worst = found.excess[0]
+    worst = priced.excess[0]
     return f"over by {format_bytes(worst.excess_bytes)} of {worst.tier} on stage {worst.stage}"
 
 
 def difference_text(answer: Answer) -> str:
-    """What re-planning changed, in a few words."""
+    """The changes of re-planning, in a few words."""
     if answer.best is None:
         return f"nothing: {answer.best_why}"
     if answer.kept:
@@ -108,14 +108,14 @@ def difference_text(answer: Answer) -> str:
 
 
 def gain_text(answer: Answer) -> str:
-    """What re-planning gains over the same plan."""
+    """The gain of re-planning over the same plan."""
     if answer.gain is None:
         return ""
     return "none" if answer.kept or abs(answer.gain) < ROUNDING else signed_percent(answer.gain)
 
 
 def shown_terms(predictions: list[Prediction]) -> list[str]:
-    """Terms of which any prediction has seconds worth showing, largest first."""
+    """Terms with a share of a step worth showing in any prediction, largest first."""
     names = list(dict.fromkeys(name for p in predictions for name in p.breakdown_s))
     largest = {n: max(p.breakdown_s.get(n, 0.0) for p in predictions) for n in names}
     least = 1e-4 * max(p.step_time_s for p in predictions)

@@ -1,10 +1,11 @@
-"""What-if questions as command line, service and Python ask them: one place that answers all."""
+"""What-if answers for the command line, the service and Python."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ...costmodel.memory.feasibility import MemoryRule
 from ...costmodel.pricing.machine import Machine
@@ -28,14 +29,14 @@ from ..planning.report import simulate_plan
 from ..problem.resolve import Inputs, plan_pricing, pricing_on
 
 PATH_OF_FLAG = {"--stack": "stack", "--attention": "stack.attention", "--overlap": "stack.overlap"}
-"""The keys that change what other verbs have flags for."""
+"""Keys of what other verbs have flags for, by flag."""
 RowCallback = Callable[[int, int], None]
 SearchBudget = Callable[[int], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A whole answer: the plan as it is given, and every row of the question."""
+    """A whole answer: the plan as given, and every row of the question."""
 
     question: Question
     baseline: PricedPlan
@@ -46,7 +47,7 @@ class WhatIf:
 
 @dataclass(slots=True)
 class _ResolvedStack:
-    """What prices one setting."""
+    """Software and measurements that price one setting."""
 
     stack: StackSpec
     measured: Measured | None
@@ -54,12 +55,12 @@ class _ResolvedStack:
 
 
 class SettingPricing:
-    """Prices and searches settings with the reports that every other verb makes.
+    """Pricing and solving of settings, as of every other verb.
 
     Args:
-        inputs: stack, attention, overlap and calibration, where the question does not change them.
+        inputs: stack, attention, overlap and calibration, unless the question changes them.
         risk: accepted chance of running out of memory.
-        deadline_s: seconds that the search of a row may take; None for no limit.
+        deadline_s: gives the seconds that the search of a row may take; None: no limit.
         progress: of each search.
     """
 
@@ -72,7 +73,7 @@ class SettingPricing:
     ) -> None:
         self._inputs, self._risk = inputs, risk
         self._deadline_s, self._progress = deadline_s, progress
-        self._known: dict[tuple[object, ...], _ResolvedStack] = {}
+        self._stacks: dict[tuple[object, ...], _ResolvedStack] = {}
 
     def resolved_stack(self, setting: Setting) -> _ResolvedStack:
         """Stack and measurements of a setting, resolved once.
@@ -81,48 +82,48 @@ class SettingPricing:
             InputError: a word that names none, a calibration for something else.
         """
         words: Mapping[str, str] = setting.words
-        asked = (setting.cluster, setting.workload.dtype)
+        hardware = (setting.cluster, setting.workload.dtype)
         biased = bool(table_blocks(setting.model))
-        key = (*asked, biased, tuple(sorted(words.items())))
-        if key not in self._known:
+        key = (*hardware, biased, tuple(sorted(words.items())))
+        if key not in self._stacks:
             inputs = replace(self._inputs, **words)  # type: ignore[arg-type]
-            self._known[key] = _ResolvedStack(*pricing_on(*asked, inputs, biased))
-        return self._known[key]
+            self._stacks[key] = _ResolvedStack(*pricing_on(*hardware, inputs, biased))
+        return self._stacks[key]
 
     def stack(self, setting: Setting) -> StackSpec:
         """The software of a setting."""
         return self.resolved_stack(setting).stack
 
     def rule(self, setting: Setting) -> MemoryRule:
-        """When memory fits."""
+        """The rule by which memory fits."""
         return MemoryRule(self._risk).measured_by(self.resolved_stack(setting).measured)
 
     def price(self, plan: Plan, setting: Setting) -> Prediction:
-        """What is predicted of a plan, whether it fits or not."""
+        """The prediction of a plan, feasible or not."""
         return self.simulated(plan, setting).prediction
 
     def simulated(self, plan: Plan, setting: Setting) -> Report:
         """The report of a plan in a setting."""
-        found = self.resolved_stack(setting)
-        about = (plan, found.stack, found.measured, found.notes, self._risk, setting.rates)
-        return simulate_plan(*about).report
+        resolved = self.resolved_stack(setting)
+        pricing = (resolved.stack, resolved.measured, resolved.notes, self._risk, setting.rates)
+        return simulate_plan(plan, *pricing).report
 
     def search(self, setting: Setting) -> Solution:
-        """The best plan of a setting.
+        """The solution of a setting.
 
         Raises:
             InfeasibleError: nothing fits.
         """
-        found = self.resolved_stack(setting)
+        resolved = self.resolved_stack(setting)
         problem = Problem(
             model=setting.model,
             cluster=setting.cluster,
             workload=setting.workload,
-            stack=found.stack,
-            measured=found.measured,
-            assumptions=found.notes + setting.notes,
+            stack=resolved.stack,
+            measured=resolved.measured,
+            assumptions=resolved.notes + setting.notes,
             expansion=expansion(setting.cluster),
-            machine=Machine(setting.cluster, found.measured, rates=setting.rates),
+            machine=Machine(setting.cluster, resolved.measured, rates=setting.rates),
         )
         options = SolveOptions(
             top=0, deadline_s=self._deadline_s(), risk=self._risk, progress=self._progress
@@ -146,11 +147,11 @@ def what_if(
         question: what changes.
         inputs: stack, attention, overlap and calibration as flags of ``plan simulate``.
         risk: accepted chance of running out of memory.
-        seconds: given how many searches are left, what the next one may take; no limit if None.
+        seconds: maps the number of searches left to the seconds of the next; None: no limit.
         progress: of each search.
         row_done: called with (rows answered, rows).
 
-    Ctrl-C ends the search that runs with its best plan so far, and no further row is answered.
+    Ctrl-C ends the running search with its best plan so far, and no further row is answered.
 
     Raises:
         InputError: a question that cannot be asked of this plan. It is raised before any search.
@@ -182,7 +183,7 @@ def what_if(
 
 
 def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) -> None:
-    """Refuse what :func:`what_if` would refuse, and price nothing.
+    """Refuse the questions that ``what_if`` refuses, pricing nothing.
 
     Args:
         plan: a legal plan.
@@ -199,18 +200,18 @@ def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) 
 
 
 def split_deadline(deadline_s: float) -> SearchBudget:
-    """What is left of a deadline that begins now, in equal parts for the searches that are left."""
+    """The budget of a deadline that begins now: equal parts for the searches left."""
     ends_s = time.monotonic() + deadline_s
     return lambda searches: max(0.0, ends_s - time.monotonic()) / max(1, searches)
 
 
 def _interrupted(answer: Answer) -> bool:
-    """Whether a search without a deadline ended early."""
+    """True if a search without a deadline ended early."""
     return answer.search is not None and answer.search.stopped_by == "deadline"
 
 
 def base_setting(plan: Plan, inputs: Inputs) -> Setting:
-    """What the plan is priced for as it is given."""
+    """The setting of the plan as given."""
     stack, measured, _ = plan_pricing(plan, inputs)
     return Setting(
         model=plan.model,
@@ -222,7 +223,7 @@ def base_setting(plan: Plan, inputs: Inputs) -> Setting:
 
 
 def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackSpec:
-    """The stack with the figures that a profile replaces, for what a change says it was."""
+    """The stack with the figures of its profile: the values before a change."""
     profile = profile_of(measured)
     if profile is None:
         return stack
@@ -235,7 +236,7 @@ def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackS
 
 
 def _check_row(row: Row, pricing: SettingPricing) -> None:
-    """Refuse what no plan could do in a setting, before anything is searched."""
+    """Refuse a setting that no plan could be run in, before any search."""
     dtype, swept = row.setting.workload.dtype, row.value is not None
     paths = [change.path for change in row.changes]
     for group in row.setting.cluster.groups:
@@ -255,14 +256,14 @@ def _check_row(row: Row, pricing: SettingPricing) -> None:
 
 
 def _flag_of_path(paths: Sequence[str], path: str, swept: bool) -> str:
-    """The flag that a changed key came by: the sweep's is changed last."""
+    """The flag of a changed key: the sweep's is changed last."""
     return "--sweep" if swept and paths[-1] == path else "--set"
 
 
 def _distinct_notes(notes: Sequence[tuple[Assumption, ...]]) -> tuple[Assumption, ...]:
     """Every assumption once, in order."""
-    found: list[Assumption] = []
-    for note in (note for some in notes for note in some):
-        if note not in found:
-            found.append(note)
-    return tuple(found)
+    distinct: list[Assumption] = []
+    for note in chain.from_iterable(notes):
+        if note not in distinct:
+            distinct.append(note)
+    return tuple(distinct)

@@ -1,1 +1,7 @@
-"""planner what_if."""
+"""What-if questions about a plan: changed settings, the same plan there, and the best one.
+
+Enters: a plan, its setting, a question, and a Pricing that prices and solves settings.
+Leaves: rows to answer, and an Answer each.
+Imports: planner.solve (the Solution of a setting); costmodel (rates, memory rule), datasets
+(clusters), spec.
+"""

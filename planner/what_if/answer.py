@@ -1,10 +1,10 @@
-"""What if: a plan priced in a changed setting as it is, the best plan there, and what moved.
+"""Answers to what-if questions: the same plan and the best one in a changed setting.
 
-Two answers to each change. The *same plan* keeps every decision: it says what the change itself is
-worth, and which term of the step it moves. *Re-planned* is the best plan of a search in the changed
-setting, with nothing pinned: what one would do then. Where the search finds nothing faster than the
-same plan, that is kept, so re-planning never loses. A plan that does not fit is priced all the
-same, and what is over is named.
+Two answers to each change. The *same plan* keeps every decision: it shows the effect of the change
+itself, and the term of the step that it moves. *Re-planned* is the best plan of a search in the
+changed setting, with nothing pinned. Where the search finds nothing faster than the same plan, that
+is kept, so re-planning never loses. A plan that does not fit is priced all the same, and its excess
+is named.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from .same_plan import CannotKeepError, idle_devices, same_plan
 from .setting import Change, Setting, Value
 
 NOTHING = 1e-12
-"""Share of a step below which a term has not moved: the sum's rounding."""
+"""Share of a step below which a term has not moved: the rounding of the sum."""
 
 
 class Pricing(Protocol):
-    """What prices and searches settings; the caller knows stacks, calibrations and limits."""
+    """Prices and solves settings; the caller knows stacks, calibrations and limits."""
 
     def stack(self, setting: Setting) -> StackSpec:
         """The software of a setting."""
 
     def price(self, plan: Plan, setting: Setting) -> Prediction:
-        """What is predicted of a plan, whether it fits or not."""
+        """The prediction of a plan, feasible or not."""
 
     def search(self, setting: Setting) -> Solution:
-        """The best plan of a setting; a ShardwrightError where there is none."""
+        """The solution of a setting; a ShardwrightError where there is none."""
 
     def rule(self, setting: Setting) -> MemoryRule:
-        """When memory fits."""
+        """The rule by which memory fits."""
 
 
 class Moved(NamedTuple):
-    """The term of the breakdown that changed most, and by how many seconds (signed)."""
+    """The term of the breakdown that changed most, and its change in seconds (signed)."""
 
     term: str
     seconds: float
 
 
 class Excess(NamedTuple):
-    """Memory that is over: the upper bound of what is reserved, less the capacity."""
+    """Memory over capacity: the upper bound of the reserved bytes, less the capacity."""
 
     stage: int
     device_group: str
@@ -61,7 +61,7 @@ class Excess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPlan:
-    """A plan in a setting: what is predicted, what does not fit, devices that stay idle."""
+    """A plan in a setting: its prediction, memory over capacity, and idle devices."""
 
     plan: Plan
     prediction: Prediction
@@ -75,7 +75,7 @@ class PricedPlan:
 
 
 class AnsweredRow(Protocol):
-    """What an answer knows of its row: what differs, and the value of the sweep that made it."""
+    """The part of a row that its answer holds."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -83,18 +83,18 @@ class AnsweredRow(Protocol):
 
     @property
     def value(self) -> Value | None:
-        """As it was asked; None without a sweep."""
+        """The value of the sweep; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a row of a question comes to.
+    """The answer to a row of a question.
 
     ``same`` or ``best`` is None where there is none; ``same_why`` and ``best_why`` say why.
     ``moved`` is of the same plan against the baseline, ``best_moved`` of the re-planned one against
-    the same plan (against the baseline where there is none). ``gain`` is how much faster the
-    re-planned step is, less one; ``kept``: re-planning found nothing faster than the same plan.
-    ``difference`` is what the re-planned plan decides otherwise.
+    the same plan (against the baseline where there is none). ``gain`` is the speedup of the
+    re-planned step less one; ``kept``: re-planning found nothing faster than the same plan.
+    ``difference`` lists the re-planned plan's other decisions.
     """
 
     row: AnsweredRow
@@ -111,7 +111,7 @@ class Answer:
 
 
 def price_plan(plan: Plan, setting: Setting, pricing: Pricing) -> PricedPlan:
-    """A plan in a setting, whether it fits or not."""
+    """A plan priced in a setting, feasible or not."""
     return _judged(plan, pricing.price(plan, setting), pricing.rule(setting))
 
 
@@ -121,14 +121,14 @@ def answer_row(row: Row, baseline: PricedPlan, pricing: Pricing) -> Answer:
     Args:
         row: the changed setting.
         baseline: the plan as it is given.
-        pricing: prices and searches.
+        pricing: prices and solves settings.
     """
-    found = _with_same(Answer(row=row), row.setting, baseline, pricing)
-    return _with_best(found, row.setting, baseline, pricing)
+    answer = _with_same(Answer(row=row), row.setting, baseline, pricing)
+    return _with_best(answer, row.setting, baseline, pricing)
 
 
 def moved(before: Prediction, after: Prediction) -> Moved | None:
-    """The term that changed most; None where none did. The first of equal ones."""
+    """The term that changed most, the first of equal ones; None where none did."""
     terms = {
         name: after.breakdown_s.get(name, 0.0) - before.breakdown_s.get(name, 0.0)
         for name in (*before.breakdown_s, *(n for n in after.breakdown_s))
@@ -139,33 +139,31 @@ def moved(before: Prediction, after: Prediction) -> Moved | None:
     return Moved(most, terms[most])
 
 
-def _with_same(found: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
+def _with_same(answer: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
     try:
         plan = same_plan(baseline.plan, setting, pricing.stack(setting))
         same = price_plan(plan, setting, pricing)
-    except CannotKeepError as error:
-        return replace(found, same_why=str(error))
-    except ShardwrightError as error:
-        return replace(found, same_why=str(error))
-    return replace(found, same=same, moved=moved(baseline.prediction, same.prediction))
+    except (CannotKeepError, ShardwrightError) as error:
+        return replace(answer, same_why=str(error))
+    return replace(answer, same=same, moved=moved(baseline.prediction, same.prediction))
 
 
-def _with_best(found: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
-    same = found.same
+def _with_best(answer: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:
+    same = answer.same
     fits = same is not None and same.prediction.feasible
     try:
         solution = pricing.search(setting)
     except ShardwrightError as error:
         if same is None or not fits:
-            return replace(found, best_why=str(error))
-        return replace(found, best=same, best_why=str(error), kept=True, gain=0.0)
-    found = replace(found, search=solution.search)
+            return replace(answer, best_why=str(error))
+        return replace(answer, best=same, best_why=str(error), kept=True, gain=0.0)
+    answer = replace(answer, search=solution.search)
     best = _judged(solution.plan, solution.prediction, pricing.rule(setting))
     if same is not None and fits and same.step_time_s <= best.step_time_s:
-        return replace(found, best=same, kept=True, gain=0.0)
+        return replace(answer, best=same, kept=True, gain=0.0)
     reference = baseline if same is None else same
     return replace(
-        found,
+        answer,
         best=best,
         best_moved=moved(reference.prediction, best.prediction),
         gain=None if same is None else same.step_time_s / best.step_time_s - 1,

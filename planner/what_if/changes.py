@@ -1,4 +1,4 @@
-"""What each key of a question changes in a setting: cluster, workload, words, rates."""
+"""Changes of a setting by key: cluster, workload, words, rates."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def changed(setting: Setting, path: str, value: Value, where: str) -> tuple[Sett
     """A setting with one key changed.
 
     Args:
-        setting: as it is.
-        path: a key that :func:`~what_if_keys.change_key` knows.
-        value: what was given for it.
-        where: how to name it in an error.
+        setting: the setting to change.
+        path: a key as ``what_if_key`` writes it.
+        value: its new value, or a factor such as ``2x``.
+        where: its name in an error.
 
     Raises:
-        InputError: a value that cannot be.
+        InputError: an impossible value.
     """
-    entry = entry_of(path)
-    change = CHANGERS[entry.scope]
+    change = CHANGERS[entry_of(path).scope]
     return change(setting, path, value, where)
 
 
@@ -51,9 +50,9 @@ def _link(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
     machine = next(
         Machine(cluster, rates=setting.rates)
         for cluster in _views(setting.cluster)
-        if level in [each.level for each in cluster.levels]
+        if level in [link.level for link in cluster.levels]
     )
-    rates = next(each for each in machine.levels if each.level == level)
+    rates = next(link for link in machine.levels if link.level == level)
     was = rates.bandwidth_bytes_per_s if figure == "bandwidth" else rates.latency_s
     now = _measured(path, value, was, where)
     links = {link.level: link for link in setting.rates.links}
@@ -72,10 +71,10 @@ def _level_called(cluster: ClusterSpec, name: str) -> LevelName:
 
 
 def _views(cluster: ClusterSpec) -> list[ClusterSpec]:
-    """Each group by itself, then the levels that join them."""
-    inside = [cluster.alone(name) for name in group_names(cluster)]
-    joined = [cluster.joined_at(group_names(cluster)[0])] if len(cluster.groups) > 1 else []
-    return inside + joined
+    """Each group alone, then the levels that join them."""
+    groups = [cluster.alone(name) for name in group_names(cluster)]
+    joint = [cluster.joined_at(group_names(cluster)[0])] if len(cluster.groups) > 1 else []
+    return groups + joint
 
 
 def _device(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
@@ -97,7 +96,7 @@ def _device(setting: Setting, path: str, value: Value, where: str) -> tuple[Sett
 
 
 def _hbm(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
-    """Bytes of every device; a factor multiplies those of the first group's."""
+    """Set the memory of every device; a factor multiplies that of the first group's."""
     was = setting.cluster.groups[0].memory.hbm_bytes
     now = int(_measured(path, value, was, where))
     if now < 1:
@@ -131,8 +130,8 @@ def _count(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
         raise InputError(where, value, allowed, f"{low} or {low + per_node}")
     else:
         nodes = now // per_node
-    found = resize(setting.cluster, group.name, nodes, per_node, where)
-    return setting.resized(found), Change(path, was, now)
+    resized = resize(setting.cluster, group.name, nodes, per_node, where)
+    return setting.resized(resized), Change(path, was, now)
 
 
 def _whole(path: str, value: Value, was: int, where: str) -> int:
@@ -184,9 +183,9 @@ def _stack(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
         return replace(setting, rates=rates), Change(path, was, now)
     key = path.rpartition(".")[2]
     word = _word(value, where)
-    known = {"attention": ATTENTIONS, "overlap": OVERLAPS}.get(key)
-    if known is not None:
-        one_of(where, word, known)
+    choices = {"attention": ATTENTIONS, "overlap": OVERLAPS}.get(key)
+    if choices is not None:
+        one_of(where, word, choices)
     was_word = getattr(setting.stack, "name" if key == "stack" else key)
     return replace(setting, words={**setting.words, key: word}), Change(path, was_word, word)
 

@@ -1,4 +1,4 @@
-"""What one plan decides otherwise than another, in a few words."""
+"""Differences between the decisions of two plans, in a few words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...spec.techniques import TECHNIQUES
 
 
 class Difference(NamedTuple):
-    """An axis, and its values among the layers of both plans (``2/4`` where they are several).
+    """An axis, and its values among the layers of both plans (``2/4`` for several).
 
-    ``was`` is empty where ``now`` says in words what no single value does.
+    ``was`` is empty where no value says the difference and ``now`` does in words.
     """
 
     axis: str
@@ -28,22 +28,22 @@ class Difference(NamedTuple):
 def plan_difference(
     was: Plan, now: Plan, techniques: Values = TECHNIQUES
 ) -> tuple[Difference, ...]:
-    """Every axis whose values differ; where none does, but decisions do, the layers' places."""
+    """Every axis whose values differ; the layers' positions if only those do."""
     before, after = _axes(was, techniques), _axes(now, techniques)
-    found = tuple(
+    differences = tuple(
         Difference(axis, before[axis], after[axis])
         for axis in before
         if before[axis] != after[axis]
     )
-    if found or _decisions(was) == _decisions(now):
-        return found
-    cut = _cuts(was) != _cuts(now)
-    words = "cut otherwise between the stages" if cut else "with each other's strategies"
+    if differences or _decisions(was) == _decisions(now):
+        return differences
+    moved = _boundaries(was) != _boundaries(now)
+    words = "cut otherwise between the stages" if moved else "with each other's strategies"
     return (Difference("layers", "", words),)
 
 
-def _cuts(plan: Plan) -> object:
-    """Which layers each chunk holds."""
+def _boundaries(plan: Plan) -> object:
+    """First and last layer of each chunk."""
     return [
         (parts[0].layers[:2], parts[-1].layers[0], parts[-1].layers[2])
         for _, _, parts in plan.program.chunks()
@@ -51,35 +51,35 @@ def _cuts(plan: Plan) -> object:
 
 
 def _decisions(plan: Plan) -> object:
-    """What a plan decides, names of device groups aside."""
+    """The decisions of a plan but for the names of device groups."""
     program = plan.program
-    places = [[(p.first_rank, p.count) for p in stage.devices] for stage in program.stages]
+    devices = [[(p.first_rank, p.count) for p in stage.devices] for stage in program.stages]
     chunks = [stage.virtual_stages for stage in program.stages]
-    return places, chunks, program.schedule
+    return devices, chunks, program.schedule
 
 
 def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
     """Values of each axis, in the order of their first layer."""
     program = plan.program
     ranks = program.stages[0].device_count
-    every = plan.layer_strategies()
-    sequence = ("ulysses" if s.ulysses else s.sequence_parallel for s in every if s.tp > 1)
+    strategies = plan.layer_strategies()
+    sequence = ("ulysses" if s.ulysses else s.sequence_parallel for s in strategies if s.tp > 1)
     used = sum(stage.device_count for stage in program.stages)
     schedule = program.schedule
     return {
         "devices": str(used),
         "device group": _several(p.device_group for s in program.stages for p in s.devices),
-        "tp": _several(s.tp for s in every),
+        "tp": _several(s.tp for s in strategies),
         "pp": str(len(program.stages)),
         "vpp": str(program.chunks_per_stage),
-        "cp": _several(s.cp for s in every),
-        "dp": _several(s.data_parallel(ranks) for s in every),
-        "ep": _several(s.ep for s in every),
-        "etp": _several(s.etp for s in every),
-        "shard": _several(_shard(s, ranks) for s in every),
+        "cp": _several(s.cp for s in strategies),
+        "dp": _several(s.data_parallel(ranks) for s in strategies),
+        "ep": _several(s.ep for s in strategies),
+        "etp": _several(s.etp for s in strategies),
+        "shard": _several(_shard(s, ranks) for s in strategies),
         "sp": _several(sequence) or "none",
-        "recompute": _several(s.recompute for s in every),
-        **{t.name: _several(t.text_of(s) for s in every) for t in techniques},
+        "recompute": _several(s.recompute for s in strategies),
+        **{t.name: _several(t.text_of(s) for s in strategies) for t in techniques},
         "schedule": schedule.kind if len(program.stages) > 1 else "-",
         "micro-batch": f"{schedule.micro_batch} x {schedule.microbatches}",
     }

@@ -1,4 +1,4 @@
-"""A question about a plan: which keys change, what is added, and the settings that this makes."""
+"""A question about a plan: changed keys, added devices, and the settings that result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTS = ("nodes", "devices", "devices_per_node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """One key, and the values that it takes one after another."""
+    """One key and its successive values."""
 
     path: str
     values: tuple[Value, ...]
@@ -30,10 +30,10 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of a plan.
+    """Changes to the setting of a plan.
 
-    ``sets`` hold in every row; ``sweep`` makes a row a value; ``add`` joins the cluster;
-    ``scale`` says whether the global batch grows with the devices.
+    ``sets`` hold in every row; ``sweep`` makes a row of each value; ``add`` joins the cluster;
+    ``scale`` is ``batch`` if the global batch grows with the devices.
     """
 
     sets: tuple[tuple[str, Value], ...] = ()
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A setting to price, what differs in it, and the value of the sweep that made it."""
+    """A setting to price, its changes, and the value of the sweep that made it."""
 
     setting: Setting
     changes: tuple[Change, ...]
@@ -55,7 +55,7 @@ def rows_of(question: Question, base: Setting) -> list[Row]:
     """The settings of a question, a row each.
 
     Raises:
-        InputError: nothing to change, an unknown key, a key twice, a value that cannot be.
+        InputError: nothing to change, an unknown key, a key twice, an impossible value.
     """
     sweep = question.sweep
     if not question.sets and sweep is None and question.add is None:
@@ -79,8 +79,7 @@ def _row(
     named = [("--set", path, given) for path, given in sets]
     if question.sweep is not None and value is not None:
         named.append(("--sweep", question.sweep.path, value))
-    known = _known(named, setting)
-    for flag, path, given in known:
+    for flag, path, given in _canonical(named, setting):
         where = f"{flag} {path}"
         setting, change = changed(setting, path, given, where)
         changes.append(change)
@@ -90,26 +89,28 @@ def _row(
     return Row(setting=setting, changes=tuple(changes), value=value)
 
 
-def _known(named: list[tuple[str, str, Value]], setting: Setting) -> list[tuple[str, str, Value]]:
-    """The keys as the list writes them, in the order in which they build on each other.
+def _canonical(
+    named: list[tuple[str, str, Value]], setting: Setting
+) -> list[tuple[str, str, Value]]:
+    """The keys as the list of keys writes them, in the order in which they build on each other.
 
-    Levels are those of the changed cluster: links that come with more nodes may be changed, too.
+    Levels are those of the changed cluster: links that come with more nodes may change too.
     """
-    found: list[tuple[str, str, Value]] = []
+    keys: list[tuple[str, str, Value]] = []
     counted = setting
     for flag, path, given in sorted(named, key=lambda item: not _counts(item[1])):
         levels, groups = level_names(counted.cluster), group_names(counted.cluster)
         name = what_if_key(path, flag, levels, groups)
-        if any(name == other for _, other, _ in found):
+        if any(name == other for _, other, _ in keys):
             raise InputError(f"{flag} {name}", "the key twice", "each key once")
-        found.append((flag, name, given))
+        keys.append((flag, name, given))
         if _counts(name):
             counted, _ = changed(counted, name, given, f"{flag} {name}")
-    totals = [name for _, name, _ in found if name.rpartition(".")[2] == "devices"]
-    others = [name for _, name, _ in found if _counts(name) and name not in totals]
+    totals = [name for _, name, _ in keys if name.rpartition(".")[2] == "devices"]
+    others = [name for _, name, _ in keys if _counts(name) and name not in totals]
     if totals and others:
         raise InputError(totals[0], f"beside {others[0]}", "one of the two", others[0])
-    return found
+    return keys
 
 
 def _counts(path: str) -> bool:
@@ -118,12 +119,12 @@ def _counts(path: str) -> bool:
 
 def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:
     was = expansion(setting.cluster)
-    found = enlarge(setting.cluster, added, "--add")
-    return setting.resized(found), Change("cluster", was, expansion(found.cluster))
+    enlarged = enlarge(setting.cluster, added, "--add")
+    return setting.resized(enlarged), Change("cluster", was, expansion(enlarged.cluster))
 
 
 def _scaled(setting: Setting, base: Setting, changes: list[Change]) -> tuple[Setting, list[Change]]:
-    """The batch grown with the devices, on top of what else changes it."""
+    """The batch grown with the devices, on top of its other changes."""
     was, devices = setting.workload.global_batch, setting.cluster.device_count
     now, rest = divmod(was * devices, base.cluster.device_count)
     if rest or now < 1:

@@ -1,7 +1,7 @@
-"""The same plan in another setting: its decisions as they are, if they can be kept at all.
+"""The same plan in another setting, if its decisions can be kept.
 
-Only what the setting itself decides differs: the names of device groups, and how many micro-batches
-a batch of another size makes. Devices that were added stay idle.
+Only what the setting decides differs: the names of device groups, and the number of micro-batches
+of a batch of another size. Devices that were added stay idle.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from .setting import Setting
 
 
 class CannotKeepError(Exception):
-    """Why the plan cannot stay as it is, in words."""
+    """The plan breaks a rule in the changed setting; the message says which."""
 
 
 def same_plan(plan: Plan, setting: Setting, stack: StackSpec) -> Plan:
     """The plan's decisions on the cluster and workload of a setting.
 
     Args:
-        plan: legal where it comes from.
-        setting: what it shall be priced for.
-        stack: the software of the setting.
+        plan: a plan that is legal in its own setting.
+        setting: the setting to price it in.
+        stack: the software of that setting.
 
     Raises:
-        CannotKeepError: it would break a rule there.
+        CannotKeepError: the plan breaks a rule there.
     """
     program = plan.program
     stages = tuple(_renamed(stage, setting.groups) for stage in program.stages)
     microbatches = _microbatches(program, setting.workload.global_batch)
     schedule = replace(program.schedule, microbatches=microbatches)
-    found = replace(
+    moved = replace(
         plan,
         cluster=setting.cluster,
         workloads={**plan.workloads, program.workload: setting.workload},
         programs=(replace(program, stages=stages, schedule=schedule),),
     )
-    _refuse_illegal(found, stack)
-    return found
+    _refuse_illegal(moved, stack)
+    return moved
 
 
 def idle_devices(plan: Plan) -> int:
@@ -56,13 +56,13 @@ def _renamed(stage: Stage, names: Mapping[str, str]) -> Stage:
         replace(part, device_group=names.get(part.device_group, part.device_group))
         for part in stage.devices
     )
-    chunks = tuple(tuple(_of_groups(p, names) for p in parts) for parts in stage.virtual_stages)
+    chunks = tuple(tuple(_with_groups(p, names) for p in parts) for parts in stage.virtual_stages)
     return replace(stage, devices=devices, virtual_stages=chunks)
 
 
-def _of_groups(part: LayerPlan, names: Mapping[str, str]) -> LayerPlan:
-    own = {names.get(name, name): strategy for name, strategy in part.by_device_group.items()}
-    return replace(part, by_device_group=own)
+def _with_groups(part: LayerPlan, names: Mapping[str, str]) -> LayerPlan:
+    strategies = {names.get(name, name): value for name, value in part.by_device_group.items()}
+    return replace(part, by_device_group=strategies)
 
 
 def _microbatches(program: Program, global_batch: int) -> int:
@@ -78,9 +78,8 @@ def _microbatches(program: Program, global_batch: int) -> int:
 
 
 def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
-    needed = _devices_needed(plan)
-    if needed is not None:
-        raise CannotKeepError(needed)
+    if reason := _too_few_devices(plan):
+        raise CannotKeepError(reason)
     if violations := plan.check():
         raise CannotKeepError(violations[0].message)
     reasons = [
@@ -92,8 +91,8 @@ def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
         raise CannotKeepError(f"{stack.name} cannot say it: {reason}")
 
 
-def _devices_needed(plan: Plan) -> str | None:
-    """That the plan is of more devices than there are, where it is."""
+def _too_few_devices(plan: Plan) -> str | None:
+    """The violation of a plan of more devices than there are, if it is one."""
     for group in plan.cluster.groups:
         ends = [
             part.first_rank + part.count
@@ -111,7 +110,7 @@ def check_setting(setting: Setting, where: str) -> None:
     """Refuse a sequence length that the model cannot take, whatever the plan.
 
     Raises:
-        InputError: one.
+        InputError: the model cannot take it.
     """
     from ...spec.rules.plan_rules import workload_violation
 

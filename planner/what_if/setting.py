@@ -1,7 +1,7 @@
-"""A setting: what a plan is priced and searched for; and one changed in the ways people ask about.
+"""Settings: model, cluster, workload, software and rates that a plan is priced in.
 
-A change never touches a plan. It makes a setting of another one: the nouns where they say it
-(cluster, workload, words of the stack), and factors on listed rates where they do not.
+A change never touches a plan. It makes another setting: the nouns where they say it (cluster,
+workload, words of the stack), and factors on listed rates where they do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = str | int | float
 
 
 class Change(NamedTuple):
-    """One thing that differs: its key, and what it was and is, in SI or in a word."""
+    """A changed key with its value before and after, in SI or a word."""
 
     path: str
     was: Value
@@ -35,9 +35,8 @@ class Change(NamedTuple):
 class Setting:
     """Model, cluster, workload, software and rates.
 
-    ``stack`` is what prices the plan as it is given; ``words`` are the stack, attention and
-    overlap that a question asks for instead. ``groups`` says what the plan's device groups are
-    called here.
+    ``stack`` prices the plan as it is given; ``words`` are the stack, attention and overlap that a
+    question asks for instead. ``groups`` maps the plan's device groups to their names here.
     """
 
     model: ModelSpec
@@ -54,11 +53,11 @@ class Setting:
         """The cluster with the rates of this setting, nothing measured of it."""
         return Machine(self.cluster.alone(self.cluster.groups[0].name), rates=self.rates)
 
-    def resized(self, found: Resized) -> Setting:
+    def resized(self, resized: Resized) -> Setting:
         """The setting on a cluster of another size."""
-        groups = {old: found.names[new] for old, new in self.groups.items()}
-        notes = self.notes + found.notes
-        return replace(self, cluster=found.cluster, groups=groups, notes=notes)
+        groups = {old: resized.names[new] for old, new in self.groups.items()}
+        notes = self.notes + resized.notes
+        return replace(self, cluster=resized.cluster, groups=groups, notes=notes)
 
 
 def group_names(cluster: ClusterSpec) -> tuple[str, ...]:
@@ -67,20 +66,20 @@ def group_names(cluster: ClusterSpec) -> tuple[str, ...]:
 
 
 def level_names(cluster: ClusterSpec) -> tuple[str, ...]:
-    """The link levels that a question may name, ``inter_node`` among them where there is one."""
-    found = {level.level for level in _every_level(cluster)}
+    """The link levels that a question may name, ``inter_node`` if there are several nodes."""
+    names: set[str] = {level.level for level in _levels(cluster)}
     if any(above_node(cluster.alone(name)) for name in group_names(cluster)):
-        return tuple(n for n in LINK_LEVELS if n in found or n == "inter_node")
-    return tuple(name for name in LINK_LEVELS if name in found)
+        names.add("inter_node")
+    return tuple(name for name in LINK_LEVELS if name in names)
 
 
-def _every_level(cluster: ClusterSpec) -> list[LinkLevel]:
-    inside = [level for name in group_names(cluster) for level in cluster.alone(name).levels]
-    return inside + (list(cluster.levels) if len(cluster.groups) > 1 else [])
+def _levels(cluster: ClusterSpec) -> list[LinkLevel]:
+    levels = [level for name in group_names(cluster) for level in cluster.alone(name).levels]
+    return levels + (list(cluster.levels) if len(cluster.groups) > 1 else [])
 
 
 def above_node(cluster: ClusterSpec) -> LevelName | None:
-    """The level just above the node of a cluster of one group; None where there is one node."""
+    """The level just above the node of a cluster of one group; None for one node."""
     names = [level.level for level in cluster.levels]
-    place = names.index("intra_node") + 1 if "intra_node" in names else 0
-    return names[place] if place < len(names) else None
+    index = names.index("intra_node") + 1 if "intra_node" in names else 0
+    return names[index] if index < len(names) else None

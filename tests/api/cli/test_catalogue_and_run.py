@@ -193,7 +193,9 @@ def test_execute_hands_the_plan_over(
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
+    monkeypatch.setattr(
+        "shardwright.api.problem.resolve.stored_profiles", lambda ranks: StoredProfiles()
+    )
     target = _local_plan(plan, tmp_path)
     result = plan("execute", target, "--steps", "3", "--verify", "--data", "text.txt")
     assert result.code == 0, result.err
@@ -212,7 +214,9 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
+    monkeypatch.setattr(
+        "shardwright.api.problem.resolve.stored_profiles", lambda ranks: StoredProfiles()
+    )
     result = plan("execute", _local_plan(plan, tmp_path))
     assert result.code == 4
     assert result.err == "rank 1 was killed by SIGKILL in step 3\n"

@@ -184,7 +184,9 @@ def test_the_command_takes_kernels_and_trace(
     monkeypatch.setattr(
         "shardwright.profiler.store.profiles.newest_profile", lambda ranks: object()
     )
-    monkeypatch.setattr("shardwright.api.problem.resolve.shelf", lambda ranks: StoredProfiles())
+    monkeypatch.setattr(
+        "shardwright.api.problem.resolve.stored_profiles", lambda ranks: StoredProfiles()
+    )
     target = tmp_path / "local.json"
     shape = ("--cluster", "local:2", "--global-batch", "4", "--seq-len", "32")
     assert plan("simulate", *shape, "--calibration", "none", "--json", str(target)).code == 0
