@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...spec.choices import PREFERENCES
@@ -129,6 +129,23 @@ def _objective_unit(problem: Problem) -> str:
     return "s"
 
 
+@dataclass(frozen=True, slots=True)
+class _PlanRunner:
+    """Runs plans on this machine and keeps the steps of each by the plan's hash."""
+
+    problem: Problem
+    given: dict[str, Any]
+    steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> dict[str, Any]:
+        """The contract's execute document of a run."""
+        from .execute import run_plan
+
+        stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions
+        document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.given)
+        return document
+
+
 def _run(
     report: Report, problem: Problem, given: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
@@ -137,23 +154,15 @@ def _run(
     Of several runs the fastest one's plan is written to ``--out``.
     """
     from ...spec.codec import dump_pretty
-    from .execute import run_plan
 
-    notes, reported = problem.assumptions, dict[str, list[dict[str, Any]]]()
-
-    def run(plan: Plan) -> dict[str, Any]:
-        document, reported[plan.hash] = run_plan(
-            plan, problem.stack, problem.measured, notes, given
-        )
-        return document
-
+    runner = _PlanRunner(problem, given)
     if not given["measure_top"]:
-        return replace(report, execute=run(report.plan)), reported[report.plan.hash]
+        return replace(report, execute=runner(report.plan)), runner.steps[report.plan.hash]
     from ..execution.measure_top import check_count, measure_plans
 
     plans = [report.plan, *(other.plan for other in report.alternatives)]
     chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(given["measure_top"])]
-    runs, calibration = measure_plans(chosen, problem.stack, problem.measured, run)
+    runs, calibration = measure_plans(chosen, problem.stack, problem.measured, runner)
     best = runs[0]
     if given["out"]:
         write_file(given["out"], dump_pretty(best.plan.to_document()))
@@ -162,7 +171,7 @@ def _run(
         "measured_top": [one.to_document() for one in runs],
         "calibration": calibration.name,
     }
-    return replace(report, execute=document), reported[best.plan.hash]
+    return replace(report, execute=document), runner.steps[best.plan.hash]
 
 
 def _refuse_run_flags(given: dict[str, Any]) -> None:

@@ -89,12 +89,12 @@ class _Translator:
     job: GalvatronJob
     budget_mb: int
 
-    def __call__(self, found: GalvatronPlan, price: GalvatronCost) -> _PricedPlan:
+    def __call__(self, decisions: GalvatronPlan, price: GalvatronCost) -> _PricedPlan:
         problem = self.problem
-        plan = plan_of(problem.model, problem.cluster, problem.workload, found)
+        plan = plan_of(problem.model, problem.cluster, problem.workload, decisions)
         if violations := plan.check():
             raise RuntimeError(f"the search under Galvatron's costs made no plan: {violations[0]}")
-        return _PricedPlan(plan, predict(self.job, found, price, plan, self.budget_mb))
+        return _PricedPlan(plan, predict(self.job, decisions, price, plan, self.budget_mb))
 
 
 def _alternatives(

@@ -48,6 +48,7 @@ SLOW: Mapping[str, str] = {
         "intensification largest_size more_memory published_plans search_progress "
         "tied_embeddings work_limits"
     ),
+    "planner/solve": "solve_frames",
     "planner/what_if": "what_if what_if_rates",
     "profiler": "budgets device_profile device_rows host_overhead",
     "spec": "plan_document",
