@@ -19,7 +19,7 @@ from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
 from ..problem.model_and_cluster import cluster_of, model_of
 from ..problem.price_file import PRICE_FILE_TEXT, PricesLike
-from ..problem.resolve import DEFAULT_BATCH, DEFAULT_SEQ_LEN
+from ..problem.workload_size import DEFAULT_BATCH, DEFAULT_SEQ_LEN
 from ..server.compute.requests import StrategyBody, WorkloadBody
 from ..what_if.inputs import SetValues, SweepValues, question_of
 

@@ -30,9 +30,10 @@ from ...spec.strategy import LayerStrategy
 from ..catalogue.clusters import level_rows
 from ..catalogue.models import model_kind
 from ..problem.model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
-from ..problem.resolve import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, resolve
+from ..problem.resolve import Inputs, resolve
 from ..problem.stored_calibrations import measured_name
 from ..problem.this_machine import require_devices
+from ..problem.workload_size import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN
 from ..validation.nearest_runs import nearest_runs, run_features
 from .figures import Figure, priced_figures
 from .layers import layer_support_rows

@@ -2,5 +2,5 @@
 
 Enters: a Problem, a Plan or a Solution, and flags.
 Leaves: a Report (with its simulation), and uniform plans.
-Imports: api.problem; planner.solve, galvatron, space and techniques; costmodel, datasets, spec.
+Imports: api.problem; planner.solve, space, technique and techniques; costmodel, datasets, spec.
 """

@@ -5,7 +5,7 @@ Command line, service and Python share these rules, so a default is decided in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...costmodel.pricing.machine import Machine
@@ -19,8 +19,7 @@ from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError, one_of
-from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
-from ...spec.model.towers import inserted_tokens
+from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.report import Assumption
@@ -30,16 +29,22 @@ from .arguments import check_types
 from .lossy import allow_lossy
 from .memory_limits import limit_memory
 from .model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
-from .objective import initial_sequence, objective_of
+from .objective import objective_of
 from .price_file import PRICES_FLAG as PRICES
 from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stack import stack_of
 from .stored_calibrations import calibration_for
 from .workload import adapters_text, dtype_of, optimizer_of, trainable_of
-
-DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
-USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
+from .workload_size import (
+    DEFAULT_SEQ_LEN,
+    USUAL_SEQ_LEN,
+    batch_of,
+    ignored_size_notes,
+    length_error,
+    size_or_default,
+    with_initial_size,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,7 @@ def resolve(inputs: Inputs) -> Problem:
     check_types(inputs)
     notes: list[Assumption] = []
     objective_choice = objective_of(inputs.objective)
-    notes += _ignored_size(inputs, objective_choice)
+    notes += ignored_size_notes(inputs, objective_choice)
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
     model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
@@ -92,7 +97,7 @@ def resolve(inputs: Inputs) -> Problem:
     dtype = dtype_of(inputs.dtype, weakest, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, objective_choice, notes)
     if reason := workload_violation(model, workload):
-        raise _wrong_length(model, workload, reason)
+        raise length_error(model, workload, reason)
     biased = bool(table_blocks(model))
     stack = stack_of(*_stack_flags(inputs), weakest, dtype.param, notes, biased)
     measured = _calibration_or_profile(inputs, weakest, cluster, stack, dtype, notes)
@@ -159,19 +164,6 @@ def _weakest_device(cluster: ClusterSpec) -> Device:
     return min(devices, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
 
 
-def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputError:
-    """The error of a sequence length that a model cannot take, with the nearest that it can."""
-    fixed = model.towers[0].seq_len
-    if fixed is not None and len(model.towers) == 1:
-        return InputError("--seq-len", workload.seq_len, f"{fixed} ({reason})", fixed)
-    least = inserted_tokens(model, workload.seq_len)
-    if least > workload.seq_len:
-        return InputError("--seq-len", workload.seq_len, f"at least {least} ({reason})", least)
-    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
-    most = min(limits)
-    return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
-
-
 def _stack_flags(inputs: Inputs) -> tuple[str | None, str | None, str | None]:
     return inputs.stack, inputs.attention, inputs.overlap
 
@@ -196,16 +188,16 @@ def _workload(
     objective_choice: ObjectiveChoice,
     notes: list[Assumption],
 ) -> Workload:
-    inputs = _with_initial_size(inputs, model, objective_choice)
+    inputs = with_initial_size(inputs, model, objective_choice)
     alone = inputs.seq_len is None and len(model.towers) == 1  # else there is text beside it
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
-        seq_len = _size_or_default(
+        seq_len = size_or_default(
             "--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes
         )
     else:
         notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
-    batch = _batch(inputs, seq_len, bare, notes)
+    batch = batch_of(inputs, seq_len, bare, notes)
     adapters, frozen = trainable_of(inputs.trainable, model)
     if adapters is not None:
         why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
@@ -223,66 +215,6 @@ def _workload(
         frozen=frozen,
         objective=objective_choice.objective,
     )
-
-
-def _ignored_size(inputs: Inputs, objective_choice: ObjectiveChoice) -> list[Assumption]:
-    """A note on a given size that the objective looks for."""
-    size = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(
-        objective_choice.objective
-    )
-    given = None if size is None else getattr(inputs, size)
-    if given is None:
-        return []
-    return [
-        _note(
-            f"workload.{size}",
-            given,
-            f"given, and no limit: {objective_choice.objective} finds it",
-        )
-    ]
-
-
-def _with_initial_size(
-    inputs: Inputs, model: ModelSpec, objective_choice: ObjectiveChoice
-) -> Inputs:
-    """The inputs with an initial size, where the objective is a largest size."""
-    if objective_choice.objective == "largest-batch" and inputs.global_batch_tokens is None:
-        return replace(inputs, global_batch=inputs.global_batch or objective_choice.grain)
-    if objective_choice.objective == "largest-sequence":
-        if inputs.global_batch_tokens is not None:
-            allowed = "--global-batch instead, for the sequence is asked for"
-            raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
-        return replace(inputs, seq_len=initial_sequence(model, objective_choice, inputs.seq_len))
-    return inputs
-
-
-def _size_or_default(
-    name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
-) -> int:
-    if given is None:
-        if not bare:
-            raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
-        path = "workload." + name.lstrip("-").replace("-", "_")
-        notes.append(_note(path, default, "not given; the usual of the embedded default"))
-        return default
-    if not 1 <= given <= 2**40:
-        raise InputError(name, given, f"a positive whole number, such as {usual}", usual)
-    return given
-
-
-def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
-    tokens = inputs.global_batch_tokens
-    if tokens is None:
-        args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
-        return _size_or_default(*args, notes)
-    if inputs.global_batch is not None:
-        both = "--global-batch and --global-batch-tokens"
-        raise InputError("--global-batch-tokens", both, "one of the two")
-    if tokens < seq_len or tokens % seq_len:
-        near = max(1, round(tokens / seq_len)) * seq_len
-        allowed = f"a multiple of the sequence length {seq_len}"
-        raise InputError("--global-batch-tokens", tokens, allowed, near)
-    return tokens // seq_len
 
 
 def _calibration_or_profile(

@@ -2,5 +2,5 @@
 
 Enters: a plan, typed changes, and how to price and search.
 Leaves: a WhatIf, its document, and its texts.
-Imports: planner.what_if and solve; api.problem, planning and views; costmodel, datasets, spec.
+Imports: api.problem, planning and views; planner.what_if and solve; costmodel, datasets, spec.
 """

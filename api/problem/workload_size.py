@@ -1,0 +1,104 @@
+"""Global batch and sequence length of a workload, from flags, defaults and the objective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...planner.solve.problem import ObjectiveChoice
+from ...spec.errors import InputError
+from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
+from ...spec.model.towers import inserted_tokens
+from ...spec.report.report import Assumption
+from ...spec.workload.workload import Workload
+from .objective import initial_sequence
+
+if TYPE_CHECKING:
+    from .resolve import Inputs
+
+DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
+USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
+
+
+def ignored_size_notes(inputs: Inputs, choice: ObjectiveChoice) -> list[Assumption]:
+    """A note on a given size that the objective looks for."""
+    sizes = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}
+    size = sizes.get(choice.objective)
+    given = None if size is None else getattr(inputs, size)
+    if given is None:
+        return []
+    why = f"given, and no limit: {choice.objective} finds it"
+    return [Assumption(path=f"workload.{size}", value=given, why=why)]
+
+
+def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice) -> Inputs:
+    """The inputs with an initial size, where the objective is a largest size."""
+    if choice.objective == "largest-batch" and inputs.global_batch_tokens is None:
+        return replace(inputs, global_batch=inputs.global_batch or choice.grain)
+    if choice.objective == "largest-sequence":
+        if inputs.global_batch_tokens is not None:
+            allowed = "--global-batch instead, for the sequence is asked for"
+            raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
+        return replace(inputs, seq_len=initial_sequence(model, choice, inputs.seq_len))
+    return inputs
+
+
+def size_or_default(
+    name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
+) -> int:
+    """The given size, or its default where neither model nor cluster was given.
+
+    Args:
+        name: the flag.
+        given: its value, if any.
+        bare: True if neither a model nor a cluster was given.
+        default: the size of a bare question.
+        usual: the size that an error suggests.
+        notes: takes the assumption of a default.
+
+    Raises:
+        InputError: no size, or one out of range.
+    """
+    if given is None:
+        if not bare:
+            raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
+        path = "workload." + name.lstrip("-").replace("-", "_")
+        why = "not given; the usual of the embedded default"
+        notes.append(Assumption(path=path, value=default, why=why))
+        return default
+    if not 1 <= given <= 2**40:
+        raise InputError(name, given, f"a positive whole number, such as {usual}", usual)
+    return given
+
+
+def batch_of(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
+    """The global batch in samples, given as such or in tokens.
+
+    Raises:
+        InputError: both or neither, or tokens that make no whole batch.
+    """
+    tokens = inputs.global_batch_tokens
+    if tokens is None:
+        args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
+        return size_or_default(*args, notes)
+    if inputs.global_batch is not None:
+        both = "--global-batch and --global-batch-tokens"
+        raise InputError("--global-batch-tokens", both, "one of the two")
+    if tokens < seq_len or tokens % seq_len:
+        near = max(1, round(tokens / seq_len)) * seq_len
+        allowed = f"a multiple of the sequence length {seq_len}"
+        raise InputError("--global-batch-tokens", tokens, allowed, near)
+    return tokens // seq_len
+
+
+def length_error(model: ModelSpec, workload: Workload, reason: str) -> InputError:
+    """The error of a sequence length that a model cannot take, with the nearest that it can."""
+    fixed = model.towers[0].seq_len
+    if fixed is not None and len(model.towers) == 1:
+        return InputError("--seq-len", workload.seq_len, f"{fixed} ({reason})", fixed)
+    least = inserted_tokens(model, workload.seq_len)
+    if least > workload.seq_len:
+        return InputError("--seq-len", workload.seq_len, f"at least {least} ({reason})", least)
+    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    most = min(limits)
+    return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
