@@ -1,56 +1,54 @@
-"""What the shapes and plans of a request are worth to its objective."""
+"""Bounds of shapes as values of the objective: seconds times the factor of the shape."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..candidates.evaluator import Evaluator, Outcome, PlanHashOrder
+from ..candidates.evaluator import Evaluator, Outcome
 from ..space.objective import StepTime
 from ..space.pipeline_shape import PipelineShape
-from .shape_costs import ShapeCosts
+from .shape_bounds import ShapeBounds
 
 
-class ShapeValues(ShapeCosts):
-    """Costs of shapes in seconds, and their values: seconds times the objective's factor.
+class ShapeValues:
+    """Values that bounds of shapes prove.
 
     Args:
-        evaluator: of the request; simulates its decisions once.
+        bounds: of the shapes, in seconds.
+        evaluator: of the request, whose objective counts.
     """
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        super().__init__(evaluator)
+    def __init__(self, bounds: ShapeBounds, evaluator: Evaluator) -> None:
+        self.bounds = bounds
         self.objective = evaluator.request.objective
+        self._devices = evaluator.request.cluster.device_count
+        self._host_s = evaluator.simulator.pricer.step_s
 
-    def value(self, outcome: Outcome) -> float:
-        """What the objective makes of a simulated plan."""
-        return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
+    def factor(self, shape: PipelineShape) -> float:
+        """Value of a second of a step of a shape."""
+        return self.objective.factor(shape)
 
-    def rank(self, outcome: Outcome) -> tuple[float, float, int, PlanHashOrder]:
-        """Best first; among equals the fastest, the simplest, then by the plan's own bytes."""
-        simple = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, simple, outcome.hash_order)
-
-    def _quick_value(self, shape: PipelineShape) -> float:
+    def quick(self, shape: PipelineShape) -> float:
         """The quick bound of a shape as a value."""
-        return self._quick_bound(shape) * self.objective.factor(shape)
+        return self.bounds.quick_s(shape) * self.objective.factor(shape)
 
-    def _floor_value(self) -> float:
+    def floor(self) -> float:
         """A value that no plan is below, known without looking at any shape."""
-        devices = self.request.cluster.device_count
-        return self.objective.floor(self.work.floor(), self.pricer.step_s, devices)
+        floor_s = self.bounds.quick.compute.floor()
+        return self.objective.floor(floor_s, self._host_s, self._devices)
 
-    def _seconds_bound(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome) -> float:
-        """What a proven bound on the value says of the seconds of every plan's step.
+    def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
+        """Seconds of every plan's step at the least, from a proven bound on the value.
 
         Args:
             bound: no plan of the space has a lower value.
             shapes: all of the space, or none where they are not known.
-            best: a plan of the space.
+            best: a plan of the space, where one is known.
         """
         if isinstance(self.objective, StepTime):
             return bound
+        best_s = float("inf") if best is None else best.step_time_s
         if not shapes:
-            return min(self.work.floor(), best.step_time_s)
-        factor = self.objective.factor
-        each = (max(bound / factor(shape), self._quick_bound(shape)) for shape in shapes)
-        return min(best.step_time_s, *each)
+            return min(self.bounds.quick.compute.floor(), best_s)
+        factor, quick_s = self.objective.factor, self.bounds.quick_s
+        return min(best_s, *(max(bound / factor(shape), quick_s(shape)) for shape in shapes))

@@ -1,4 +1,4 @@
-"""Layers that share a vocabulary table need one split and sharding: one's, for all of them."""
+"""Decisions in which the layers that share a vocabulary table take one split and sharding."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from ...spec.strategy import LayerStrategy
 from ..space.search_space import SearchSpace
 from .evaluator import Decision
 
-LayerLegal = Callable[[int, LayerStrategy], bool]
-"""Whether a layer may have a strategy."""
+IsLegal = Callable[[int, LayerStrategy], bool]
+"""True if a layer may have a strategy."""
+LayerLegality = Callable[[Decision], IsLegal]
+"""Legality of strategies in the stages of a decision."""
 
 
-def tied_embedding_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
-    """The decision itself, or what becomes of it where the others take over one's strategy.
+def legality_in(space: SearchSpace) -> LayerLegality:
+    """Legality in a space of one device group."""
 
-    Args:
-        decision: strategies that were chosen layer by layer.
-        space: whose model and legal strategies.
-    """
-    shape = decision.shape
-    place = (shape.ranks, space.request.workload.global_batch // shape.microbatches)
+    def legality(decision: Decision) -> IsLegal:
+        shape = decision.shape
+        samples = space.request.workload.global_batch // shape.microbatches
 
-    def legal(layer: int, strategy: LayerStrategy) -> bool:
-        return strategy in space.options(space.layer_classes[layer], *place)
+        def is_legal(layer: int, strategy: LayerStrategy) -> bool:
+            return strategy in space.options(space.layer_classes[layer], shape.ranks, samples)
 
-    model = space.request.model
-    yield from tied_embedding_choices(decision, shared_tables(model), model, legal)
+        return is_legal
+
+    return legality
 
 
 def tied_embedding_choices(
-    decision: Decision, ends: tuple[int, ...], model: ModelSpec, legal: LayerLegal
+    decision: Decision, model: ModelSpec, is_legal: IsLegal
 ) -> Iterator[Decision]:
-    """As :func:`tied_embedding_variants`.
+    """The decision itself, or those in which tied layers take the strategy of one of them.
 
     Args:
         decision: strategies that were chosen layer by layer.
-        ends: the layers that share a table.
         model: whose layers they are.
-        legal: whether a layer may have a strategy where the decision has it.
+        is_legal: tells whether a layer may have a strategy where the decision has it.
     """
     if tied_embedding_violation(model, decision.strategies) is None:
         yield decision
         return
-    for end in (ends[-1], *ends[:-1]):
-        wanted = decision.strategies[end]
-        if all(legal(other, wanted) for other in ends):
-            changed = tuple(
-                wanted if index in ends else strategy
-                for index, strategy in enumerate(decision.strategies)
+    tied = shared_tables(model)
+    for source in (tied[-1], *tied[:-1]):
+        strategy = decision.strategies[source]
+        if all(is_legal(layer, strategy) for layer in tied):
+            strategies = tuple(
+                strategy if layer in tied else own
+                for layer, own in enumerate(decision.strategies)
             )
-            yield decision._replace(strategies=changed)
+            yield decision._replace(strategies=strategies)

@@ -1,1 +1,7 @@
-"""Searching clusters of several device groups: stages of unequal device, width and share."""
+"""The search over several device groups: its space, tables, bounds and choice of shapes.
+
+Enters: an evaluator of decisions on a cluster of several device groups.
+Leaves: an engine of planner/search whose plans span the groups.
+Imports: spec, costmodel; planner: space, tables, candidates, dynamic_programming, heuristics,
+search.
+"""

@@ -118,10 +118,10 @@ def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[De
                     )
 
 
-def places(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StagePlacement, ...]:
-    """The places of a layout in which the groups of a stage take so many samples each."""
+def place_layout(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StagePlacement, ...]:
+    """A layout whose groups take so many samples of a micro-batch on each stage."""
     return tuple(
-        tuple(DeviceSlice(*part, taken) for part, taken in zip(stage, samples, strict=True))
+        tuple(DeviceSlice(*part, count) for part, count in zip(stage, samples, strict=True))
         for stage in layout.stages
     )
 

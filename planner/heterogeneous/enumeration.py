@@ -1,7 +1,7 @@
-"""Every plan of a small shape over several device groups, in the order of its proven bound.
+"""Plans of a small shape over several device groups, in the order of their proven bounds.
 
-As :mod:`enumeration`, with options, prices and memory of each stage's own device groups; of a
-stage of several, each alone is a bound.
+As ``dynamic_programming.enumeration``, with options, prices and memory of each stage's own device
+groups; of a stage of several, each alone is a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ StageTables = Sequence[RankClassTables | None]
 
 
 def plan_count(shape: PipelineShape, tables: Sequence[StageTables]) -> int:
-    """How many plans a shape has: over all cuts, the product of its layers' options.
+    """Number of plans of a shape: over all partitions, the product of its layers' options.
 
     Args:
         shape: the pipeline shape.
@@ -27,14 +27,14 @@ def plan_count(shape: PipelineShape, tables: Sequence[StageTables]) -> int:
     layers = len(tables[0])
     ways = [1, *[0] * layers]
     for position in range(shape.positions):
-        held = tables[shape.stage_of(position)]
+        stage_tables = tables[shape.stage_of(position)]
         following = [0] * (layers + 1)
         for start in range(layers):
             product = ways[start]
             for stop in range(start, layers):
                 if not product:
                     break
-                options = held[stop]
+                options = stage_tables[stop]
                 product *= len(options[0].strategies) if options is not None else 0
                 following[stop + 1] += product
         ways = following
@@ -48,20 +48,20 @@ def bounded_stage_plans(
     budgets: Sequence[Sequence[float]],
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """Plans with these cuts whose bound is below ``limit_s``, by growing bound.
+    """Plans with these boundaries whose bound is below ``limit_s``, by growing bound.
 
     Args:
         shape: the pipeline shape.
-        boundaries: cut points of its chunks.
+        boundaries: of its chunks.
         tables: of every layer on every stage.
         budgets: live bytes that certainly fit, by stage and class of ranks.
-        limit_s: bounds from here on are not wanted.
+        limit_s: plans whose bound is higher are not wanted.
     """
     chosen = []
     for position in range(shape.positions):
         for layer in range(boundaries[position], boundaries[position + 1]):
-            own = tables[shape.stage_of(position)][layer]
-            if own is None:
+            table = tables[shape.stage_of(position)][layer]
+            if table is None:
                 return
-            chosen.append(own)
+            chosen.append(table)
     yield from bounded_rank_class_plans(shape, boundaries, chosen, budgets, limit_s)

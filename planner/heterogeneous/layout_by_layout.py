@@ -1,9 +1,8 @@
-"""Good plans of a shape over several device groups: layer search, uneven cuts, then simulation.
+"""Good plans of a shape over several device groups by dynamic programming, layout by layout.
 
-As :mod:`layout_by_layout`, with one activation layout for each kind of place along the pipeline
-and cuts
-in proportion to what the stages get done. The best plan found is then changed a layer at a time
-across each edge between stages.
+As ``heuristics.layout_by_layout``, with one activation layout for each type of stage and
+boundaries in proportion to the stages' rates. The best plan found is then changed a layer at a
+time across each boundary between stages.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...spec.report.report import MemoryRow
-from ..candidates.evaluator import Decision, Outcome
+from ..candidates.evaluator import Outcome
 from ..dynamic_programming.layer_search import LayerSearch
-from ..heuristics.layout_by_layout import overflow_bytes, size_decision
+from ..heuristics.heuristic import TryDecision
+from ..heuristics.layout_by_layout import in_layout, overflow_bytes, size_decision
 from ..space.pipeline_shape import PipelineShape
-from ..tables.option_table import OptionTable
 from .enumeration import StageTables
 from .joint_table import joint_table
 from .uneven_partition import uneven_partition, weighted_boundaries
@@ -27,17 +26,16 @@ from .uneven_partition import uneven_partition, weighted_boundaries
 ATTEMPTS = 8
 EPSILON = 1e-12
 LAYOUTS_EACH, LAYOUTS = 2, 4
-"""Activation layouts tried for one kind of place, and together in a shape."""
+"""Activation layouts tried for one type of stage, and together in a shape."""
 MOST_EDGES = 16
-"""Pipelines of more chunks are not improved an edge at a time."""
-TryHeterogeneous = Callable[[Decision], Outcome | None]
+"""Pipelines of more chunks are not improved a boundary at a time."""
 ExcessBytes = Callable[[MemoryRow], float]
 
 
 class StagePlan(NamedTuple):
-    """What is known of the stages of a shape.
+    """Tables, memory and shares of the stages of a shape.
 
-    ``tables`` of every layer on each stage; ``budgets``: live bytes by stage and class;
+    ``tables`` of every layer on each stage; ``budgets``: live bytes by stage and class of ranks;
     ``shares``: layers that each should hold, in fractions.
     """
 
@@ -46,122 +44,124 @@ class StagePlan(NamedTuple):
     shares: Sequence[float]
 
 
-class _Stages:
+class _StageSearches:
     """Layer searches of the stages of a shape under chosen layouts."""
 
     def __init__(
-        self, shape: PipelineShape, layer_classes: tuple[int, ...], known: StagePlan
+        self, shape: PipelineShape, layer_classes: tuple[int, ...], plan: StagePlan
     ) -> None:
-        self.shape, self.layer_classes, self.known = shape, layer_classes, known
-        self.budgets = [min(each) for each in known.budgets]
-        self._searches: dict[tuple[object, ...], LayerSearch] = {}
+        self._shape, self._layer_classes, self._plan = shape, layer_classes, plan
+        self.budgets = [min(budgets) for budgets in plan.budgets]
+        self._cache: dict[tuple[object, ...], LayerSearch] = {}
 
-    def searches(self, layouts: Sequence[int]) -> list[LayerSearch] | None:
-        """One of each stage; None where a stage has no options for some layer."""
-        found = []
+    def under(self, layouts: Sequence[int]) -> list[LayerSearch] | None:
+        """One search a stage; None where a stage has no options for some layer."""
+        searches = []
         for stage, layout in enumerate(layouts):
-            held = sum(self.shape.first_in_flight(stage)) / self.shape.chunks
-            tables = self.known.tables[stage]
-            key = (tuple(map(id, tables)), layout, held, tuple(self.known.budgets[stage]))
-            if key not in self._searches:
-                chosen = {}
-                for kind in set(self.layer_classes):
-                    own = tables[self.layer_classes.index(kind)]
-                    if own is None:
+            in_flight = sum(self._shape.first_in_flight(stage)) / self._shape.chunks
+            tables, budgets = self._plan.tables[stage], self._plan.budgets[stage]
+            key = (tuple(map(id, tables)), layout, in_flight, tuple(budgets))
+            if key not in self._cache:
+                options = {}
+                for layer_class in set(self._layer_classes):
+                    table = tables[self._layer_classes.index(layer_class)]
+                    if table is None:
                         return None
-                    joined = joint_table(own, self.known.budgets[stage])
-                    chosen[kind] = in_layout(joined, layout)
-                self._searches[key] = LayerSearch(chosen, held)
-            found.append(self._searches[key])
-        return found
-
-
-def in_layout(table: OptionTable, layout: int) -> OptionTable:
-    """The options with this layout, or all of them where the layer has none."""
-    rows = table.layouts == layout
-    return table.only(rows) if bool(np.any(rows)) else table
+                    options[layer_class] = in_layout(joint_table(table, budgets), layout)
+                self._cache[key] = LayerSearch(options, in_flight)
+            searches.append(self._cache[key])
+        return searches
 
 
 class HeterogeneousLayouts:
-    """Searches shapes for plans worth simulating.
+    """Layer search and uneven partition under the promising layouts of a shape.
 
     Args:
-        layer_classes: the kind of every layer.
+        layer_classes: class of every layer.
+        stage_plan: tables, budgets and shares of a shape; None where it has no room.
         excess_bytes: how far a simulated class of ranks is over what it may reserve.
     """
 
-    def __init__(self, layer_classes: tuple[int, ...], excess_bytes: ExcessBytes) -> None:
-        self.layer_classes = layer_classes
-        self.excess_bytes = excess_bytes
+    def __init__(
+        self,
+        layer_classes: tuple[int, ...],
+        stage_plan: Callable[[PipelineShape], StagePlan | None],
+        excess_bytes: ExcessBytes,
+    ) -> None:
+        self._layer_classes = layer_classes
+        self._stage_plan = stage_plan
+        self._excess_bytes = excess_bytes
 
-    def search(self, shape: PipelineShape, known: StagePlan, attempt: TryHeterogeneous) -> None:
-        """Try the best plan of each promising choice of layouts of a shape, then its neighbours."""
-        stages = _Stages(shape, self.layer_classes, known)
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
+        """Try the best plan of each promising choice of layouts, then its neighbors."""
+        plan = self._stage_plan(shape)
+        if plan is None:
+            return
+        stages = _StageSearches(shape, self._layer_classes, plan)
         best: tuple[float, Outcome, list[LayerSearch], list[float]] | None = None
-        for layouts in self._layouts(shape, known):
-            searches = stages.searches(layouts)
+        for layouts in self._layouts(shape, plan):
+            searches = stages.under(layouts)
             if searches is None:
                 continue
             budgets = list(stages.budgets)
-            outcome = self._fit(shape, searches, budgets, known, attempt)
+            outcome = self._fit(shape, searches, budgets, plan, attempt)
             if outcome is not None and outcome.feasible:
-                found = (outcome.step_time_s, outcome, searches, budgets)
-                best = found if best is None or found[0] < best[0] else best
+                result = (outcome.step_time_s, outcome, searches, budgets)
+                best = result if best is None or result[0] < best[0] else best
         if best is not None and shape.positions <= MOST_EDGES:
             self._improve(shape, best[1], best[2], best[3], attempt)
 
-    def _layouts(self, shape: PipelineShape, known: StagePlan) -> list[list[int]]:
-        """Layouts of the stages: those of a place type alike, the likely fastest first."""
-        sorts = [tuple((p.group, p.devices) for p in place) for place in shape.places]
+    def _layouts(self, shape: PipelineShape, plan: StagePlan) -> list[list[int]]:
+        """Layouts of the stages, equal for stages of one type, the likely fastest first."""
+        types = [tuple((p.group, p.devices) for p in place) for place in shape.places]
         ranked = {}
-        for stage, sort in enumerate(sorts):
-            if sort not in ranked:
-                ranked[sort] = self._ranked(shape, stage, known)
+        for stage, stage_type in enumerate(types):
+            if stage_type not in ranked:
+                ranked[stage_type] = self._ranked(shape, stage, plan)
         order = list(ranked)
-        choices = itertools.product(*[ranked[sort] for sort in order])
-        chosen = sorted(choices, key=lambda each: sum(place for place, _ in each))[:LAYOUTS]
-        return [[dict(zip(order, each, strict=True))[sort][1] for sort in sorts] for each in chosen]
+        choices = itertools.product(*[ranked[stage_type] for stage_type in order])
+        chosen = sorted(choices, key=lambda choice: sum(rank for rank, _ in choice))[:LAYOUTS]
+        return [[dict(zip(order, choice, strict=True))[t][1] for t in types] for choice in chosen]
 
-    def _ranked(self, shape: PipelineShape, stage: int, known: StagePlan) -> list[tuple[int, int]]:
-        """(place, layout) of a stage's likely fastest layouts for its share of the layers."""
-        main = len(self.layer_classes) // 2
-        own = known.tables[stage][main]
-        if own is None:
+    def _ranked(self, shape: PipelineShape, stage: int, plan: StagePlan) -> list[tuple[int, int]]:
+        """(rank, layout) of a stage's likely fastest layouts for its share of the layers."""
+        tables = plan.tables[stage][len(self._layer_classes) // 2]
+        if tables is None:
             return [(0, 0)]
-        table = joint_table(own, known.budgets[stage])
-        held = sum(shape.first_in_flight(stage)) / shape.chunks
-        needs = table.bytes_at(held) * max(1.0, known.shares[stage])
-        estimated_s = np.where(needs <= min(known.budgets[stage]), table.step_estimate_s, np.inf)
-        rank = []
+        table = joint_table(tables, plan.budgets[stage])
+        in_flight = sum(shape.first_in_flight(stage)) / shape.chunks
+        needs = table.bytes_at(in_flight) * max(1.0, plan.shares[stage])
+        estimated_s = np.where(needs <= min(plan.budgets[stage]), table.step_estimate_s, np.inf)
+        keys = []
         for layout in sorted(set(table.layouts.tolist())):
             rows = table.layouts == layout
-            rank.append((float(estimated_s[rows].min()), float(needs[rows].min()), layout))
-        return [(n, layout) for n, (_, _, layout) in enumerate(sorted(rank)[:LAYOUTS_EACH])]
+            keys.append((float(estimated_s[rows].min()), float(needs[rows].min()), layout))
+        return [(rank, layout) for rank, (*_, layout) in enumerate(sorted(keys)[:LAYOUTS_EACH])]
 
     def _fit(
         self,
         shape: PipelineShape,
         searches: list[LayerSearch],
         budgets: list[float],
-        known: StagePlan,
-        attempt: TryHeterogeneous,
+        plan: StagePlan,
+        attempt: TryDecision,
     ) -> Outcome | None:
         """Decide and simulate, with lower budgets where a device overflows."""
         for _ in range(ATTEMPTS):
-            boundaries = self._cuts(shape, searches, budgets, known)
-            made = boundaries and size_decision(
-                shape, self.layer_classes, searches, budgets, boundaries
+            boundaries = self._boundaries(shape, searches, budgets, plan)
+            sized = boundaries and size_decision(
+                shape, self._layer_classes, searches, budgets, boundaries
             )
-            if not made:
+            if not sized:
                 return None
-            decision, stage_bytes = made
+            decision, stage_bytes = sized
             outcome = attempt(decision)
             if outcome is None or outcome.feasible:
                 return outcome
             over = [0.0] * shape.stages
             for row in outcome.simulation.memory:
-                if self.excess_bytes(row) > 0:
-                    more = overflow_bytes(row, self.excess_bytes)
+                if self._excess_bytes(row) > 0:
+                    more = overflow_bytes(row, self._excess_bytes)
                     scale = budgets[row.stage] / max(1, row.capacity_bytes)
                     over[row.stage] = max(over[row.stage], more * max(1.0, scale))
             for stage, excess in enumerate(over):
@@ -170,29 +170,29 @@ class HeterogeneousLayouts:
                     budgets[stage] = min(budgets[stage] - excess, below)
         return None
 
-    def _cuts(
+    def _boundaries(
         self,
         shape: PipelineShape,
         searches: list[LayerSearch],
         budgets: list[float],
-        known: StagePlan,
+        plan: StagePlan,
     ) -> list[int] | None:
         if shape.chunks > 1:
             weights = [0.0] * shape.positions
             for stage in range(shape.stages):
                 for chunk in range(shape.chunks):
-                    weights[shape.position(stage, chunk)] = known.shares[stage]
-            return weighted_boundaries(len(self.layer_classes), weights)
-        seen: dict[tuple[int, int, int], float] = {}
+                    weights[shape.position(stage, chunk)] = plan.shares[stage]
+            return weighted_boundaries(len(self._layer_classes), weights)
+        cache: dict[tuple[int, int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
             key = (stage, start, stop)
-            if key not in seen:
-                own = searches[stage].best_seconds(self.layer_classes[start:stop], budgets[stage])
-                seen[key] = own
-            return seen[key]
+            if key not in cache:
+                layer_classes = self._layer_classes[start:stop]
+                cache[key] = searches[stage].best_seconds(layer_classes, budgets[stage])
+            return cache[key]
 
-        return uneven_partition(len(self.layer_classes), known.shares, seconds)
+        return uneven_partition(len(self._layer_classes), plan.shares, seconds)
 
     def _improve(
         self,
@@ -200,9 +200,9 @@ class HeterogeneousLayouts:
         best: Outcome,
         searches: list[LayerSearch],
         budgets: list[float],
-        attempt: TryHeterogeneous,
+        attempt: TryDecision,
     ) -> None:
-        """Move one layer over an edge between stages for as long as that is faster."""
+        """Move one layer over a boundary between stages for as long as that is faster."""
         better = True
         while better:
             better = False
@@ -211,7 +211,7 @@ class HeterogeneousLayouts:
                 boundaries[edge] += step
                 if not boundaries[edge - 1] < boundaries[edge] < boundaries[edge + 1]:
                     continue
-                made = size_decision(shape, self.layer_classes, searches, budgets, boundaries)
-                outcome = made and attempt(made.decision)
+                sized = size_decision(shape, self._layer_classes, searches, budgets, boundaries)
+                outcome = sized and attempt(sized.decision)
                 if outcome and outcome.feasible and outcome.step_time_s < best.step_time_s:
                     best, better = outcome, True

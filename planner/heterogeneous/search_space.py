@@ -1,10 +1,10 @@
-"""The shapes of pipelines over several device groups, and what is said of them in a report."""
+"""Pipeline shapes over several device groups, and their description for a report."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...spec.model.towers import shared_tables
@@ -12,12 +12,19 @@ from ...spec.schedules.stage_order import V_KINDS
 from ..space.divisors import divisors
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import Request, SearchSpace
-from .device_layouts import DeviceLayout, full_layouts, layout_count, layouts, places, sample_splits
+from .device_layouts import (
+    DeviceLayout,
+    full_layouts,
+    layout_count,
+    layouts,
+    place_layout,
+    sample_splits,
+)
 
 MAX_LAYOUTS = 3000
 """Above this, device groups have as many stages as they can of widths that fill them."""
 MAX_SPLITS = 24
-"""Ways to give out the samples of a micro-batch that are listed for one layout, evenest first."""
+"""Splits of the samples of a micro-batch that are listed for one layout, evenest first."""
 MAX_SHAPES = 60_000
 
 
@@ -25,13 +32,23 @@ class HeterogeneousSpace:
     """Shapes over several device groups.
 
     Args:
-        request: what is asked.
+        request: the question.
         whole: the legal choices of its layers and schedules.
-        rates: peak FLOP/s of a device of each group: samples are given out in proportion first.
+        rates: peak FLOP/s of a device of each group: samples are split in proportion first.
+        wanted: keeps to some of the shapes.
+
+    ``complete`` tells, once they are listed, whether the shapes are all of the space.
     """
 
-    def __init__(self, request: Request, whole: SearchSpace, rates: dict[str, float]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        whole: SearchSpace,
+        rates: dict[str, float],
+        wanted: Callable[[PipelineShape], bool] = lambda shape: True,
+    ) -> None:
         self._request, self._whole, self._rates = request, whole, rates
+        self._wanted = wanted
         cluster = request.cluster
         # A stage of several groups holds those of a zone side by side.
         groups = sorted(cluster.groups, key=lambda group: cluster.zones.index(group.zone))
@@ -39,66 +56,77 @@ class HeterogeneousSpace:
         self._tables = shared_tables(request.model)
         self.complete = True
 
-    def shapes(self) -> list[PipelineShape]:
-        """The shapes that are looked at; ``complete`` says whether they are all of the space."""
-        most, found = len(self._whole.layers), list[PipelineShape]()
+    @property
+    def layer_classes(self) -> tuple[int, ...]:
+        """Class of every layer."""
+        return self._whole.layer_classes
+
+    def shapes(self) -> Iterator[PipelineShape]:
+        """The shapes that are searched."""
+        return filter(self._wanted, self._list())
+
+    def _list(self) -> list[PipelineShape]:
+        most, shapes = len(self._whole.layers), list[PipelineShape]()
         self.complete = layout_count(self._groups) <= MAX_LAYOUTS
         make = layouts if self.complete else full_layouts
         for layout in make(self._groups, most):
             for shape in self._of(layout):
-                if len(found) >= MAX_SHAPES:
+                if len(shapes) >= MAX_SHAPES:
                     self.complete = False
-                    return found
-                found.append(shape)
-        return found
+                    return shapes
+                shapes.append(shape)
+        return shapes
 
     def _of(self, layout: DeviceLayout) -> Iterator[PipelineShape]:
         stages, batch = len(layout.stages), self._request.workload.global_batch
         if not self._whole.allows("pp", stages):
             return
         for count in divisors(batch):
-            kinds = list(self._whole.schedules(stages, 0, [count]))
-            kinds = [kind for kind in kinds if self._tables_meet(layout, kind)]
-            if not kinds:
+            schedules = [
+                shape
+                for shape in self._whole.schedules(stages, 0, [count])
+                if self._can_tie(layout, shape)
+            ]
+            if not schedules:
                 continue
-            for taken in self._taken(layout, batch // count):
-                held = places(layout, taken)
-                yield from (kind._replace(places=held) for kind in kinds)
+            for samples in self._sample_splits(layout, batch // count):
+                placed = place_layout(layout, samples)
+                yield from (shape._replace(places=placed) for shape in schedules)
 
-    def _taken(self, layout: DeviceLayout, samples: int) -> list[tuple[int, ...]]:
-        """Samples of a micro-batch that the groups of a stage take, the most even loads first."""
+    def _sample_splits(self, layout: DeviceLayout, samples: int) -> list[tuple[int, ...]]:
+        """Samples of a micro-batch by group of a stage, the most even loads first."""
         if not layout.shared:
             return [(samples,)]
         first = layout.stages[0]
         powers = [count * self._rates[name] for name, _, count in first]
         total = sum(powers)
 
-        def unevenness(taken: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-            loads = (n / power for n, power in zip(taken, powers, strict=True))
-            return max(loads) * total / samples, taken
+        def unevenness(split: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+            loads = (n / power for n, power in zip(split, powers, strict=True))
+            return max(loads) * total / samples, split
 
         counts = [count for _, _, count in first]
         even = tuple(samples * count // sum(counts) for count in counts)
-        found = sorted(sample_splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
-        every = math.comb(samples - 1, len(first) - 1)
-        self.complete = self.complete and every <= MAX_SPLITS
-        fair = sum(even) == samples and min(even) > 0
-        return list(dict.fromkeys([*found, even] if fair else found))
+        splits = sorted(sample_splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
+        split_count = math.comb(samples - 1, len(first) - 1)
+        self.complete = self.complete and split_count <= MAX_SPLITS
+        is_whole = sum(even) == samples and min(even) > 0
+        return list(dict.fromkeys([*splits, even] if is_whole else splits))
 
-    def _tables_meet(self, layout: DeviceLayout, shape: PipelineShape) -> bool:
-        """Whether stages that share a vocabulary table have equally many ranks."""
+    def _can_tie(self, layout: DeviceLayout, shape: PipelineShape) -> bool:
+        """Return whether stages that share a vocabulary table have equally many ranks."""
         widths = layout.widths
         if len(self._tables) < 2 or len(set(widths)) == 1 or shape.kind in V_KINDS:
             return True
         return len(self._tables) == 2 and widths[0] == widths[-1]
 
     def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-        """What the mixed plans decide, beside the axes that every stage has: axis to values."""
+        """Axes that only plans over several groups have, and their values."""
         groups, widths, shares = set(), set(), set()
-        for held in {shape.places for shape in shapes}:
-            order = (",".join(p.group for p in place) for place in held)
+        for places in {shape.places for shape in shapes}:
+            order = (",".join(p.group for p in place) for place in places)
             groups.add(" > ".join(name for name, _ in itertools.groupby(order)))
-            for place in held:
+            for place in places:
                 widths.add(sum(part.devices for part in place))
                 if len(place) > 1:
                     samples = sum(part.samples for part in place)
@@ -113,8 +141,8 @@ class HeterogeneousSpace:
         }
 
     def left_out(self) -> list[dict[str, str]]:
-        """What no mixed plan of the space has, and why."""
-        found = [
+        """Plans over several groups that the space lacks, and why."""
+        items = [
             {
                 "what": "stages of unequal width inside one device group",
                 "why": "a rule: equal devices share a pipeline evenly; simulate them",
@@ -139,12 +167,12 @@ class HeterogeneousSpace:
         if not self.complete:
             what = "stages, widths and shares over several groups beyond those that fill them best"
             why = "not looked into: too many; the bound speaks of them by what devices do at best"
-            found.append({"what": what, "why": why})
-        return found
+            items.append({"what": what, "why": why})
+        return items
 
 
 def is_uniform(shape: PipelineShape) -> bool:
-    """Whether all stages have one width and every device takes as many samples."""
+    """Return whether all stages have one width and every device takes as many samples."""
     widths = {sum(part.devices for part in place) for place in shape.places}
     even = all(len({p.samples / p.devices for p in place}) == 1 for place in shape.places)
     return len(widths) == 1 and even

@@ -1,4 +1,4 @@
-"""What the shapes over several device groups cost: tables of layer options, bounds, memory."""
+"""Tables, bounds, memory and legality of shapes over several device groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...costmodel.pricing.group_pricer import GroupPricer
 from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Evaluator
-from ..candidates.tied_embeddings import LayerLegal
+from ..candidates.tied_embeddings import IsLegal
 from ..space.pipeline_shape import PipelineShape
 from .compute_bounds import StageComputeBounds
 from .efficiency_bound import EfficiencyBound
@@ -15,51 +15,59 @@ from .enumeration import StageTables
 from .layout_by_layout import StagePlan
 from .option_tables import StageOptions
 from .proportional_split import proportional_split
-from .search_space import HeterogeneousSpace
+from .search_space import HeterogeneousSpace, is_uniform
 from .stage_classes import StageClassTable
 
 
 class HeterogeneousCosts:
-    """Costs of the shapes of a request, each found once.
+    """Costs of the shapes of a request, each computed once.
 
     Args:
         evaluator: of the request; simulates its decisions once.
+        uniform_only: keep to stages of one width whose devices take equal shares.
     """
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator = evaluator
+    def __init__(self, evaluator: Evaluator, uniform_only: bool = False) -> None:
         request, simulator = evaluator.request, evaluator.simulator
         self.request = request
         prices: GroupPricer = simulator.prices
+        self._rule = evaluator.rule
         self._classes = StageClassTable(prices)
         self.options = StageOptions(request, simulator, self._classes)
-        self._ties = shared_tables(request.model)
-        self._work = StageComputeBounds(self.options, self._classes, simulator, self._ties)
-        self._floor = EfficiencyBound(self.options, simulator)
+        self._tied = shared_tables(request.model)
+        self.compute = StageComputeBounds(self.options, self._classes, simulator, self._tied)
+        self.efficiency = EfficiencyBound(self.options, simulator)
         dtype = request.workload.dtype.param
         rates = {
             group.name: peak_flops_per_s(prices.inside(group.name).machine.device, dtype)
             for group in request.cluster.groups
         }
-        self.space = HeterogeneousSpace(request, self.options.whole, rates)
+        self._uniform_only = uniform_only
+        self.space = HeterogeneousSpace(request, self.options.whole, rates, self._has_plans)
         self.layer_classes = self.options.whole.layer_classes
 
-    def _stage_plan(self, shape: PipelineShape) -> StagePlan | None:
+    def _has_plans(self, shape: PipelineShape) -> bool:
+        """False where a shape is not wanted, or some layer certainly has no legal strategy."""
+        if self._uniform_only and not is_uniform(shape):
+            return False
+        return self.compute.bound_s(shape) < float("inf")
+
+    def stage_plan(self, shape: PipelineShape) -> StagePlan | None:
         """Usual tables, budgets and shares of a shape's stages; None where they have no room."""
-        seconds = self._work.stage_seconds(shape)
+        seconds = self.compute.stage_seconds(shape)
         if any(s == float("inf") for s in seconds):
             return None
-        tables, budgets = self._tables(shape, usual=True), self._budgets(shape)
+        tables, budgets = self.tables(shape, usual=True), self.budgets(shape)
         shares = proportional_split(shape, tables, budgets, seconds)
         return None if shares is None else StagePlan(tables, budgets, shares)
 
-    def _tables(self, shape: PipelineShape, usual: bool = False) -> list[StageTables]:
+    def tables(self, shape: PipelineShape, usual: bool = False) -> list[StageTables]:
         """Tables of every layer on every stage."""
         tied: dict[int, tuple[int, ...]] = {}
-        if len(self._ties) > 1 and shape.stages == 1:
-            tied = dict.fromkeys(self._ties[:-1], ()) | {self._ties[-1]: self._ties}
-        elif len(self._ties) > 1:  # where a cut leaves them in the head's chunk, as ShapeCosts
-            tied = {layer: () for layer in self._ties[:-1] if layer}
+        if len(self._tied) > 1 and shape.stages == 1:
+            tied = dict.fromkeys(self._tied[:-1], ()) | {self._tied[-1]: self._tied}
+        elif len(self._tied) > 1:  # some boundaries leave them in the head's chunk: ShapeContexts
+            tied = {layer: () for layer in self._tied[:-1] if layer}
         return [
             [
                 self.options.tables(
@@ -76,10 +84,10 @@ class HeterogeneousCosts:
             for stage in self._classes.of(shape)
         ]
 
-    def _budgets(self, shape: PipelineShape) -> list[list[float]]:
+    def budgets(self, shape: PipelineShape) -> list[list[float]]:
         """Live bytes that certainly fit, by stage and class of ranks."""
         communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
-        rule, stack = self.evaluator.rule, self.request.stack
+        rule, stack = self._rule, self.request.stack
 
         def budget(group: str) -> float:
             capacity = self.request.cluster.group(group).memory.hbm_bytes
@@ -87,8 +95,8 @@ class HeterogeneousCosts:
 
         return [[budget(part.group) for part in place] for place in shape.places]
 
-    def _legal(self, decision: Decision) -> LayerLegal:
-        """Whether a layer may have a strategy on its stage of a decision."""
+    def legality(self, decision: Decision) -> IsLegal:
+        """Legality of strategies on the stages of a decision."""
         shape, classes = decision.shape, self._classes.of(decision.shape)
         stage_of = {
             shape.position(stage, chunk): stage
@@ -96,9 +104,9 @@ class HeterogeneousCosts:
             for chunk in range(shape.chunks)
         }
 
-        def legal(layer: int, strategy: LayerStrategy) -> bool:
-            position = sum(cut <= layer for cut in decision.boundaries[1:-1])
+        def is_legal(layer: int, strategy: LayerStrategy) -> bool:
+            position = sum(start <= layer for start in decision.boundaries[1:-1])
             stage = classes[stage_of[position]]
             return strategy in self.options.strategies(self.layer_classes[layer], stage)
 
-        return legal
+        return is_legal

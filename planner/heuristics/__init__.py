@@ -1,1 +1,6 @@
-"""planner heuristics."""
+"""Primal heuristics: ways to find good plans of one shape, one a file.
+
+Enters: a shape, the options of its layers or its relaxed step, and what simulates a decision.
+Leaves: decisions tried, one after the other.
+Imports: spec; planner: space, tables, candidates, dynamic_programming, relaxation, bounds.
+"""

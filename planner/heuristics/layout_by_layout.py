@@ -1,8 +1,8 @@
-"""Good plans of a likely shape: layer search and stage partition, then simulation.
+"""Good plans of a shape by dynamic programming under one activation layout at a time.
 
-One activation layout (tensor-parallel degree, sequence parallelism) at a time, so that layers
-need no moves between them; the ends of the model may have their own. Where the simulated plan
-overflows a device, the budget is lowered by the overflow and the search repeated.
+Layers of one layout (tensor-parallel degree, sequence parallelism) need no redistribution between
+them; embedding and head may have their own. Where the simulated plan overflows a device, the
+budget is lowered by the overflow and the search repeated.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
-from ..candidates.evaluator import Decision, Outcome
+from ..candidates.evaluator import Decision
 from ..dynamic_programming.layer_search import LayerSearch
 from ..dynamic_programming.stage_partition import even_boundaries, partition
 from ..space.search_space import PipelineShape
 from ..tables.option_table import OptionTable
+from .heuristic import TryDecision
 
 ATTEMPTS, ATTEMPTS_LONG = 8, 3
 LONG_PASSES = 10_000
 """Steps that take some ten milliseconds to simulate are tried less often."""
 SLACK = 1.02
 EPSILON = 1e-12
-TryDecision = Callable[[Decision], Outcome | None]
 
 
 class SizedDecision(NamedTuple):
@@ -36,10 +36,11 @@ class SizedDecision(NamedTuple):
 
 
 class LayoutByLayout:
-    """Searches shapes for plans worth simulating.
+    """Layer search and stage partition under each promising layout of a shape.
 
     Args:
-        layer_classes: the kind of every layer.
+        layer_classes: class of every layer.
+        tables: options of every layer of a shape.
         live_budget: live bytes a device of a shape can hold.
         excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
         layouts: activation layouts to try in a shape.
@@ -48,65 +49,68 @@ class LayoutByLayout:
     def __init__(
         self,
         layer_classes: tuple[int, ...],
+        tables: Callable[[PipelineShape], list[OptionTable]],
         live_budget: Callable[[PipelineShape], float],
         excess_bytes: Callable[[MemoryRow], float],
         layouts: int,
     ) -> None:
-        self.layer_classes = layer_classes
-        self.live_budget = live_budget
-        self.excess_bytes = excess_bytes
-        self.layouts = layouts
+        self._layer_classes = layer_classes
+        self._tables = tables
+        self._live_budget = live_budget
+        self._excess_bytes = excess_bytes
+        self._most_layouts = layouts
         self._ranges: dict[tuple[int, int], int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
 
-    def search(self, shape: PipelineShape, tables: list[OptionTable], attempt: TryDecision) -> None:
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
         """Try the best plan of each promising layout of a shape."""
+        tables = self._tables(shape)
         for layout in self._layouts(shape, tables):
-            chosen = {
-                kind: _in_layout(tables[self.layer_classes.index(kind)], layout)
-                for kind in set(self.layer_classes)
+            options = {
+                layer_class: in_layout(tables[self._layer_classes.index(layer_class)], layout)
+                for layer_class in set(self._layer_classes)
             }
-            self._search_layout(shape, chosen, attempt)
+            self._search_layout(shape, options, attempt)
 
     def _layouts(self, shape: PipelineShape, tables: list[OptionTable]) -> list[int]:
         """Layouts of the middle layers, the fastest that fit an even share of memory first."""
         table = tables[len(tables) // 2]
-        held = max(sum(shape.first_in_flight(s)) for s in (0, shape.stages - 1)) / shape.chunks
-        share = self.live_budget(shape) * shape.stages / len(tables)
-        needs = table.bytes_at(held)
+        in_flight = max(sum(shape.first_in_flight(s)) for s in (0, shape.stages - 1)) / shape.chunks
+        share = self._live_budget(shape) * shape.stages / len(tables)
+        needs = table.bytes_at(in_flight)
         estimated_s = np.where(needs <= share, table.step_estimate_s, np.inf)
         rank = {}
         for layout in sorted(set(table.layouts.tolist())):
             rows = table.layouts == layout
             rank[layout] = (float(estimated_s[rows].min()), float(needs[rows].min()), layout)
-        return sorted(rank, key=lambda layout: rank[layout])[: self.layouts]
+        return sorted(rank, key=lambda layout: rank[layout])[: self._most_layouts]
 
     def _search_layout(
-        self, shape: PipelineShape, chosen: dict[int, OptionTable], attempt: TryDecision
+        self, shape: PipelineShape, options: dict[int, OptionTable], attempt: TryDecision
     ) -> None:
-        budgets = [self.live_budget(shape)] * shape.stages
-        known: dict[float, LayerSearch] = {}
+        budgets = [self._live_budget(shape)] * shape.stages
+        counts = (sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages))
+        cache: dict[float, LayerSearch] = {}
         searches = [
-            known.setdefault(held, LayerSearch(chosen, held))
-            for held in (sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages))
+            cache.setdefault(in_flight, LayerSearch(options, in_flight)) for in_flight in counts
         ]
         for _ in range(ATTEMPTS_LONG if shape.passes > LONG_PASSES else ATTEMPTS):
-            made = self._decide(shape, searches, budgets)
-            if made is None:
+            sized = self._decide(shape, searches, budgets)
+            if sized is None:
                 return
-            outcome = attempt(made.decision)
+            outcome = attempt(sized.decision)
             if outcome is None or outcome.feasible:
                 return
             for row in outcome.simulation.memory:
-                over = overflow_bytes(row, self.excess_bytes)
+                over = overflow_bytes(row, self._excess_bytes)
                 if over > 0:  # and below what was chosen, or the same plan would come again
-                    below = made.stage_bytes[row.stage] * (1 - EPSILON)
+                    below = sized.stage_bytes[row.stage] * (1 - EPSILON)
                     budgets[row.stage] = min(budgets[row.stage] - over, below)
 
     def _decide(
         self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
     ) -> SizedDecision | None:
-        """Cuts and strategies with the least estimated bottleneck within the budgets."""
+        """Boundaries and strategies with the least estimated bottleneck within the budgets."""
         if shape.chunks == 1:
             return self._partition_stages(shape, searches, budgets)
         return self._partition_evenly(shape, searches, budgets)
@@ -114,25 +118,25 @@ class LayoutByLayout:
     def _partition_stages(
         self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
     ) -> SizedDecision | None:
-        known: dict[tuple[int, int], float] = {}
+        cache: dict[tuple[int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
             key = (stage, self._range_number(start, stop))
-            if key not in known:
-                layer_classes = self.layer_classes[start:stop]
-                known[key] = searches[stage].best_seconds(layer_classes, budgets[stage])
-            return known[key]
+            if key not in cache:
+                layer_classes = self._layer_classes[start:stop]
+                cache[key] = searches[stage].best_seconds(layer_classes, budgets[stage])
+            return cache[key]
 
-        boundaries = partition(len(self.layer_classes), shape.stages, seconds)
+        boundaries = partition(len(self._layer_classes), shape.stages, seconds)
         if boundaries is None:
             return None
-        return size_decision(shape, self.layer_classes, searches, budgets, boundaries)
+        return size_decision(shape, self._layer_classes, searches, budgets, boundaries)
 
     def _range_number(self, start: int, stop: int) -> int:
-        """A number for the kinds of layers start..stop-1, equal for equal sequences."""
+        """A number for the classes of layers start..stop-1, equal for equal sequences."""
         number = self._ranges.get((start, stop))
         if number is None:
-            layer_classes = self.layer_classes[start:stop]
+            layer_classes = self._layer_classes[start:stop]
             number = self._numbers.setdefault(layer_classes, len(self._numbers))
             self._ranges[start, stop] = number
         return number
@@ -140,13 +144,12 @@ class LayoutByLayout:
     def _partition_evenly(
         self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
     ) -> SizedDecision | None:
-        """Virtual stages of equal size; the chunks of a stage share its budget."""
-        boundaries = even_boundaries(len(self.layer_classes), shape)
-        return size_decision(shape, self.layer_classes, searches, budgets, boundaries)
+        boundaries = even_boundaries(len(self._layer_classes), shape)
+        return size_decision(shape, self._layer_classes, searches, budgets, boundaries)
 
 
 def overflow_bytes(row: MemoryRow, excess_bytes: Callable[[MemoryRow], float]) -> float:
-    """How much less a stage should hold, a little more than it must; 0 where it fits.
+    """Bytes by which to lower a stage's budget, with some slack; 0 where it fits.
 
     Args:
         row: the simulated memory of the stage.
@@ -162,14 +165,14 @@ def size_decision(
     budgets: Sequence[float],
     boundaries: Sequence[int],
 ) -> SizedDecision | None:
-    """The fastest strategies for cuts; the chunks of a stage share its budget.
+    """The fastest strategies for given boundaries; the chunks of a stage share its budget.
 
     Args:
         shape: the pipeline shape.
-        layer_classes: the kind of every layer.
+        layer_classes: class of every layer.
         searches: of the layers of each stage.
         budgets: bytes of each stage.
-        boundaries: cut points of the chunks.
+        boundaries: of the chunks.
 
     Returns:
         None if a stage does not fit.
@@ -178,8 +181,10 @@ def size_decision(
     stage_bytes: list[float] = []
     for stage in range(shape.stages):
         positions = [shape.position(stage, c) for c in range(shape.chunks)]
-        own = tuple(k for p in positions for k in layer_classes[boundaries[p] : boundaries[p + 1]])
-        choice = searches[stage].best(own, budgets[stage])
+        classes = tuple(
+            c for p in positions for c in layer_classes[boundaries[p] : boundaries[p + 1]]
+        )
+        choice = searches[stage].best(classes, budgets[stage])
         if choice is None:
             return None
         stage_bytes.append(choice.bytes)
@@ -192,7 +197,7 @@ def size_decision(
     return SizedDecision(Decision(shape, tuple(boundaries), strategies), stage_bytes)
 
 
-def _in_layout(table: OptionTable, layout: int) -> OptionTable:
+def in_layout(table: OptionTable, layout: int) -> OptionTable:
     """The options with this layout, or all of them where the layer has none."""
     rows = table.layouts == layout
     return table.only(rows) if bool(np.any(rows)) else table

@@ -1,10 +1,10 @@
-"""Plans near a good one: what a change of one layer's strategy gains, or of several alike.
+"""Local search from a good plan: changes of one layer's strategy, or of several equal layers'.
 
-A shape that is not enumerated whole is looked into by estimates, which put plans that are about as
+A shape that is not enumerated whole is searched by estimates, which put plans that are about as
 fast in a wrong order. From a simulated plan, strategy after strategy is replaced as long as that
 makes the simulated step shorter (coordinate descent). Where memory binds, no single change may be
-left although one layer could give another what it needs: then two changes are made at once, those
-first that estimates think most of.
+left although one layer could give another the bytes that it needs: then two changes are made at
+once, in the order of their estimates.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import numpy as np
 
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Outcome
+from ..space.pipeline_shape import PipelineShape
 from ..tables.option_table import Floats, OptionTable
+from .heuristic import TryDecision
 
 OPTIONS_TRIED = 24
 """Options of a layer that are tried, those with the best estimates."""
 EXCHANGES_TRIED = 400
 """Pairs of changes that are tried from one plan."""
 LEAST_GAIN = 1e-9
-Attempt = Callable[[Decision, float], Outcome | None]
-"""Simulates a decision. None where it is of no interest, which none is that is faster than so many
-seconds, or no more may be tried."""
 FreeBytes = Callable[[Outcome], Sequence[float]]
-"""What every stage of a plan that fits may hold more."""
+"""Bytes that every stage of a plan that fits may hold more."""
 
 
 class LayerChange(NamedTuple):
-    """A strategy for some layers that are alike, with the estimated seconds and bytes it adds."""
+    """A strategy for some equal layers, with the estimated seconds and bytes it adds."""
 
     layers: tuple[int, ...]
     strategy: LayerStrategy
@@ -40,8 +39,34 @@ class LayerChange(NamedTuple):
     stage_bytes: Floats
 
 
+class LocalSearch:
+    """Local search in a shape from its best plan.
+
+    Args:
+        tables: options of every layer of a shape.
+        start: the best plan of a shape until now.
+        free_bytes: of a plan that fits.
+    """
+
+    def __init__(
+        self,
+        tables: Callable[[PipelineShape], Sequence[OptionTable]],
+        start: Callable[[PipelineShape], Outcome | None],
+        free_bytes: FreeBytes,
+    ) -> None:
+        self._tables = tables
+        self._start = start
+        self._free_bytes = free_bytes
+
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
+        """Try changes of the best plan of a shape, where there is one."""
+        start = self._start(shape)
+        if start is not None:
+            local_search(start, self._tables(shape), attempt, self._free_bytes)
+
+
 def local_search(
-    start: Outcome, tables: Sequence[OptionTable], attempt: Attempt, free_bytes: FreeBytes
+    start: Outcome, tables: Sequence[OptionTable], attempt: TryDecision, free_bytes: FreeBytes
 ) -> None:
     """Try changes of a plan, each from the best plan until then, until none makes it faster.
 
@@ -56,29 +81,29 @@ def local_search(
         lowest = _single_changes(best, tables, attempt)
         best = None
         for decision in _exchanges(lowest, tables, free_bytes(lowest)):
-            found = attempt(decision, lowest.step_time_s)
-            if _is_faster(found, lowest):
-                best = found
+            outcome = attempt(decision, lowest.step_time_s)
+            if _is_faster(outcome, lowest):
+                best = outcome
                 break
 
 
-def _single_changes(start: Outcome, tables: Sequence[OptionTable], attempt: Attempt) -> Outcome:
-    """Where single changes lead to."""
+def _single_changes(start: Outcome, tables: Sequence[OptionTable], attempt: TryDecision) -> Outcome:
+    """The plan where no single change is faster."""
     best, improves = start, True
     while improves:
         improves = False
         for layers in _interchangeable(best.decision, tables):
             for strategy in _options(tables[layers[0]]):
-                found = attempt(_changed(best.decision, layers, strategy), best.step_time_s)
-                if found is not None and _is_faster(found, best):
-                    best, improves = found, True
+                outcome = attempt(_changed(best.decision, layers, strategy), best.step_time_s)
+                if outcome is not None and _is_faster(outcome, best):
+                    best, improves = outcome, True
     return best
 
 
-def _is_faster(found: Outcome | None, best: Outcome) -> bool:
-    if found is None or not found.feasible:
+def _is_faster(outcome: Outcome | None, best: Outcome) -> bool:
+    if outcome is None or not outcome.feasible:
         return False
-    return found.step_time_s < best.step_time_s * (1 - LEAST_GAIN)
+    return outcome.step_time_s < best.step_time_s * (1 - LEAST_GAIN)
 
 
 def _exchanges(
@@ -88,13 +113,13 @@ def _exchanges(
     changes = list(_changes(start.decision, tables))
     if not changes:
         return
-    held = np.zeros((len(changes), len(tables)), dtype=np.int64)
+    touched = np.zeros((len(changes), len(tables)), dtype=np.int64)
     for row, change in enumerate(changes):
-        held[row, list(change.layers)] = 1
+        touched[row, list(change.layers)] = 1
     seconds = np.array([change.seconds for change in changes])
     grown = np.array([change.stage_bytes for change in changes])
     fits = np.all(grown[:, None, :] + grown[None, :, :] <= np.asarray(free_bytes), axis=2)
-    first, second = np.nonzero(np.triu(fits & (held @ held.T == 0), 1))
+    first, second = np.nonzero(np.triu(fits & (touched @ touched.T == 0), 1))
     order = np.argsort(seconds[first] + seconds[second], kind="stable")[:EXCHANGES_TRIED]
     for a, b in zip(first[order].tolist(), second[order].tolist(), strict=True):
         decision = start.decision
@@ -104,8 +129,8 @@ def _exchanges(
 
 
 def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[LayerChange]:
-    """Single changes of a decision; those of two alike layers, which may change unlike."""
-    places = _places(decision)
+    """Single changes of a decision; those of two equal layers, which may come to differ."""
+    in_flight = _stages_in_flight(decision)
     for layers in _interchangeable(decision, tables, alone=2):
         table = tables[layers[0]]
         now = table.strategies.index(decision.strategies[layers[0]])
@@ -115,21 +140,21 @@ def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Laye
             added_s = float(table.step_estimate_s[row] - table.step_estimate_s[now])
             bytes_ = np.zeros(decision.shape.stages)
             for layer in layers:
-                stage, held = places[layer]
-                bytes_[stage] += table.bytes_at(held)[row] - table.bytes_at(held)[now]
+                stage, count = in_flight[layer]
+                bytes_[stage] += table.bytes_at(count)[row] - table.bytes_at(count)[now]
             yield LayerChange(layers, table.strategies[row], added_s * len(layers), bytes_)
 
 
-def _places(decision: Decision) -> list[tuple[int, int]]:
-    """Of every layer its stage, and the micro-batches that are in flight at the first backward."""
+def _stages_in_flight(decision: Decision) -> list[tuple[int, int]]:
+    """Stage of every layer, and its micro-batches in flight at the first backward."""
     shape, boundaries = decision.shape, decision.boundaries
-    found = [(0, 0)] * boundaries[-1]
+    in_flight = [(0, 0)] * boundaries[-1]
     for stage in range(shape.stages):
-        for chunk, held in enumerate(shape.first_in_flight(stage)):
+        for chunk, count in enumerate(shape.first_in_flight(stage)):
             position = shape.position(stage, chunk)
             for layer in range(boundaries[position], boundaries[position + 1]):
-                found[layer] = (stage, held)
-    return found
+                in_flight[layer] = (stage, count)
+    return in_flight
 
 
 def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy) -> Decision:
@@ -142,20 +167,20 @@ def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy)
 def _interchangeable(
     decision: Decision, tables: Sequence[OptionTable], alone: int = 1
 ) -> Iterator[tuple[int, ...]]:
-    """Layers that change together: alike in the whole model, in a chunk, and some alone.
+    """Groups of layers that change together: of the whole model, of a chunk, and some alone.
 
     Args:
         decision: a plan's.
         tables: the options of every layer.
         alone: layers of each group that change by themselves.
     """
-    everywhere: dict[tuple[object, ...], list[int]] = {}
+    equal: dict[tuple[object, ...], list[int]] = {}
     for layer, strategy in enumerate(decision.strategies):
         key = (id(tables[layer]), strategy)
         chunk = bisect_right(decision.boundaries, layer)
-        everywhere.setdefault(key, []).append(layer)
-        everywhere.setdefault((*key, chunk), []).append(layer)
-    groups = [tuple(layers) for layers in everywhere.values()]
+        equal.setdefault(key, []).append(layer)
+        equal.setdefault((*key, chunk), []).append(layer)
+    groups = [tuple(layers) for layers in equal.values()]
     single = [(layer,) for layers in groups for layer in layers[-alone:]]
     yield from dict.fromkeys([*groups, *single])
 

@@ -1,7 +1,7 @@
-"""Plans from relaxed steps: the layers of a pipeline's linear relaxation, made whole.
+"""Plans rounded from the linear relaxation of a pipeline's step.
 
-A relaxed step says how many layers of each place take which option. Layers with the main layout
-only are relaxed again, so that activations are not laid out anew between them; fractions of layers
+A relaxed step says how many layers of each group take which option. It is solved again with the
+main layout only, so that activations need no redistribution between layers; fractions of layers
 are rounded, the largest up first; and where the simulated plan does not fit a stage, its budget is
 lowered by as much and the step is relaxed once more.
 """
@@ -17,19 +17,61 @@ import numpy as np
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
+from ..bounds.shape_relaxations import ShapeRelaxations
 from ..relaxation.pipeline_bounds import BoundedPipeline, FractionalPlan
-from .layout_by_layout import TryDecision, overflow_bytes
+from ..space.pipeline_shape import PipelineShape
+from .heuristic import TryDecision
+from .layout_by_layout import overflow_bytes
 
 ATTEMPTS = 3
 NEAR_BOUND = 1.02
-"""A plan within this factor of the bound of its cuts is not looked for again."""
+"""Once a plan is within this factor of the bound of its boundaries, no other is looked for."""
+ExcessBytes = Callable[[MemoryRow], float]
+
+
+class LpRounding:
+    """Plans near the relaxed steps of shapes in likely boundaries, each shape once.
+
+    Args:
+        relaxations: of the shapes.
+        best_s: step time below which a plan of a shape is of interest.
+        excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
+        most: shapes that have plans made of their relaxed steps.
+    """
+
+    def __init__(
+        self,
+        relaxations: ShapeRelaxations,
+        best_s: Callable[[PipelineShape], float],
+        excess_bytes: ExcessBytes,
+        most: int,
+    ) -> None:
+        self._relaxations = relaxations
+        self._best_s = best_s
+        self._excess_bytes = excess_bytes
+        self._most = most
+        self._rounded = 0
+        self._may_be_best: dict[PipelineShape, bool] = {}
+
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
+        """Try plans near the relaxed step of a shape."""
+        if shape in self._may_be_best or self._rounded >= self._most:
+            return
+        enough_s, cut = self._best_s(shape), None
+        if self._relaxations.can_bound(shape):
+            cut = self._relaxations.relaxed(shape, enough_s)
+        self._may_be_best[shape] = cut is not None
+        if cut is not None:
+            self._rounded += 1
+            round_relaxation(cut, enough_s, attempt, self._excess_bytes)
+
+    def may_be_best(self, shape: PipelineShape) -> bool:
+        """Return whether a plan of a shape in likely boundaries may be the best, for all we know."""
+        return self._may_be_best.get(shape, True)
 
 
 def round_relaxation(
-    cut: BoundedPipeline,
-    enough_s: float,
-    attempt: TryDecision,
-    excess_bytes: Callable[[MemoryRow], float],
+    cut: BoundedPipeline, enough_s: float, attempt: TryDecision, excess_bytes: ExcessBytes
 ) -> None:
     """Try plans near the relaxed step of a pipeline.
 
@@ -41,18 +83,15 @@ def round_relaxation(
     """
     if cut.fractional is None:
         return
-    alone = cut.in_layout(_main_layout(cut, cut.fractional))
-    for each in (cut, alone):
-        _try_within(each, enough_s, attempt, excess_bytes)
+    main_only = cut.in_layout(_main_layout(cut, cut.fractional))
+    for pipeline in (cut, main_only):
+        _try_rounded(pipeline, enough_s, attempt, excess_bytes)
 
 
-def _try_within(
-    cut: BoundedPipeline,
-    enough_s: float,
-    attempt: TryDecision,
-    excess_bytes: Callable[[MemoryRow], float],
+def _try_rounded(
+    cut: BoundedPipeline, enough_s: float, attempt: TryDecision, excess_bytes: ExcessBytes
 ) -> None:
-    """Try the plan of a relaxed step, again within less where it does not fit."""
+    """Try the plan of a relaxed step, again within less memory where it does not fit."""
     if cut.fractional is not None:  # at hand; solved in another way the layers may come out better
         first = attempt(_decision(cut, cut.fractional))
         if first is not None and first.feasible and first.step_time_s < NEAR_BOUND * cut.bound(0.0):
@@ -71,32 +110,32 @@ def _try_within(
 
 def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:
     """The activation layout that most layers have."""
-    found: defaultdict[object, float] = defaultdict(float)
-    for group, own in zip(fractional.groups.groups, fractional.mix, strict=True):
-        for option, layers in own.items():
-            found[cut.tables[group.kind].strategies[option].layout] += layers
-    return max(found, key=lambda layout: found[layout])
+    counts: defaultdict[object, float] = defaultdict(float)
+    for group, mix in zip(fractional.groups.groups, fractional.mix, strict=True):
+        for option, layers in mix.items():
+            counts[cut.tables[group.kind].strategies[option].layout] += layers
+    return max(counts, key=lambda layout: counts[layout])
 
 
 def _decision(cut: BoundedPipeline, fractional: FractionalPlan) -> Decision:
-    """The plan of a mix, its fractions of layers made whole."""
-    left = {
-        (group.position, group.layer_position): _rounded(own, group.layers)
-        for group, own in zip(fractional.groups.groups, fractional.mix, strict=True)
+    """The plan of a mix, its fractions of layers rounded."""
+    options = {
+        (group.position, group.layer_position): _rounded(mix, group.layers)
+        for group, mix in zip(fractional.groups.groups, fractional.mix, strict=True)
     }
     strategies: list[LayerStrategy] = []
     for position, (start, stop) in enumerate(pairwise(cut.boundaries)):
         for layer in range(start, stop):
             layer_position = cut.layer_position(position, layer)
             table = cut.tables[layer_position[0]]
-            strategies.append(table.strategies[left[position, layer_position].pop()])
+            strategies.append(table.strategies[options[position, layer_position].pop()])
     return Decision(cut.shape, tuple(cut.boundaries), tuple(strategies))
 
 
-def _rounded(own: Mapping[int, float], count: int) -> list[int]:
-    """Options of ``count`` layers, like ones beside each other."""
-    whole = {option: int(layers) for option, layers in own.items()}
-    rest = sorted(own, key=lambda option: (whole[option] - own[option], option))
+def _rounded(mix: Mapping[int, float], count: int) -> list[int]:
+    """Options of ``count`` layers, equal ones side by side."""
+    whole = {option: int(layers) for option, layers in mix.items()}
+    rest = sorted(mix, key=lambda option: (whole[option] - mix[option], option))
     for option in rest[: count - sum(whole.values())]:
         whole[option] += 1
     return [option for option, layers in whole.items() for _ in range(layers)]

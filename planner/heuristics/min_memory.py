@@ -1,11 +1,12 @@
-"""The plan of a shape that needs the least memory: what is tried before nothing is said to fit.
+"""The plan of a shape that needs the least memory.
 
-Every layer takes the strategy with the fewest estimated bytes at its stage's fullest moment,
-one activation layout at a time; the cuts are even. Only simulation says what it really needs.
+Every layer takes the strategy with the fewest estimated bytes at its stage's memory peak, one
+activation layout at a time; stages are even. Only simulation says how much it really needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,50 +15,68 @@ from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
 from ..dynamic_programming.stage_partition import even_boundaries
-from ..space.search_space import PipelineShape
+from ..space.pipeline_shape import PipelineShape
 from ..tables.option_table import OptionTable
+from .heuristic import TryDecision
 
 
 class MinMemoryPlan(NamedTuple):
-    """Estimated bytes of the fullest stage, and the decision."""
+    """A decision, and the estimated bytes of its fullest stage."""
 
     peak_bytes: float
     decision: Decision
 
 
-def min_memory(shape: PipelineShape, tables: list[OptionTable]) -> MinMemoryPlan:
-    """The leanest decision of a shape.
+class MinMemory:
+    """Plans with the least memory.
 
     Args:
-        shape: what is decided already.
-        tables: the options of every layer, in order; layers of a kind share theirs.
+        tables: options of every layer of a shape; layers of a class share theirs.
     """
-    layouts = sorted({*tables[len(tables) // 2].layouts.tolist()})
-    return min((_in_layout(shape, tables, n) for n in layouts), key=lambda x: x.peak_bytes)
+
+    def __init__(self, tables: Callable[[PipelineShape], list[OptionTable]]) -> None:
+        self._tables = tables
+        self._plans: dict[PipelineShape, MinMemoryPlan] = {}
+
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
+        """Try the plan of a shape with the least memory."""
+        attempt(self._plan(shape).decision)
+
+    def peak_bytes(self, shape: PipelineShape) -> float:
+        """Estimated bytes that the fullest stage of a shape needs at the least."""
+        return self._plan(shape).peak_bytes
+
+    def _plan(self, shape: PipelineShape) -> MinMemoryPlan:
+        if shape not in self._plans:
+            tables = self._tables(shape)
+            layouts = sorted({*tables[len(tables) // 2].layouts.tolist()})
+            plans = (_in_layout(shape, tables, layout) for layout in layouts)
+            self._plans[shape] = min(plans, key=lambda plan: plan.peak_bytes)
+        return self._plans[shape]
 
 
 def _in_layout(shape: PipelineShape, tables: list[OptionTable], layout: int) -> MinMemoryPlan:
     boundaries = even_boundaries(len(tables), shape)
-    held = [sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages)]
+    in_flight = [sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages)]
     stage_bytes = [0.0] * shape.stages
     strategies: list[LayerStrategy] = []
-    known: dict[tuple[int, float], tuple[float, LayerStrategy]] = {}
+    cache: dict[tuple[int, float], tuple[float, LayerStrategy]] = {}
     for position in range(shape.positions):
         stage, _ = chunk_location(shape.kind, position, shape.stages)
         for table in tables[boundaries[position] : boundaries[position + 1]]:
-            key = (id(table), held[stage])
-            if key not in known:
-                known[key] = _least(table, held[stage], layout)
-            stage_bytes[stage] += known[key][0]
-            strategies.append(known[key][1])
+            key = (id(table), in_flight[stage])
+            if key not in cache:
+                cache[key] = _smallest(table, in_flight[stage], layout)
+            stage_bytes[stage] += cache[key][0]
+            strategies.append(cache[key][1])
     return MinMemoryPlan(max(stage_bytes), Decision(shape, tuple(boundaries), tuple(strategies)))
 
 
-def _least(table: OptionTable, held: float, layout: int) -> tuple[float, LayerStrategy]:
-    """Fewest bytes with ``held`` micro-batches in flight; any layout where this one is missing."""
-    needs = table.bytes_at(held)
-    inside = table.layouts == layout
-    if inside.any():
-        needs = np.where(inside, needs, np.inf)
-    best = int(needs.argmin())
-    return float(needs[best]), table.strategies[best]
+def _smallest(table: OptionTable, in_flight: float, layout: int) -> tuple[float, LayerStrategy]:
+    """The option with the fewest bytes; of any layout where the table lacks this one."""
+    bytes_ = table.bytes_at(in_flight)
+    has_layout = table.layouts == layout
+    if has_layout.any():
+        bytes_ = np.where(has_layout, bytes_, np.inf)
+    row = int(bytes_.argmin())
+    return float(bytes_[row]), table.strategies[row]

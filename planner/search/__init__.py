@@ -1,1 +1,6 @@
-"""planner search."""
+"""Branch and bound for the best plan: engine, node queue, incumbents, proof, intensification.
+
+Enters: an evaluator of decisions and work limits.
+Leaves: feasible plans, best first, with a proven bound.
+Imports: spec; planner: space, tables, candidates, dynamic_programming, bounds, heuristics.
+"""

@@ -1,62 +1,80 @@
-"""Searches that ask less: whether any plan fits, or what is best within one shape."""
+"""Searches with a smaller aim: any plan that fits, or the plans of one shape."""
 
 from __future__ import annotations
 
 from ...spec.errors import InfeasibleError
-from ..candidates.evaluator import Decision, Outcome
+from ..candidates.evaluator import Evaluator, Outcome
 from ..space.pipeline_shape import PipelineShape
-from .branch_and_bound import BranchAndBound, DeadlineError, Limits, Quota
+from .build import single_group_parts
+from .incumbents import DeadlineError
+from .work_limits import Limits, Quota
 
 PROBE = Limits(
     heuristic_shapes=8,
     proof=Quota(enumerated=400_000, tries=4000, simulated=1000),
     rest=Quota(enumerated=100_000, tries=400, simulated=100),
 )
-"""Work of asking whether anything fits: small spaces whole, and the leanest plans of others."""
+"""Work of a feasibility probe: small spaces whole, and the min-memory plans of others."""
 
 
-class FeasibilityProbe(BranchAndBound):
-    """The same search, ended at the first plan that fits."""
+class FeasibilityProbe:
+    """A search that ends at the first plan that fits.
+
+    Args:
+        evaluator: of the request; simulates decisions once.
+        limits: work limits.
+    """
+
+    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
+        self._parts = single_group_parts(evaluator, limits)
+        self._parts.incumbents.on_trial = _end_where_it_fits
 
     def fit_error(self) -> InfeasibleError | None:
         """Why no plan fits; None where one does. ``proven`` tells whether none can."""
+        engine = self._parts.engine
         try:
-            self.run()
+            engine.run()
         except _FeasibleFoundError:
             return None
         except InfeasibleError as error:
-            if self.interrupted:
+            if engine.interrupted:
                 raise KeyboardInterrupt from None
             return error
         raise RuntimeError("a search that meets no plan ends with an error")
 
     def fits_quickly(self) -> bool:
-        """Whether a plan that fits is found among shapes that leave the fewest devices idle."""
+        """Return whether a plan that fits is found among shapes with the fewest idle devices."""
         try:
-            self._find_feasible()
+            self._parts.start.run()
         except _FeasibleFoundError:
             return True
         except DeadlineError:
             pass
         return False
 
-    def _try_order(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
-        outcome = super()._try_order(decision, cutoff_s)
-        if outcome is not None and outcome.feasible:
-            raise _FeasibleFoundError
-        return outcome
 
+class SingleShapeSearch:
+    """A search for good plans of one shape.
 
-class SingleShapeSearch(BranchAndBound):
-    """The same search, kept to one shape."""
+    Args:
+        evaluator: of the request; simulates decisions once.
+        limits: work limits.
+    """
+
+    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
+        self._parts = single_group_parts(evaluator, limits)
 
     def seconds_within(self, shape: PipelineShape) -> list[float]:
         """Step times of the plans that are found in a shape and fit, least first."""
-        self._layout_by_layout.search(
-            shape, self._layer_tables(shape, usual=True), self._try_likely
-        )
-        return sorted(outcome.step_time_s for outcome in self._outcomes.values())
+        incumbents = self._parts.incumbents
+        self._parts.likely.search(shape, incumbents.try_likely)
+        return sorted(outcome.step_time_s for outcome in incumbents.outcomes.values())
 
 
 class _FeasibleFoundError(Exception):
     """A plan fits, and no more was asked."""
+
+
+def _end_where_it_fits(outcome: Outcome | None) -> None:
+    if outcome is not None and outcome.feasible:
+        raise _FeasibleFoundError

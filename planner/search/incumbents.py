@@ -1,17 +1,13 @@
-"""Incumbents: decisions that a search simulates, the best of them kept, until it is time to end."""
+"""Incumbents: decisions that a search simulates, and the best of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from ..bounds.shape_values import ShapeValues
-from ..candidates.evaluator import Decision, Evaluator, Outcome
-from ..candidates.tied_embeddings import tied_embedding_variants
-from ..heuristics.layout_by_layout import LayoutByLayout, TryDecision
-from ..heuristics.lp_rounding import round_relaxation
+from ..candidates.evaluator import Decision, Evaluator, Outcome, PlanHashOrder
+from ..candidates.tied_embeddings import LayerLegality, tied_embedding_choices
 from ..space.pipeline_shape import PipelineShape
-from .work_limits import Limits
 
 ALTERNATIVES_WITHIN = 0.1
 """Plans that are slower than the best by more than this are no alternatives."""
@@ -21,131 +17,152 @@ class DeadlineError(Exception):
     """The deadline has passed."""
 
 
-class Incumbents(ShapeValues):
-    """What a search tried, and the best of it.
+class Incumbents:
+    """Plans that a search tried and that fit, the best value, and the deadline of trying.
 
     Args:
-        evaluator: of what is asked; simulates decisions once.
-        limits: work limits.
+        evaluator: of the request; simulates decisions once.
+        legality: tells which strategies the layers of a decision may take.
+        gpipe_variant: the shape with a schedule that needs other memory, if there is one.
+        alternatives: plans that are kept beside the best.
+        heuristic_passes: simulated passes after which likely plans are no longer tried.
+        deadline_s: seconds after which a search ends; None: never.
+        seeks_first: do not end, however late, before some plan that fits was sought.
+        best_value: a value that is reached already: only better plans are wanted.
+
+    ``on_trial`` is called after every trial with its outcome.
     """
 
-    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        super().__init__(evaluator)
-        self.limits = limits
-        self._start = time.monotonic()
-        self._incumbent_value = float("inf")  # in the objective's value
-        self._outcomes: dict[Decision, Outcome] = {}
-        self._nearest_infeasible: Outcome | None = None
-        usual_layers = limits.heuristic_shapes * len(self.space.layers)
-        self._more = max(1, limits.heuristic_layers // usual_layers)
-        self._layout_by_layout = LayoutByLayout(
-            self.space.layer_classes,
-            self._live_budget,
-            evaluator.rule.excess_bytes,
-            limits.heuristic_layouts * self._more,
-        )
-        self._sought_feasible = False
-        self._passes = 0
-        self._relaxed = 0
-        self._may_be_best: dict[PipelineShape, bool] = {}
-        self._tried: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        legality: LayerLegality,
+        gpipe_variant: Callable[[PipelineShape], PipelineShape | None],
+        *,
+        alternatives: int,
+        heuristic_passes: float = float("inf"),
+        deadline_s: float | None = None,
+        seeks_first: bool = False,
+        best_value: float = float("inf"),
+    ) -> None:
+        self.evaluator = evaluator
+        self.objective = evaluator.request.objective
+        self.legality = legality
+        self.start_s = time.monotonic()
+        self.best_value = best_value
+        self.outcomes: dict[Decision, Outcome] = {}
+        self.nearest_infeasible: Outcome | None = None
+        self.passes = 0
+        self.sought_feasible = not seeks_first
+        self.on_trial: Callable[[Outcome | None], None] = lambda outcome: None
+        self._gpipe_variant = gpipe_variant
+        self._alternatives = alternatives
+        self._heuristic_passes = heuristic_passes
+        self._deadline_s = deadline_s
 
-    @property
-    def best_value(self) -> float:
-        """The objective's value of the best plan until now; infinite before any fits."""
-        return self._incumbent_value
+    def value(self, outcome: Outcome) -> float:
+        """The objective's value of a simulated plan."""
+        return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
 
-    def _round_relaxation(self, shape: PipelineShape) -> bool:
-        """Plans near the relaxed step of a shape in likely cuts, once a shape.
+    def rank(self, outcome: Outcome) -> tuple[float, float, int, PlanHashOrder]:
+        """Sort key, best first; among equals the fastest, the simplest, then by the plan's hash."""
+        strategies = outcome.distinct_strategies
+        return (self.value(outcome), outcome.step_time_s, strategies, outcome.hash_order)
 
-        Returns:
-            Whether any plan in those cuts may be the best.
-        """
-        self._check_deadline()
-        if shape in self._may_be_best or self._relaxed >= self.limits.relaxed:
-            return self._may_be_best.get(shape, True)
-        enough_s = self._best_s(shape)
-        cut = (
-            self._relaxations.relaxed(shape, enough_s)
-            if self._relaxations.can_bound(shape)
-            else None
-        )
-        self._may_be_best[shape] = cut is not None
-        if cut is not None:
-            self._relaxed += 1
-            round_relaxation(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
-        return cut is not None
+    def ranked(self) -> list[Outcome]:
+        """All plans that fit, best first."""
+        return sorted(self.outcomes.values(), key=self.rank)
 
-    def _try_uniform(self, shape: PipelineShape) -> None:
-        """The uniform plan that the chains of a shape estimate to be the best."""
-        decision = self._relaxations.uniform(shape)
-        if decision is not None:
-            self._try_chosen(decision)
+    def best(self) -> Outcome | None:
+        """The best plan until now."""
+        return min(self.outcomes.values(), key=self.rank, default=None)
 
-    def _try_likely(self, decision: Decision, attempt: TryDecision | None = None) -> Outcome | None:
-        """:meth:`_try_chosen`, until enough passes were simulated: long steps take seconds."""
-        enough = self._outcomes and self._passes > self.limits.heuristic_passes
-        if enough or (self._is_late and not self._sought_feasible):
+    def of_shape(self, shape: PipelineShape) -> list[Outcome]:
+        """Plans of a shape that fit, in the order of trial."""
+        return [o for o in self.outcomes.values() if o.decision.shape == shape]
+
+    def fastest(self, shape: PipelineShape) -> Outcome | None:
+        """The fastest plan of a shape until now."""
+        return min(self.of_shape(shape), key=lambda o: o.step_time_s, default=None)
+
+    def best_s(self, shape: PipelineShape) -> float:
+        """Seconds with which a plan of ``shape`` is as good as the best."""
+        return self.best_value / self.objective.factor(shape)
+
+    def try_likely(
+        self, decision: Decision, cutoff_s: float = 0.0, keeps_schedule: bool = False
+    ) -> Outcome | None:
+        """As :meth:`try_layers`, until enough passes were simulated: long steps take seconds."""
+        is_enough = self.outcomes and self.passes > self._heuristic_passes
+        if is_enough or (self.is_late and not self.sought_feasible):
             return None
         before = self.evaluator.count
-        outcome = self._try_chosen(decision, attempt)
-        self._passes += (self.evaluator.count - before) * decision.shape.passes
+        outcome = self.try_layers(decision, cutoff_s, keeps_schedule)
+        self.passes += (self.evaluator.count - before) * decision.shape.passes
         return outcome
 
-    def _try_chosen(self, decision: Decision, attempt: TryDecision | None = None) -> Outcome | None:
-        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two.
+    def try_layers(
+        self, decision: Decision, cutoff_s: float = 0.0, keeps_schedule: bool = False
+    ) -> Outcome | None:
+        """Simulate strategies chosen layer by layer, tied embeddings made equal.
 
         Args:
             decision: the strategies.
-            attempt: simulates a decision in place of :meth:`_try`.
+            cutoff_s: as :meth:`try_once`.
+            keeps_schedule: try no other schedule where the plan does not fit.
         """
-        attempt = attempt or self._try
-        tried = [attempt(variant) for variant in tied_embedding_variants(decision, self.space)]
-        found = [outcome for outcome in tried if outcome is not None]
-        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
+        legal = self.legality(decision)
+        variants = tied_embedding_choices(decision, self.evaluator.request.model, legal)
+        attempt = self.try_once if keeps_schedule else self.try_decision
+        tried = [attempt(variant, cutoff_s) for variant in variants]
+        outcomes = [outcome for outcome in tried if outcome is not None]
+        return min(outcomes, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
 
-    def _try(self, decision: Decision) -> Outcome | None:
-        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
-        outcome = self._try_order(decision)
-        other = self.space.gpipe_variant(decision.shape)
-        if outcome is None or outcome.feasible or other is None:
+    def try_decision(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
+        """Simulate a decision, under another schedule where it does not fit."""
+        outcome = self.try_once(decision, cutoff_s)
+        variant = self._gpipe_variant(decision.shape)
+        if outcome is None or outcome.feasible or variant is None:
             return outcome
-        late = self._try_order(decision._replace(shape=other))
-        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
+        other = self.try_once(decision._replace(shape=variant), cutoff_s)
+        return outcome if other is None or other.excess_bytes > outcome.excess_bytes else other
 
-    def _try_order(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
+    def try_once(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
         """Simulate a decision, and keep it if it fits.
 
-        ``cutoff_s``: plans that are no alternatives are of interest too, up to so many seconds.
+        Args:
+            decision: the strategies.
+            cutoff_s: plans that are no alternatives are of interest too, up to so many seconds.
         """
-        self._check_deadline()
+        self.check_deadline()
         outcome = self.evaluator(decision, max(cutoff_s, self._keep_s(decision.shape)))
         if outcome is not None and outcome.feasible:
-            self._outcomes[decision] = outcome
-            self._incumbent_value = min(self._incumbent_value, self.value(outcome))
+            self.outcomes[decision] = outcome
+            self.best_value = min(self.best_value, self.value(outcome))
         elif outcome is not None and (
-            self._nearest_infeasible is None
-            or outcome.excess_bytes < self._nearest_infeasible.excess_bytes
+            self.nearest_infeasible is None
+            or outcome.excess_bytes < self.nearest_infeasible.excess_bytes
         ):
-            self._nearest_infeasible = outcome
-        self._tried()
+            self.nearest_infeasible = outcome
+        self.on_trial(outcome)
         return outcome
-
-    def _best_s(self, shape: PipelineShape) -> float:
-        """Seconds with which a plan of ``shape`` is as good as the best."""
-        return self._incumbent_value / self.objective.factor(shape)
 
     def _keep_s(self, shape: PipelineShape) -> float:
         """Plans that certainly take this long are of no interest, not even as alternatives."""
-        enough = len(self._outcomes) >= self.limits.alternatives
-        return self._best_s(shape) * (1 if enough else 1 + ALTERNATIVES_WITHIN)
+        is_enough = len(self.outcomes) >= self._alternatives
+        return self.best_s(shape) * (1 if is_enough else 1 + ALTERNATIVES_WITHIN)
 
     @property
-    def _is_late(self) -> bool:
-        deadline_s = self.limits.deadline_s
-        return deadline_s is not None and time.monotonic() - self._start > deadline_s
+    def is_late(self) -> bool:
+        """True if the deadline has passed."""
+        deadline_s = self._deadline_s
+        return deadline_s is not None and time.monotonic() - self.start_s > deadline_s
 
-    def _check_deadline(self) -> None:
-        """End the search when it is time, if there is an answer or none was found in haste."""
-        if (self._outcomes or self._sought_feasible) and self._is_late:
+    def check_deadline(self) -> None:
+        """End the search when it is time, if there is an answer or none was found in haste.
+
+        Raises:
+            DeadlineError: the deadline has passed.
+        """
+        if (self.outcomes or self.sought_feasible) and self.is_late:
             raise DeadlineError

@@ -1,12 +1,11 @@
-"""What is tried in shapes that a failed proof leaves open: likely plans, and what is near them.
+"""Better plans in the shapes that a failed proof leaves open, each shape with a quota of its own.
 
 Bounds put thousands of plans of an open shape in an order that says little of which is the best;
 estimates are a few per cent wrong, but nearer. So the shapes with the best estimates, and those of
-the best plans, are looked into each by itself: its likely plans, then changes of the best of them
-(:mod:`local_search`), also where that is slower than what another shape has. Each has a quota of
-its
-own, and as many are of every number of devices, so that with more memory, or devices that may stay
-idle, what others gave hides few.
+the best plans, are searched each by itself: its likely plans, then changes of the best of them
+(local search), also where that is slower than a plan of another shape. As many are searched of
+every number of devices, so that with more memory, or devices that may stay idle, plans of one
+number hide few of another.
 """
 
 from __future__ import annotations
@@ -15,96 +14,180 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from ..bounds.shape_values import ShapeValues
 from ..candidates.evaluator import Decision, Evaluator, Outcome
-from ..heuristics.local_search import local_search
+from ..heuristics.heuristic import Heuristic
 from ..space.pipeline_shape import PipelineShape
+from .enumeration import ROUNDING, Enumeration
 from .incumbents import Incumbents
-from .work_limits import Limits, Quota
+from .likely_shapes import ESTIMATE_WITHIN
+from .node_queue import BoundedNode, NodeQueue
+from .refined_bounds import RefinedBounds
+from .roles import Nodes, Progress
+from .shape_ranking import ShapeRanking
+from .work_limits import Limits, Quota, WorkSpent
 
-ESTIMATE_WITHIN = 1.25
-"""Shapes whose estimate is worse than the best time by this factor are not looked into."""
 START_WITHIN = 1.5
 """Shapes whose likely plans all are slower than the best by this factor are left at that."""
 NEAR_WITHIN, NEAR_AFTER = 1.05, 50
 """So near to the best plan those of a shape are after so many simulations, or it is left."""
 
 
-class Intensification(Incumbents):
-    """A closer look at the shapes that are likely to hold the best plan.
+class RemainingShapes:
+    """Enumerates the small shapes that a failed proof has not reached, most devices first.
+
+    Nothing is proven by them any more, so a small number of simulations is enough, and for every
+    number of devices the same: where devices may stay idle, a larger cluster then searches what a
+    smaller one would. A shape has a part of it, for one with thousands of plans that are about as
+    fast would leave nothing to the next.
 
     Args:
-        evaluator: of what is asked; simulates decisions once.
+        values: quick bounds of shapes.
+        bounds: refined bounds of shapes.
+        enumeration: of the plans of a shape.
+        incumbents: what the search has found.
+        work: that is spent.
         limits: work limits.
+        progress: receives how many shapes the proof has reached.
     """
 
-    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        super().__init__(evaluator, limits)
-        self._shapes: list[PipelineShape] = []
-        self._estimated: list[tuple[float, int]] = []
-        self._enumerated = 0
-        self._whole: set[PipelineShape] = set()
+    def __init__(
+        self,
+        values: ShapeValues,
+        bounds: RefinedBounds,
+        enumeration: Enumeration,
+        incumbents: Incumbents,
+        work: WorkSpent,
+        limits: Limits,
+        progress: Progress,
+    ) -> None:
+        self._values = values
+        self._bounds = bounds
+        self._enumeration = enumeration
+        self._incumbents = incumbents
+        self._work = work
+        self._limits = limits
+        self._progress = progress
 
-    def _intensify(self) -> None:
-        """Look into the shapes of the best plans and those of the best estimates."""
-        for shape in list(dict.fromkeys([*self._best_shapes(), *self._likely_shapes()])):
+    def run(self, nodes: Nodes, done: set[int]) -> None:
+        """Enumerate shapes whose numbers are not among those that are done."""
+        tables, most = self._values.bounds.tables, self._limits.enumerated_shape
+        groups: dict[int, list[BoundedNode]] = {}
+        for number, shape in enumerate(nodes.shapes):
+            if number not in done and tables.plan_count(shape) <= most:
+                bound = self._values.quick(shape)
+                groups.setdefault(shape.stages * shape.ranks, []).append((bound, number))
+        for devices in sorted(groups, reverse=True):
+            self._enumerate(nodes.shapes, groups[devices], len(done))
+
+    def _enumerate(
+        self, shapes: Sequence[PipelineShape], group: list[BoundedNode], done: int
+    ) -> None:
+        """Enumerate shapes of one number of devices."""
+        quota, incumbents = self._work.and_more(self._limits.rest), self._incumbents
+        for bound, number in NodeQueue(group, lambda number: self._bounds.exact(shapes[number])):
+            is_past = bound >= incumbents.best_value * (1 - ROUNDING)
+            if is_past or self._work.has_spent(quota):
+                break
+            self._progress(done, len(shapes), incumbents.best_value)
+            of_shape = self._work.and_more(self._limits.rest_of_shape)
+            self._enumeration.run(shapes[number], Quota(*map(min, quota, of_shape)))
+
+
+class Intensification:
+    """A closer search of the shapes that are likely to hold the best plan.
+
+    Args:
+        values: quick bounds of shapes.
+        ranking: estimates of shapes.
+        likely: looks for good plans of a shape.
+        local_search: improves the best plan of a shape.
+        enumeration: knows the shapes that were enumerated whole.
+        incumbents: what the search has found.
+        work: that is spent.
+        limits: work limits.
+        remaining: enumerates other small shapes before.
+    """
+
+    def __init__(
+        self,
+        values: ShapeValues,
+        ranking: ShapeRanking,
+        likely: Heuristic,
+        local_search: Heuristic,
+        enumeration: Enumeration,
+        incumbents: Incumbents,
+        work: WorkSpent,
+        limits: Limits,
+        remaining: RemainingShapes,
+    ) -> None:
+        self._values = values
+        self._ranking = ranking
+        self._likely = likely
+        self._local_search = local_search
+        self._enumeration = enumeration
+        self._incumbents = incumbents
+        self._work = work
+        self._limits = limits
+        self._remaining = remaining
+
+    def run(self, nodes: Nodes, done: set[int]) -> None:
+        """Enumerate the remaining small shapes, then intensify."""
+        self._remaining.run(nodes, done)
+        self.intensify(nodes)
+
+    def intensify(self, nodes: Nodes) -> None:
+        """Search the shapes of the best plans and those of the best estimates."""
+        likely = [*self._best_shapes(), *self._likely_shapes(nodes.shapes)]
+        for shape in list(dict.fromkeys(likely)):
             if self._may_hold_better(shape):
-                self._intensify_shape(shape)
+                self.search(shape)
 
     def _may_hold_better(self, shape: PipelineShape) -> bool:
-        return shape not in self._whole and self._quick_value(shape) < self._incumbent_value
+        is_open = shape not in self._enumeration.whole
+        return is_open and self._values.quick(shape) < self._incumbents.best_value
 
     def _best_shapes(self) -> Iterator[PipelineShape]:
-        best = sorted(self._outcomes.values(), key=self.rank)
-        shapes = dict.fromkeys(outcome.decision.shape for outcome in best)
-        return islice(filter(self._may_hold_better, shapes), self.limits.local_search_shapes)
+        shapes = dict.fromkeys(outcome.decision.shape for outcome in self._incumbents.ranked())
+        return islice(filter(self._may_hold_better, shapes), self._limits.local_search_shapes)
 
-    def _likely_shapes(self) -> Iterator[PipelineShape]:
+    def _likely_shapes(self, shapes: Sequence[PipelineShape]) -> Iterator[PipelineShape]:
         """Those of the best estimates of every number of devices."""
-        taken: Counter[int] = Counter()
-        for estimate, number in self._estimated:
-            shape = self._shapes[number]
-            if estimate > self._incumbent_value * ESTIMATE_WITHIN:
+        most, taken = self._limits.local_search_shapes, Counter[int]()
+        for estimate, number in self._ranking.estimated(shapes):
+            shape = shapes[number]
+            if estimate > self._incumbents.best_value * ESTIMATE_WITHIN:
                 break
-            if taken[shape.devices] < self.limits.local_search_shapes and self._may_hold_better(
-                shape
-            ):
+            if taken[shape.devices] < most and self._may_hold_better(shape):
                 taken[shape.devices] += 1
                 yield shape
 
-    def _intensify_shape(self, shape: PipelineShape) -> None:
-        """Likely plans of a shape, and what is near the best of them."""
-        work, best_s = self._quota(self.limits.local_search), self._best_s(shape)
-        first = self.evaluator.count + NEAR_AFTER
-        found = [o for o in self._outcomes.values() if o.decision.shape == shape]
+    def search(self, shape: PipelineShape) -> None:
+        """Try likely plans of a shape, and changes of the best of them."""
+        incumbents, evaluator = self._incumbents, self._incumbents.evaluator
+        quota, best_s = self._work.and_more(self._limits.local_search), incumbents.best_s(shape)
+        first = evaluator.count + NEAR_AFTER
+        outcomes = incumbents.of_shape(shape)
 
         def attempt(decision: Decision, cutoff_s: float = float("inf")) -> Outcome | None:
-            is_far = self.evaluator.count >= first and _least_s(found) > best_s * NEAR_WITHIN
-            if is_far or self._is_spent(work):
+            is_far = evaluator.count >= first and _least_s(outcomes) > best_s * NEAR_WITHIN
+            if is_far or self._work.has_spent(quota):
                 return None
-            outcome = self._try_likely(decision, lambda each: self._try_order(each, cutoff_s))
+            outcome = incumbents.try_likely(decision, cutoff_s, keeps_schedule=True)
             if outcome is not None and outcome.feasible:
-                found.append(outcome)
+                outcomes.append(outcome)
             return outcome
 
-        self._layout_by_layout.search(shape, self._layer_tables(shape, usual=True), attempt)
-        if found and _least_s(found) <= best_s * START_WITHIN:
-            start = min(found, key=lambda outcome: outcome.step_time_s)
-            local_search(start, self._layer_tables(shape), attempt, self._free_bytes)
-
-    def _free_bytes(self, outcome: Outcome) -> list[float]:
-        """What the devices of every stage of a plan that fits may hold more."""
-        rows = (row for row in outcome.simulation.memory if row.tier == "hbm")
-        return [-self.evaluator.rule.excess_bytes(row) for row in rows]
-
-    def _quota(self, more: Quota) -> Quota:
-        """What is spent so far, and ``more`` of each."""
-        done = self.evaluator
-        spent = (self._enumerated, done.tries, done.count)
-        return Quota(*(a + b for a, b in zip(spent, more, strict=True)))
-
-    def _is_spent(self, most: Quota) -> bool:
-        return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries
+        self._likely.search(shape, attempt)
+        if outcomes and _least_s(outcomes) <= best_s * START_WITHIN:
+            self._local_search.search(shape, attempt)
 
 
-def _least_s(found: Sequence[Outcome]) -> float:
-    return min((outcome.step_time_s for outcome in found), default=float("inf"))
+def free_bytes(outcome: Outcome, evaluator: Evaluator) -> list[float]:
+    """Bytes that the devices of every stage of a plan that fits may hold more."""
+    rows = (row for row in outcome.simulation.memory if row.tier == "hbm")
+    return [-evaluator.rule.excess_bytes(row) for row in rows]
+
+
+def _least_s(outcomes: Sequence[Outcome]) -> float:
+    return min((outcome.step_time_s for outcome in outcomes), default=float("inf"))

@@ -1,12 +1,12 @@
-"""The largest size that fits, found by asking whether some do: bracket, bisect, refine.
+"""The largest size that fits: bracket, bisect, refine.
 
-Sizes are asked for in multiples of a step: doubled until one does not fit, then bisected; then
-each finer step refines the last bracket. That finds the largest size if sizes that are multiples
+Sizes are tried in multiples of a step: doubled until one does not fit, then bisected; then each
+finer step refines the last bracket. That finds the largest size if sizes that are multiples
 of one step fit up to some size and none beyond. They do: let a plan fit a size, and all that it
 divides the size by divide the step. At a smaller multiple of the step the same decisions are
-legal, and no tensor of any layer is larger, so it fits, too. (A plan that divides a size by what
-does not divide the step may fit a size and none between: such sizes are found only if asked for,
-and ``tried`` says which were.)
+legal, and no tensor of any layer is larger, so it fits, too. (A plan that divides a size by a
+number that does not divide the step may fit a size and none between: such sizes are found only if
+tried, and ``tried`` says which were.)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Fits = Callable[[int], bool]
 class Bracket:
     """``size`` fits and ``beyond``, the next multiple of the grain, does not.
 
-    ``size`` 0: nothing fits. ``beyond`` None: the size met its limit. ``tried`` holds what was
-    asked, by size.
+    ``size`` 0: nothing fits. ``beyond`` None: the size met its limit. ``tried`` holds the answers,
+    by size.
     """
 
     size: int
@@ -35,23 +35,23 @@ def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: i
     """The largest size that fits.
 
     Args:
-        fits: whether a size does.
-        steps: what sizes are multiples of, coarse to fine, each a multiple of the next.
+        fits: tells whether a size fits.
+        steps: sizes are multiples of these, coarse to fine, each a multiple of the next.
         most: the largest size that is allowed.
-        begin: where to begin; that changes the work and not the answer.
+        begin: first size; that changes the work and not the answer.
     """
     tried: dict[int, bool] = {}
 
-    def asked(size: int) -> bool:
+    def try_size(size: int) -> bool:
         if size not in tried:
             tried[size] = size <= most and fits(size)
         return tried[size]
 
     low, high = 0, max(1, min(begin, most) // steps[0]) * steps[0]
-    while high <= most and asked(high):
+    while high <= most and try_size(high):
         low, high = high, 2 * high
     for step in steps:
-        low, high = _bisected(asked, step, low, high)
+        low, high = _bisected(try_size, step, low, high)
     beyond = high if high <= most else None
     return Bracket(size=low, beyond=beyond, tried={n: ok for n, ok in tried.items() if n <= most})
 

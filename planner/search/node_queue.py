@@ -1,8 +1,8 @@
-"""Shapes in the order of their proven bounds, each bounded exactly only when its turn comes.
+"""Queue of shapes, best bound first, with bounds refined only when a shape's turn comes.
 
-A quick bound that is never above the exact one holds a shape's place in a heap. What comes to
-the top is bounded exactly and put back, unless it has been: then it is the next. So the order
-is that of the exact bounds, ties by number, and most exact bounds are never needed.
+A quick bound that is never above the exact one gives a shape its place in a heap. The shape at the
+top is bounded more exactly and put back, until its bound is exact: then it is the next. So the
+order is that of the exact bounds, ties by number, and most exact bounds are never needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 BoundedNode = tuple[float, int]
-"""A proven lower bound in seconds, and the number of its shape."""
+"""A proven lower bound, and the number of its shape."""
 
 
 class NodeQueue(Sequence[BoundedNode]):
@@ -20,22 +20,22 @@ class NodeQueue(Sequence[BoundedNode]):
 
     Args:
         quick: (quick bound, number) of every shape.
-        exact: better bounds of a shape's number, each at least as good as the one before; they
-            may raise to end the search.
+        refinements: better bounds of a shape's number, each at least as good as the one before;
+            they may raise to end the search.
     """
 
-    def __init__(self, quick: Sequence[BoundedNode], *exact: Callable[[int], float]) -> None:
-        self._exact = exact
+    def __init__(self, quick: Sequence[BoundedNode], *refinements: Callable[[int], float]) -> None:
+        self._refinements = refinements
         self._length = len(quick)
-        self._known: list[BoundedNode] = []
+        self._ordered: list[BoundedNode] = []
         self._heap = [(bound, number, 0) for bound, number in quick]
         heapq.heapify(self._heap)
 
     @property
     def least(self) -> float:
         """A proven lower bound on every plan of every shape, as far as it is known now."""
-        if self._known:
-            return self._known[0][0]
+        if self._ordered:
+            return self._ordered[0][0]
         return self._heap[0][0] if self._heap else float("inf")
 
     def __len__(self) -> int:
@@ -43,33 +43,33 @@ class NodeQueue(Sequence[BoundedNode]):
         return self._length
 
     @overload
-    def __getitem__(self, place: int) -> BoundedNode: ...
+    def __getitem__(self, index: int) -> BoundedNode: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[BoundedNode]: ...
+    def __getitem__(self, index: slice) -> list[BoundedNode]: ...
 
-    def __getitem__(self, place: int | slice) -> BoundedNode | list[BoundedNode]:
-        """The shape at a place of the order, or several."""
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(self._length))]
-        if not 0 <= place < self._length:
-            raise IndexError(place)
-        while len(self._known) <= place:
-            self._next()
-        return self._known[place]
+    def __getitem__(self, index: int | slice) -> BoundedNode | list[BoundedNode]:
+        """The shape at an index of the order, or several."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._length))]
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        while len(self._ordered) <= index:
+            self._pop()
+        return self._ordered[index]
 
     def __iter__(self) -> Iterator[BoundedNode]:
         """By growing exact bound."""
-        for place in range(self._length):
-            yield self[place]
+        for index in range(self._length):
+            yield self[index]
 
-    def _next(self) -> None:
-        """Find one more shape of the order."""
+    def _pop(self) -> None:
+        """Move the next shape of the order out of the heap."""
         while True:
             bound, number, level = self._heap[0]
-            if level == len(self._exact):
+            if level == len(self._refinements):
                 heapq.heappop(self._heap)
-                self._known.append((bound, number))
+                self._ordered.append((bound, number))
                 return
-            better = max(bound, self._exact[level](number))
+            better = max(bound, self._refinements[level](number))
             heapq.heapreplace(self._heap, (better, number, level + 1))

@@ -1,4 +1,4 @@
-"""What a search ends with, and what it would end with now."""
+"""Results of a search, final and intermediate."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Literal
 from ..candidates.evaluator import Outcome
 from ..space.pipeline_shape import PipelineShape
 
+StoppedBy = Literal["proof", "work", "deadline"]
+
 
 @dataclass(slots=True)
 class SolveResult:
-    """What a search ends with; ``outcomes`` are feasible, best first.
+    """Result of a search; ``outcomes`` are feasible, best first.
 
     ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
     seconds.
@@ -20,7 +22,7 @@ class SolveResult:
     outcomes: list[Outcome]
     lower_bound: float
     lower_bound_s: float
-    stopped_by: Literal["proof", "work", "deadline"]
+    stopped_by: StoppedBy
     simulated: int
     shapes: list[PipelineShape]
     seconds: float
@@ -29,7 +31,7 @@ class SolveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntermediateResult:
-    """What a search that still runs would end with now; as in :class:`SolveResult`."""
+    """Result that a running search would end with now; fields as in :class:`SolveResult`."""
 
     outcome: Outcome
     value: float
@@ -38,5 +40,5 @@ class IntermediateResult:
 
     @property
     def gap(self) -> float:
-        """How much better any plan may be, as a fraction of the bound."""
+        """Possible gain of a better plan, as a fraction of the bound."""
         return self.value / self.lower_bound - 1 if self.lower_bound else 0.0

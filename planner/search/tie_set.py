@@ -1,8 +1,8 @@
-"""The simplest plan among those that no error of the model tells from the best.
+"""The set of plans that tie with the best, and the simplest of them.
 
-A plan is simple that has few distinct strategies, then few stages. A search keeps what it meets,
-so the simplest ones are made here: in the shapes of the plans that tie, all layers take one
-strategy as far as it is legal for them, and what still fits and ties is one of them.
+A plan is simple that has few distinct strategies, then few stages. A search keeps the plans that it
+meets, so the simplest ones are made here: in the shapes of the plans that tie, all layers take one
+strategy as far as it is legal for them, and plans that still fit and tie join the set.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..candidates.evaluator import Decision, Outcome
 from .branch_and_bound import BranchAndBound
 
 SHAPES, STRATEGIES = 4, 3
-"""Shapes that are made simple, and strategies that each is made of."""
+"""Shapes of which simple plans are made, and strategies of each."""
 MAX_SIMULATED_PASSES = 100_000
 """Passes of all steps that are simulated for it."""
 
 
 def complexity(outcome: Outcome) -> tuple[int, int, float]:
-    """What the simplest plan has least of; among equals it is the fastest."""
+    """Sort key, the simplest plan first; among equals the fastest."""
     return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
 
 
@@ -42,9 +42,9 @@ def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) 
         if passes > MAX_SIMULATED_PASSES:
             break
         cutoff_s = limit / search.objective.factor(decision.shape)
-        made = search.evaluator(decision, cutoff_s)
-        if made is not None and made.feasible and search.value(made) <= limit:
-            tied.setdefault(decision, made)
+        outcome = search.evaluator(decision, cutoff_s)
+        if outcome is not None and outcome.feasible and search.value(outcome) <= limit:
+            tied.setdefault(decision, outcome)
     return sorted(tied.values(), key=search.value)
 
 
@@ -57,21 +57,22 @@ def _simpler(search: BranchAndBound, tied: list[Outcome]) -> Iterator[Decision]:
         decision = best[shape].decision
         common = Counter(decision.strategies).most_common(STRATEGIES)
         for strategy, _ in common:
-            made = decision._replace(strategies=_all_of(search, decision, strategy))
-            if made not in seen:
-                seen.add(made)
-                yield made
+            simpler = decision._replace(strategies=_all_of(search, decision, strategy))
+            if simpler not in seen:
+                seen.add(simpler)
+                yield simpler
 
 
 def _all_of(
     search: BranchAndBound, decision: Decision, wanted: LayerStrategy
 ) -> tuple[LayerStrategy, ...]:
     """One strategy for all layers; where it is not legal, without recomputation or as it was."""
-    space, shape = search.space, decision.shape
-    samples = space.request.workload.global_batch // shape.microbatches
+    is_legal = search.incumbents.legality(decision)
     plain = replace(wanted, recompute="none")
+    keys = list(zip(search.space.layer_classes, decision.strategies, strict=True))
     chosen: dict[tuple[int, LayerStrategy], LayerStrategy] = {}
-    for key in set(zip(space.layer_classes, decision.strategies, strict=True)):
-        options = space.options(key[0], shape.ranks, samples)
-        chosen[key] = next((s for s in (wanted, plain) if s in options), key[1])
-    return tuple(chosen[key] for key in zip(space.layer_classes, decision.strategies, strict=True))
+    for layer, key in enumerate(keys):
+        if key not in chosen:
+            legal = (strategy for strategy in (wanted, plain) if is_legal(layer, strategy))
+            chosen[key] = next(legal, key[1])
+    return tuple(chosen[key] for key in keys)

@@ -1,9 +1,11 @@
-"""How much work a search may do: counts of work, so that equal requests give equal plans."""
+"""Work limits of a search, as counts, so that equal requests give equal plans."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from ..candidates.evaluator import Evaluator
 
 
 class Quota(NamedTuple):
@@ -18,30 +20,50 @@ class Quota(NamedTuple):
     simulated: int
 
 
+class WorkSpent:
+    """Work that a search has done.
+
+    Args:
+        evaluator: counts simulations.
+
+    ``enumerated`` counts the plans of the shapes that were enumerated.
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self.enumerated = 0
+
+    def and_more(self, quota: Quota) -> Quota:
+        """The work spent until now plus a quota."""
+        spent = (self.enumerated, self._evaluator.tries, self._evaluator.count)
+        return Quota(*(a + b for a, b in zip(spent, quota, strict=True)))
+
+    def has_spent(self, quota: Quota) -> bool:
+        """Return whether simulations have used up a quota."""
+        evaluator = self._evaluator
+        return evaluator.count >= quota.simulated or evaluator.tries >= quota.tries
+
+
 PROOF = Quota(enumerated=4_000_000, tries=40_000, simulated=10_000)
 REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
-DESCENT = Quota(enumerated=0, tries=800, simulated=600)
+LOCAL_SEARCH = Quota(enumerated=0, tries=800, simulated=600)
 REST_OF_SHAPE = Quota(enumerated=1_000_000, tries=1000, simulated=250)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
+    """Work limits of a search; ``deadline_s`` is the only limit in seconds.
 
     Models of few layers are searched in more shapes, ``heuristic_layers`` layers in all, and in
     more layouts of each: a shape costs as much as it has layers. Of large models ``relaxed`` shapes
     have plans made of their relaxed steps. The first ones are of the ``rough_widths`` widths with
     the best estimates and of half of each: ``rough_microbatches`` numbers of micro-batches of a
-    width and
-    ``rough_alike`` shapes of a schedule are bounded with their place, ``relaxed_cuts`` of them in
-    likely cuts, and ``relaxed_first`` have plans made. Once a shape stays open, so many more,
-    ``heuristic_shapes_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what
-    is spent for
-    each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then
-    ``local_search``
-    is spent on each of the ``local_search_shapes`` best shapes and on as many likely ones of every
-    number of
-    devices.
+    width and ``rough_alike`` shapes of a schedule get aggregated bounds, ``relaxed_cuts`` of them
+    bounds in likely boundaries, and ``relaxed_first`` have plans made. Once a shape stays open,
+    ``heuristic_shapes_open`` more are searched. ``proof`` is the work of the proof, ``rest`` the
+    work for each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then
+    ``local_search`` is spent on each of the ``local_search_shapes`` best shapes and on as many
+    likely ones of every number of devices.
     """
 
     alternatives: int = 8
@@ -66,5 +88,9 @@ class Limits:
     rest: Quota = REST
     rest_of_shape: Quota = REST_OF_SHAPE
     local_search_shapes: int = 4
-    local_search: Quota = DESCENT
+    local_search: Quota = LOCAL_SEARCH
     deadline_s: float | None = None
+
+    def small_model_factor(self, layers: int) -> int:
+        """Multiple of shapes and layouts in which a model of so many layers is searched."""
+        return max(1, self.heuristic_layers // (self.heuristic_shapes * layers))

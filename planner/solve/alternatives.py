@@ -10,7 +10,8 @@ from ...costmodel.explain.step_cost import with_cost
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
 from ..candidates.evaluator import Outcome
-from ..search.branch_and_bound import BranchAndBound, SolveResult
+from ..search.branch_and_bound import BranchAndBound
+from ..search.result import SolveResult
 from ..search.tie_set import complexity, tie_set
 
 TIE_WITHIN = 0.05

@@ -10,9 +10,12 @@ from ...costmodel.memory.library_workspace import calibrated_stack
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.simulation.simulator import Simulator
 from ..candidates.evaluator import Evaluator
-from ..heterogeneous.branch_and_bound import HeterogeneousLimits, HeterogeneousSearch
-from ..search.branch_and_bound import BranchAndBound, Limits
+from ..heterogeneous.build import heterogeneous_search
+from ..heterogeneous.work_limits import HeterogeneousLimits
+from ..search.branch_and_bound import BranchAndBound
+from ..search.build import single_group_search
 from ..search.feasibility_probe import PROBE, FeasibilityProbe
+from ..search.work_limits import Limits
 from ..space.objective import Objective, StepCost, StepTime
 from ..space.request import Request
 from .options import DEFAULT_OPTIONS, SolveOptions
@@ -52,17 +55,18 @@ def _objective(problem: Problem) -> Objective:
 def make_engine(problem: Problem, options: SolveOptions) -> BranchAndBound:
     """The search over one device group."""
     limits = Limits(deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top))
-    return BranchAndBound(make_evaluator(problem, options), limits, options.progress, options.watch)
+    evaluator = make_evaluator(problem, options)
+    return single_group_search(evaluator, limits, options.progress, options.watch)
 
 
 def make_joint_engine(
     problem: Problem, options: SolveOptions, incumbent_s: float
-) -> HeterogeneousSearch:
+) -> BranchAndBound:
     """The search over several device groups together for steps shorter than ``incumbent_s``."""
     limits = HeterogeneousLimits(
         deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top)
     )
-    return HeterogeneousSearch(
+    return heterogeneous_search(
         make_evaluator(problem, options), limits, options.progress, incumbent_s
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
 from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
 from ..candidates.evaluator import Outcome
-from ..heterogeneous.branch_and_bound import HeterogeneousSearch
-from ..search.branch_and_bound import SolveResult
+from ..search.branch_and_bound import BranchAndBound
+from ..search.result import SolveResult
 from ..search.tie_set import complexity
 from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text
 from .engine import make_joint_engine
@@ -62,7 +62,7 @@ def _joint_result(problem: Problem, options: SolveOptions, incumbent_s: float) -
 def _solution(
     problem: Problem,
     options: SolveOptions,
-    engine: HeterogeneousSearch,
+    engine: BranchAndBound,
     result: SolveResult,
     space: dict[str, list[Any]],
     left_out: list[dict[str, str]],

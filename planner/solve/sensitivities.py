@@ -8,7 +8,8 @@ from ...costmodel.explain.sensitivity import CHANGE, sensitivities
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.report.report import Sensitivity
 from ..candidates.evaluator import Outcome
-from ..search.branch_and_bound import BranchAndBound, Limits
+from ..search.branch_and_bound import BranchAndBound
+from ..search.work_limits import Limits
 from ..search.feasibility_probe import SingleShapeSearch
 
 MAX_PASSES = 60_000

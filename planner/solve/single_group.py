@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...costmodel.explain.breakdown import source_share
 from ...spec.report.report import ObjectiveResult, SearchResult
-from ..search.branch_and_bound import BranchAndBound, SolveResult
+from ..search.branch_and_bound import BranchAndBound
+from ..search.result import SolveResult
 from .alternatives import PlanRanking, alternatives, prediction_with_cost, ranking
 from .options import SolveOptions
 from .problem import Problem

@@ -8,7 +8,8 @@ from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 
 from shardwright.api.problem.resolve import Inputs, resolve
-from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousSearch
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.planner.heterogeneous.build import heterogeneous_search
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.solve.garbage_collection import garbage_collection_paused
 from shardwright.planner.solve.problem import Problem
@@ -87,7 +88,7 @@ def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any
     problem = resolve(Inputs(model=model, cluster=cluster, global_batch=batch, seq_len=seq_len))
     solution = solve(problem)
     with garbage_collection_paused():
-        equal = HeterogeneousSearch(make_evaluator(problem), uniform_only=True).run()
+        equal = heterogeneous_search(make_evaluator(problem), uniform_only=True).run()
     equal_s = [o.step_time_s for o in equal.outcomes[:1]]
     if _is_equal(solution.plan):  # what the free search found is theirs too
         equal_s.append(solution.prediction.step_time_s)

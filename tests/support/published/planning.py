@@ -13,7 +13,10 @@ from oracles.brute_force import Answer, Restriction, Space, simulator_of, solve
 
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.planner.candidates.evaluator import Decision, Evaluator
-from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits, SolveResult
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.build import SingleGroupParts, single_group_parts
+from shardwright.planner.search.result import SolveResult
+from shardwright.planner.search.work_limits import Limits
 from shardwright.planner.space.pins import Pin
 from shardwright.planner.space.search_space import Request
 from shardwright.spec.errors import InfeasibleError
@@ -50,9 +53,14 @@ def _odd(r: Restriction) -> bool:
     return len(r.allowed) == 1 and (len(r.axis) + len(str(r.allowed[0]))) % 2 == 1
 
 
-def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> BranchAndBound:
+def parts_of(space: Space, limits: Limits | None = None, **asked: Any) -> SingleGroupParts:
+    """The parts of a search of a space, and their engine."""
     evaluator = Evaluator(request_of(space, **asked), simulator_of(space), RULE)
-    return BranchAndBound(evaluator, limits or Limits())
+    return single_group_parts(evaluator, limits or Limits())
+
+
+def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> BranchAndBound:
+    return parts_of(space, limits, **asked).engine
 
 
 def planned(space: Space, limits: Limits | None = None, **asked: Any) -> SolveResult | None:

@@ -1,0 +1,121 @@
+"""Proven bounds and estimates of the step time of the shapes of a space."""
+
+from __future__ import annotations
+
+import math
+
+from ..space.pipeline_shape import PipelineShape
+from ..tables.option_table import OptionTable
+from .knapsack_bounds import KnapsackBounds
+from .quick_bounds import QuickBounds
+from .shape_context import ShapeContexts
+from .shape_relaxations import ShapeRelaxations
+from .shape_tables import ShapeTables
+
+MAX_BOUNDED, MAX_ESTIMATED = 16, 64
+"""Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
+
+TableKey = tuple[int, int, tuple[int, ...], int, bool]
+"""Ranks, micro-batches, layers whose parameters move with others', link span, overlapping passes."""
+
+
+class ShapeBounds:
+    """Bounds and estimates of shapes, each computed once.
+
+    Args:
+        quick: bounds that need no tables.
+        tables: options of the layers of the shapes.
+        contexts: of the shapes.
+        relaxations: bounds from chains of passes.
+    """
+
+    def __init__(
+        self,
+        quick: QuickBounds,
+        tables: ShapeTables,
+        contexts: ShapeContexts,
+        relaxations: ShapeRelaxations,
+    ) -> None:
+        self.quick = quick
+        self.tables = tables
+        self.contexts = contexts
+        self.relaxations = relaxations
+        self._space = tables.space
+        self._bounds: dict[TableKey, KnapsackBounds] = {}
+        self._estimates: dict[TableKey, KnapsackBounds] = {}
+
+    def quick_s(self, shape: PipelineShape) -> float:
+        """A proven lower bound that is never above :meth:`exact_s` and needs no tables."""
+        return self.quick.step_s(shape)
+
+    def aggregated_s(self, shape: PipelineShape) -> float:
+        """A proven lower bound on every plan of a shape, with aggregated stage memory."""
+        return self.relaxations.aggregated(shape) + self.quick.end_s(shape)
+
+    def exact_s(
+        self, shape: PipelineShape, enough_s: float = float("inf"), adds_critical_paths: bool = True
+    ) -> float:
+        """A proven lower bound on every plan of a shape, from the tables of its layers.
+
+        Once enough widths and micro-batches have tables, or enough shapes were bounded, the quick
+        bound of the others stands: it is as sound, and a search of a large space proves little of
+        them anyway.
+
+        Args:
+            shape: the shape.
+            enough_s: a bound as high as this is high enough.
+            adds_critical_paths: time the steps of large models for their critical paths, too.
+        """
+        bound_s, end_s = self.quick_s(shape), self.quick.end_s(shape)
+        if self._space.is_large:
+            passes_s = self.relaxations.bound(shape, enough_s - end_s, adds_critical_paths)
+            return max(bound_s, passes_s + end_s)
+        if self._table_key(shape) in self._bounds or len(self._bounds) < MAX_BOUNDED:
+            budget_bytes = self.contexts.live_budget_bytes(shape)
+            knapsack_s = self._knapsack(self._bounds, shape, usual=False).bound(shape, budget_bytes)
+            bound_s = max(bound_s, knapsack_s + end_s)
+        if shape.stages == 1 or shape.chunks == 1:
+            passes_s = self.relaxations.bound(shape, enough_s - end_s, adds_critical_paths=False)
+            bound_s = max(bound_s, passes_s + end_s)
+        return bound_s
+
+    def rough_s(self, shape: PipelineShape) -> float:
+        """A step time to rank shapes by: least computation, bubble and uneven stages."""
+        blocks = max(1, len(self._space.layers) - 2)
+        uneven = shape.positions * math.ceil(blocks / shape.positions) / blocks
+        return self.quick_s(shape) * (1 + _bubble(shape)) * uneven
+
+    def may_estimate(self, shape: PipelineShape) -> bool:
+        """Return whether the usual tables of a shape exist or may still be made."""
+        return self._table_key(shape) in self._estimates or len(self._estimates) < MAX_ESTIMATED
+
+    def estimate_s(self, shape: PipelineShape) -> float:
+        """A likely step time of a shape's best plan among the usual ones."""
+        first, last = (
+            sum(shape.first_in_flight(stage)) / shape.chunks for stage in (0, shape.stages - 1)
+        )
+        budget_bytes = self.contexts.live_budget_bytes(shape)
+        knapsack = self._knapsack(self._estimates, shape, usual=True)
+        return knapsack.estimate(shape, budget_bytes, (first, last))
+
+    def _knapsack(
+        self, cache: dict[TableKey, KnapsackBounds], shape: PipelineShape, usual: bool
+    ) -> KnapsackBounds:
+        key = self._table_key(shape)
+        if key not in cache:
+            counts: dict[int, tuple[int, OptionTable]] = {}
+            for table in self.tables.usual(shape) if usual else self.tables.layers(shape):
+                counts[id(table)] = (counts.get(id(table), (0, table))[0] + 1, table)
+            cache[key] = KnapsackBounds(list(counts.values()))
+        return cache[key]
+
+    def _table_key(self, shape: PipelineShape) -> TableKey:
+        context = self.contexts.of(shape)
+        tied = tuple(context.tied)
+        return (shape.ranks, shape.microbatches, tied, context.link_span, shape.overlaps_passes)
+
+
+def _bubble(shape: PipelineShape) -> float:
+    """About the share of idle time; a third where weight gradients fill the rest of it."""
+    filled = 3 if shape.kind in ("zero_bubble", "zbv") else 1
+    return (shape.stages - 1) / (shape.chunks * shape.microbatches * filled)

@@ -1,0 +1,92 @@
+"""Layer options of the shapes of a space, the number of their plans, and their boundaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..dynamic_programming.enumeration import all_boundaries, boundary_count
+from ..dynamic_programming.stage_partition import even_boundaries
+from ..space.pipeline_shape import PipelineShape
+from ..space.search_space import SearchSpace
+from ..tables.option_table import OptionTable, OptionTables
+from .shape_context import ShapeContexts
+
+MAX_BOUNDARIES = 1000
+"""Partitions of a shape of a large model that are enumerated."""
+
+
+class ShapeTables:
+    """Options of the layers of each shape.
+
+    Args:
+        space: legal strategies and shapes.
+        options: builds the tables of a layer.
+        contexts: of the shapes.
+    """
+
+    def __init__(self, space: SearchSpace, options: OptionTables, contexts: ShapeContexts) -> None:
+        self.space = space
+        self._options = options
+        self._contexts = contexts
+        self._choices: dict[tuple[int, int], int] = {}
+
+    def layers(self, shape: PipelineShape) -> list[OptionTable]:
+        """All options of every layer, in order."""
+        return self._tables(shape, usual=False)
+
+    def usual(self, shape: PipelineShape) -> list[OptionTable]:
+        """The usual options of every layer, in order."""
+        return self._tables(shape, usual=True)
+
+    def _tables(self, shape: PipelineShape, usual: bool) -> list[OptionTable]:
+        options = self.space.usual if usual else self.space.options
+        context = self._contexts.of(shape)
+        ranks, samples = context.ranks, context.samples
+        cache: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}
+        tables = []
+        for layer, layer_class in enumerate(self.space.layer_classes):
+            key = (layer_class, context.tied.get(layer))
+            if key not in cache:
+                cache[key] = self._options.table(
+                    layer,
+                    options(layer_class, ranks, samples),
+                    ranks,
+                    samples,
+                    shape.microbatches,
+                    key[1],
+                    context.link_span,
+                    shape.overlaps_passes,
+                    shape.stages == 1,
+                )
+            tables.append(cache[key])
+        return tables
+
+    def plan_count(self, shape: PipelineShape) -> int:
+        """Number of plans of a shape."""
+        key = (shape.ranks, self._contexts.samples(shape))
+        if key not in self._choices:
+            sizes = (len(self.space.options(c, *key)) for c in self.space.layer_classes)
+            self._choices[key] = math.prod(sizes)
+        return self._partition_count(shape) * self._choices[key]
+
+    def _partition_count(self, shape: PipelineShape) -> int:
+        if self._is_cut_evenly(shape):
+            return 1
+        return boundary_count(len(self.space.layer_classes), shape)
+
+    def has_many_boundaries(self, shape: PipelineShape) -> bool:
+        """True if the partitions of a shape are too many to look at each."""
+        many = boundary_count(len(self.space.layer_classes), shape) > MAX_BOUNDARIES
+        return self.space.is_large and many and not self._is_cut_evenly(shape)
+
+    def _is_cut_evenly(self, shape: PipelineShape) -> bool:
+        """True if the space has the shape with its even partition only."""
+        return self.space.is_large and shape.chunks > 1
+
+    def boundaries(self, shape: PipelineShape) -> Iterator[tuple[int, ...]]:
+        """Every partition of a shape that is in the space."""
+        layers = len(self.space.layer_classes)
+        if self._is_cut_evenly(shape):
+            return iter([tuple(even_boundaries(layers, shape))])
+        return all_boundaries(layers, shape.positions)
