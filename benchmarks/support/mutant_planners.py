@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.planner.bounds import (
     knapsack_bounds,
-    shape_costs,
     shape_relaxations,
+    shape_tables,
 )
 from shardwright.planner.bounds.knapsack_bounds import KnapsackBounds
-from shardwright.planner.bounds.shape_costs import ShapeCosts
+from shardwright.planner.bounds.shape_bounds import ShapeBounds
+from shardwright.planner.bounds.shape_context import ShapeContexts
 from shardwright.planner.bounds.shape_relaxations import ShapeRelaxations
-from shardwright.planner.bounds.shape_values import ShapeValues
 from shardwright.planner.candidates import evaluator
 from shardwright.planner.candidates.evaluator import Decision, Outcome
 from shardwright.planner.chains import pass_chains
 from shardwright.planner.dynamic_programming import enumeration
 from shardwright.planner.relaxation import column_generation
 from shardwright.planner.relaxation.stage_feasibility import StageFeasibility
-from shardwright.planner.search import proof
-from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search import enumeration as search_enumeration
+from shardwright.planner.search.enumeration import Enumeration
 from shardwright.planner.search.incumbents import Incumbents
-from shardwright.planner.search.proof import Bounding
+from shardwright.planner.search.proof import Proof
+from shardwright.planner.search.roles import Nodes
 from shardwright.planner.space import layer_splits, search_space
 from shardwright.planner.space.layer_splits import Splits
 from shardwright.planner.space.search_space import PipelineShape, SearchSpace
@@ -52,7 +53,7 @@ def scaled(factor: float) -> Wrap:
     """The result times a factor."""
 
     def wrap(plain: Any) -> Any:
-        return lambda *arguments: plain(*arguments) * factor
+        return lambda *arguments, **named: plain(*arguments, **named) * factor
 
     return wrap
 
@@ -223,11 +224,10 @@ def _two_stages_reversed(plain: Any) -> Any:
 def _later_proof(plain: Any) -> Any:
     """The proof ends at the first shape that is too large, and calls itself complete."""
 
-    def prove(
-        self: BranchAndBound, shapes: list[PipelineShape], bounded: Any
-    ) -> tuple[float, bool]:
-        found: tuple[float, bool] = plain(self, shapes, bounded[: len(bounded) // 2])
-        return found
+    def prove(self: Proof, nodes: Nodes) -> tuple[float, bool]:
+        half: Any = nodes.queue[: len(nodes.queue) // 2]
+        result: tuple[float, bool] = plain(self, replace(nodes, queue=half))
+        return result
 
     return prove
 
@@ -239,7 +239,7 @@ def _no_recompute(how: str) -> Wrap:
 def _own_embedding(plain: Any) -> Any:
     """The tied embedding is counted in the first layer too."""
 
-    def tied(self: ShapeCosts, shape: PipelineShape) -> dict[int, tuple[int, ...]]:
+    def tied(self: ShapeContexts, shape: PipelineShape) -> dict[int, tuple[int, ...]]:
         found = plain(self, shape)
         return {k: v for k, v in found.items() if v}
 
@@ -301,9 +301,9 @@ NOT_ONE = kept_if(_partial("zero1"))
 POWERS = kept_if(_is_power)
 
 MUTANTS: tuple[Mutant, ...] = (
-    _mutant("shape bound 3/2", "bounds of shapes 1.5 times too high", ShapeCosts, "_shape_bound",
+    _mutant("shape bound 3/2", "bounds of shapes 1.5 times too high", ShapeBounds, "exact_s",
             scaled(1.5)),
-    _mutant("shape bound 1.02", "bounds of shapes 2 % too high", ShapeCosts, "_shape_bound",
+    _mutant("shape bound 1.02", "bounds of shapes 2 % too high", ShapeBounds, "exact_s",
             scaled(1.02)),
     _mutant("plan bound 1.05", "bounds of plans 5 % too high", enumeration, "_bounds",
             scaled(1.05)),
@@ -319,8 +319,8 @@ MUTANTS: tuple[Mutant, ...] = (
             "_pass_counts", _more_micro_batches),
     _mutant("greedy hull", "relaxed knapsack 1 % too high", knapsack_bounds, "fractional_knapsack",
             scaled(1.01)),
-    _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
-            scaled(0.9)),
+    _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeContexts,
+            "live_budget_bytes", scaled(0.9)),
     _mutant("states twice", "optimizer states counted twice", layer_costs, "resident_bytes",
             _states_twice),
     _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
@@ -340,16 +340,16 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", column_generation,
             "lagrangian_bound",
             _dearer),
-    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs,
+    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_tables,
             "all_boundaries",
             _first_cuts),
-    _mutant("every second plan", "every second plan is enumerated", proof, "bounded_plans",
-            _half_of_the_plans),
-    _mutant("first plan only", "one plan of every cut is enumerated", proof, "bounded_plans",
-            _first_plan),
-    _mutant("nothing enumerated", "shapes count as enumerated and are not", Bounding, "_enumerate",
+    _mutant("every second plan", "every second plan is enumerated", search_enumeration,
+            "bounded_plans", _half_of_the_plans),
+    _mutant("first plan only", "one plan of every cut is enumerated", search_enumeration,
+            "bounded_plans", _first_plan),
+    _mutant("nothing enumerated", "shapes count as enumerated and are not", Enumeration, "run",
             answering(True)),
-    _mutant("half a proof", "the proof leaves out half of the shapes", Bounding, "_prove",
+    _mutant("half a proof", "the proof leaves out half of the shapes", Proof, "run",
             _later_proof),
     _mutant("impatient", "simulations end 3 % too early", Incumbents, "_keep_s", _impatient),
     _mutant("no hsdp", "sharding over a part of the ranks is left out", search_space, "shardings",
@@ -379,12 +379,12 @@ MUTANTS: tuple[Mutant, ...] = (
             answering(None)),
     _mutant("tied rule", "embedding and head that share a weight may differ", evaluator,
             "tied_embedding_violation", answering(None)),
-    _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied_embeddings",
+    _mutant("tied twice", "a shared weight is counted twice", ShapeContexts, "tied_embeddings",
             _own_embedding),
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
             _fits_by_prediction),
-    _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank",
+    _mutant("slowest first", "plans are answered slowest first", Incumbents, "rank",
             _slowest_first),
     _mutant("cuts swapped", "plans of two stages are written with their cuts swapped",
             evaluator, "build_plan", _two_stages_reversed),

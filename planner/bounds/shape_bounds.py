@@ -16,7 +16,7 @@ MAX_BOUNDED, MAX_ESTIMATED = 16, 64
 """Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
 
 TableKey = tuple[int, int, tuple[int, ...], int, bool]
-"""Ranks, micro-batches, layers whose parameters move with others', link span, overlapping passes."""
+"""Ranks, micro-batches, layers with parameters in other layers, link span, overlapping passes."""
 
 
 class ShapeBounds:

@@ -1,4 +1,4 @@
-"""Facts that the layer options of a shape depend on: ranks, samples, links, tied weights, memory."""
+"""Context of a shape: ranks, samples, links, tied embeddings and memory of its stages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Bounds and estimates of the shapes of a request from chains of their passes."""
 
-
 from __future__ import annotations
 
 from collections.abc import Callable

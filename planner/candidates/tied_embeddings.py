@@ -50,7 +50,6 @@ def tied_embedding_choices(
         strategy = decision.strategies[source]
         if all(is_legal(layer, strategy) for layer in tied):
             strategies = tuple(
-                strategy if layer in tied else own
-                for layer, own in enumerate(decision.strategies)
+                strategy if layer in tied else own for layer, own in enumerate(decision.strategies)
             )
             yield decision._replace(strategies=strategies)

@@ -44,6 +44,4 @@ class HeterogeneousPlans:
         self, boundaries: tuple[int, ...], limit_s: float
     ) -> Iterator[tuple[float, Decision]]:
         """Plans with these boundaries whose bound is below ``limit_s``, by growing bound."""
-        return bounded_stage_plans(
-            self._shape, boundaries, self._tables, self._budgets, limit_s
-        )
+        return bounded_stage_plans(self._shape, boundaries, self._tables, self._budgets, limit_s)

@@ -16,8 +16,8 @@ import numpy as np
 
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
-from ..candidates.evaluator import Decision
 from ..bounds.shape_relaxations import ShapeRelaxations
+from ..candidates.evaluator import Decision
 from ..relaxation.pipeline_bounds import BoundedPipeline, FractionalPlan
 from ..space.pipeline_shape import PipelineShape
 from .heuristic import TryDecision
@@ -66,7 +66,7 @@ class LpRounding:
             round_relaxation(cut, enough_s, attempt, self._excess_bytes)
 
     def may_be_best(self, shape: PipelineShape) -> bool:
-        """Return whether a plan of a shape in likely boundaries may be the best, for all we know."""
+        """False if no plan of a shape in likely boundaries can be the best."""
         return self._may_be_best.get(shape, True)
 
 

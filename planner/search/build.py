@@ -104,9 +104,7 @@ def single_group_parts(
         )
 
     likely, smallest = layouts(bounds.tables.usual), MinMemory(bounds.tables.layers)
-    rounding = LpRounding(
-        bounds.relaxations, incumbents.best_s, rule.excess_bytes, limits.relaxed
-    )
+    rounding = LpRounding(bounds.relaxations, incumbents.best_s, rule.excess_bytes, limits.relaxed)
     refined = RefinedBounds(values, incumbents, rounding)
     ranking = ShapeRanking(values, incumbents, limits.estimates)
     most = limits.heuristic_shapes_large if space.is_large else limits.heuristic_shapes * factor

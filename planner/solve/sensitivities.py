@@ -9,8 +9,8 @@ from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.report.report import Sensitivity
 from ..candidates.evaluator import Outcome
 from ..search.branch_and_bound import BranchAndBound
-from ..search.work_limits import Limits
 from ..search.feasibility_probe import SingleShapeSearch
+from ..search.work_limits import Limits
 
 MAX_PASSES = 60_000
 """Passes of a step above which there are no sensitivities; ``plan explain`` has them still."""

@@ -15,11 +15,9 @@ from neighbors.neighbor_checks import check_mixed_neighbours, check_neighbours
 from neighbors.plan_neighbors import neighbour
 from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
 
-from shardwright.planner.heterogeneous.branch_and_bound import (
-    HeterogeneousLimits,
-    HeterogeneousSearch,
-)
 from shardwright.planner.heterogeneous.efficiency_bound import EfficiencyBound
+from shardwright.planner.heterogeneous.work_limits import HeterogeneousLimits
+from shardwright.planner.search.enumeration import Enumeration
 
 QUICK = HeterogeneousLimits(
     alternatives=20, estimates=40, heuristic_shapes=6, tries=300, simulated=60
@@ -61,7 +59,7 @@ def test_shapes_beside_the_best_mixed_plan_are_looked_into(seed: int) -> None:
 
 def test_a_proof_of_nothing_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One shape is looked into, and all others are said to hold nothing faster."""
-    monkeypatch.setattr(HeterogeneousSearch, "_enumerate", lambda self, shape: True)
+    monkeypatch.setattr(Enumeration, "run", lambda self, shape, quota: True)
     lazy = replace(QUICK, estimates=1, heuristic_shapes=1)
     found = check_mixed_neighbours(capped_mixed_space(27), 30, 27, limits=lazy)
     assert found.stopped_by == "proof"

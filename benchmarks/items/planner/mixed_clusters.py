@@ -8,7 +8,6 @@ from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 
 from shardwright.api.problem.resolve import Inputs, resolve
-from shardwright.costmodel.pricing.machine import Machine
 from shardwright.planner.heterogeneous.build import heterogeneous_search
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.solve.garbage_collection import garbage_collection_paused

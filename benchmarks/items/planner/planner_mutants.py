@@ -19,7 +19,7 @@ from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 from oracles.bound_checks import ROUNDING, check_bounds
 from oracles.brute_force import Answer, Pipeline, Space, simulator_of, solve
-from published.planning import RULE, compare, search_of
+from published.planning import RULE, compare, parts_of
 from support.mutant_planners import MUTANTS, Mutant
 
 from shardwright.spec.model.model_spec import BlockLayer, LayerRun
@@ -150,9 +150,9 @@ def _bounds(seed: int) -> list[str]:
 def _even_faults(seed: int) -> list[str]:
     """Bounds of shapes above an even plan of theirs, without a limit of memory."""
     space = even_problem(seed)
-    search, simulator = search_of(space), simulator_of(space)
+    bounds, simulator = parts_of(space).bounds, simulator_of(space)
     drawer, faults = Drawer(space, random.Random(seed)), []
-    for shape in search.space.shapes():
+    for shape in bounds.tables.space.shapes():
         layers = len(space.model.layers())
         if layers % shape.positions or shape.ranks > 1:
             continue
@@ -169,7 +169,7 @@ def _even_faults(seed: int) -> list[str]:
         simulation = simulator.run(draft.plan(space))
         if simulation is None:
             raise RuntimeError("a simulation without a limit ends")
-        ratio = search._shape_bound(shape) / simulation.step_time_s
+        ratio = bounds.exact_s(shape) / simulation.step_time_s
         if ratio > 1 + ROUNDING:
             faults.append(f"shape {ratio:.6f} of {shape}")
     return faults

@@ -21,9 +21,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[BranchAndBound]]:
     found: list[weakref.ref[BranchAndBound]] = []
     begin = BranchAndBound.__init__
 
-    def init(self: BranchAndBound, *given: Any) -> None:
+    def init(self: BranchAndBound, **parts: Any) -> None:
         found.append(weakref.ref(self))
-        begin(self, *given)
+        begin(self, **parts)
 
     monkeypatch.setattr(BranchAndBound, "__init__", init)
     return found

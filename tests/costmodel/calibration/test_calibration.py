@@ -23,7 +23,7 @@ from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
-from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits
+from shardwright.planner.search.build import shape_bounds
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.solve.solve import solve
 from shardwright.spec.cluster.calibration import (
@@ -244,5 +244,5 @@ def test_the_floor_of_a_space_holds_where_products_are_faster() -> None:
     machine = Machine(asked.cluster, faster)
     problem = replace(asked, measured=faster, machine=machine)
     found = solve(problem)
-    floor = BranchAndBound(make_evaluator(problem), Limits()).work.floor()
+    floor = shape_bounds(make_evaluator(problem)).quick.compute.floor()
     assert 0 < floor <= found.prediction.step_time_s

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bound_checks import Tightness, check_bounds, note_bounds
 from oracles.brute_force import Pipeline, Restriction, simulator_of
-from published.planning import search_of
+from published.planning import parts_of
 
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.planner.bounds.knapsack_bounds import fractional_knapsack, hull_of
+from shardwright.planner.bounds.shape_bounds import ShapeBounds
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.spec.strategy import LayerStrategy, Sharding
 
@@ -55,13 +56,14 @@ def test_a_table_in_the_chunk_of_its_head_moves_once() -> None:
         boundaries=(0, 2, 7),
         strategies=(*[sharded] * 4, block, block, sharded),
     )
-    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+    bounds = parts_of(space.with_memory(PLENTY_BYTES)).bounds
+    simulator = simulator_of(space)
     plan = draft.plan(space)
     assert not plan.check()
     simulation = simulator.run(plan)
     assert simulation is not None
     found = Tightness()
-    note_bounds(found, search, simulator, draft, simulation)
+    note_bounds(found, bounds, simulator, draft, simulation)
     assert found.faults == []
     assert found.largest["plan"] > 0.9
 
@@ -85,24 +87,20 @@ def test_what_pairs_of_passes_hide_is_in_no_bound() -> None:
     split = tuple(
         Restriction(axis=axis, allowed=(value,)) for axis, value in (("tp", 4), ("sp", "megatron"))
     )
-    search = search_of(replace(space_of(asked), restrictions=split))
-    simulation = search.evaluator.simulator.run(plan)
+    parts = parts_of(replace(space_of(asked), restrictions=split))
+    simulation = parts.engine.evaluator.simulator.run(plan)
     assert simulation is not None
     shape = PipelineShape(2, 4, "dualpipe", 2, 64)
-    bounds = (search._quick_bound(shape), search._shape_bound(shape))
+    bounds = (parts.bounds.quick_s(shape), parts.bounds.exact_s(shape))
     assert 0.45 * simulation.step_time_s < min(bounds)
     assert max(bounds) <= simulation.step_time_s
     in_turn = shape._replace(kind="zbv")
-    assert search._quick_bound(in_turn) > simulation.step_time_s
+    assert parts.bounds.quick_s(in_turn) > simulation.step_time_s
 
 
 def test_a_bound_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.planner.search.branch_and_bound import BranchAndBound
-
-    plain = BranchAndBound._shape_bound
-    monkeypatch.setattr(
-        BranchAndBound, "_shape_bound", lambda self, shape: 1.5 * plain(self, shape)
-    )
+    plain = ShapeBounds.exact_s
+    monkeypatch.setattr(ShapeBounds, "exact_s", lambda self, shape: 1.5 * plain(self, shape))
     assert any(check_bounds(random_problem(seed), 10, seed).faults for seed in range(4))
 
 

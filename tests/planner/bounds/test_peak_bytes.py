@@ -13,10 +13,10 @@ from generators.random_spaces import PLENTY_BYTES
 from generators.samples import random_problem
 from generators.tower_cases import encoder_decoder, images_in_text
 from oracles.brute_force import Space, simulator_of
-from published.planning import search_of
+from published.planning import parts_of
 
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.build import SingleGroupParts
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.spec.choices import Optimizer
@@ -112,11 +112,11 @@ def _whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pass_table, "MAX_UNFILTERED", 10**9)
 
 
-def stage_bytes(search: BranchAndBound, draft: Draft) -> Iterator[float]:
+def stage_bytes(parts: SingleGroupParts, draft: Draft) -> Iterator[float]:
     """Bytes of each stage's layers at the moment that the planner weighs."""
     p = draft.pipeline
     shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
-    place = search._relaxations._pipeline_bounds(shape)
+    place = parts.bounds.relaxations.pipeline(shape)
     for stage in range(p.stages):
         total = 0.0
         for chunk, peak_in_flight in enumerate(shape.peak_in_flight(stage)):
@@ -134,14 +134,14 @@ def test_no_stage_needs_less_than_its_layers_hold(change: Callable[[Space, int],
     layer_classes: Counter[str] = Counter()
     for seed in range(4):
         space = change(random_problem(seed + 40, 8), seed)
-        search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+        parts, simulator = parts_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
         drawer = Drawer(space, random.Random(f"held {seed}"), ALL_KINDS)
         for _ in range(PLANS):
             draft = drawer.draft()
             simulation = simulator.run(draft.plan(space))
             assert simulation is not None
             layer_classes[draft.pipeline.kind] += 1
-            for stage, need in enumerate(stage_bytes(search, draft)):
+            for stage, need in enumerate(stage_bytes(parts, draft)):
                 live = min(row.allocated_bytes for row in simulation.memory if row.stage == stage)
                 assert need <= live, (space.model.name, stage, draft)
                 shares.append(need / live)

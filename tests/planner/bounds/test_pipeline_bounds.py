@@ -14,13 +14,14 @@ from generators.samples import random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.brute_force import simulator_of
-from published.planning import RULE, search_of
+from published.planning import RULE, parts_of, search_of
 
 from shardwright.costmodel.simulation.simulator import Simulation
+from shardwright.planner.bounds.shape_bounds import ShapeBounds
 from shardwright.planner.chains.lagrangian import best_multiplier, lagrangian_at
+from shardwright.planner.heuristics.uniform_plan import UniformPlan
 from shardwright.planner.relaxation.free_cut_bounds import free_boundary_bound
 from shardwright.planner.relaxation.pipeline_bounds import BoundedPipeline, PipelineBounds
-from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.planner.tables.pass_table import PassTable, non_dominated
@@ -44,17 +45,17 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
     return table.only(np.array([each == strategy for each in table.strategies]))
 
 
-def drafted(seed: int) -> list[tuple[BranchAndBound, Draft, Simulation]]:
+def drafted(seed: int) -> list[tuple[ShapeBounds, Draft, Simulation]]:
     """Random plans on devices that hold just what each needs."""
     space = random_problem(seed)
     drawer = Drawer(space, random.Random(f"paths {seed}"), ALL_KINDS)
-    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
-    found = []
+    bounds = parts_of(space.with_memory(PLENTY_BYTES)).bounds
+    simulator, found = simulator_of(space), []
     for _ in range(PLANS):
         draft = drawer.draft()
         simulation = simulator.run(draft.plan(space))
         assert simulation is not None
-        found.append((search, draft, simulation))
+        found.append((bounds, draft, simulation))
     return found
 
 
@@ -62,15 +63,15 @@ def drafted(seed: int) -> list[tuple[BranchAndBound, Draft, Simulation]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
     ratios = []
-    for search, draft, simulation in drafted(seed):
+    for shapes, draft, simulation in drafted(seed):
         reserved = max(row.reserved_bytes for row in simulation.memory)
         cluster = capped(random_problem(seed), reserved, RULE.margin).cluster
-        search.request = replace(search.request, cluster=cluster)
+        shapes.contexts.request = replace(shapes.contexts.request, cluster=cluster)
         p = draft.pipeline
         shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
-        step_s = simulation.step_time_s - search.work.end_s(shape)
-        budget = search._live_budget(shape)
-        every = search._relaxations._pipeline_bounds(shape)
+        step_s = simulation.step_time_s - shapes.quick.end_s(shape)
+        budget = shapes.contexts.live_budget_bytes(shape)
+        every = shapes.relaxations.pipeline(shape)
         tables = {
             layer: only(every.tables[kind], draft.strategies[layer])
             for layer, kind in enumerate(every.layer_classes)
@@ -106,12 +107,13 @@ def test_the_best_uniform_plan_takes_about_what_its_chains_say(
 ) -> None:
     """Llama-2-7b on eight nodes: the estimate is within 5 % of the simulated plan."""
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
-    search = search_of(space)
+    parts = parts_of(space)
+    relaxations = parts.bounds.relaxations
     shape = PipelineShape(stages, 64 // stages, kind, chunks, 64)  # type: ignore[arg-type]
-    assert search.space.is_large
-    search._try_uniform(shape)
-    (outcome,) = search._outcomes.values()
-    estimate_s, bound_s = search._relaxations.estimate(shape), search._relaxations.bound(shape)
+    assert parts.bounds.tables.space.is_large
+    UniformPlan(relaxations).search(shape, parts.incumbents.try_layers)
+    (outcome,) = parts.incumbents.outcomes.values()
+    estimate_s, bound_s = relaxations.estimate(shape), relaxations.bound(shape)
     assert bound_s <= outcome.step_time_s
     assert estimate_s == pytest.approx(outcome.step_time_s, rel=0.05)
     assert bound_s > 0.85 * outcome.step_time_s
@@ -120,12 +122,12 @@ def test_the_best_uniform_plan_takes_about_what_its_chains_say(
 @pytest.mark.parametrize(("kind", "stages"), [("zbv", 4), ("dualpipe", 2), ("interleaved", 4)])
 def test_relaxed_layers_made_whole_are_plans_near_the_bound(kind: str, stages: int) -> None:
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
-    search = search_of(space)
+    parts = parts_of(space)
     shape = PipelineShape(stages, 64 // stages, kind, 2, 64)  # type: ignore[arg-type]
-    bound_s = search._shape_bound(shape)
-    search._round_relaxation(shape)
-    assert search._outcomes
-    for decision, outcome in search._outcomes.items():
+    bound_s = parts.bounds.exact_s(shape)
+    parts.rounding.search(shape, parts.incumbents.try_likely)
+    assert parts.incumbents.outcomes
+    for decision, outcome in parts.incumbents.outcomes.items():
         assert decision.shape == shape
         assert bound_s <= outcome.step_time_s < 1.15 * bound_s
 
@@ -155,11 +157,11 @@ def test_prices_of_bytes_bound_the_knapsack(seed: int, layer_classes: int, share
 
 
 def test_options_that_go_are_beaten_in_every_figure() -> None:
-    search = search_of(real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096))
+    bounds = parts_of(real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)).bounds
     shape = PipelineShape(2, 32, "1f1b", 1, 64)
-    place = search._relaxations._pipeline_bounds(shape)
+    place = bounds.relaxations.pipeline(shape)
     kept = place.tables[place.main]
-    every = search.space.options(place.main, 32, 8)
+    every = bounds.tables.space.options(place.main, 32, 8)
     assert 0 < len(kept.strategies) <= len(every)
     assert non_dominated(kept).strategies == kept.strategies
 
@@ -188,5 +190,5 @@ def test_of_options_alike_in_every_figure_one_is_kept(seed: int) -> None:
 
 
 def _some_place(seed: int) -> PipelineBounds:
-    search = search_of(random_problem(seed).with_memory(PLENTY_BYTES))
-    return search._relaxations._pipeline_bounds(next(iter(search.space.shapes())))
+    bounds = parts_of(random_problem(seed).with_memory(PLENTY_BYTES)).bounds
+    return bounds.relaxations.pipeline(next(iter(bounds.tables.space.shapes())))

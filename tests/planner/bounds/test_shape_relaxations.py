@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from generators.catalogue_problems import space as real_space
-from published.planning import search_of
+from published.planning import parts_of
 
 from shardwright.planner.bounds import shape_relaxations
 from shardwright.planner.bounds.shape_relaxations import ShapeRelaxations
@@ -16,12 +16,12 @@ LONG_S = 1e9
 @pytest.fixture
 def paths() -> ShapeRelaxations:
     """Nothing is bounded yet."""
-    return search_of(real_space("gpt2-xl", "1x8xA100-80GB", 96, 1024))._relaxations
+    return parts_of(real_space("gpt2-xl", "1x8xA100-80GB", 96, 1024)).bounds.relaxations
 
 
 def v_shapes(paths: ShapeRelaxations, count: int) -> list[PipelineShape]:
-    every = paths._costs.space.shapes()
-    found = [s for s in every if s.chunks > 1 and s.stages > 1 and paths._may_build_bounds(s)]
+    every = paths._space.shapes()
+    found = [s for s in every if s.chunks > 1 and s.stages > 1 and paths.may_build(s)]
     return found[:: max(1, len(found) // count)][:count]
 
 
@@ -42,10 +42,10 @@ def test_steps_that_were_forgotten_are_found_again(
 
 
 def test_bounds_grow_with_what_is_asked(paths: ShapeRelaxations) -> None:
-    free = [s for s in paths._costs.space.shapes() if s.chunks == 1 and s.stages > 1]
+    free = [s for s in paths._space.shapes() if s.chunks == 1 and s.stages > 1]
     raised = 0
     for shape in free[:: len(free) // 6]:
-        lowest_s = paths._costs._quick_bound(shape)
+        lowest_s = paths._quick_s(shape)
         bounds = [
             paths.bound(shape, lowest_s * times, adds_critical_paths=False)
             for times in (1.0, 1.5, 3.0)
@@ -60,9 +60,9 @@ def test_no_tables_are_made_beyond_their_limit(
     paths: ShapeRelaxations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shape_relaxations, "MAX_OPTIONS", 1)
-    first, *others = (s for s in paths._costs.space.shapes() if s.stages > 1)
+    first, *others = (s for s in paths._space.shapes() if s.stages > 1)
     assert paths.bound(first) > 0
-    unlike = [s for s in others if paths._context_key(s) != paths._context_key(first)]
+    unlike = [s for s in others if paths._contexts.of(s).key != paths._contexts.of(first).key]
     assert unlike
     assert not any(paths.bound(shape) for shape in unlike)
-    assert len(paths._places) == 1
+    assert len(paths._pipelines) == 1

@@ -11,7 +11,7 @@ import pytest
 from generators.catalogue_problems import space as real_space
 from hypothesis import given
 from hypothesis import strategies as st
-from published.planning import search_of
+from published.planning import parts_of
 
 from shardwright.planner.relaxation.column_generation import BOUND_TOLERANCE
 from shardwright.planner.relaxation.dual_prices import _shortest_path
@@ -76,7 +76,7 @@ def test_no_runs_cost_nothing() -> None:
 @pytest.fixture(scope="module")
 def place() -> PipelineBounds:
     space = real_space("llama-2-7b", "8x8xH100-80GB", 512, 4096)
-    return search_of(space)._relaxations._pipeline_bounds(PipelineShape(2, 32, "1f1b", 1, 64))
+    return parts_of(space).bounds.relaxations.pipeline(PipelineShape(2, 32, "1f1b", 1, 64))
 
 
 def short(place: PipelineBounds, blocks: int) -> PipelineBounds:

@@ -14,14 +14,14 @@ from generators.random_plans import Draft, Drawer, capped
 from generators.random_spaces import PLENTY_BYTES
 from generators.samples import random_problem
 from oracles.brute_force import Pipeline, Space, simulator_of
-from published.planning import RULE, search_of
+from published.planning import RULE, parts_of
 
 from shardwright.costmodel.lowering.stage_passes import kind_of
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
+from shardwright.planner.bounds.shape_bounds import ShapeBounds
 from shardwright.planner.chains.pass_chains import deferred_weight_passes
 from shardwright.planner.relaxation.pipeline_bounds import PipelineBounds
 from shardwright.planner.relaxation.stage_feasibility import Arc, StageFeasibility
-from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.planner.tables.pass_kinds import KINDS, kind_number
@@ -60,7 +60,7 @@ class Problem:
     ) -> None:
         self.space: Space = random_problem(seed)
         self.drawer = Drawer(self.space, random.Random(f"arcs {seed}"), layer_classes)
-        self.search: BranchAndBound = search_of(self.space.with_memory(PLENTY_BYTES))
+        self.bounds: ShapeBounds = parts_of(self.space.with_memory(PLENTY_BYTES)).bounds
         self.simulator: Simulator = simulator_of(self.space)
 
     def drafts(self, count: int) -> Iterator[Draft]:
@@ -74,14 +74,15 @@ class Problem:
         shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
         reserved = max(row.reserved_bytes for row in simulation.memory)
         cluster = capped(self.space, reserved, RULE.margin).cluster
-        self.search.request = replace(self.search.request, cluster=cluster)
-        every = self.search._relaxations._pipeline_bounds(shape)
+        contexts = self.bounds.contexts
+        contexts.request = replace(contexts.request, cluster=cluster)
+        every = self.bounds.relaxations.pipeline(shape)
         own = {
             n: only(every.tables[k], draft.strategies[n]) for n, k in enumerate(every.layer_classes)
         }
         alone = PipelineBounds(own, range(len(own)), every.slowdown, every.message_s)
         passes_s = simulation.step_time_s - simulation.host_s
-        return Case(draft, shape, passes_s, self.search._live_budget(shape), (every, alone))
+        return Case(draft, shape, passes_s, contexts.live_budget_bytes(shape), (every, alone))
 
     def simulation(self, draft: Draft) -> Simulation:
         found = self.simulator.run(draft.plan(self.space))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import replace
 
@@ -16,14 +17,12 @@ from oracles.heterogeneous_oracle import all_plans, capped_space, random_mixed_s
 from published.planning import RULE, request_of
 
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.heterogeneous.branch_and_bound import (
-    HeterogeneousLimits,
-    HeterogeneousSearch,
-)
+from shardwright.planner.heterogeneous.build import heterogeneous_search
 from shardwright.planner.heterogeneous.device_layouts import full_layouts, layout_count, layouts
 from shardwright.planner.heterogeneous.fill_drain_bounds import fill_drain_bound_s, stage_weights
 from shardwright.planner.heterogeneous.search_space import is_uniform
 from shardwright.planner.heterogeneous.uneven_partition import uneven_partition, weighted_boundaries
+from shardwright.planner.heterogeneous.work_limits import HeterogeneousLimits
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.space.pipeline_shape import DeviceSlice, PipelineShape
 from shardwright.spec.plan.plan import Plan
@@ -52,21 +51,21 @@ def _shape(plan: Plan) -> PipelineShape:
 def test_no_quick_bound_is_above_a_plan(seed: int) -> None:
     space, plans = random_mixed_space(seed, 60, 600)
     simulator = simulator_of(space)
-    search = HeterogeneousSearch(Evaluator(request_of(space), simulator, RULE))
-    global_bound_s = search._floor.global_bound_s()
+    search = heterogeneous_search(Evaluator(request_of(space), simulator, RULE))
+    global_bound_s = search.bounds.interrupted(None)
     for plan in random.Random(seed).sample(plans, min(60, len(plans))):
         simulation = simulator.run(plan)
         assert simulation is not None
-        bound_s = search._work.bound_s(_shape(plan))
+        bound_s = search.bounds.quick(_shape(plan))
         assert bound_s <= simulation.step_time_s * (1 + 1e-12)
         assert global_bound_s <= simulation.step_time_s
 
 
 def test_the_oracle_and_the_search_list_the_same_shapes() -> None:
     space, plans = random_mixed_space(3, 60, 600)
-    search = HeterogeneousSearch(Evaluator(request_of(space), simulator_of(space), RULE))
+    search = heterogeneous_search(Evaluator(request_of(space), simulator_of(space), RULE))
     listed = set(search.space.shapes())
-    assert search.space.complete
+    assert search.bounds.unlisted() == math.inf
     assert {_shape(plan) for plan in plans} <= listed
     assert plans == list(all_plans(space))
 
@@ -118,20 +117,20 @@ def test_cuts_follow_the_speed_of_the_stages() -> None:
 @pytest.mark.parametrize("cluster", ["1x2xA100-80GB+1x4xH100-80GB", "1x4xV100-32GB+1x2xA100-40GB"])
 def test_never_worse_than_equal_stages(cluster: str) -> None:
     asked = problem("gpt2", cluster, 16, 512)
-    equal = HeterogeneousSearch(make_evaluator(asked), QUICK, uniform_only=True).run()
-    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
+    equal = heterogeneous_search(make_evaluator(asked), QUICK, uniform_only=True).run()
+    free = heterogeneous_search(make_evaluator(asked), QUICK).run()
     assert all(is_uniform(shape) for shape in equal.shapes)
     assert free.outcomes[0].step_time_s <= equal.outcomes[0].step_time_s
     assert free.lower_bound_s <= free.outcomes[0].step_time_s
-    again = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
+    again = heterogeneous_search(make_evaluator(asked), QUICK).run()
     assert again.outcomes[0].plan.hash == free.outcomes[0].plan.hash
 
 
 def test_a_mark_that_is_not_beaten_leaves_no_outcome() -> None:
     asked = problem("gpt2", "1x2xA100-80GB+1x2xH100-80GB", 8, 512)
-    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
+    free = heterogeneous_search(make_evaluator(asked), QUICK).run()
     mark_s = free.outcomes[0].step_time_s * 0.5
-    found = HeterogeneousSearch(make_evaluator(asked), QUICK, best_s=mark_s).run()
+    found = heterogeneous_search(make_evaluator(asked), QUICK, best_s=mark_s).run()
     assert not found.outcomes
     assert found.lower_bound_s <= mark_s
 
@@ -139,8 +138,8 @@ def test_a_mark_that_is_not_beaten_leaves_no_outcome() -> None:
 def test_a_deadline_ends_the_search_with_a_sound_bound() -> None:
     asked = problem("gpt2", "1x4xA100-80GB+1x4xH100-80GB", 32, 512)
     limits = replace(QUICK, deadline_s=0.0)
-    found = HeterogeneousSearch(make_evaluator(asked), limits).run()
-    free = HeterogeneousSearch(make_evaluator(asked), QUICK).run()
+    found = heterogeneous_search(make_evaluator(asked), limits).run()
+    free = heterogeneous_search(make_evaluator(asked), QUICK).run()
     assert found.stopped_by == "deadline"
     assert found.lower_bound_s <= free.outcomes[0].step_time_s
 
@@ -153,7 +152,7 @@ def test_ctrl_c_ends_the_search_with_what_was_found() -> None:
         if next(seen) == 4:
             raise KeyboardInterrupt
 
-    search = HeterogeneousSearch(make_evaluator(asked), QUICK, progress)
+    search = heterogeneous_search(make_evaluator(asked), QUICK, progress)
     found = search.run()
     assert search.interrupted
     assert found.outcomes

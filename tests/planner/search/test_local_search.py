@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from generators.samples import random_problem
-from published.planning import search_of
+from published.planning import parts_of
 
 from shardwright.planner.candidates.evaluator import Decision, Outcome
 from shardwright.planner.heuristics.local_search import OPTIONS_TRIED, _single_changes, local_search
-from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.build import SingleGroupParts
+from shardwright.planner.search.intensification import free_bytes
 from shardwright.planner.tables.option_table import OptionTable
 
 NUMBER, PLENTY_BYTES = 254, 2**40
@@ -16,42 +17,43 @@ SCARCE, SCARCE_BYTES = (11, 8), 3_939_625_269
 EQUAL = 1e-9
 
 
-def _start() -> tuple[BranchAndBound, list[OptionTable], Outcome]:
+def _start() -> tuple[SingleGroupParts, list[OptionTable], Outcome]:
     """A search of six layers on two devices, and its slowest plan by estimates."""
-    search = search_of(random_problem(NUMBER, 8).with_memory(PLENTY_BYTES))
-    search._build_queue()
-    shape = next(s for s in search._shapes if (s.stages, s.ranks, s.microbatches) == (1, 2, 8))
-    tables = search._layer_tables(shape)
+    parts = parts_of(random_problem(NUMBER, 8).with_memory(PLENTY_BYTES))
+    shapes = parts.bounds.tables.space.shapes()
+    shape = next(s for s in shapes if (s.stages, s.ranks, s.microbatches) == (1, 2, 8))
+    tables = parts.bounds.tables.layers(shape)
     slowest = tuple(t.strategies[int(np.argmax(t.step_estimate_s))] for t in tables)
-    outcome = search.evaluator(Decision(shape, (0, len(tables)), slowest))
+    outcome = parts.incumbents.evaluator(Decision(shape, (0, len(tables)), slowest))
     assert outcome is not None
-    return search, tables, outcome
+    return parts, tables, outcome
 
 
-def _descended(most: int) -> tuple[Outcome, int, BranchAndBound, list[OptionTable]]:
+def _descended(most: int) -> tuple[Outcome, int, SingleGroupParts, list[OptionTable]]:
     """The best plan that was met, and how many were tried."""
-    search, tables, start = _start()
+    parts, tables, start = _start()
+    evaluator = parts.incumbents.evaluator
     met, tries = [start], [0]
 
     def attempt(decision: Decision, cutoff_s: float) -> Outcome | None:
         tries[0] += 1
-        found = search.evaluator(decision, cutoff_s) if tries[0] <= most else None
+        found = evaluator(decision, cutoff_s) if tries[0] <= most else None
         met.extend([] if found is None else [found])
         return found
 
-    local_search(start, tables, attempt, search._free_bytes)
-    return min(met, key=lambda o: o.step_time_s), tries[0], search, tables
+    local_search(start, tables, attempt, lambda plan: free_bytes(plan, evaluator))
+    return min(met, key=lambda o: o.step_time_s), tries[0], parts, tables
 
 
 def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
-    best, _, search, tables = _descended(10**6)
+    best, _, parts, tables = _descended(10**6)
     assert best.step_time_s < _start()[2].step_time_s
     compared = 0
     for layer, table in enumerate(tables):
         for row in np.argsort(table.step_estimate_s, kind="stable")[:OPTIONS_TRIED].tolist():
             strategies = list(best.decision.strategies)
             strategies[layer] = table.strategies[row]
-            found = search.evaluator(best.decision._replace(strategies=tuple(strategies)))
+            found = parts.incumbents.evaluator(best.decision._replace(strategies=tuple(strategies)))
             if found is not None:
                 assert found.step_time_s >= best.step_time_s * (1 - EQUAL)
                 compared += 1
@@ -60,20 +62,19 @@ def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
 
 def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
     """What one layer must give up for another's gain: singly the first only costs time."""
-    search = search_of(random_problem(*SCARCE).with_memory(SCARCE_BYTES))
-    search._build_queue()
-    search._search_layouts()
-    start = min(search._outcomes.values(), key=search.rank)
-    tables = search._layer_tables(start.decision.shape)
-    lowest = _single_changes(start, tables, search.evaluator)
+    parts = parts_of(random_problem(*SCARCE).with_memory(SCARCE_BYTES))
+    parts.likely_shapes.run(parts.engine.list_shapes())
+    start, evaluator = parts.incumbents.ranked()[0], parts.incumbents.evaluator
+    tables = parts.bounds.tables.layers(start.decision.shape)
+    lowest = _single_changes(start, tables, evaluator)
     met = [lowest]
 
     def attempt(decision: Decision, cutoff_s: float) -> Outcome | None:
-        found = search.evaluator(decision, cutoff_s)
+        found = evaluator(decision, cutoff_s)
         met.extend([found] if found is not None and found.feasible else [])
         return found
 
-    local_search(lowest, tables, attempt, search._free_bytes)
+    local_search(lowest, tables, attempt, lambda plan: free_bytes(plan, evaluator))
     best = min(met, key=lambda o: o.step_time_s)
     assert best.step_time_s < lowest.step_time_s * 0.8
 

@@ -9,7 +9,9 @@ import pytest
 
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.server.compute.progress_events import SearchProgress
-from shardwright.planner.search.branch_and_bound import BranchAndBound, IntermediateResult
+from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.build import single_group_search
+from shardwright.planner.search.result import IntermediateResult
 from shardwright.planner.search.work_limits import Limits
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.solve.options import SolveOptions
@@ -27,8 +29,8 @@ def test_every_glimpse_is_legal_and_sound() -> None:
             glimpses.append(found)
 
     problem = resolve(ASKED)
-    found = BranchAndBound(make_evaluator(problem), Limits(), watch=look).run()
-    alone = BranchAndBound(make_evaluator(problem), Limits()).run()
+    found = single_group_search(make_evaluator(problem), Limits(), watch=look).run()
+    alone = single_group_search(make_evaluator(problem), Limits()).run()
     assert [o.decision for o in found.outcomes] == [o.decision for o in alone.outcomes]
     assert (found.lower_bound, found.simulated) == (alone.lower_bound, alone.simulated)
     best = found.outcomes[0].step_time_s

@@ -9,15 +9,16 @@ from dataclasses import replace
 import pytest
 from generators.catalogue_problems import space as real_space
 from generators.samples import random_problem
-from published.planning import search_of
+from published.planning import parts_of, search_of
 
 from shardwright.costmodel.simulation.simulator import MAX_PASSES
 from shardwright.planner.candidates.evaluator import PlanHashOrder
 from shardwright.planner.search import branch_and_bound as search_module
 from shardwright.planner.search import incumbents as trials_module
-from shardwright.planner.search import proof as proof_module
-from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits
+from shardwright.planner.search import refined_bounds as bounds_module
+from shardwright.planner.search.build import single_group_search
 from shardwright.planner.search.node_queue import NodeQueue
+from shardwright.planner.search.work_limits import Limits
 from shardwright.planner.space import search_space as space_module
 from shardwright.planner.space.pins import Pin
 from shardwright.planner.space.pipeline_shape import PipelineShape
@@ -28,12 +29,12 @@ from shardwright.spec.plan.plan import Plan
 
 @pytest.mark.parametrize("seed", range(12))
 def test_quick_bounds_are_never_above_exact_ones(seed: int) -> None:
-    search = search_of(random_problem(seed))
-    shapes = list(search.space.shapes())
-    floor = search.work.floor()
+    bounds = parts_of(random_problem(seed)).bounds
+    shapes = list(bounds.tables.space.shapes())
+    floor = bounds.quick.compute.floor()
     assert shapes
     for shape in shapes:
-        exact, quick = search._shape_bound(shape), search._quick_bound(shape)
+        exact, quick = bounds.exact_s(shape), bounds.quick_s(shape)
         assert 0 < floor <= quick * (1 + 1e-9)
         assert quick <= exact
 
@@ -46,11 +47,11 @@ def test_quick_bounds_are_never_above_exact_ones(seed: int) -> None:
     ],
 )
 def test_quick_bounds_of_real_models(model: str, cluster: str, batch: int, seq_len: int) -> None:
-    search = search_of(real_space(model, cluster, batch, seq_len))
-    shapes = list(search.space.shapes())
-    pairs = [(search._quick_bound(s), search._shape_bound(s)) for s in shapes[::23]]
+    bounds = parts_of(real_space(model, cluster, batch, seq_len)).bounds
+    shapes = list(bounds.tables.space.shapes())
+    pairs = [(bounds.quick_s(s), bounds.exact_s(s)) for s in shapes[::23]]
     assert len(pairs) > 50
-    assert all(0 < search.work.floor() <= quick <= exact for quick, exact in pairs)
+    assert all(0 < bounds.quick.compute.floor() <= quick <= exact for quick, exact in pairs)
 
 
 def test_lazy_order_is_that_of_exact_bounds_and_needs_few_of_them() -> None:
@@ -150,8 +151,8 @@ def test_where_layers_have_many_options_a_wider_proof_is_enough(
 ) -> None:
     space = real_space("llama-3-8b", "1x8xH100-80GB", 64, 8192)
     near = search_of(space).run()
-    monkeypatch.setattr(proof_module, "MANY_OPTIONS", 1)
-    monkeypatch.setattr(proof_module, "MANY_WITHIN", 0.1)
+    monkeypatch.setattr(bounds_module, "MANY_OPTIONS", 1)
+    monkeypatch.setattr(bounds_module, "MANY_WITHIN", 0.1)
     wide = search_of(space).run()
     best_s = near.outcomes[0].step_time_s
     assert wide.outcomes[0].step_time_s <= best_s * 1.1
@@ -164,7 +165,9 @@ def test_more_memory_is_asked_at_the_same_prices() -> None:
     more = few.with_memory(50_000_000_000)
     whole = search_of(few)
     whole.run()
-    again = BranchAndBound(whole.evaluator.for_request(search_of(more).request), Limits()).run()
+    again = single_group_search(
+        whole.evaluator.for_request(search_of(more).request), Limits()
+    ).run()
     alone = search_of(more).run()
     assert [o.step_time_s for o in again.outcomes] == [o.step_time_s for o in alone.outcomes]
     assert [o.plan.hash for o in again.outcomes] == [o.plan.hash for o in alone.outcomes]
@@ -189,10 +192,10 @@ def test_plans_that_tie_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_steps_too_long_to_simulate_are_no_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     space = real_space("gpt2-xl", "8xA100-80GB", 64, 1024)
-    whole = search_of(space)
-    every = list(whole.space.shapes())
-    assert not whole.space.too_long
-    assert all("passes" not in item["what"] for item in whole.space.left_out())
+    whole = parts_of(space).bounds.tables.space
+    every = list(whole.shapes())
+    assert not whole.too_long
+    assert all("passes" not in item["what"] for item in whole.left_out())
     monkeypatch.setattr(space_module, "MAX_PASSES", 64)
     search = search_of(space)
     kept = list(search.space.shapes())

@@ -18,7 +18,8 @@ from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.pricing.rate_changes import NO_RATE_CHANGES, LinkRateChange, RateChanges
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.search.branch_and_bound import BranchAndBound, Limits, Quota
+from shardwright.planner.search.build import single_group_search
+from shardwright.planner.search.work_limits import Limits, Quota
 from shardwright.spec.cluster.cluster_spec import LEVEL_ORDER
 from shardwright.spec.errors import InfeasibleError
 
@@ -160,7 +161,7 @@ def test_no_plan_beats_the_bound_under_changed_rates() -> None:
         )
         simulator = changed_simulator(space, rates)
         try:
-            found = BranchAndBound(Evaluator(request_of(space), simulator, RULE), LITTLE).run()
+            found = single_group_search(Evaluator(request_of(space), simulator, RULE), LITTLE).run()
         except InfeasibleError:
             continue
         searched += 1

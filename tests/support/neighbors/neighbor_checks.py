@@ -27,7 +27,7 @@ from oracles.heterogeneous_bounds import mixed_search
 from published.planning import EQUAL, RULE, planned, search_of
 
 from shardwright.costmodel.simulation.simulator import Simulator
-from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousLimits
+from shardwright.planner.heterogeneous.work_limits import HeterogeneousLimits
 from shardwright.planner.search.work_limits import Limits
 from shardwright.spec.errors import InfeasibleError
 
@@ -179,7 +179,7 @@ def check_mixed_neighbours(
         found.stopped_by = "nothing fits" if mark_s == float("inf") else "one group is faster"
         return found
     best_s, bound_s = min(mark_s, answer.outcomes[0].step_time_s), answer.lower_bound_s
-    global_bound_s = search._floor.global_bound_s()
+    global_bound_s = search.bounds.interrupted(None)
     found.gap = best_s / bound_s - 1
 
     def bound(draft: MixedDraft) -> tuple[float, str]:

@@ -9,15 +9,14 @@ import numpy as np
 from generators.random_plans import Draft, Drawer, capped
 from generators.random_spaces import PLENTY_BYTES
 from oracles.brute_force import Space, simulator_of
-from published.planning import RULE, search_of
+from published.planning import RULE, parts_of
 
 from shardwright.costmodel.pricing.group_pricer import stage_group
 from shardwright.costmodel.simulation.overlapped_passes import PAIRED_KINDS
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator, pass_kind_counts
+from shardwright.planner.bounds.shape_bounds import ShapeBounds
 from shardwright.planner.dynamic_programming.enumeration import bounded_plans
-from shardwright.planner.heterogeneous.branch_and_bound import HeterogeneousSearch
-from shardwright.planner.search.branch_and_bound import BranchAndBound
-from shardwright.planner.space.search_space import PipelineShape
+from shardwright.planner.space.search_space import PipelineShape, Request
 from shardwright.planner.tables.option_table import OptionTable
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 
@@ -48,45 +47,47 @@ class Tightness:
 def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
     """Random plans on devices that hold just what each needs, which is where bounds are tight."""
     drawer = Drawer(space, random.Random(f"bounds {seed}"), ALL_KINDS)
-    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+    bounds = parts_of(space.with_memory(PLENTY_BYTES)).bounds
+    simulator = simulator_of(space)
     found = Tightness()
     for _ in range(plans):
         draft = drawer.draft()
         plan = draft.plan(space)
         simulation = simulator.run(plan)
         assert simulation is not None
-        note_bounds(found, search, simulator, draft, simulation)
+        note_bounds(found, bounds, simulator, draft, simulation)
     return found
 
 
 def note_bounds(
     found: Tightness,
-    search: BranchAndBound,
+    bounds: ShapeBounds,
     simulator: Simulator,
     draft: Draft,
     simulation: Simulation,
 ) -> None:
     """Every bound that speaks for a plan, on devices that hold just what it needs."""
     reserved = max(row.reserved_bytes for row in simulation.memory)
-    cluster = capped(search_space(search), reserved, RULE.margin).cluster
-    search.request = replace(search.request, cluster=cluster)
+    contexts = bounds.contexts
+    cluster = capped(space_asked(contexts.request), reserved, RULE.margin).cluster
+    contexts.request = replace(contexts.request, cluster=cluster)
     found.plans += 1
     p = draft.pipeline
     shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
-    step_s, end_s = simulation.step_time_s, search.work.end_s(shape)
+    step_s, end_s = simulation.step_time_s, bounds.quick.end_s(shape)
     if abs(end_s - simulation.norm_s - simulation.host_s) > 1e-9 * end_s:
         found.faults.append(f"end of the step {end_s}: {draft}")
-    found.note("shape", search._shape_bound(shape), step_s, draft)
+    found.note("shape", bounds.exact_s(shape), step_s, draft)
     tables = [
-        _row(table, draft, number) for number, table in enumerate(search._layer_tables(shape))
+        _row(table, draft, number) for number, table in enumerate(bounds.tables.layers(shape))
     ]
-    budget = search._live_budget(shape)
+    budget = contexts.live_budget_bytes(shape)
     own = list(bounded_plans(shape, draft.boundaries, tables, budget, float("inf")))
     if not own:
         found.faults.append(f"live budget {budget} cuts {draft}")
     else:
         found.note("plan", own[0][0] + end_s, step_s, draft)
-    plan = draft.plan(search_space(search))
+    plan = draft.plan(space_asked(contexts.request))
     if p.kind not in PAIRED_KINDS:
         counts = pass_kind_counts(p.kind, p.microbatches, p.chunks)
         groups = [stage_group(stage) for stage in plan.program.stages]
@@ -96,9 +97,8 @@ def note_bounds(
         found.note("give up", simulator.step_lower_bound_s(counts, times), step_s, draft)
 
 
-def search_space(search: BranchAndBound | HeterogeneousSearch) -> Space:
-    """The space of a search, to build its plans in."""
-    request = search.request
+def space_asked(request: Request) -> Space:
+    """The space of a request, to build its plans in."""
     return Space(
         model=request.model,
         cluster=request.cluster,

@@ -9,7 +9,7 @@ import numpy as np
 from generators.plan_axes import axes_of
 from generators.random_heterogeneous_plans import MixedDraft, MixedDrawer
 from generators.random_spaces import random_model
-from oracles.bound_checks import ROUNDING, search_space
+from oracles.bound_checks import ROUNDING, space_asked
 from oracles.brute_force import Space, simulator_of
 from oracles.heterogeneous_oracle import Clusters, capped_space, random_mixed_cluster, samples_of
 from oracles.question_bounds import Questioned
@@ -19,11 +19,11 @@ from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.candidates.evaluator import Evaluator
-from shardwright.planner.heterogeneous.branch_and_bound import (
-    HeterogeneousLimits,
-    HeterogeneousSearch,
-)
+from shardwright.planner.heterogeneous.build import heterogeneous_search
 from shardwright.planner.heterogeneous.enumeration import bounded_stage_plans
+from shardwright.planner.heterogeneous.shape_costs import HeterogeneousCosts
+from shardwright.planner.heterogeneous.work_limits import HeterogeneousLimits
+from shardwright.planner.search.branch_and_bound import BranchAndBound
 from shardwright.planner.space.pipeline_shape import DeviceSlice, PipelineShape
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.workload.workload import DtypeRecord, Workload
@@ -58,16 +58,17 @@ def random_mixed_problem(
 
 def mixed_search(
     space: Space, limits: HeterogeneousLimits | None = None, best_s: float = float("inf")
-) -> HeterogeneousSearch:
+) -> BranchAndBound:
     """A search over the device groups of a space together."""
     evaluator = Evaluator(request_of(space), simulator_of(space), RULE)
-    return HeterogeneousSearch(evaluator, limits, best_s=best_s)
+    return heterogeneous_search(evaluator, limits, best_s=best_s)
 
 
 def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
     """As `check_question`, of a cluster of several device groups."""
     source = random.Random(f"mixed question {seed}")
-    drawer, search, simulator = MixedDrawer(space, source), mixed_search(space), simulator_of(space)
+    drawer, simulator = MixedDrawer(space, source), simulator_of(space)
+    costs = HeterogeneousCosts(Evaluator(request_of(space), simulator, RULE))
     found, timed = Questioned(), []
     for _ in range(plans):
         draft = drawer.draft()
@@ -76,7 +77,7 @@ def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
         assert simulation is not None
         found.axes.update(axes_of(plan))
         needs = needs_of(simulation)
-        _note_bounds(found, search, draft, simulation, needs)
+        _note_bounds(found, costs, draft, simulation, needs)
         timed.append((needs, simulation.step_time_s, draft))
     capacity = {}
     for group in space.cluster.groups:
@@ -109,25 +110,24 @@ def needs_of(simulation: Simulation) -> dict[str, float]:
 
 def _note_bounds(
     found: Questioned,
-    search: HeterogeneousSearch,
+    costs: HeterogeneousCosts,
     draft: MixedDraft,
     simulation: Simulation,
     needs: dict[str, float],
 ) -> None:
     """The bounds of shape and plan, on devices that hold just what the plan needs."""
-    batch = search.request.workload.global_batch
+    batch = costs.request.workload.global_batch
     shape, step_s = _shape(draft, batch), simulation.step_time_s
     own = {
-        name: int(needs.get(name, 0)) + 1
-        for name in (g.name for g in search.request.cluster.groups)
+        name: int(needs.get(name, 0)) + 1 for name in (g.name for g in costs.request.cluster.groups)
     }
-    capped = capped_space(search_space(search), own).cluster
-    search.request = replace(search.request, cluster=capped)
+    capped = capped_space(space_asked(costs.request), own).cluster
+    costs.request = replace(costs.request, cluster=capped)
     found.tightness.plans += 1
-    _note(found, "mixed shape", search._work.bound_s(shape), step_s, draft)
-    _note(found, "mixed floor", search._floor.global_bound_s(), step_s, draft)
+    _note(found, "mixed shape", costs.compute.bound_s(shape), step_s, draft)
+    _note(found, "mixed floor", costs.efficiency.global_bound_s(), step_s, draft)
     tables = []
-    for stage in search._tables(shape):
+    for stage in costs.tables(shape):
         rows = []
         for layer, each in enumerate(stage):
             wanted = draft.strategies[layer]
@@ -137,13 +137,12 @@ def _note_bounds(
             kept = np.array([strategy == wanted for strategy in each[0].strategies])
             rows.append(tuple(table.only(kept) for table in each))
         tables.append(rows)
-    budgets = search._budgets(shape)
+    budgets = costs.budgets(shape)
     bounded = list(bounded_stage_plans(shape, draft.boundaries, tables, budgets, float("inf")))
     if not bounded:
         found.tightness.faults.append(f"budgets {budgets} or tables cut {draft}")
         return
-    host_s = search.evaluator.simulator.pricer.step_s
-    _note(found, "mixed plan", bounded[0][0] + host_s, step_s, draft)
+    _note(found, "mixed plan", bounded[0][0] + simulation.host_s, step_s, draft)
 
 
 def _shape(draft: MixedDraft, batch: int) -> PipelineShape:

@@ -11,7 +11,7 @@ from generators.random_plans import Drawer
 from generators.random_spaces import PLENTY_BYTES
 from oracles.bound_checks import Tightness, note_bounds
 from oracles.brute_force import Space, simulator_of
-from published.planning import EQUAL, RULE, planned, search_of
+from published.planning import EQUAL, RULE, parts_of, planned
 
 from shardwright.planner.search.work_limits import Limits, Quota
 from shardwright.spec.schedules.stage_order import ALL_KINDS
@@ -38,7 +38,8 @@ def check_question(space: Space, plans: int, seed: int) -> Questioned:
     """Draw plans, ask the planner on devices that most of them fit, hold them to its bound."""
     source = random.Random(f"question {seed}")
     drawer = Drawer(space, source, ALL_KINDS)
-    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+    bounds = parts_of(space.with_memory(PLENTY_BYTES)).bounds
+    simulator = simulator_of(space)
     found, timed = Questioned(), []
     for number in range(plans):
         draft = drawer.draft()
@@ -48,7 +49,7 @@ def check_question(space: Space, plans: int, seed: int) -> Questioned:
         simulation = simulator.run(plan)
         assert simulation is not None
         found.axes.update(axes_of(plan))
-        note_bounds(found.tightness, search, simulator, draft, simulation)
+        note_bounds(found.tightness, bounds, simulator, draft, simulation)
         need = max(row.reserved_bytes for row in simulation.memory) * RULE.margin
         timed.append((need, simulation.step_time_s, draft))
     needs = sorted(need for need, _, _ in timed)

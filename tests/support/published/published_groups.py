@@ -13,7 +13,7 @@ from shardwright.api.validation.priced_run import measured_s
 from shardwright.api.validation.scores import LAYOUT_COLUMNS, QUESTION_COLUMNS
 from shardwright.costmodel.explain.accuracy import LEAST_LAYOUTS
 from shardwright.datasets.published.runs import PublishedRun, published_runs
-from shardwright.planner.search.branch_and_bound import BranchAndBound
+from shardwright.planner.search.build import single_group_search
 from shardwright.planner.search.work_limits import REST, Limits
 from shardwright.planner.solve.engine import make_evaluator
 from shardwright.planner.solve.garbage_collection import garbage_collection_paused
@@ -102,7 +102,7 @@ def _least_s(one: Configuration) -> float | None:
     evaluator = make_evaluator(one.problem, SolveOptions(pins=resolve_pins(one.pins, one.problem)))
     with garbage_collection_paused():
         try:
-            return BranchAndBound(evaluator, LIMITS).run().outcomes[0].step_time_s
+            return single_group_search(evaluator, LIMITS).run().outcomes[0].step_time_s
         except InfeasibleError:
             return None
 
