@@ -1,4 +1,4 @@
-"""Whole numbers as a person types them: ASCII digits, and not more of them than any size needs."""
+"""Whole numbers: as a person types them, and their divisors."""
 
 from __future__ import annotations
 
@@ -9,5 +9,17 @@ DIGITS = re.compile(r"[0-9]{1,12}")
 
 
 def whole_number(text: str) -> int | None:
-    """The number that ``text`` writes in one to twelve ASCII digits; None if it does not."""
+    """The number in a text of one to twelve ASCII digits; None for any other text."""
     return int(text) if DIGITS.fullmatch(text) else None
+
+
+def divisors(number: int) -> list[int]:
+    """Every divisor, ascending."""
+    small, large, d = [], [], 1
+    while d * d <= number:
+        if number % d == 0:
+            small.append(d)
+            if d * d != number:
+                large.append(number // d)
+        d += 1
+    return small + large[::-1]

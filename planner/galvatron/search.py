@@ -14,7 +14,7 @@ from typing import Literal
 
 from ...costmodel.galvatron.job import GalvatronJob, usable_mb
 from ...costmodel.galvatron.plan_cost import GalvatronCost, GalvatronPlan, plan_cost
-from ..space.divisors import divisors
+from ...spec.numbers import divisors
 from .options import Legal, StrategyOptions, always_legal, degrees_of, options_of
 from .stage_dp import ROUNDING
 from .strategy_sets import strategy_sets_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ...costmodel.lowering.layer_parts import LayerWorkCache
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.model.experts import experts_of
+from ...spec.numbers import divisors
 from ...spec.strategy import LayerStrategy
-from ..space.divisors import divisors
 from ..space.search_space import FEW_OPTIONS, Request, SearchSpace
 from ..tables.layer_costs import LayerCosts
 from ..tables.option_table import OptionTable, OptionTables

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...spec.model.towers import shared_tables
+from ...spec.numbers import divisors
 from ...spec.schedules.stage_order import V_KINDS
-from ..space.divisors import divisors
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import Request, SearchSpace
 from .device_layouts import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...costmodel.explain.breakdown import source_share
 from ...spec.report.report import ObjectiveResult, SearchResult
+from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.result import SolveResult
 from .alternatives import PlanRanking, alternatives, prediction_with_cost, ranking
@@ -51,7 +52,7 @@ def _search_result(
         gap=value / result.lower_bound - 1 if result.lower_bound else 0.0,
         stopped_by=result.stopped_by,
         space=engine.space.describe(result.shapes),
-        left_out=engine.space.left_out(),
+        left_out=engine.space.left_out(has_solver()),
         objective=_objective_result(problem, value, result.lower_bound),
         tie_set=ranked.tie_set,
     )

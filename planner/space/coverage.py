@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer
-from ..relaxation.lp_solver import has_solver
 from .layer_splits import MOST_TOKENS, least_tokens
 
 MAX_UNEVEN_LAYERS = 16
@@ -60,12 +59,13 @@ def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int,
         found["dp"].add(dp)
 
 
-def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
+def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[str, str]]:
     """What no plan of the space has or no search looks for, and the rule or reason.
 
     Args:
         request: what is asked.
-        too_long: whether pipelines of too many passes were refused.
+        too_long: True if pipelines of too many passes were refused.
+        has_solver: True if the linear relaxation can be solved.
     """
     least = least_tokens(request.workload)
     tokens = [
@@ -94,7 +94,7 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
     if request.single_fill:
         why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
         found.append({"what": "gradient accumulation", "why": why})
-    if not has_solver():
+    if not has_solver:
         why = "the solver highspy is not installed, so that the gap is larger (pip install highspy)"
         found.append({"what": "the bound of the linear relaxation", "why": why})
     if too_long:

@@ -24,11 +24,11 @@ from ...spec.choices import Recompute, SequenceParallel
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.model.tensor_split import split_sizes
+from ...spec.numbers import divisors
 from ...spec.rules.layer_rules import recomputes_of
 from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.workload import Workload
-from .divisors import divisors
 from .request import Request
 
 LEAST_TOKENS, LEAST_ADAPTED = 4096, 1024

@@ -15,6 +15,7 @@ from typing import Any
 from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
 from ...spec.model.towers import layer_contexts
+from ...spec.numbers import divisors
 from ...spec.rules.executable import unsupported_strategy
 from ...spec.rules.executable_together import unsupported_layer_together
 from ...spec.rules.plan_rules import (
@@ -26,7 +27,6 @@ from ...spec.rules.plan_rules import (
 from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
-from .divisors import divisors as divisors
 from .layer_splits import Splits
 from .pins import CORE_KEYS, layer_allows, pinned_shardings, value_allows
 from .pipeline_shape import PipelineShape as PipelineShape
@@ -336,9 +336,13 @@ class SearchSpace:
         """Axis to the values that occur in the space, keyed as simulate's flags."""
         return describe(self, shapes)
 
-    def left_out(self) -> list[dict[str, str]]:
-        """What no plan of the space has, and the rule or reason."""
-        found = left_out(self.request, self.too_long)
+    def left_out(self, has_solver: bool = True) -> list[dict[str, str]]:
+        """Plans left out of the space, each with its rule or reason.
+
+        Args:
+            has_solver: True if the linear relaxation can be solved.
+        """
+        found = left_out(self.request, self.too_long, has_solver)
         if self.request.executable and self.techniques.may_join_backward():
             why = "a block compiled whole makes all its gradients at once"
             found.append({"what": "to run: schedules that split the backward", "why": why})
