@@ -24,7 +24,8 @@ import numpy as np
 
 from ..dynamic_programming.layer_search import pareto_front
 from ..space.search_space import PipelineShape
-from ..tables.option_table import Floats, OptionTable
+from ..tables.arrays import Floats
+from ..tables.option_table import OptionTable
 
 HULL_TOLERANCE = 1e-12
 UNEVEN_PENALTY = 1.15

@@ -14,7 +14,7 @@ from ..relaxation.free_cut_bounds import free_boundary_bound
 from ..relaxation.pipeline_bounds import ROUNDING, BoundedPipeline, PipelineBounds
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
-from ..tables.layer_costs import LayerCosts
+from ..tables.layer_costs import LayerCosts, StageContext
 from ..tables.option_table import OptionTable, layout_number
 from ..tables.pass_table import PassTable, PassTables, with_adjacent_layers
 from .shape_context import ShapeContexts
@@ -198,7 +198,7 @@ class ShapeRelaxations:
                 layer_class: self._tables.table(
                     layer,
                     self._space.options(layer_class, ranks, samples),
-                    (ranks, samples, link_span),
+                    StageContext(ranks, samples, link_span),
                     tied.get(layer, (layer,)),
                     splits,
                     shape.stages == 1,

@@ -1,8 +1,8 @@
-"""The least that one chain of a pipeline with fixed cuts takes, without a program.
+"""Minimum seconds of one chain of a pipeline with fixed stage boundaries, without a program.
 
-Every layer takes at least the least of its options in the passes of its position. The layers of
-the stage whose memory is looked at share its bytes, by a price of them (:mod:`lagrangian`).
-Most pipelines of a large space are far slower than a good plan, and this says so in a millisecond.
+Every layer takes at least the minimum of its options in the passes of its position. The layers of
+the stage whose memory is considered share its bytes, by a multiplier (``lagrangian``). Most
+pipelines of a large space are far slower than a good plan, and this proves it in a millisecond.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..space.in_flight import InFlight
+from ..tables.arrays import Floats
 from .chain_weights import WEIGHTINGS, chain_weights, weighted
-from .fixed_cuts import FixedPipeline, Floats
-from .lagrangian import best_multiplier, lagrangian_at
+from .fixed_cuts import FixedPipeline
+from .lagrangian import KnapsackRows, best_multiplier, lagrangian_at
 from .pass_chains import Chain
 
 
 def chain_bound_s(
-    cut: FixedPipeline,
+    pipeline: FixedPipeline,
     chain: Chain,
     peak_in_flight: Mapping[int, InFlight],
     budget_bytes: float,
@@ -30,38 +31,43 @@ def chain_bound_s(
     """Seconds of a chain at the least, by the work of its passes.
 
     Args:
-        cut: the pipeline.
+        pipeline: with fixed boundaries.
         chain: of its passes.
-        peak_in_flight: what each position of one stage holds at its fullest moment.
+        peak_in_flight: in-flight micro-batches of each position of one stage at its memory peak.
         budget_bytes: of that stage.
         slowdown: factor of work and communication while they share the device, at most 2.
-        travel_s: least seconds of the messages into each position, going forward and backward,
+        travel_s: minimum seconds of the messages into each position, forward and backward,
             shape (2, positions).
     """
+    tables = pipeline.tables
     weights = chain_weights(chain, slowdown, WEIGHTINGS[:1])
-    seconds = {kind: weighted(table, weights) for kind, table in cut.tables.items()}
+    seconds = {layer_class: weighted(table, weights) for layer_class, table in tables.items()}
     layers: Counter[tuple[int, int, InFlight | None]] = Counter()
-    for position, counts in enumerate(cut.counts):
-        for kind, count in counts.items():
-            layers[kind, chain.roles[position], peak_in_flight.get(position)] += count
-    free_s = np.zeros(weights.shape[1])
-    for (kind, role, own), count in layers.items():
-        if own is None:
-            free_s += count * seconds[kind][:, role].min(axis=0)
-    within_s = [
+    for position, class_counts in enumerate(pipeline.class_counts):
+        for layer_class, count in class_counts.items():
+            layers[layer_class, chain.roles[position], peak_in_flight.get(position)] += count
+    unlimited_s = np.zeros(weights.shape[1])
+    for (layer_class, role, in_flight), count in layers.items():
+        if in_flight is None:
+            unlimited_s += count * seconds[layer_class][:, role].min(axis=0)
+    limited_s = [
         _lagrangian_s(
             [
-                (float(count), seconds[kind][:, role, way], cut.tables[kind].bytes_at(own))
-                for (kind, role, own), count in layers.items()
-                if own is not None
+                (
+                    float(count),
+                    seconds[layer_class][:, role, weighting],
+                    tables[layer_class].bytes_at(in_flight),
+                )
+                for (layer_class, role, in_flight), count in layers.items()
+                if in_flight is not None
             ],
             budget_bytes,
         )
-        for way in range(len(free_s))
+        for weighting in range(len(unlimited_s))
     ]
     hops_s = float((chain.hops * travel_s).sum())
-    return float((free_s + within_s).max()) + hops_s
+    return float((unlimited_s + limited_s).max()) + hops_s
 
 
-def _lagrangian_s(rows: list[tuple[float, Floats, Floats]], budget_bytes: float) -> float:
+def _lagrangian_s(rows: KnapsackRows, budget_bytes: float) -> float:
     return lagrangian_at(rows, best_multiplier(rows, budget_bytes), budget_bytes)[0]

@@ -1,6 +1,6 @@
-"""The least seconds of layers that share a byte budget, bounded by a price of bytes.
+"""Lagrangian relaxation of layers that share a byte budget.
 
-For any price λ ≥ 0, ``Σ min(seconds + λ bytes) - λ budget`` is at most what the layers take
+For any multiplier λ ≥ 0, ``Σ min(seconds + λ bytes) - λ budget`` is at most what the layers take
 within the budget (weak duality of the knapsack); the best λ gives the same bound as the knapsack
 with divisible layers.
 """
@@ -9,29 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
+from ..tables.arrays import Floats
 
-Floats = NDArray[np.float64]
 KnapsackRows = Sequence[tuple[float, Floats, Floats]]
-"""Layers of a kind: how many, and the seconds and bytes of each option, shape (options,)."""
+"""Layers of a class: count, and seconds and bytes of each option, shape (options,)."""
 MAX_STEPS, MULTIPLIER_TOLERANCE = 12, 1e-6
 MAX_MULTIPLIER = 1e3
 """Seconds a byte, where nothing fits."""
 
 
 def best_multiplier(rows: KnapsackRows, budget_bytes: float) -> float:
-    """The price of bytes, seconds each, with about the best bound; 0 where all fit anyway.
+    """The multiplier, seconds a byte, with about the best bound; 0 if all fit anyway.
 
-    A bound's seconds and its bytes over the budget are a line of the price that no bound is above;
-    where the line of the best price so far with too many bytes meets that with too few is the next.
+    A bound's seconds and its bytes over the budget are a line of the multiplier that no bound is
+    above. The next multiplier is where the line of the best one so far with too many bytes meets
+    that with too few.
     """
     low_s, low_over = lagrangian_at(rows, 0.0, budget_bytes)
     if low_over <= 0:
         return 0.0
-    least = [(n, own_s, bytes_, int(bytes_.argmin())) for n, own_s, bytes_ in rows]
-    high_s = sum(n * float(own_s[row]) for n, own_s, _, row in least)
-    high_over = sum(n * float(bytes_[row]) for n, _, bytes_, row in least) - budget_bytes
+    smallest = [(n, seconds, bytes_, int(bytes_.argmin())) for n, seconds, bytes_ in rows]
+    high_s = sum(n * float(seconds[row]) for n, seconds, _, row in smallest)
+    high_over = sum(n * float(bytes_[row]) for n, _, bytes_, row in smallest) - budget_bytes
     if high_over > 0:
         return MAX_MULTIPLIER
     multiplier = 0.0
@@ -50,11 +49,11 @@ def best_multiplier(rows: KnapsackRows, budget_bytes: float) -> float:
 def lagrangian_at(
     rows: KnapsackRows, multiplier: float, budget_bytes: float
 ) -> tuple[float, float]:
-    """The bound at a price of seconds a byte, and the bytes over the budget there."""
-    seconds, over = 0.0, -budget_bytes
-    for count, own_s, bytes_ in rows:
-        values = own_s + multiplier * bytes_
+    """The bound at a multiplier, and the bytes over the budget there."""
+    total_s, over = 0.0, -budget_bytes
+    for count, seconds, bytes_ in rows:
+        values = seconds + multiplier * bytes_
         row = int(values.argmin())
-        seconds += count * float(values[row])
+        total_s += count * float(values[row])
         over += count * float(bytes_[row])
-    return seconds - multiplier * budget_bytes, over
+    return total_s - multiplier * budget_bytes, over

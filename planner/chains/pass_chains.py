@@ -1,10 +1,9 @@
-"""Chains of passes: what of a step certainly happens one after the other.
+"""Precedence chains of passes: a step takes at least as long as any of them.
 
-The passes of a step wait for each other, so a step takes at least as long as any chain of passes
-that do. The chains used here: the first micro-batch goes forward to a chunk c of stage s; the stage
-runs its passes in order from there to the last backward of c; the last micro-batch goes backward
-to the start of the model, or the stage ends its passes. For 1F1B and interleaved stages one of
-these chains is the critical path where stages are alike.
+The first micro-batch goes forward to a chunk c of stage s; the stage runs its passes in order from
+there to the last backward of c; the last micro-batch goes backward to the start of the model, or
+the stage ends its passes. For 1F1B and interleaved stages one of these chains is the critical path
+where stages are alike.
 """
 
 from __future__ import annotations
@@ -13,25 +12,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...costmodel.lowering.stage_passes import PassKind, StagePasses, stage_passes
 from ...costmodel.simulation.simulator import pass_kind_counts
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
+from ..tables.arrays import Bools, Floats
 from ..tables.pass_kinds import KINDS, kind_number
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """How often a chain has each kind of pass of each position of the model.
+    """Counts of each kind of pass of each position of the model on a chain.
 
-    ``roles`` number the positions that it has alike. ``single`` and ``paired``: counts of passes
-    alone and in overlapping pairs, shape (roles, KINDS). ``hops``: messages that it waits for on
-    their way into each position, going forward and backward, shape (2, positions). The mean of
-    chains is as good as a chain.
+    ``roles``: number of each position's role; positions of equal counts share one. ``single`` and
+    ``paired``: counts of passes alone and in overlapping pairs, shape (roles, KINDS). ``hops``:
+    messages into each position that it waits for, forward and backward, shape (2, positions). The
+    mean of chains is as good as a chain.
     """
 
     roles: tuple[int, ...]
@@ -52,27 +49,26 @@ def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
         shape: the pipeline.
         stages: whose passes they follow.
     """
-    kind, count, chunks, _ = shape
+    schedule, count, chunks, _ = shape
     wanted = {(stage, chunk): None for stage in stages for chunk in (chunks - 1, 0)}
     return tuple(
         _through(shape, stage, chunk, drains)
         for stage, chunk in wanted
-        for drains in ((True, False) if kind in SPLIT_KINDS else (True,))
-        if chunk_position(kind, stage, chunk, count) or drains == (kind not in SPLIT_KINDS)
+        for drains in ((True, False) if schedule in SPLIT_KINDS else (True,))
+        if chunk_position(schedule, stage, chunk, count) or drains == (schedule not in SPLIT_KINDS)
     )
 
 
 def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
-    kind, stages, chunks, microbatches = shape
-    passes = stage_passes(kind, stage, stages, chunks, microbatches)
-    alone, beside = _stage_counts(passes, chunk, microbatches - 1, chunks, drains)
-    outer = outer_counts(kind, microbatches, drains)
-    end = chunk_position(kind, stage, chunk, stages)
+    schedule, stages, chunks, microbatches = shape
+    passes = stage_passes(schedule, stage, stages, chunks, microbatches)
+    alone, overlapped = _stage_counts(passes, chunk, microbatches - 1, chunks, drains)
+    end = chunk_position(schedule, stage, chunk, stages)
     single, paired = (np.zeros((stages * chunks, KINDS)) for _ in range(2))
     for number in range(chunks):
-        position = chunk_position(kind, stage, number, stages)
-        single[position], paired[position] = alone[number], beside[number]
-    single[:end] += outer
+        position = chunk_position(schedule, stage, number, stages)
+        single[position], paired[position] = alone[number], overlapped[number]
+    single[:end] += outer_counts(schedule, microbatches, drains)
     hops = np.zeros((2, stages * chunks))
     hops[0, 1 : end + 1] = 1
     hops[1, :end] = drains
@@ -81,40 +77,40 @@ def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
 
 def make_chain(single: Floats, paired: Floats, hops: Floats) -> Chain:
     """A chain from the counts of each position, shape (positions, KINDS)."""
-    known: dict[tuple[bytes, bytes], int] = {}
-    places: list[int] = []
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    representatives: list[int] = []
     roles: list[int] = []
     for position in range(len(single)):
         key = (single[position].tobytes(), paired[position].tobytes())
-        role = known.setdefault(key, len(known))
-        if role == len(places):
-            places.append(position)
+        role = numbers.setdefault(key, len(numbers))
+        if role == len(representatives):
+            representatives.append(position)
         roles.append(role)
-    return Chain(tuple(roles), single[places], paired[places], hops)
+    return Chain(tuple(roles), single[representatives], paired[representatives], hops)
 
 
-def pass_counts(kind: ScheduleKind, microbatches: int) -> Floats:
-    """How often a stage of one chunk runs each kind of pass, shape (KINDS,)."""
-    found = np.zeros(KINDS)
-    for (each,), count in pass_kind_counts(kind, microbatches, 1).items():
-        found[kind_number(each)] += count
-    return found
+def pass_counts(schedule: ScheduleKind, microbatches: int) -> Floats:
+    """Passes of each kind of a stage of one chunk, shape (KINDS,)."""
+    counts = np.zeros(KINDS)
+    for (pass_kind,), count in pass_kind_counts(schedule, microbatches, 1).items():
+        counts[kind_number(pass_kind)] += count
+    return counts
 
 
-def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
-    """What the chain has of chunks before its own: a forward, and a backward or its input part."""
+def outer_counts(schedule: ScheduleKind, microbatches: int, drains: bool) -> Floats:
+    """Passes of earlier chunks on a chain: a forward, and a backward or its input part."""
     counts = np.zeros(KINDS)
     counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
     if drains:
-        part: BackwardPart = "input" if kind in SPLIT_KINDS else "whole"
+        part: BackwardPart = "input" if schedule in SPLIT_KINDS else "whole"
         counts[kind_number(PassKind(False, 0, microbatches == 1, True, part))] += 1
     return counts
 
 
 def deferred_weight_passes(stage: int, microbatches: int) -> Floats:
-    """The weight gradients that a stage of a zero bubble has left after its last input part.
+    """Weight-gradient passes of a zero-bubble stage after its last input part.
 
-    They are one more than it put off: the pass that follows every input part is such a one too.
+    They are one more than it deferred: the pass that follows every input part is one too.
     """
     counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
     one = microbatches == 1
@@ -128,7 +124,7 @@ def deferred_weight_passes(stage: int, microbatches: int) -> Floats:
 def _stage_counts(
     passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
 ) -> tuple[Floats, Floats]:
-    """Passes of a stage in its part of a chain, by chunk and kind, alone and in pairs."""
+    """Counts of a stage's passes on a chain, by chunk and kind, alone and in pairs."""
     start, stop = 0, len(passes.rows)
     for number, kind in enumerate(passes.kinds):
         if kind.chunk != chunk or kind.part == "weight":
@@ -137,23 +133,23 @@ def _stage_counts(
             start = int(np.argmax(passes.rows == number))
         elif not kind.forward and kind.last and drains:
             stop = int(np.argmax(passes.rows == number)) + 1
-    first, beside = _pairing(passes)
-    if beside[start] and not first[start]:
+    first, overlaps = _pairing(passes)
+    if overlaps[start] and not first[start]:
         start -= 1
-    if stop < len(first) and beside[stop - 1] and not first[stop]:
+    if stop < len(first) and overlaps[stop - 1] and not first[stop]:
         stop += 1
-    found = []
-    for mask in (~beside, beside):
+    by_mask = []
+    for mask in (~overlaps, overlaps):
         rows = passes.rows[start:stop][mask[start:stop]]
         counts = np.zeros((chunks, KINDS))
         for number, count in enumerate(np.bincount(rows, minlength=len(passes.kinds))):
             counts[passes.kinds[number].chunk, kind_number(passes.kinds[number])] += count
-        found.append(counts)
-    return found[0], found[1]
+        by_mask.append(counts)
+    return by_mask[0], by_mask[1]
 
 
-def _pairing(passes: StagePasses) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of each pass: whether it begins a group, and whether it overlaps with another."""
+def _pairing(passes: StagePasses) -> tuple[Bools, Bools]:
+    """True for each pass that begins a group, and for each that overlaps with another."""
     sizes = passes.sizes()
     first = np.zeros(len(passes.rows), dtype=bool)
     first[np.cumsum(sizes) - sizes] = True

@@ -1,6 +1,6 @@
 """The order of a pipeline's passes, with the position and the message of each, by numbers.
 
-It depends on the schedule alone, so it is kept for pipelines that are played often.
+It depends on the schedule alone, so it is cached for pipelines that are timed often.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PassGroup = tuple[tuple[int, int], ...]
 class PassGroupOrder:
     """Groups of passes that start together, counted from 1.
 
-    ``order``: of the groups. ``before`` and ``sources`` are those of the order as lists. ``last``:
-    of each stage, its last group. ``places``: of each kind of group, its passes. ``messages``: the
-    number of the message that each of its passes waits for, shape (passes of a group, kinds): into
-    a position, for backward passes as many further on as there are positions, and after those none.
+    ``order``: of the groups. ``before`` and ``sources``: those of the order as lists. ``last``: the
+    last group of each stage. ``distinct``: passes of each distinct group. ``messages``: number of
+    the message that each of its passes waits for, shape (passes of a group, distinct groups): that
+    into a position, for backward passes offset by the number of positions, and after those none.
     """
 
     positions: int
@@ -35,13 +35,13 @@ class PassGroupOrder:
     before: list[int]
     sources: list[list[int]]
     last: list[int]
-    places: list[PassGroup]
+    distinct: list[PassGroup]
     messages: GroupNumbers
 
 
 @lru_cache(maxsize=4)
 def pass_group_order(shape: Pipeline) -> PassGroupOrder:
-    """The order of a pipeline; some megabytes for those of many passes, so few are kept.
+    """The order of a pipeline; some megabytes for those of many passes, so few are cached.
 
     Args:
         shape: schedule, stages, chunks a stage, micro-batches.
@@ -49,41 +49,35 @@ def pass_group_order(shape: Pipeline) -> PassGroupOrder:
     schedule, stages, chunks, microbatches = shape
     order = pass_order(schedule, stages, chunks, microbatches)
     distinct = [
-        (stage, concurrent_groups)
+        (stage, group)
         for stage in range(stages)
-        for concurrent_groups in stage_passes(
-            schedule, stage, stages, chunks, microbatches
-        ).concurrent_groups
+        for group in stage_passes(schedule, stage, stages, chunks, microbatches).concurrent_groups
     ]
-    nowhere = 2 * stages * chunks
+    no_message = 2 * stages * chunks
 
     def position(stage: int, kind: PassKind) -> int:
         return chunk_position(schedule, stage, kind.chunk, stages)
 
-    def way(stage: int, kind: PassKind) -> int:
-        """The message that a pass waits for."""
-        own = position(stage, kind)
-        first = own == 0 if kind.forward else own == stages * chunks - 1
+    def message(stage: int, kind: PassKind) -> int:
+        into = position(stage, kind)
+        first = into == 0 if kind.forward else into == stages * chunks - 1
         if first or kind.part == "weight":
-            return nowhere
-        return own if kind.forward else stages * chunks + own
+            return no_message
+        return into if kind.forward else stages * chunks + into
 
-    def messages(stage: int, concurrent_groups: ConcurrentPasses) -> list[int]:
-        own = [way(stage, kind) for kind in concurrent_groups]
-        return own + [nowhere] * (len(order.sources) - len(own))
+    def messages(stage: int, group: ConcurrentPasses) -> list[int]:
+        numbers = [message(stage, kind) for kind in group]
+        return numbers + [no_message] * (len(order.sources) - len(numbers))
 
     return PassGroupOrder(
         positions=stages * chunks,
         order=order,
         before=order.before.tolist(),
         sources=order.sources.tolist(),
-        last=[int(places[-1]) for places in order.places],
-        places=[
-            tuple((position(stage, kind), kind_number(kind)) for kind in concurrent_groups)
-            for stage, concurrent_groups in distinct
+        last=[int(groups[-1]) for groups in order.places],
+        distinct=[
+            tuple((position(stage, kind), kind_number(kind)) for kind in group)
+            for stage, group in distinct
         ],
-        messages=np.array(
-            [messages(stage, concurrent_groups) for stage, concurrent_groups in distinct],
-            dtype=np.int32,
-        ).T,
+        messages=np.array([messages(stage, group) for stage, group in distinct], dtype=np.int32).T,
     )

@@ -5,55 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...costmodel.simulation.overlapped_passes import pair_hidden_s
-from ..tables.pass_table import INSIDE, SHARED, TRAFFIC, WIRE, WORK
 from .fixed_cuts import FixedPipeline, OptionChoice
 from .pass_order import PassGroup
 
 
 def choice_by_class(rows: Mapping[int, int]) -> OptionChoice:
-    """The same option for all layers of a kind."""
-    return lambda position, layer_position: rows[layer_position[0]]
+    """The same option for all layers of a class."""
+    return lambda position, layer_position: rows[layer_position.layer_class]
 
 
 class ReferencePlan:
-    """Seconds of the passes of a plan with one option for each seat of a position."""
+    """Seconds of the passes of a plan with one option for each layer position of a chunk."""
 
-    def __init__(self, cut: FixedPipeline, choice: OptionChoice, slowdown: float) -> None:
-        self._cut = cut
+    def __init__(self, pipeline: FixedPipeline, choice: OptionChoice, slowdown: float) -> None:
+        self._pipeline = pipeline
         self._slowdown = slowdown
-        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+        self._cache: dict[tuple[int, int], tuple[float, float]] = {}
         self._choice = choice
 
-    def __call__(self, places: PassGroup) -> float:
+    def __call__(self, passes: PassGroup) -> float:
         """Seconds of passes that start together."""
-        parts = [self._pass(*place) for place in places]
-        if len(parts) == 1:
-            return parts[0][0]
-        (one_s, one_inside_s), (other_s, other_inside_s) = parts
-        inside_s = one_inside_s + other_inside_s
-        return one_s + other_s - pair_hidden_s(one_s, other_s, inside_s, self._slowdown)
+        seconds = [self._pass(*position_and_kind) for position_and_kind in passes]
+        if len(seconds) == 1:
+            return seconds[0][0]
+        (one_s, one_overlappable_s), (other_s, other_overlappable_s) = seconds
+        overlappable_s = one_overlappable_s + other_overlappable_s
+        return one_s + other_s - pair_hidden_s(one_s, other_s, overlappable_s, self._slowdown)
 
-    def _pass(self, position: int, number: int) -> tuple[float, float]:
-        """Seconds of a pass, and of what hides beside another."""
-        key = (position, number)
-        if key not in self._known:
-            tables, layer_positions = self._cut.tables, self._cut.places[position]
-            work = traffic = wire = inside = shared = largest = 0.0
-            for layer_position, count in layer_positions.items():
-                table, row = tables[layer_position[0]], self._choice(position, layer_position)
-                column = table.columns[row, :, number]
-                work += count * column[WORK]
-                traffic += count * column[TRAFFIC]
-                wire += count * column[WIRE]
-                inside += count * column[INSIDE]
-                shared += count * column[SHARED]
-                largest = max(largest, column[SHARED])
-                if layer_position[-2]:
-                    work += table.hidden_s[1, row, number]
-                if layer_position[-1]:
-                    work += table.hidden_s[2, row, number]
+    def _pass(self, position: int, pass_kind: int) -> tuple[float, float]:
+        """Seconds of a pass, and those of them that may overlap with another."""
+        key = (position, pass_kind)
+        if key not in self._cache:
+            tables = self._pipeline.tables
+            position_counts = self._pipeline.position_counts[position]
+            work = traffic = wire = overlappable = slowdown = largest = 0.0
+            for layer_position, count in position_counts.items():
+                table = tables[layer_position.layer_class]
+                row = self._choice(position, layer_position)
+                columns = table.columns[row]
+                work += count * columns["work"][pass_kind]
+                traffic += count * columns["traffic"][pass_kind]
+                wire += count * columns["wire"][pass_kind]
+                overlappable += count * columns["overlappable"][pass_kind]
+                slowdown += count * columns["slowdown"][pass_kind]
+                largest = max(largest, columns["slowdown"][pass_kind])
+                if layer_position.is_first:
+                    work += table.first_exposed_s[row, pass_kind]
+                if layer_position.is_last:
+                    work += table.last_exposed_s[row, pass_kind]
             traffic += min(
-                tables[layer_position[0]].least_s[number] for layer_position in layer_positions
+                tables[layer_position.layer_class].least_s[pass_kind]
+                for layer_position in position_counts
             )
-            self._known[key] = (float(max(work + shared - largest, traffic, wire)), float(inside))
-        return self._known[key]
+            seconds = float(max(work + slowdown - largest, traffic, wire))
+            self._cache[key] = (seconds, float(overlappable))
+        return self._cache[key]

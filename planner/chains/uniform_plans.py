@@ -1,7 +1,7 @@
-"""What uniform plans of a pipeline take: estimates from chains of passes.
+"""Estimates of the uniform plans of a pipeline, from chains of passes.
 
 The seconds of a chain, layer by layer, with one option for all blocks say how long a uniform plan
-takes, up to what shows of messages and of the end of the step. The critical path of the best
+takes, up to the exposed part of messages and of the end of the step. The critical path of the best
 uniform plan is one more chain, and the one that counts most where backwards are split or passes
 overlap.
 """
@@ -15,26 +15,27 @@ import numpy as np
 
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..space.pipeline_shape import PipelineShape
+from ..tables.arrays import Floats, Records
 from ..tables.layer_position import LayerPositions
-from ..tables.pass_table import SHARED, TRAFFIC, WORK, once_per_pass
+from ..tables.pass_table import once_per_pass
 from .chain_weights import chain_weights, weighted
 from .critical_path import critical_chains
-from .fixed_cuts import FixedPipeline, Floats, OptionChoice, RolePosition
+from .fixed_cuts import FixedPipeline, OptionChoice, RolePosition
 from .pass_chains import Chain, chains
 from .reference_plan import ReferencePlan, choice_by_class
 
 MAX_TIMED_PASSES = 120_000
-"""Pipelines of more passes are not played for their critical paths."""
+"""Pipelines of more passes are not timed for their critical paths."""
 
 
 class UniformPlans(FixedPipeline):
-    """The uniform plans of a pipeline with fixed cuts.
+    """The uniform plans of a pipeline with fixed stage boundaries.
 
     Args:
-        layer_positions: of its place.
-        layer_classes: the kind of every layer.
+        layer_positions: of its stage context.
+        layer_classes: the class of every layer.
         shape: the pipeline.
-        boundaries: cut points of its chunks.
+        boundaries: of its chunks.
         budget_bytes: what a device may hold.
         slowdown: factor of work and communication while they share the device, at most 2.
         message_s: seconds from one stage to another of a message of so many bytes.
@@ -53,30 +54,43 @@ class UniformPlans(FixedPipeline):
         super().__init__(layer_positions, layer_classes, shape, boundaries)
         self.slowdown, self._message_s = slowdown, message_s
         self._least_travel_s = self._message_seconds()
-        self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
-        self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
+        self._uniform_s = np.zeros(len(self.tables[self.main_class].strategies))
+        self._shares_s = {
+            layer_class: np.zeros(len(table.strategies))
+            for layer_class, table in self.tables.items()
+        }
         self._fits = self._uniform_stage_bytes().max(axis=0) <= budget_bytes
         for chain in chains(self.pipeline, self._critical_stages()):
-            self._weigh(chain)
+            self._add_chain(chain)
         self.estimate_s, self.rows = self._add_critical_paths()
 
     @property
     def shares_s(self) -> dict[int, Floats]:
-        """Of each layer kind, seconds that each of its options adds to the time of a stage.
+        """Seconds that each option adds to the time of a stage, by layer class.
 
-        Shape (options,), as the chains weigh them.
+        Of one layer, shape (options,), as the chains weight them.
         """
-        return self._spread()
+        shares_s = {}
+        for layer_class, seconds in self._shares_s.items():
+            layers = sum(class_counts[layer_class] for class_counts in self.class_counts)
+            stages = {
+                stage
+                for stage in range(self.shape.stages)
+                for chunk in range(self.shape.chunks)
+                if self.class_counts[self.shape.position(stage, chunk)][layer_class]
+            }
+            shares_s[layer_class] = seconds * len(stages) / layers
+        return shares_s
 
     def _best_rows(self) -> dict[int, int]:
         """The options of about the best uniform plan, of those that fit if any does."""
         fits = self._fits
-        wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
-        row = int(np.argmin(wanted))
-        return {kind: self.compatible_row(kind, row) for kind in self.tables}
+        candidates_s = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
+        row = int(np.argmin(candidates_s))
+        return {layer_class: self.compatible_row(layer_class, row) for layer_class in self.tables}
 
     def _add_critical_paths(self) -> tuple[float, dict[int, int]]:
-        """Weigh the critical paths of the best uniform plan too.
+        """Add the critical paths of the best uniform plan to the chains.
 
         Returns:
             About the seconds of the best and its options; infinite and none if none fits.
@@ -84,101 +98,86 @@ class UniformPlans(FixedPipeline):
         if not self._fits.any():
             return float("inf"), {}
         rows = self._best_rows()
-        played_s = float(self._uniform_s[rows[self.main]])
+        estimate_s = float(self._uniform_s[rows[self.main_class]])
         if self.shape.kind in SPLIT_KINDS and self.shape.passes <= MAX_TIMED_PASSES:
-            played_s, found = self._critical_paths(choice_by_class(rows))
-            for chain in found:
-                self._weigh(chain)
+            estimate_s, critical = self._critical_paths(choice_by_class(rows))
+            for chain in critical:
+                self._add_chain(chain)
             rows = self._best_rows()
-        return played_s, rows
+        return estimate_s, rows
 
     def _critical_paths(self, choice: OptionChoice) -> tuple[float, list[Chain]]:
         """Seconds of the plan of a choice, and its critical paths."""
-        passes, travels_s = (
-            ReferencePlan(self, choice, self.slowdown),
-            self._message_seconds(choice),
-        )
-        return critical_chains(self.pipeline, passes, travels_s.tolist())
+        passes = ReferencePlan(self, choice, self.slowdown)
+        travel_s = self._message_seconds(choice)
+        return critical_chains(self.pipeline, passes, travel_s.tolist())
 
     def _message_seconds(self, choice: OptionChoice | None = None) -> Floats:
-        """Seconds of the message into each position, forward and backward; else the least."""
-        found = np.zeros((2, self.shape.positions))
+        """Seconds of the message into each position, forward and backward; else the minimum."""
+        seconds = np.zeros((2, self.shape.positions))
         for position in range(1, self.shape.positions):
-            kind = self.edges[position - 1][1]
-            sizes = self.tables[kind].output_bytes
-            last = next(s for s in self.places[position - 1] if s[-1])
+            sizes = self.tables[self.last_classes[position - 1]].output_bytes
+            last = next(p for p in self.position_counts[position - 1] if p.is_last)
             row = None if choice is None else choice(position - 1, last)
             size = float(sizes.min() if row is None else sizes[row])
-            ends = (self.shape.stage_of(position - 1), self.shape.stage_of(position))
-            found[0, position] = found[1, position - 1] = self._message_s(*ends, size)
-        return found
+            stages = (self.shape.stage_of(position - 1), self.shape.stage_of(position))
+            seconds[0, position] = seconds[1, position - 1] = self._message_s(*stages, size)
+        return seconds
 
-    def compatible_row(self, kind: int, main: int) -> int:
-        """The best option of a kind beside this one of the main kind, in the same layout."""
-        if kind == self.main:
-            return main
-        table, layout = self.tables[kind], self.tables[self.main].strategies[main].layout
-        like = np.array([strategy.layout == layout for strategy in table.strategies])
-        seconds = self._shares_s[kind]
-        return int(np.argmin(np.where(like, seconds, np.inf) if like.any() else seconds))
-
-    def _spread(self) -> dict[int, Floats]:
-        """The seconds of each kind's options on one layer, as if they were its whole stage's."""
-        found = {}
-        for kind, seconds in self._shares_s.items():
-            layers = sum(chunk[kind] for chunk in self.counts)
-            stages = {
-                stage
-                for stage in range(self.shape.stages)
-                for chunk in range(self.shape.chunks)
-                if self.counts[self.shape.position(stage, chunk)][kind]
-            }
-            found[kind] = seconds * len(stages) / layers
-        return found
+    def compatible_row(self, layer_class: int, main_row: int) -> int:
+        """The best option of a class in the layout of an option of the main class."""
+        if layer_class == self.main_class:
+            return main_row
+        table = self.tables[layer_class]
+        layout = self.tables[self.main_class].strategies[main_row].layout
+        in_layout = np.array([strategy.layout == layout for strategy in table.strategies])
+        seconds = self._shares_s[layer_class]
+        return int(np.argmin(np.where(in_layout, seconds, np.inf) if in_layout.any() else seconds))
 
     def _layers(self, chain: Chain) -> Counter[RolePosition]:
-        """How many layers there are in each place of a chain."""
-        found: Counter[RolePosition] = Counter()
+        """Layers in each position of each role of a chain."""
+        layers: Counter[RolePosition] = Counter()
         for position, role in enumerate(chain.roles):
-            for layer_position, count in self.places[position].items():
-                found[role, *layer_position] += count
-        return found
+            for layer_position, count in self.position_counts[position].items():
+                layers[RolePosition(role, layer_position)] += count
+        return layers
 
-    def _once(self, chain: Chain, weights: Floats) -> Floats:
-        """What rows of like layers have once a pass, by way."""
-        found = np.zeros(weights.shape[1])
-        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        for role, chunk in zip(chain.roles, self.counts, strict=True):
-            known[role, tuple(sorted(chunk))] += 1
-        for (role, layer_classes), count in known.items():
-            once_s, least_s = once_per_pass([self.tables[kind] for kind in layer_classes])
-            found += count * (weights[role, :, SHARED] @ once_s)
-            found += count * (weights[role, :, TRAFFIC] @ least_s)
-        return found
+    def _once_per_pass(self, chain: Chain, weights: Records) -> Floats:
+        """Seconds that rows of like layers have once a pass, by weighting."""
+        seconds = np.zeros(weights.shape[1])
+        counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for role, class_counts in zip(chain.roles, self.class_counts, strict=True):
+            counts[role, tuple(sorted(class_counts))] += 1
+        for (role, layer_classes), count in counts.items():
+            once_s, least_s = once_per_pass([self.tables[k] for k in layer_classes])
+            seconds += count * (weights["slowdown"][role] @ once_s)
+            seconds += count * (weights["traffic"][role] @ least_s)
+        return seconds
 
-    def _weigh(self, chain: Chain) -> None:
-        """Note the least that a chain takes, and what it takes in uniform plans."""
+    def _add_chain(self, chain: Chain) -> None:
+        """Note the minimum seconds of a chain, and its seconds in uniform plans."""
         weights = chain_weights(chain, self.slowdown)
-        costs = {kind: weighted(table, weights) for kind, table in self.tables.items()}
+        costs = {k: weighted(table, weights) for k, table in self.tables.items()}
         layers = self._layers(chain)
-        weightings = weights.shape[1]
-        rest = self._once(chain, weights) + float((chain.hops * self._least_travel_s).sum())
-        least = np.zeros(weightings)
-        each: dict[RolePosition, Floats] = {}
-        for place, count in layers.items():
-            role, kind, *_ = place
-            each[place] = costs[kind][:, role]
-            exposed_s = self.layer_positions.exposed_s(place[1:])
+        messages_s = float((chain.hops * self._least_travel_s).sum())
+        fixed_s = self._once_per_pass(chain, weights) + messages_s
+        least_s = np.zeros(weights.shape[1])
+        option_s: dict[RolePosition, Floats] = {}
+        for role_position, count in layers.items():
+            role, layer_position = role_position
+            seconds = costs[layer_position.layer_class][:, role]
+            exposed_s = self.layer_positions.exposed_s(layer_position)
             if exposed_s is not None:
-                each[place] = each[place] + exposed_s @ weights[role, :, WORK].T
-            least += count * each[place].min(axis=0)
-        way = int(np.argmax(rest + least))
-        chosen = {place: seconds[:, way] for place, seconds in each.items()}
-        shares = {kind: np.zeros(len(known)) for kind, known in self._shares_s.items()}
-        for place, seconds in chosen.items():
-            shares[place[1]] += layers[place] * seconds
-        others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.main)
-        uniform_s = shares[self.main] + others_s + float(rest[way])
+                seconds = seconds + exposed_s @ weights["work"][role].T
+            option_s[role_position] = seconds
+            least_s += count * seconds.min(axis=0)
+        best = int(np.argmax(fixed_s + least_s))
+        shares_s = {k: np.zeros(len(seconds)) for k, seconds in self._shares_s.items()}
+        for role_position, seconds in option_s.items():
+            layer_class = role_position.layer_position.layer_class
+            shares_s[layer_class] += layers[role_position] * seconds[:, best]
+        others_s = sum(float(s.min()) for k, s in shares_s.items() if k != self.main_class)
+        uniform_s = shares_s[self.main_class] + others_s + float(fixed_s[best])
         self._uniform_s = np.maximum(self._uniform_s, uniform_s)
-        for kind, seconds in shares.items():
-            self._shares_s[kind] = np.maximum(self._shares_s[kind], seconds)
+        for layer_class, seconds in shares_s.items():
+            self._shares_s[layer_class] = np.maximum(self._shares_s[layer_class], seconds)

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..candidates.evaluator import Decision
 from ..space.search_space import PipelineShape
-from ..tables.option_table import Floats, OptionTable
+from ..tables.arrays import Floats
+from ..tables.option_table import OptionTable
 
 
 def boundary_count(layers: int, shape: PipelineShape) -> int:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...spec.strategy import LayerStrategy
-from ..tables.option_table import Floats, OptionTable
+from ..tables.arrays import Floats, Ints
+from ..tables.option_table import OptionTable
 
 MAX_LABELS = 128
 
@@ -26,8 +26,8 @@ class LayerLabels:
 
     seconds: Floats
     bytes: Floats
-    parents: NDArray[np.int64]
-    choices: NDArray[np.int64]
+    parents: Ints
+    choices: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Options:
         return cls(seconds[kept], bytes_[kept], strategies)
 
 
-def pareto_front(bytes_: Floats, seconds: Floats) -> NDArray[np.int64]:
+def pareto_front(bytes_: Floats, seconds: Floats) -> Ints:
     """Rows that no other beats in both, by growing bytes; the first of equal ones."""
     order = np.lexsort((seconds, bytes_))
     best = np.minimum.accumulate(seconds[order])
@@ -126,7 +126,7 @@ class LayerSearch:
         return _grouped(layer_classes, found[::-1])
 
 
-def _thin(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _thin(rows: Ints) -> Ints:
     """At most MAX_LABELS labels, evenly spaced, the first and the last among them."""
     if len(rows) <= MAX_LABELS:
         return rows

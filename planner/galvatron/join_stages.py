@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .options import Floats, Ints
+from ..tables.arrays import Floats, Ints
 
 
 class ParetoFront(NamedTuple):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ...costmodel.galvatron.embedding_head import embedding_head_memory, embedding_head_seconds
 from ...costmodel.galvatron.job import GalvatronJob
@@ -20,11 +19,10 @@ from ...costmodel.galvatron.layer_memory import layer_memory
 from ...costmodel.galvatron.layer_time import layer_time
 from ...costmodel.galvatron.plan_cost import even_division
 from ...costmodel.galvatron.strategy import GalvatronStrategy
+from ..tables.arrays import Floats, Ints
 
 MOST_DEGREE = 8
 """Galvatron's default limit of stages and of ranks that work on one sample."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 LayerRole = Literal["layers", "ends"]
 Legal = Callable[[LayerRole, GalvatronStrategy], bool]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .options import Floats, Ints
+from ..tables.arrays import Floats, Ints
 
 ROUNDING = 1e-12
 """A bound this close to the best time counts as passing it."""

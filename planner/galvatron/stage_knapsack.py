@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..bounds.knapsack_bounds import Hull, hull_of
-from .options import Floats, Ints
+from ..tables.arrays import Floats, Ints
 
 
 class KnapsackValue(NamedTuple):

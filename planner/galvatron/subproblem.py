@@ -10,9 +10,10 @@ import numpy as np
 
 from ...costmodel.galvatron.plan_cost import GalvatronPlan
 from ...costmodel.galvatron.strategy import GalvatronStrategy
+from ..tables.arrays import Ints
 from .degree_sets import DegreeSets
 from .join_stages import ParetoFront, join_stages, pareto_front_of
-from .options import HeadStrategy, Ints
+from .options import HeadStrategy
 from .stage_dp import ROUNDING, StageForm, StageLabels, stage_labels
 from .step_lower_forms import LinearForm, forms_of
 from .strategy_sets import Orders, StrategySet

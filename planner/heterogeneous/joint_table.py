@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..tables.option_table import Floats, OptionTable
+from ..tables.arrays import Floats
+from ..tables.option_table import OptionTable
 from .option_tables import RankClassTables
 
 

@@ -140,8 +140,8 @@ class HeterogeneousSpace:
             "vpp": sorted({shape.chunks for shape in shapes}),
         }
 
-    def left_out(self) -> list[dict[str, str]]:
-        """Plans over several groups that the space lacks, and why."""
+    def left_out(self, has_solver: bool) -> list[dict[str, str]]:
+        """Plans over several groups that the space lacks; no solver changes that."""
         items = [
             {
                 "what": "stages of unequal width inside one device group",

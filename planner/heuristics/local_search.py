@@ -18,7 +18,8 @@ import numpy as np
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Outcome
 from ..space.pipeline_shape import PipelineShape
-from ..tables.option_table import Floats, OptionTable
+from ..tables.arrays import Floats
+from ..tables.option_table import OptionTable
 from .heuristic import TryDecision
 
 OPTIONS_TRIED = 24

@@ -113,7 +113,7 @@ def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:
     counts: defaultdict[object, float] = defaultdict(float)
     for group, mix in zip(fractional.groups.groups, fractional.mix, strict=True):
         for option, layers in mix.items():
-            counts[cut.tables[group.kind].strategies[option].layout] += layers
+            counts[cut.tables[group.layer_class].strategies[option].layout] += layers
     return max(counts, key=lambda layout: counts[layout])
 
 

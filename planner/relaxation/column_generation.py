@@ -1,7 +1,7 @@
-"""A relaxed step: the program of some options and chains, and more of both while they matter.
+"""Column and row generation of a relaxed step: options and chains while they matter.
 
-Options come that cost less than those at hand under the program's prices; chains come from
-playing the relaxed layers' passes. Bounds only grow, and all of them are sound.
+Options enter that cost less than those in the master under its dual prices; chains are critical
+paths of the relaxed layers' passes. Bounds only grow, and all of them are sound.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN, pair_hidden_s
-from ..chains.chain_weights import WEIGHTED_COLUMNS
+from ..chains.chain_weights import of_column, weighted_columns
 from ..chains.critical_path import critical_chains
-from ..chains.fixed_cuts import Floats
 from ..chains.pass_chains import Chain, Pipeline
 from ..chains.pass_order import PassGroup
-from ..tables.pass_kinds import KINDS
-from ..tables.pass_table import COLUMNS, INSIDE, SHARED, WORK
+from ..tables.arrays import Floats, as_matrix
+from ..tables.pass_table import PASS_COLUMNS
 from .dual_prices import DualPrices, lagrangian_bound
 from .layer_groups import LayerGroups
 from .restricted_master import FractionalOptions, MasterSolution, RestrictedMaster, chain_constraint
 
 MAX_ROUNDS = 64
-"""Times that a relaxed step is played for new chains."""
+"""Times that a relaxed step is timed for new chains."""
 BOUND_TOLERANCE = 1e-3
-"""Programs, plays and bounds within this relative distance are as good as equal."""
+"""Programs, timings and bounds within this relative distance are as good as equal."""
 MAX_STALLED_ROUNDS = 6
 """Rounds after which a bound that did not grow is not raised any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelaxedBound:
-    """What is known of a relaxed step: a bound, and layers and prices of the last program."""
+    """A bound of a relaxed step, and layers and dual prices of the last program."""
 
     seconds: float
     mix: FractionalOptions | None
@@ -63,21 +62,21 @@ class ColumnGeneration:
         self.add_option(int(bytes_.argmin()) for bytes_ in groups.bytes)
 
     def enforce(self, chains: Iterable[Chain]) -> None:
-        """Have the step be as long as these chains."""
+        """Have the step be at least as long as these chains."""
         for chain in chains:
             self._master.enforce(chain_constraint(chain))
 
     def add_option(self, options: Iterable[int]) -> bool:
-        """Offer an option of each cell; whether any is new."""
-        new = [self._master.add_option(*each) for each in enumerate(options)]
+        """Offer an option of each group; True if any is new."""
+        new = [self._master.add_option(number, option) for number, option in enumerate(options)]
         return any(new)
 
     def bound(self, enough_s: float, adds_critical_paths: bool) -> RelaxedBound:
-        """A bound of every plan with these cells.
+        """A bound of every plan with these groups.
 
         Args:
             enough_s: a bound as high as this is high enough.
-            adds_critical_paths: whether steps are played for new chains.
+            adds_critical_paths: True if steps are timed for new chains.
         """
         best_s, stalled, mix, dual_prices = 0.0, 0, None, None
         for _ in range(MAX_ROUNDS if adds_critical_paths else 1):
@@ -88,14 +87,14 @@ class ColumnGeneration:
             best_s, mix, dual_prices = max(best_s, bound_s), solution.mix, solution.dual_prices
             if best_s >= enough_s or stalled >= MAX_STALLED_ROUNDS or not adds_critical_paths:
                 break
-            played_s, found = self._critical_chains(solution.mix)
-            if played_s <= solution.seconds * (1 + BOUND_TOLERANCE):
+            step_s, critical = self._critical_chains(solution.mix)
+            if step_s <= solution.seconds * (1 + BOUND_TOLERANCE):
                 break
-            self.enforce(found)
+            self.enforce(critical)
         return RelaxedBound(best_s, mix, dual_prices)
 
     def _generate_columns(self, enough_s: float) -> tuple[MasterSolution | None, float]:
-        """The program with all options that matter, and the bound that its prices give."""
+        """The optimum with all options that matter, and the bound that its duals give."""
         best_s = 0.0
         while True:
             solution = self._master.solution()
@@ -105,33 +104,36 @@ class ColumnGeneration:
                 self.groups, solution.dual_prices, self.budget_bytes
             )
             best_s = max(best_s, bound_s)
-            if best_s >= min(
-                enough_s, solution.seconds * (1 - BOUND_TOLERANCE)
-            ) or not self.add_option(options):
+            target_s = min(enough_s, solution.seconds * (1 - BOUND_TOLERANCE))
+            if best_s >= target_s or not self.add_option(options):
                 return solution, best_s
 
     def _critical_chains(self, mix: FractionalOptions) -> tuple[float, list[Chain]]:
         """Seconds of the step of a mix, and its critical paths."""
-        figures = np.zeros((self.groups.shape.positions, COLUMNS, KINDS))
+        totals = np.zeros(self.groups.shape.positions, PASS_COLUMNS)
+        totals_matrix = as_matrix(totals)  # a view
         travel_s = self.groups.travel_s.copy()
-        for number, own in enumerate(mix):
-            place = self.groups.groups[number].position
-            for row, layers in own.items():
-                figures[place] += layers * self.groups.columns(number)[row]
+        for number, layers_by_option in enumerate(mix):
+            position = self.groups.groups[number].position
+            option_costs = as_matrix(self.groups.option_costs(number))
+            for row, layers in layers_by_option.items():
+                totals_matrix[position] += layers * option_costs[row]
                 if number in self.groups.extra_send_s:
-                    more_s = layers * self.groups.extra_send_s[number][row]
-                    travel_s[0, place + 1] += more_s
-                    travel_s[1, place] += more_s
-        weightings = figures[:, list(WEIGHTED_COLUMNS)] + self.groups.per_pass_s
-        weightings[:, WEIGHTED_COLUMNS.index(SHARED)] += figures[:, WORK]
-        seconds = weightings.max(axis=1)
+                    extra_s = layers * self.groups.extra_send_s[number][row]
+                    travel_s[0, position + 1] += extra_s
+                    travel_s[1, position] += extra_s
+        weighted_s = weighted_columns(totals) + self.groups.per_pass_s
+        of_column(weighted_s, "slowdown")[...] += totals["work"]
+        seconds = weighted_s.max(axis=1)
 
-        def pass_s(places: PassGroup) -> float:
+        def pass_s(passes: PassGroup) -> float:
             """Seconds of passes that start together."""
-            own = [float(seconds[place]) for place in places]
-            if len(own) == 1:
-                return own[0]
-            inside_s = sum(float(figures[position, INSIDE, kind]) for position, kind in places)
-            return sum(own) - pair_hidden_s(own[0], own[1], inside_s, self.slowdown)
+            each_s = [float(seconds[position_and_kind]) for position_and_kind in passes]
+            if len(each_s) == 1:
+                return each_s[0]
+            overlappable_s = sum(
+                float(totals["overlappable"][position_and_kind]) for position_and_kind in passes
+            )
+            return sum(each_s) - pair_hidden_s(each_s[0], each_s[1], overlappable_s, self.slowdown)
 
         return critical_chains(self.pipeline, pass_s, travel_s.tolist())

@@ -1,7 +1,7 @@
-"""LayerGroups: the layers of a pipeline that choose their options together, and what options cost.
+"""Groups of interchangeable layers of a pipeline, and the costs of their options.
 
-Layers of one seat of a position are a cell of a pipeline with fixed cuts. Where cuts are free a
-position has the cells of all runs of layers that it may hold, and which run it holds is chosen too.
+With fixed boundaries, layers of one layer position of a chunk are a group. With free boundaries a
+pipeline position has the groups of all runs of layers that it may hold, and its run is chosen too.
 """
 
 from __future__ import annotations
@@ -11,37 +11,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..chains.chain_weights import WEIGHTED_COLUMNS
-from ..chains.fixed_cuts import FixedPipeline, Floats
+from ..chains.chain_weights import WEIGHTED_COLUMNS, of_column, weighted_columns
+from ..chains.fixed_cuts import FixedPipeline
 from ..space.in_flight import ONE_IN_FLIGHT, InFlight
 from ..space.pipeline_shape import PipelineShape
+from ..tables.arrays import Bools, Floats, Ints, Records
 from ..tables.layer_position import LayerPosition, LayerPositions
 from ..tables.pass_kinds import KINDS
-from ..tables.pass_table import SHARED, TRAFFIC, WORK, PassTable, once_per_pass
+from ..tables.pass_table import PassTable, once_per_pass
 from .stage_feasibility import Arc, RunPositions
 
 WEIGHTING_COUNT = len(WEIGHTED_COLUMNS)
-BoolArray = NDArray[np.bool_]
-Counts = NDArray[np.int64]
 CostClass = tuple[int, LayerPosition | None]
-"""A kind of layers, and a seat among those in which they cost the same; none where all are one."""
+"""A layer class, and a representative of the positions of equal cost; None where all are one."""
 StageMessageSeconds = Callable[[int, int, float], float]
 """Seconds from one stage to another of a message of so many bytes."""
 
 
 class LayerGroup(NamedTuple):
-    """Like layers of a position, so many, or 0 where that is chosen."""
+    """Interchangeable layers of a position, and their number, or 0 where that is chosen."""
 
     position: int
-    kind: int
+    layer_class: int
     layer_position: LayerPosition | None
     layers: int
 
 
 class StageContent(NamedTuple):
-    """What a position may hold: so many layers of its cells, by their numbers."""
+    """A possible content of a position: (group number, layers) of its groups."""
 
     position: int
     layers: tuple[tuple[int, int], ...]
@@ -50,28 +48,28 @@ class StageContent(NamedTuple):
 class StageArcs(NamedTuple):
     """Runs of layers of a position: first layers, those after the last, numbers of contents."""
 
-    starts: Counts
-    stops: Counts
-    contents: Counts
+    starts: Ints
+    stops: Ints
+    contents: Ints
 
 
 class LayerGroups:
-    """The cells of a pipeline.
+    """The layer groups of a pipeline.
 
     Args:
-        layer_positions: of the place.
+        layer_positions: of the stage context.
         shape: the pipeline.
-        groups: who may sit where.
-        travel_s: least seconds of the messages into each position, going forward and backward,
+        groups: layers of each position.
+        travel_s: minimum seconds of the messages into each position, forward and backward,
             shape (2, positions).
-        extra_send_s: of some cells, by how much longer than that the message is that each option of
-            their layer, the last of its position, hands on, shape (options,).
-        peak_in_flight: what each position holds at its stage's fullest moment.
-        contents: what a position may hold, where that is chosen.
+        extra_send_s: seconds beyond that of the message that each option of a group's layer, the
+            last of its position, sends, shape (options,); of some groups.
+        peak_in_flight: in-flight micro-batches of each position at its stage's memory peak.
+        contents: possible contents of positions, where those are chosen.
         stage_arcs: the runs of layers of each position, where those are chosen.
 
-    ``by_position`` are the numbers of the cells of each position, ``equivalent_groups`` of those
-    that cost the same.
+    ``by_position``: numbers of the groups of each position. ``equivalent_groups``: those of each
+    cost class.
     """
 
     def __init__(
@@ -96,63 +94,58 @@ class LayerGroups:
         self.by_position: list[list[int]] = [[] for _ in range(shape.positions)]
         self.equivalent_groups: dict[CostClass, list[int]] = {}
         self._cost_class: list[CostClass] = []
-        self._columns: dict[CostClass, Floats] = {}
+        self._option_costs: dict[CostClass, Records] = {}
         self._weighted: dict[CostClass, Floats] = {}
-        self._is_binding: dict[CostClass, BoolArray] = {}
+        self._is_binding: dict[CostClass, Bools] = {}
         for number, group in enumerate(groups):
-            equivalent_position = (
-                group.kind,
-                None
-                if group.layer_position is None
-                else layer_positions.equivalent_position(group.layer_position),
-            )
-            self._cost_class.append(equivalent_position)
+            cost_class: CostClass = (group.layer_class, None)
+            if group.layer_position is not None:
+                equivalent_position = layer_positions.equivalent_position(group.layer_position)
+                cost_class = (group.layer_class, equivalent_position)
+            self._cost_class.append(cost_class)
             self.by_position[group.position].append(number)
-            self.equivalent_groups.setdefault(equivalent_position, []).append(number)
+            self.equivalent_groups.setdefault(cost_class, []).append(number)
 
-    def columns(self, number: int) -> Floats:
-        """Seconds of a cell's options, a layer each, shape (options, COLUMNS, KINDS)."""
-        equivalent_position = self._cost_class[number]
-        if equivalent_position not in self._columns:
-            kind, layer_position = equivalent_position
-            own = (
-                self.tables[kind].columns
+    def option_costs(self, number: int) -> Records:
+        """``PASS_COLUMNS`` of a group's options, a layer each, shape (options,)."""
+        cost_class = self._cost_class[number]
+        if cost_class not in self._option_costs:
+            layer_class, layer_position = cost_class
+            self._option_costs[cost_class] = (
+                self.tables[layer_class].columns
                 if layer_position is None
-                else self.layer_positions.columns(layer_position)
+                else self.layer_positions.option_costs(layer_position)
             )
-            self._columns[equivalent_position] = own
-        return self._columns[equivalent_position]
+        return self._option_costs[cost_class]
 
     def weightings(self, number: int) -> Floats:
         """Weighted seconds of options, shape (options, WEIGHTING_COUNT, KINDS)."""
-        equivalent_position = self._cost_class[number]
-        if equivalent_position not in self._weighted:
-            columns = self.columns(number)
-            found: Floats = columns[:, list(WEIGHTED_COLUMNS)]
-            self._is_binding[equivalent_position] = np.asarray(found.any(axis=0))
-            found[:, WEIGHTED_COLUMNS.index(SHARED)] += columns[:, WORK]
-            self._weighted[equivalent_position] = found
-        return self._weighted[equivalent_position]
+        cost_class = self._cost_class[number]
+        if cost_class not in self._weighted:
+            option_costs = self.option_costs(number)
+            weighted_s = weighted_columns(option_costs)
+            self._is_binding[cost_class] = np.asarray(weighted_s.any(axis=0))
+            of_column(weighted_s, "slowdown")[...] += option_costs["work"]
+            self._weighted[cost_class] = weighted_s
+        return self._weighted[cost_class]
 
-    def is_binding(self, place: int) -> BoolArray:
+    def is_binding(self, position: int) -> Bools:
         """Binding weightings of a position, shape (WEIGHTING_COUNT, KINDS)."""
-        for number in self.by_position[place]:
+        for number in self.by_position[position]:
             self.weightings(number)
-        own = {self._cost_class[number] for number in self.by_position[place]}
-        found: BoolArray = np.any(
-            [self._is_binding[equivalent_position] for equivalent_position in own], axis=0
-        )
-        return found
+        cost_classes = {self._cost_class[number] for number in self.by_position[position]}
+        is_binding: Bools = np.any([self._is_binding[k] for k in cost_classes], axis=0)
+        return is_binding
 
     def _per_pass_s(self) -> Floats:
         """Fixed terms of passes, shape (positions, WEIGHTING_COUNT, KINDS)."""
-        found = np.zeros((self.shape.positions, WEIGHTING_COUNT, KINDS))
+        seconds = np.zeros((self.shape.positions, WEIGHTING_COUNT, KINDS))
         for position in range(self.shape.positions):
-            layer_classes = {group.kind for group in self.groups if group.position == position}
-            once_s, least_s = once_per_pass([self.tables[kind] for kind in layer_classes])
-            found[position, WEIGHTED_COLUMNS.index(TRAFFIC)] = least_s
-            found[position, WEIGHTED_COLUMNS.index(SHARED)] = once_s
-        return found
+            layer_classes = {g.layer_class for g in self.groups if g.position == position}
+            once_s, least_s = once_per_pass([self.tables[k] for k in layer_classes])
+            of_column(seconds[position], "traffic")[...] = least_s
+            of_column(seconds[position], "slowdown")[...] = once_s
+        return seconds
 
 
 def _bytes_of(
@@ -160,55 +153,60 @@ def _bytes_of(
     groups: Sequence[LayerGroup],
     peak_in_flight: Sequence[InFlight],
 ) -> list[Floats]:
-    """Bytes of the options of each cell, one array for all whose chunks hold as much."""
-    known: dict[tuple[int, InFlight], Floats] = {}
-    for kind, own in {(group.kind, peak_in_flight[group.position]): None for group in groups}:
-        known[kind, own] = tables[kind].bytes_at(own)
-    return [known[group.kind, peak_in_flight[group.position]] for group in groups]
+    """Bytes of the options of each group, one array for equal classes and micro-batches."""
+    keys = [(group.layer_class, peak_in_flight[group.position]) for group in groups]
+    arrays = {
+        (layer_class, in_flight): tables[layer_class].bytes_at(in_flight)
+        for layer_class, in_flight in dict.fromkeys(keys)
+    }
+    return [arrays[key] for key in keys]
 
 
 def in_flight_by_position(shape: PipelineShape) -> list[InFlight]:
-    """What each position of a pipeline holds at its stage's fullest moment."""
-    found = [ONE_IN_FLIGHT] * shape.positions
+    """In-flight micro-batches of each position at its stage's memory peak."""
+    by_position = [ONE_IN_FLIGHT] * shape.positions
     for stage in range(shape.stages):
-        for chunk, peak_in_flight in enumerate(shape.peak_in_flight(stage)):
-            found[shape.position(stage, chunk)] = peak_in_flight
-    return found
+        for chunk, in_flight in enumerate(shape.peak_in_flight(stage)):
+            by_position[shape.position(stage, chunk)] = in_flight
+    return by_position
 
 
-def fixed_boundary_groups(cut: FixedPipeline, message_s: StageMessageSeconds) -> LayerGroups:
-    """The cells of a pipeline with fixed cuts; ``message_s`` between two stages, of bytes."""
+def fixed_boundary_groups(pipeline: FixedPipeline, message_s: StageMessageSeconds) -> LayerGroups:
+    """The groups of a pipeline with fixed boundaries.
+
+    Args:
+        pipeline: the pipeline.
+        message_s: seconds of a message between two stages.
+    """
     groups = [
-        LayerGroup(position, layer_position[0], layer_position, count)
-        for position, layer_positions in enumerate(cut.places)
-        for layer_position, count in layer_positions.items()
+        LayerGroup(position, layer_position.layer_class, layer_position, count)
+        for position, position_counts in enumerate(pipeline.position_counts)
+        for layer_position, count in position_counts.items()
     ]
-    travel_s = np.zeros((2, cut.shape.positions))
+    shape = pipeline.shape
+    travel_s = np.zeros((2, shape.positions))
     extra_send_s: dict[int, Floats] = {}
-    known: dict[int, tuple[Floats, Counts]] = {}
-    for number, group in enumerate(groups):
-        after = group.position + 1
-        if (
-            group.layer_position is None
-            or not group.layer_position[-1]
-            or after == cut.shape.positions
-        ):
+    sizes_by_class: dict[int, tuple[Floats, Ints]] = {}
+    for number, (position, layer_class, layer_position, _) in enumerate(groups):
+        after = position + 1
+        if layer_position is None or not layer_position.is_last or after == shape.positions:
             continue
-        ends = (cut.shape.stage_of(group.position), cut.shape.stage_of(after))
-        if group.kind not in known:
-            known[group.kind] = np.unique(cut.tables[group.kind].output_bytes, return_inverse=True)
-        sizes, option_sizes = known[group.kind]
-        seconds = np.array([message_s(*ends, size) for size in sizes.tolist()])
-        travel_s[0, after] = travel_s[1, group.position] = least_s = seconds.min()
+        if layer_class not in sizes_by_class:
+            output_bytes = pipeline.tables[layer_class].output_bytes
+            sizes_by_class[layer_class] = np.unique(output_bytes, return_inverse=True)
+        sizes, option_sizes = sizes_by_class[layer_class]
+        stages = (shape.stage_of(position), shape.stage_of(after))
+        seconds = np.array([message_s(*stages, size) for size in sizes.tolist()])
+        travel_s[0, after] = travel_s[1, position] = least_s = seconds.min()
         if seconds.max() > least_s:
             extra_send_s[number] = (seconds - least_s)[option_sizes]
     return LayerGroups(
-        cut.layer_positions,
-        cut.shape,
+        pipeline.layer_positions,
+        shape,
         groups,
         travel_s,
         extra_send_s,
-        in_flight_by_position(cut.shape),
+        in_flight_by_position(shape),
     )
 
 
@@ -218,33 +216,33 @@ def free_boundary_groups(
     arcs: Sequence[Sequence[Arc]],
     travel_s: Floats,
 ) -> LayerGroups:
-    """The cells of a pipeline of one chunk a stage whose stages hold some of their runs.
+    """The groups of a pipeline of one chunk a stage whose stages hold one of their runs each.
 
-    Seats in which the same shows of hidden traffic are one cell.
+    Layer positions of equal exposed communication are one group.
 
     Args:
-        layer_positions: of the place.
+        layer_positions: of the stage context.
         shape: the pipeline.
         arcs: the runs of each stage.
-        travel_s: least seconds of the messages into each position, shape (2, positions).
+        travel_s: minimum seconds of the messages into each position, shape (2, positions).
     """
     groups: list[LayerGroup] = []
     contents: list[StageContent] = []
     stage_arcs: list[StageArcs] = []
-    for position, own in enumerate(arcs):
-        numbers: dict[RunPositions, int] = {}
-        places: dict[LayerPosition, int] = {}
-        for run in dict.fromkeys(arc.run for arc in own):
-            peak_in_flight: Counter[int] = Counter()
+    for position, position_arcs in enumerate(arcs):
+        content_numbers: dict[RunPositions, int] = {}
+        group_numbers: dict[LayerPosition, int] = {}
+        for run in dict.fromkeys(arc.run for arc in position_arcs):
+            layers: Counter[int] = Counter()
             for layer_position, count in run:
-                equivalent_position = layer_positions.equivalent_position(layer_position)
-                if equivalent_position not in places:
-                    places[equivalent_position] = len(groups)
-                    groups.append(LayerGroup(position, layer_position[0], equivalent_position, 0))
-                peak_in_flight[places[equivalent_position]] += count
-            numbers[run] = len(contents)
-            contents.append(StageContent(position, tuple(peak_in_flight.items())))
-        ends = [(arc.start, arc.stop, numbers[arc.run]) for arc in own]
+                equivalent = layer_positions.equivalent_position(layer_position)
+                if equivalent not in group_numbers:
+                    group_numbers[equivalent] = len(groups)
+                    groups.append(LayerGroup(position, equivalent.layer_class, equivalent, 0))
+                layers[group_numbers[equivalent]] += count
+            content_numbers[run] = len(contents)
+            contents.append(StageContent(position, tuple(layers.items())))
+        ends = [(arc.start, arc.stop, content_numbers[arc.run]) for arc in position_arcs]
         stage_arcs.append(StageArcs(*np.array(ends, dtype=np.int64).T))
     return LayerGroups(
         layer_positions,
@@ -264,16 +262,19 @@ def aggregated_groups(
     shape: PipelineShape,
     positions: tuple[int, int],
 ) -> LayerGroups:
-    """All layers in one place, with the memory of all stages: no pipeline takes less in all.
+    """All layers in one stage with the memory of all: no pipeline takes less in all.
 
     Args:
-        layer_positions: of the place.
-        layer_classes: the kind of every layer.
+        layer_positions: of the stage context.
+        layer_classes: the class of every layer.
         shape: one stage, with the micro-batches of the pipelines.
         positions: the fewest and the most that pipelines have.
     """
-    groups = [LayerGroup(0, kind, None, count) for kind, count in Counter(layer_classes).items()]
-    found = LayerGroups(layer_positions, shape, groups, np.zeros((2, 1)), {}, (ONE_IN_FLIGHT,))
-    promised = found.per_pass_s
-    found.per_pass_s = np.where(promised > 0, positions[0] * promised, positions[1] * promised)
-    return found
+    groups = [
+        LayerGroup(0, layer_class, None, count)
+        for layer_class, count in Counter(layer_classes).items()
+    ]
+    one_stage = LayerGroups(layer_positions, shape, groups, np.zeros((2, 1)), {}, (ONE_IN_FLIGHT,))
+    seconds, (fewest, most) = one_stage.per_pass_s, positions
+    one_stage.per_pass_s = np.where(seconds > 0, fewest * seconds, most * seconds)
+    return one_stage

@@ -1,4 +1,4 @@
-"""A linear program that grows: columns and rows by name, handed to the solver many at a time."""
+"""A growing linear program: columns and rows by name, passed to HiGHS in batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..chains.fixed_cuts import Floats
+from ..tables.arrays import Floats
 
 highspy: Any
 try:
     highspy = import_module("highspy")
-except (
-    ImportError
-):  # a search without it has looser bounds, and says so (planner/space/coverage.py)
+except ImportError:  # bounds are looser then, which a report says (planner/space/coverage.py)
     highspy = None
 
 INFINITE = float("inf")
@@ -29,7 +27,7 @@ class LpOptimum(NamedTuple):
 
 
 def has_solver() -> bool:
-    """Whether programs can be solved: the package highspy is installed."""
+    """True if programs can be solved: the package highspy is installed."""
     return highspy is not None
 
 
@@ -37,33 +35,35 @@ class _PendingLines:
     """Columns or rows that the solver does not have yet.
 
     Args:
-        parts: numbers that each has besides its entries: a cost, or limits.
+        attributes: numbers that each has besides its entries: an objective weight, or two limits.
     """
 
-    def __init__(self, parts: int) -> None:
-        self.parts: list[list[float]] = [[] for _ in range(parts)]
+    def __init__(self, attributes: int) -> None:
+        self.attributes: list[list[float]] = [[] for _ in range(attributes)]
         self.starts: list[int] = []
         self.index: list[int] = []
         self.value: list[float] = []
 
-    def add(self, parts: Sequence[float], index: Sequence[int], value: Sequence[float]) -> None:
-        """One more, with its entries."""
-        for own, part in zip(self.parts, parts, strict=True):
-            own.append(part)
+    def add(
+        self, attributes: Sequence[float], index: Sequence[int], value: Sequence[float]
+    ) -> None:
+        """Add a line with its entries."""
+        for values, attribute in zip(self.attributes, attributes, strict=True):
+            values.append(attribute)
         self.starts.append(len(self.index))
         self.index += index
         self.value += value
 
     def entries(self) -> tuple[int, Any, Any, Any]:
-        """How many entries there are, where each line's start, their numbers and values."""
-        starts, index = (np.array(own, dtype=np.int32) for own in (self.starts, self.index))
+        """Number of entries, starts of the lines, indices and values."""
+        starts, index = (np.array(part, dtype=np.int32) for part in (self.starts, self.index))
         return len(self.index), starts, index, np.array(self.value, dtype=np.float64)
 
 
 class LpSolver:
-    """A program to be minimised, solved again from where it was; no column is below zero.
+    """A program to be minimized, solved again from its last optimum; no column is below zero.
 
-    ``columns`` and ``rows`` are the numbers of what was added under a name.
+    ``columns`` and ``rows`` are the numbers of lines by name.
     """
 
     def __init__(self) -> None:
@@ -82,18 +82,25 @@ class LpSolver:
     def column(
         self,
         name: Hashable,
-        cost: float = 0.0,
+        objective_weight: float = 0.0,
         rows: Sequence[int] = (),
         value: Sequence[float] = (),
     ) -> int:
-        """Add a column with its entries in rows that are there already; its number."""
+        """Add a column with its entries in existing rows.
+
+        Returns:
+            Its number.
+
+        Raises:
+            ValueError: a row does not exist, or the name is taken.
+        """
         if rows and max(rows) >= self._flushed_rows:
             if max(rows) >= len(self.rows):
                 raise ValueError(f"there is no row {max(rows)} among {len(self.rows)}")
             self._flush()
         if name in self.columns:
             raise ValueError(f"there is a column {name!r}")
-        self._new_columns.add((cost,), rows, value)
+        self._new_columns.add((objective_weight,), rows, value)
         self.columns[name] = len(self.columns)
         return self.columns[name]
 
@@ -104,7 +111,11 @@ class LpSolver:
         columns: Sequence[int] = (),
         value: Sequence[float] = (),
     ) -> None:
-        """Add a row between two limits, with its entries in columns that are there already."""
+        """Add a row between two limits, with its entries in existing columns.
+
+        Raises:
+            ValueError: the name is taken.
+        """
         if name in self.rows:
             raise ValueError(f"there is a row {name!r}")
         self._new_rows.add(limits, columns, value)
@@ -118,20 +129,20 @@ class LpSolver:
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
-        found = self._solver.getSolution()
-        return LpOptimum(np.array(found.col_value), np.array(found.row_dual))
+        solution = self._solver.getSolution()
+        return LpOptimum(np.array(solution.col_value), np.array(solution.row_dual))
 
     def _flush(self) -> None:
-        """Columns first: their entries are in rows that the solver has."""
+        """Pass new lines to the solver, columns first: their entries are in rows it has."""
         columns, rows = self._new_columns, self._new_rows
         self._new_columns, self._new_rows = _PendingLines(1), _PendingLines(2)
         self._flushed_rows = len(self.rows)
         if self._solver is None:
             return
         if columns.starts:
-            count, costs = len(columns.starts), np.array(columns.parts[0])
-            free = np.zeros(count), np.full(count, INFINITE)
-            self._solver.addCols(count, costs, *free, *columns.entries())
+            count, weights = len(columns.starts), np.array(columns.attributes[0])
+            limits = np.zeros(count), np.full(count, INFINITE)
+            self._solver.addCols(count, weights, *limits, *columns.entries())
         if rows.starts:
-            low, high = map(np.array, rows.parts)
+            low, high = map(np.array, rows.attributes)
             self._solver.addRows(len(rows.starts), low, high, *rows.entries())

@@ -1,13 +1,12 @@
 """Lower bounds of pipelines from the relaxation of their steps.
 
-Every pass takes at least a sum over its layers (:mod:`pass_table`), and a step at least as long as
-any chain of its passes (:mod:`pass_chains`). The step's linear relaxation (:mod:`relaxation`) is
-the
-least that all of that leaves, where layers may mix their options and each stage holds what it may.
-Which runs of layers a stage may hold where cuts are free is found first (:mod:`stage_feasibility`).
-A chain's least work alone (:mod:`chain_bound`) is asked first where cuts are fixed.
-Where a pipeline is not looked at yet, the passes of all stages together, their memory pooled, bound
-it at once with all others of its place.
+Every pass takes at least a sum over its layers (``pass_table``), and a step at least as long as any
+chain of its passes (``pass_chains``). The step's linear relaxation (``column_generation``) is the
+minimum under both, where layers may mix their options within the memory of each stage. With free
+boundaries, the runs of layers that a stage may hold are found first (``stage_feasibility``); with
+fixed ones, a chain's minimum work alone (``chain_bound``) is tried first. Before a pipeline is
+refined, the passes of all stages together, their memory aggregated, bound it at once with all
+others of its stage context.
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..chains.chain_bound import chain_bound_s
-from ..chains.fixed_cuts import FixedPipeline, Floats
+from ..chains.fixed_cuts import FixedPipeline
 from ..chains.pass_chains import Chain, Pipeline, chains, pass_counts
 from ..chains.uniform_plans import MAX_TIMED_PASSES, UniformPlans
 from ..dynamic_programming.stage_partition import partition
 from ..space.in_flight import ONE_IN_FLIGHT
 from ..space.pipeline_shape import PipelineShape
+from ..tables.arrays import Bools, Floats
 from ..tables.layer_position import LayerPositions
 from ..tables.pass_kinds import kind_number
-from ..tables.pass_table import INSIDE, WORK, PassTable
+from ..tables.pass_table import PassTable
 from .column_generation import ColumnGeneration, RelaxedBound
 from .dual_prices import min_cost_by_class
 from .layer_groups import (
@@ -46,37 +46,37 @@ from .restricted_master import FractionalOptions
 from .stage_feasibility import StageFeasibility
 
 MAX_ENFORCED_STAGES = 8
-"""Stages, about, whose own chains a relaxed step has from the start."""
+"""Stages, about, whose chains a relaxed step has from the start."""
 ROUNDING = 1e-9
 ShapeMessageSeconds = Callable[[PipelineShape, int, int, float], float]
-"""Of a shape: seconds from one stage to another of a message of so many bytes."""
+"""Seconds of a message of a shape, from one stage to another, of so many bytes."""
 
 
 class FractionalPlan(NamedTuple):
-    """The layers of a relaxed step, by the options of its cells."""
+    """The layers of a relaxed step, by the options of its groups."""
 
     groups: LayerGroups
     mix: FractionalOptions
 
 
 class StageCost(NamedTuple):
-    """A lower bound of a stage's step: seconds of a layer of each kind, and the rest."""
+    """A lower bound of a stage's step: seconds of a layer of each class, and the rest."""
 
     seconds: Mapping[int, float]
     rest_s: float
 
 
 class PipelineBounds:
-    """Bounds of the pipelines of a place.
+    """Bounds of the pipelines of a stage context.
 
     Args:
-        tables: of each layer kind.
-        layer_classes: the kind of every layer.
+        tables: of each layer class.
+        layer_classes: the class of every layer.
         slowdown: factor of work and communication while they share the device.
         message_s: seconds of a message of so many bytes between two stages of a pipeline.
 
-    ``seeds`` are options of each kind that are good in the place; ``kept`` is what others found out
-    about the place, by names of theirs.
+    ``seeds``: good options of each class. ``cache``: figures of the context that other modules
+    derive, by keys of theirs.
     """
 
     def __init__(
@@ -88,31 +88,32 @@ class PipelineBounds:
     ) -> None:
         self.tables, self.layer_positions = tables, LayerPositions(tables)
         self.layer_classes = tuple(layer_classes)
-        self.main = Counter(self.layer_classes).most_common(1)[0][0]
+        self.main_class = Counter(self.layer_classes).most_common(1)[0][0]
         self.slowdown = min(slowdown, MAX_SLOWDOWN)
         self._message_s = message_s
         self.seeds: list[dict[int, int]] = []
-        self.kept: dict[Hashable, Any] = {}
+        self.cache: dict[Hashable, Any] = {}
         self._aggregated: dict[tuple[int, int, float, bool], tuple[float, StageCost]] = {}
 
     @property
     def least_bytes(self) -> float:
-        """What all layers need on their devices, each at its smallest, with one micro-batch."""
-        least = {
-            kind: float(table.bytes_at(ONE_IN_FLIGHT).min()) for kind, table in self.tables.items()
+        """Bytes of all layers, each at its smallest, with one micro-batch in flight."""
+        least_bytes = {
+            layer_class: float(table.bytes_at(ONE_IN_FLIGHT).min())
+            for layer_class, table in self.tables.items()
         }
-        return sum(least[kind] for kind in self.layer_classes)
+        return sum(least_bytes[layer_class] for layer_class in self.layer_classes)
 
     def message_s(self, shape: PipelineShape, stage: int, peer: int, size: float) -> float:
         """Seconds of a message of so many bytes between two stages of a pipeline."""
         return 0.0 if stage == peer else self._message_s(shape, stage, peer, size)
 
     def balanced_boundaries(self, shape: PipelineShape, budget_bytes: float) -> list[int] | None:
-        """Cuts of a pipeline of one chunk a stage whose fullest stage costs the least.
+        """Boundaries, one chunk a stage, of minimum cost of the most expensive stage.
 
         Args:
             shape: the pipeline.
-            budget_bytes: what a device may hold.
+            budget_bytes: of a device.
         """
         cost = self._aggregate(
             (shape.stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
@@ -123,64 +124,71 @@ class PipelineBounds:
         return partition(len(self.layer_classes), shape.stages, lambda _, i, j: sums[j] - sums[i])
 
     def in_layout(self, layout: object) -> PipelineBounds:
-        """The bounds of options of one activation layout, where a kind has any."""
+        """The bounds of options of one activation layout, where a class has any."""
         tables = {}
-        for kind, table in self.tables.items():
-            like = np.array([strategy.layout == layout for strategy in table.strategies])
-            tables[kind] = table.only(like) if like.any() else table
+        for layer_class, table in self.tables.items():
+            mask: Bools = np.array([strategy.layout == layout for strategy in table.strategies])
+            tables[layer_class] = table.only(mask) if mask.any() else table
         return PipelineBounds(tables, self.layer_classes, self.slowdown, self.message_s)
 
     def aggregated_s(
         self, shape: PipelineShape, boundaries: Sequence[int], stages: int, budget_bytes: float
     ) -> float:
-        """Seconds of the passes of a pipeline at the least, from bounds of its whole place.
+        """Minimum seconds of the passes of a pipeline, from bounds of its stage context.
 
-        All stages together, their memory pooled, take so much; the first micro-batch goes forward
-        through the model and the last one back; and where cuts are fixed the last stage waits for
-        the layers before it, runs its own passes, and where backwards are whole waits for theirs.
+        All stages together, their memory aggregated, take so much; the first micro-batch goes
+        forward through the model and the last one back; and with fixed boundaries the last stage
+        waits for the layers before it, runs its own passes, and where backwards are whole waits
+        for theirs.
 
         Args:
             shape: the pipeline.
-            boundaries: cut points of its chunks, empty where they are free.
-            stages: the most that pipelines of the place have: fewer hold less.
-            budget_bytes: what a device may hold.
+            boundaries: of its chunks, empty where they are free.
+            stages: the most that pipelines of the context have: fewer hold less.
+            budget_bytes: of a device.
         """
         every_s, cost = self._aggregate(
             (stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
         )
         forward, back = self._first_last_pass_s(shape)
-        found = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.layer_classes))
+        bound_s = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.layer_classes))
         if boundaries:
-            places = [shape.position(shape.stages - 1, c) for c in range(shape.chunks)]
-            own = [
-                k
-                for place in places
-                for k in self.layer_classes[boundaries[place] : boundaries[place + 1]]
+            last = [shape.position(shape.stages - 1, chunk) for chunk in range(shape.chunks)]
+            last_stage = [
+                layer_class
+                for position in last
+                for layer_class in self.layer_classes[
+                    boundaries[position] : boundaries[position + 1]
+                ]
             ]
-            waits = self.layer_classes[: boundaries[min(places)]]
+            earlier = self.layer_classes[: boundaries[min(last)]]
             drains = shape.kind not in SPLIT_KINDS
-            ramp_s = sum(forward[kind] + drains * back[kind] for kind in waits)
-            found = max(found, ramp_s + sum(cost.seconds[kind] for kind in own) + cost.rest_s)
-        return found * (1 - ROUNDING)
+            ramp_s = sum(forward[k] + drains * back[k] for k in earlier)
+            stage_s = sum(cost.seconds[k] for k in last_stage)
+            bound_s = max(bound_s, ramp_s + stage_s + cost.rest_s)
+        return bound_s * (1 - ROUNDING)
 
     def _first_last_pass_s(self, shape: PipelineShape) -> tuple[dict[int, float], dict[int, float]]:
-        """The least of each kind's first forward, and of its last backward or its input part."""
+        """Minimum of each class's first forward, and of its last backward or its input part."""
         part: BackwardPart = "input" if shape.kind in SPLIT_KINDS else "whole"
         one = shape.microbatches == 1
-        hides = (2 - self.slowdown) if shape.overlaps_passes else 0.0
-        found = []
-        for kind in (PassKind(True, 0, True, one), PassKind(False, 0, one, True, part)):
-            number = kind_number(kind)
-            columns = {k: t.columns[:, :, number] for k, t in self.tables.items()}
-            least = {k: (c[:, WORK] - hides * c[:, INSIDE]).min() for k, c in columns.items()}
-            found.append({k: float(seconds) for k, seconds in least.items()})
-        return found[0], found[1]
+        gain = (2 - self.slowdown) if shape.overlaps_passes else 0.0
+
+        def least_s(kind: PassKind) -> dict[int, float]:
+            seconds, number = {}, kind_number(kind)
+            for layer_class, table in self.tables.items():
+                work_s = table.columns["work"][:, number]
+                overlappable_s = table.columns["overlappable"][:, number]
+                seconds[layer_class] = float((work_s - gain * overlappable_s).min())
+            return seconds
+
+        return least_s(PassKind(True, 0, True, one)), least_s(PassKind(False, 0, one, True, part))
 
     def _aggregate(self, key: tuple[int, int, float, bool]) -> tuple[float, StageCost]:
-        """Seconds of all passes of all stages, and what their prices say of each stage alone.
+        """Seconds of all passes of all stages, and the cost of each stage alone by their duals.
 
         Args:
-            key: stages whose memory is pooled, micro-batches, bytes of a device, and whether
+            key: stages whose memory is aggregated, micro-batches, bytes of a device, and whether
                 passes overlap.
         """
         if key not in self._aggregated:
@@ -191,18 +199,19 @@ class PipelineBounds:
             )
             counts = pass_counts(alone.kind, microbatches)[None]
             none = np.zeros_like(counts)
-            budget = np.array([stages * budget_bytes])
-            step = ColumnGeneration(groups, (alone.kind, 1, 1, microbatches), self.slowdown, budget)
+            total_bytes = np.array([stages * budget_bytes])
+            pipeline: Pipeline = (alone.kind, 1, 1, microbatches)
+            step = ColumnGeneration(groups, pipeline, self.slowdown, total_bytes)
             single, paired = (none, counts) if overlaps_passes else (counts, none)
             step.enforce([Chain((0,), single, paired, np.zeros((2, 1)))])
-            found = step.bound(float("inf"), adds_critical_paths=False)
-            self.seeds += _seeds(groups, found.mix or [])
+            bound = step.bound(float("inf"), adds_critical_paths=False)
+            self.seeds += _seeds(groups, bound.mix or [])
             cost = StageCost(dict.fromkeys(self.tables, 0.0), 0.0)
-            if found.dual_prices is not None:
-                spare_s = float(found.dual_prices.byte_price_s[0]) * budget_bytes
-                seconds = min_cost_by_class(groups, found.dual_prices)
-                cost = StageCost(seconds, min(found.dual_prices.rest_s, 0.0) - spare_s)
-            self._aggregated[key] = found.seconds * (1 - ROUNDING), cost
+            if bound.dual_prices is not None:
+                spare_s = float(bound.dual_prices.byte_price_s[0]) * budget_bytes
+                seconds = min_cost_by_class(groups, bound.dual_prices)
+                cost = StageCost(seconds, min(bound.dual_prices.rest_s, 0.0) - spare_s)
+            self._aggregated[key] = bound.seconds * (1 - ROUNDING), cost
         return self._aggregated[key]
 
     def relaxed(
@@ -212,65 +221,67 @@ class PipelineBounds:
         enough_s: float,
         adds_critical_paths: bool = True,
     ) -> RelaxedBound:
-        """The relaxed step of a pipeline of one chunk a stage, over all its cuts.
+        """The relaxed step of a pipeline of one chunk a stage, over all its boundaries.
 
         Args:
             shape: the pipeline.
-            budget_bytes: what a device may hold.
+            budget_bytes: of a device.
             enough_s: plans that take longer are of no interest.
-            adds_critical_paths: whether the step is played for more chains than the closed ones.
+            adds_critical_paths: True if the step is timed for more chains than the closed ones.
 
         Returns:
-            A bound of the plans that take less than ``enough_s``: of all others that itself is one.
+            A bound of the plans that take less than ``enough_s``, which bounds all others.
         """
         travel_s = self.least_travel_s(shape)
-        place = (self.layer_positions, self.layer_classes, shape, budget_bytes)
-        arcs = StageFeasibility(*place, travel_s[0]).arcs(enough_s)
+        arcs = StageFeasibility(
+            self.layer_positions, self.layer_classes, shape, budget_bytes, travel_s[0]
+        ).arcs(enough_s)
         if not arcs[0]:
             return RelaxedBound(enough_s, None, None)
         stages = shape.stages
         pipeline: Pipeline = (shape.kind, stages, shape.chunks, shape.microbatches)
         groups = free_boundary_groups(self.layer_positions, shape, arcs, travel_s)
         step = ColumnGeneration(groups, pipeline, self.slowdown, np.full(stages, budget_bytes))
-        every = max(1, stages // MAX_ENFORCED_STAGES)
-        step.enforce(chains(pipeline, tuple(dict.fromkeys((*range(0, stages, every), stages - 1)))))
+        interval = max(1, stages // MAX_ENFORCED_STAGES)
+        enforced = tuple(dict.fromkeys((*range(0, stages, interval), stages - 1)))
+        step.enforce(chains(pipeline, enforced))
         return step.bound(enough_s, adds_critical_paths and shape.passes <= MAX_TIMED_PASSES)
 
     def least_travel_s(self, shape: PipelineShape) -> Floats:
-        """Least seconds of the messages into each position, forward and backward.
+        """Minimum seconds of the messages into each position, forward and backward.
 
-        No stage hands on what the last layer, often a head, puts out: next to nothing.
+        No stage sends the output of the last layer, often a head: next to nothing.
         """
         layer_classes = dict.fromkeys(self.layer_classes[:-1])
-        size = min(
-            (float(self.tables[kind].output_bytes.min()) for kind in layer_classes), default=0.0
-        )
-        found = np.zeros((2, shape.positions))
+        size = min((float(self.tables[k].output_bytes.min()) for k in layer_classes), default=0.0)
+        travel_s = np.zeros((2, shape.positions))
         for position in range(1, shape.positions):
-            ends = shape.stage_of(position - 1), shape.stage_of(position)
-            found[0, position] = self.message_s(shape, *ends, size)
-            found[1, position - 1] = found[0, position]
-        return found
+            stages = shape.stage_of(position - 1), shape.stage_of(position)
+            travel_s[0, position] = self.message_s(shape, *stages, size)
+            travel_s[1, position - 1] = travel_s[0, position]
+        return travel_s
 
 
 def _seeds(groups: LayerGroups, mix: FractionalOptions) -> list[dict[int, int]]:
-    """The options of a mix of one place, by kind: first the most used ones, then the next."""
-    ranked = [sorted(own, key=lambda option: (-own[option], option)) for own in mix]
-    found = []
+    """The options of a mix of one position, by class: first the most used ones, then the next."""
+    ranked = [sorted(layers, key=lambda option: (-layers[option], option)) for layers in mix]
+    seeds = []
     for options in zip_longest(*ranked):
         rows = zip(groups.groups, ranked, options, strict=True)
-        found.append({c.kind: own[0] if row is None else row for c, own, row in rows})
-    return found
+        seeds.append(
+            {group.layer_class: best[0] if row is None else row for group, best, row in rows}
+        )
+    return seeds
 
 
 class BoundedPipeline(FixedPipeline):
-    """A pipeline with fixed cuts, while it is bounded.
+    """A pipeline with fixed boundaries, and its bound so far.
 
     Args:
-        bounds: of its place.
+        bounds: of its stage context.
         shape: the pipeline.
-        boundaries: cut points of its chunks.
-        budget_bytes: what a device may hold.
+        boundaries: of its chunks.
+        budget_bytes: of a device.
     """
 
     def __init__(
@@ -289,11 +300,11 @@ class BoundedPipeline(FixedPipeline):
         self.fractional: FractionalPlan | None = None
 
     def bound(self, enough_s: float = float("inf"), adds_critical_paths: bool = True) -> float:
-        """Seconds of the passes of every plan with these cuts at the least.
+        """Minimum seconds of the passes of every plan with these boundaries.
 
         Args:
             enough_s: a bound as high as this is high enough.
-            adds_critical_paths: whether the step is played for more chains than the closed ones.
+            adds_critical_paths: True if the step is timed for more chains than the closed ones.
         """
         while self._unbounded_stages and self._best_s < enough_s:
             self._best_s = max(self._best_s, self._stage_s(self._unbounded_stages.pop(0)))
@@ -310,20 +321,20 @@ class BoundedPipeline(FixedPipeline):
                 self._step.enforce(chains(self.pipeline, tuple(others)) if others else ())
                 self._follows_all = True
             if self._best_s < enough_s:
-                found = self._step.bound(
+                relaxed = self._step.bound(
                     enough_s, adds_critical_paths and self.shape.passes <= MAX_TIMED_PASSES
                 )
-                self._best_s = max(self._best_s, found.seconds)
-                if found.mix is not None:
-                    self.fractional = FractionalPlan(self._step.groups, found.mix)
+                self._best_s = max(self._best_s, relaxed.seconds)
+                if relaxed.mix is not None:
+                    self.fractional = FractionalPlan(self._step.groups, relaxed.mix)
         return self._best_s * (1 - ROUNDING)
 
     def _stage_s(self, stage: int) -> float:
-        """Seconds of the chains of a stage at the least, its own layers within its memory."""
-        places = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
-        peak_in_flight = dict(zip(places, self.shape.peak_in_flight(stage), strict=True))
-        rest = (peak_in_flight, self.budget_bytes, self._bounds.slowdown, self._travel_s)
-        return max(chain_bound_s(self, each, *rest) for each in chains(self.pipeline, (stage,)))
+        """Minimum seconds of the chains of a stage, its own layers within its memory."""
+        positions = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
+        peak_in_flight = dict(zip(positions, self.shape.peak_in_flight(stage), strict=True))
+        limits = (peak_in_flight, self.budget_bytes, self._bounds.slowdown, self._travel_s)
+        return max(chain_bound_s(self, chain, *limits) for chain in chains(self.pipeline, (stage,)))
 
     @cached_property
     def _travel_s(self) -> Floats:
@@ -334,7 +345,7 @@ class BoundedPipeline(FixedPipeline):
         return self._min_peak_bytes() <= self.budget_bytes
 
     def forget(self) -> None:
-        """Keep the bound, and nothing that was needed to find it."""
+        """Drop all but the bound."""
         self._step, self._follows_all, self.fractional = None, False, None
         self.__dict__.pop("uniform", None)
 
@@ -343,24 +354,24 @@ class BoundedPipeline(FixedPipeline):
         """Its uniform plans; None where none can fit."""
         if not self._can_fit:
             return None
-        own, message_s = self._bounds, partial(self._bounds.message_s, self.shape)
-        place = (
-            own.layer_positions,
-            own.layer_classes,
+        return UniformPlans(
+            self.layer_positions,
+            self.layer_classes,
             self.shape,
             self.boundaries,
             self.budget_bytes,
+            self._bounds.slowdown,
+            partial(self._bounds.message_s, self.shape),
         )
-        return UniformPlans(*place, own.slowdown, message_s)
 
     @property
     def estimate_s(self) -> float:
-        """About what the best uniform plan takes; infinite where none fits."""
-        own_s = float("inf") if self.uniform is None else self.uniform.estimate_s
-        return max(own_s, self._best_s * (1 - ROUNDING))
+        """About the seconds of the best uniform plan; infinite where none fits."""
+        uniform_s = float("inf") if self.uniform is None else self.uniform.estimate_s
+        return max(uniform_s, self._best_s * (1 - ROUNDING))
 
     def in_layout(self, layout: object) -> BoundedPipeline:
-        """The same pipeline with options of one activation layout, where a kind has any."""
+        """The same pipeline with options of one activation layout, where a class has any."""
         return BoundedPipeline(
             self._bounds.in_layout(layout), self.shape, self.boundaries, self.budget_bytes
         )
@@ -377,13 +388,14 @@ class BoundedPipeline(FixedPipeline):
         """
         step = self._new_step(budgets)
         step.enforce(chains(self.pipeline, self._critical_stages()))
-        found = step.bound(enough_s, adds_critical_paths=self.shape.passes <= MAX_TIMED_PASSES)
-        return found.seconds, None if found.mix is None else FractionalPlan(step.groups, found.mix)
+        relaxed = step.bound(enough_s, adds_critical_paths=self.shape.passes <= MAX_TIMED_PASSES)
+        mix = relaxed.mix
+        return relaxed.seconds, None if mix is None else FractionalPlan(step.groups, mix)
 
     def _new_step(self, budgets: Floats) -> ColumnGeneration:
-        """A step with the options that are best in the place."""
+        """A step with the best options of the stage context."""
         groups = fixed_boundary_groups(self, partial(self._bounds.message_s, self.shape))
         step = ColumnGeneration(groups, self.pipeline, self._bounds.slowdown, budgets)
         for rows in self._bounds.seeds:
-            step.add_option([rows[group.kind] for group in groups.groups])
+            step.add_option([rows[group.layer_class] for group in groups.groups])
         return step

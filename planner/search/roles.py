@@ -32,7 +32,7 @@ class ShapeSpace(Protocol):
         """Axes of the space and their values, for a report."""
         ...
 
-    def left_out(self) -> list[dict[str, str]]:
+    def left_out(self, has_solver: bool) -> list[dict[str, str]]:
         """Parts of the space that are not searched, and why."""
         ...
 

@@ -9,6 +9,7 @@ from typing import Any
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
 from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
 from ..candidates.evaluator import Outcome
+from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.result import SolveResult
 from ..search.tie_set import complexity
@@ -51,7 +52,7 @@ def solve_jointly(
 def _joint_result(problem: Problem, options: SolveOptions, incumbent_s: float) -> JointResult:
     engine = make_joint_engine(problem, options, incumbent_s)
     result = engine.run()
-    left_out = engine.space.left_out()
+    left_out = engine.space.left_out(has_solver())
     space = engine.space.describe(result.shapes)
     solution = None
     if result.outcomes and result.outcomes[0].step_time_s < incumbent_s:

@@ -336,7 +336,7 @@ class SearchSpace:
         """Axis to the values that occur in the space, keyed as simulate's flags."""
         return describe(self, shapes)
 
-    def left_out(self, has_solver: bool = True) -> list[dict[str, str]]:
+    def left_out(self, has_solver: bool) -> list[dict[str, str]]:
         """Plans left out of the space, each with its rule or reason.
 
         Args:

@@ -1,80 +1,103 @@
-"""LayerPositions: where a layer sits in its chunk, and what of its hidden traffic shows there.
+"""Layer positions in a chunk, and the communication that stays exposed at each.
 
-Layers of a chunk that count alike share a seat: of one kind, at the chunk's first or last place or
-between. In most seats all traffic hides, so most of a place's seats cost the same.
+Layers of a chunk with equal costs share a position: one layer class, at the chunk's first or last
+layer or between. In most positions all communication is hidden, so most positions of a layer class
+in a stage context cost the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .pass_table import WORK, PassTable
+from .arrays import Floats, Records
+from .pass_table import PassTable
 
-Floats = NDArray[np.float64]
-LayerPosition = tuple[int, int, tuple[int, ...], bool, bool]
-"""Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
+
+class LayerPosition(NamedTuple):
+    """A layer's class; layers of its chunk and their classes; whether it is at the chunk's ends."""
+
+    layer_class: int
+    layers: int
+    layer_classes: tuple[int, ...]
+    is_first: bool
+    is_last: bool
 
 
 def count_positions(chunk: Sequence[int]) -> Counter[LayerPosition]:
-    """How many layers of a chunk are in each seat.
+    """Number of layers of a chunk in each position.
 
     Args:
-        chunk: the kinds of its layers.
+        chunk: the classes of its layers.
     """
     layers, layer_classes = len(chunk), tuple(sorted({*chunk}))
     ends = {0, layers - 1}
-    found = Counter((chunk[n], layers, layer_classes, n == 0, n == layers - 1) for n in ends)
-    return found + Counter((kind, layers, layer_classes, False, False) for kind in chunk[1:-1])
+    counts = Counter(
+        LayerPosition(chunk[n], layers, layer_classes, n == 0, n == layers - 1) for n in ends
+    )
+    return counts + Counter(
+        LayerPosition(layer_class, layers, layer_classes, False, False)
+        for layer_class in chunk[1:-1]
+    )
+
+
+class _ExposedTraffic(NamedTuple):
+    """A position, and the seconds exposed there, shape (options, KINDS)."""
+
+    position: LayerPosition
+    exposed_s: Floats
 
 
 class LayerPositions:
-    """The seats of a place; those in which a kind costs the same are alike.
+    """The layer positions of a stage context, by equal costs.
 
     Args:
-        tables: of each layer kind.
+        tables: of each layer class.
     """
 
     def __init__(self, tables: Mapping[int, PassTable]) -> None:
         self.tables = tables
-        self._representatives: dict[LayerPosition, tuple[LayerPosition, Floats]] = {}
-        self._distinct: dict[int, list[tuple[LayerPosition, Floats]]] = {
-            kind: [] for kind in tables
+        self._representatives: dict[LayerPosition, _ExposedTraffic] = {}
+        self._distinct: dict[int, list[_ExposedTraffic]] = {
+            layer_class: [] for layer_class in tables
         }
 
     def equivalent_position(self, layer_position: LayerPosition) -> LayerPosition:
-        """The first known seat in which the kind costs the same."""
-        return self._representative(layer_position)[0]
+        """The first position seen in which the layer class costs the same."""
+        return self._representative(layer_position).position
 
     def exposed_s(self, layer_position: LayerPosition) -> Floats | None:
-        """Hidden traffic that shows all the same, shape (options, KINDS); None where none does."""
-        exposed_s = self._representative(layer_position)[1]
+        """Exposed seconds of overlapped communication, shape (options, KINDS); None if all 0."""
+        exposed_s = self._representative(layer_position).exposed_s
         return exposed_s if exposed_s.any() else None
 
-    def columns(self, layer_position: LayerPosition) -> Floats:
-        """Columns of the options of a layer, with what shows there of its hidden traffic."""
-        columns, exposed_s = self.tables[layer_position[0]].columns, self.exposed_s(layer_position)
+    def option_costs(self, layer_position: LayerPosition) -> Records:
+        """``PASS_COLUMNS`` of a layer's options, exposed communication included in work."""
+        columns = self.tables[layer_position.layer_class].columns
+        exposed_s = self.exposed_s(layer_position)
         if exposed_s is None:
             return columns
         columns = columns.copy()
-        columns[:, WORK] += exposed_s
+        columns["work"] += exposed_s
         return columns
 
-    def _representative(self, layer_position: LayerPosition) -> tuple[LayerPosition, Floats]:
-        """The first known seat in which as much shows, and how much does."""
+    def _representative(self, layer_position: LayerPosition) -> _ExposedTraffic:
         if layer_position not in self._representatives:
-            own_s, known = self._exposed_s(layer_position), self._distinct[layer_position[0]]
-            found = next((each for each in known if np.array_equal(own_s, each[1])), None)
-            if found is None:
-                found = (layer_position, own_s)
-                known.append(found)
-            self._representatives[layer_position] = found
+            exposed_s = self._exposed_s(layer_position)
+            distinct = self._distinct[layer_position.layer_class]
+            for candidate in distinct:
+                if np.array_equal(exposed_s, candidate.exposed_s):
+                    break
+            else:
+                candidate = _ExposedTraffic(layer_position, exposed_s)
+                distinct.append(candidate)
+            self._representatives[layer_position] = candidate
         return self._representatives[layer_position]
 
     def _exposed_s(self, layer_position: LayerPosition) -> Floats:
-        kind, layers, layer_classes, first, last = layer_position
+        layer_class, layers, layer_classes, first, last = layer_position
         most_s = np.max([self.tables[other].most_s for other in layer_classes], axis=0)
-        return self.tables[kind].exposed_s(layers, most_s, first, last)
+        return self.tables[layer_class].exposed_s(layers, most_s, first, last)

@@ -1,65 +1,70 @@
-"""Rows of tables of options: split by split and unit by unit, each made once."""
+"""Rows of option tables: split by split and FSDP unit by FSDP unit, each made once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...costmodel.lowering.plan_lowering import technique_key
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...spec.strategy import LayerStrategy
-
-Floats = NDArray[np.float64]
-RowT = TypeVar("RowT", "list[float]", Floats)
+from .arrays import Records
 
 
 class KeyIndex:
-    """Numbers of what strategies have in common: equal parts have one.
+    """Numbers of a key of strategies; equal keys have one number.
 
-    Tables ask for the parts of the same strategies again and again, so each is found once an
-    object; what is known of an object keeps it, so that its id stays its own.
+    Tables ask for the keys of the same strategies again and again, so each is computed once an
+    object. The cache holds the object, so that its id stays its own.
 
     Args:
-        part: of a strategy.
+        key_of: key of a strategy.
     """
 
-    def __init__(self, part: Callable[[LayerStrategy], Hashable]) -> None:
-        self._part = part
+    def __init__(self, key_of: Callable[[LayerStrategy], Hashable]) -> None:
+        self._key_of = key_of
         self._numbers: dict[Hashable, int] = {}
-        self._known: dict[int, tuple[int, LayerStrategy]] = {}
+        self._cache: dict[int, tuple[int, LayerStrategy]] = {}
 
     def __call__(self, strategy: LayerStrategy) -> int:
-        """The number of a strategy's part."""
-        known = self._known.get(id(strategy))
-        if known is None:
-            number = self._numbers.setdefault(self._part(strategy), len(self._numbers))
-            known = self._known[id(strategy)] = (number, strategy)
-        return known[0]
+        """The number of a strategy's key."""
+        entry = self._cache.get(id(strategy))
+        if entry is None:
+            number = self._numbers.setdefault(self._key_of(strategy), len(self._numbers))
+            entry = self._cache[id(strategy)] = (number, strategy)
+        return entry[0]
 
 
 def option_rows(
     strategies: Sequence[LayerStrategy],
-    part: Callable[[LayerStrategy], Hashable],
-    row: Callable[[LayerStrategy], RowT],
-) -> Floats:
-    """A row for every strategy, made once for each distinct ``part`` of them."""
+    key_of: Callable[[LayerStrategy], Hashable],
+    row_of: Callable[[LayerStrategy], np.void | tuple[Any, ...]],
+    dtype: np.dtype[np.void],
+) -> Records:
+    """A row for every strategy, made once for each distinct key.
+
+    Args:
+        strategies: one a row.
+        key_of: key of a strategy.
+        row_of: row of a strategy.
+        dtype: of the rows.
+    """
     numbers: dict[Hashable, int] = {}
-    found: list[RowT] = []
-    places = []
+    rows: list[np.void | tuple[Any, ...]] = []
+    indices = []
     for strategy in strategies:
-        key = part(strategy)
+        key = key_of(strategy)
         if key not in numbers:
-            numbers[key] = len(found)
-            found.append(row(strategy))
-        places.append(numbers[key])
-    return np.array(found, dtype=np.float64)[places]
+            numbers[key] = len(rows)
+            rows.append(row_of(strategy))
+        indices.append(numbers[key])
+    return np.array(rows, dtype=dtype)[indices]
 
 
 def unit_key(strategy: LayerStrategy) -> Hashable:
-    """What the movement of the layer's parameters depends on."""
+    """Key of the communication of a layer's parameters."""
     s = strategy
     return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, technique_key(s))
 
@@ -69,16 +74,16 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
 
     Args:
         unit: the unit.
-        contiguous: whether gradients have buffers of their own all along.
+        contiguous: True if gradients have buffers of their own all along.
     """
     whole = 0 if unit.gathers_each_use else unit.whole_bytes
     gradients = unit.accumulated_bytes if contiguous else 0
-    own = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
-    return float(own + whole + gradients)
+    states = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
+    return float(states + whole + gradients)
 
 
 def waiting_bytes(unit: FsdpUnit, microbatches: int) -> float:
-    """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
+    """Gradients at the memory peak: whole ones where they wait, shards where they do not."""
     if not unit.wrapped:
         return float(unit.gradient_bytes)
     if unit.reduces_each_micro_batch:

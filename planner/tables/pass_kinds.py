@@ -1,4 +1,4 @@
-"""The kinds of passes that tables and bounds tell apart: a direction, and where in the step."""
+"""Kinds of passes in tables and bounds: a direction, and where in the step."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ PASSES = tuple(
 
 
 def kind_number(kind: PassKind) -> int:
-    """The number of a kind of pass, whatever chunk it is of."""
+    """Number of a kind of pass, whichever its chunk."""
     direction = 0 if kind.forward else DIRECTIONS.index(kind.part)
     return direction * len(ENDS) + ENDS.index((kind.first, kind.last))

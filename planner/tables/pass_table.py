@@ -1,18 +1,18 @@
-"""What each option of a layer adds to every kind of pass: the columns that bounds weigh.
+"""Seconds that each option of a layer adds to every kind of pass, the columns that bounds weight.
 
-A pass of a chunk takes at least the work of its layers, and at least the traffic that the stack
-hides beside them (both are streams of their own, :mod:`pass_time`). So for every
-direction and end of the step an option has columns of work and of hidden traffic, and whatever is
-a sum of passes is at least a weighted sum of one of them for each.
+A pass of a chunk takes at least the work of its layers, and at least the communication that the
+stack overlaps with it (both are streams of their own, ``costmodel.simulation.pass_time``). So for
+every direction and end of the step an option has columns of work and of overlapped traffic, and
+whatever is a sum of passes is at least a weighted sum of one of them for each.
 
-While work and hidden traffic share the device both are slower by the stack's factor f. In a row of
-like layers each shares with its neighbours, whose work is at least ω, the least of any option: it
-is certain that a layer's work is longer by (f - 1) of the smaller of its traffic and ω/2 each for
+While work and overlapped traffic share the device both are slower by the stack's factor f. In a
+row of like layers each shares with its neighbors, whose work is at least ω, the minimum of any
+option: a layer's work is certainly longer by (f - 1) of the smaller of its traffic and ω/2 each for
 gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass
-begins with, nor the reduction of the one it ends with; and among n layers no traffic hides beside
-more than the n - 1 others' work. Alone, the traffic of a row comes before or after the work of one
-of its layers, which no other hides: a layer that both gathers and reduces promises the less. Or all
-traffic is on the wire, in turn.
+begins with, nor the reduction of the one it ends with; and among n layers no traffic overlaps with
+more than the n - 1 others' work. The traffic of a row comes before or after the exposed work of one
+of its layers: a layer that both gathers and reduces promises the less. Or all traffic is on the
+wire, in turn.
 """
 
 from __future__ import annotations
@@ -20,59 +20,52 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...spec.strategy import LayerStrategy
 from ..space.in_flight import InFlight
-from .layer_costs import (
-    ADDING,
-    BACKWARD,
-    FORWARD,
-    FRESH,
-    KEPT,
-    MOVES,
-    OUTPUT,
-    RESIDENT,
-    WAITING,
-    WAITING_MANY,
-    WEIGHT,
-    WEIGHT_ADDING,
-    LayerCosts,
-    StageContext,
-)
+from .arrays import Bools, Floats, Records
+from .layer_costs import SPLIT_COST, UNIT_COST, WEIGHT_PASS_COST, LayerCosts, StageContext
 from .option_rows import option_rows
 from .pass_kinds import DIRECTIONS, ENDS, KINDS
 
-Floats = NDArray[np.float64]
-
-WORK, TRAFFIC, INSIDE, SHARED, WIRE = range(5)
-"""Columns of a kind of pass: work; hidden traffic with some work of one layer; what of the work
-hides beside another pass; by how much work is longer beside traffic; hidden traffic."""
-COLUMNS = 5
+PASS_COLUMNS = np.dtype(
+    [
+        ("work", np.float64, (KINDS,)),
+        ("traffic", np.float64, (KINDS,)),
+        ("overlappable", np.float64, (KINDS,)),
+        ("slowdown", np.float64, (KINDS,)),
+        ("wire", np.float64, (KINDS,)),
+    ]
+)
+"""Seconds (or their weights) by kind of pass: work; overlapped traffic with the exposed work of one
+layer; the part of the work that may overlap with another pass; by how much work is longer beside
+traffic; overlapped traffic."""
 MAX_UNFILTERED, WEIGHT_SAMPLES, WEIGHT_EXPONENT = 32, 200, 4
-"""Tables of few options are left whole; weights by which the best of others are found."""
+"""Tables of few options are left whole; weights by which dominating options of others are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassTable:
-    """The options of a layer kind in a place.
+    """The options of a layer class in a stage context.
 
-    ``columns``: seconds, shape (options, COLUMNS, KINDS). ``hidden_s``: hidden traffic in all, of
-    a layer that a chunk begins with, of one that it ends with, shape (3, options, KINDS).
-    ``once_s``: what the SHARED column of such layers promises too much in a pass, as a negative
-    number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of shape
-    (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by every micro-batch in
-    flight, ``waiting_bytes``: by one whose weight gradients alone are to come,
-    ``accumulated_bytes``:
-    gradients of micro-batches before, ``output_bytes``: what the layer hands to the next, each of
-    shape (options,).
+    ``columns``: ``PASS_COLUMNS``, shape (options,). Of shape (options, KINDS): ``hidden_s``,
+    overlapped traffic; ``first_exposed_s`` and ``last_exposed_s``, the part of it that nothing
+    hides where a chunk begins or ends with the layer. Of shape (KINDS,): ``once_s``, a negative
+    number, what the slowdown column of such layers promises too much in a pass; ``least_s`` and
+    ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
+    all along; ``kept_bytes``, by every micro-batch in flight; ``waiting_bytes``, by one whose
+    weight gradients alone are to come; ``accumulated_bytes``, gradients of earlier micro-batches;
+    ``output_bytes``, sent to the next layer.
     """
 
     strategies: tuple[LayerStrategy, ...]
-    columns: Floats
+    columns: Records
     hidden_s: Floats
+    first_exposed_s: Floats
+    last_exposed_s: Floats
     once_s: Floats
     least_s: Floats
     most_s: Floats
@@ -83,46 +76,48 @@ class PassTable:
     output_bytes: Floats
 
     def exposed_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
-        """Hidden traffic that shows all the same, shape (options, KINDS).
+        """Exposed seconds of overlapped traffic, shape (options, KINDS).
 
         Args:
             layers: of the chunk.
-            most_s: the most work of any of them, shape (KINDS,).
-            first: whether the chunk begins with this layer.
-            last: whether it ends with it.
+            most_s: the maximum work of any of them, shape (KINDS,).
+            first: True if the chunk begins with this layer.
+            last: True if it ends with it.
         """
-        every_s, first_s, last_s = self.hidden_s
-        found: Floats = np.maximum(every_s - (layers - 1) * most_s, 0.0)
-        found = np.maximum(found, first_s) if first else found
-        found = np.maximum(found, last_s) if last else found
-        return found
+        seconds: Floats = np.maximum(self.hidden_s - (layers - 1) * most_s, 0.0)
+        seconds = np.maximum(seconds, self.first_exposed_s) if first else seconds
+        seconds = np.maximum(seconds, self.last_exposed_s) if last else seconds
+        return seconds
 
-    def only(self, kept: NDArray[np.bool_]) -> PassTable:
+    def only(self, mask: Bools) -> PassTable:
         """The table with these options only."""
         return replace(
             self,
-            strategies=tuple(s for s, keep in zip(self.strategies, kept, strict=True) if keep),
-            columns=self.columns[kept],
-            hidden_s=self.hidden_s[:, kept],
-            resident_bytes=self.resident_bytes[kept],
-            accumulated_bytes=self.accumulated_bytes[kept],
-            kept_bytes=self.kept_bytes[kept],
-            waiting_bytes=self.waiting_bytes[kept],
-            output_bytes=self.output_bytes[kept],
+            strategies=tuple(s for s, keep in zip(self.strategies, mask, strict=True) if keep),
+            columns=self.columns[mask],
+            hidden_s=self.hidden_s[mask],
+            first_exposed_s=self.first_exposed_s[mask],
+            last_exposed_s=self.last_exposed_s[mask],
+            resident_bytes=self.resident_bytes[mask],
+            accumulated_bytes=self.accumulated_bytes[mask],
+            kept_bytes=self.kept_bytes[mask],
+            waiting_bytes=self.waiting_bytes[mask],
+            output_bytes=self.output_bytes[mask],
         )
 
-    def bytes_at(self, held: InFlight) -> Floats:
-        """Bytes while the layer's chunk holds so much."""
-        found = self.resident_bytes + held.in_flight * self.kept_bytes
-        found += held.waiting * self.waiting_bytes
-        return found + self.accumulated_bytes if held.accumulated else found
+    def bytes_at(self, in_flight: InFlight) -> Floats:
+        """Bytes of the options with so many micro-batches in the layer's chunk."""
+        total = self.resident_bytes + in_flight.in_flight * self.kept_bytes
+        total += in_flight.waiting * self.waiting_bytes
+        return total + self.accumulated_bytes if in_flight.accumulated else total
 
 
 def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
-    """What a pass of such layers has but once, whatever their number, each of shape (KINDS,).
+    """Seconds that a pass has once, whatever its number of layers, each of shape (KINDS,).
 
     Returns:
-        What their SHARED columns promise too much, and the work that their traffic leaves alone.
+        What their slowdown columns promise too much, and the work that their traffic leaves
+        exposed.
     """
     once_s: Floats = np.sum([table.once_s for table in tables], axis=0)
     least_s: Floats = np.min([table.least_s for table in tables], axis=0)
@@ -132,18 +127,20 @@ def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
 def non_dominated(table: PassTable) -> PassTable:
     """The table without options that another beats, or equals, in every figure.
 
-    Whatever weighs figures, none of them below zero, is never best with those alone. Not all are
-    found: each is compared with the best by a few weights.
+    No weighting of figures, none of them below zero, has its minimum at those alone. Not all are
+    found: each is compared with the minima of a few weightings.
     """
-    work_s, inside_s = table.columns[:, WORK], table.columns[:, INSIDE]
+    columns = table.columns
     figures = np.concatenate(
         [
-            work_s - inside_s,
-            inside_s,
-            table.columns[:, TRAFFIC],
-            table.columns[:, SHARED],
-            table.columns[:, WIRE],
-            *table.hidden_s,
+            columns["work"] - columns["overlappable"],
+            columns["overlappable"],
+            columns["traffic"],
+            columns["slowdown"],
+            columns["wire"],
+            table.hidden_s,
+            table.first_exposed_s,
+            table.last_exposed_s,
             np.stack([table.resident_bytes, table.accumulated_bytes, table.kept_bytes], axis=1),
             np.stack([table.waiting_bytes, table.output_bytes], axis=1),
         ],
@@ -156,30 +153,42 @@ def non_dominated(table: PassTable) -> PassTable:
     weights = np.random.default_rng(0).random((scaled.shape[1], WEIGHT_SAMPLES)) ** WEIGHT_EXPONENT
     kept = np.ones(len(figures), dtype=bool)
     for best in np.unique(np.argmin(scaled @ weights, axis=0)).tolist():
-        if not kept[best]:  # by one that is alike: which of them a weight finds is rounding
+        if not kept[best]:  # by an identical one: which of them a weighting finds is rounding
             continue
-        beaten = (figures >= figures[best]).all(axis=1)
-        beaten[best] = False
-        kept &= ~beaten
+        dominated = (figures >= figures[best]).all(axis=1)
+        dominated[best] = False
+        kept &= ~dominated
     return table.only(kept)
+
+
+class _PassSeconds(NamedTuple):
+    """The arrays of seconds of a pass table, as its fields of these names."""
+
+    columns: Records
+    hidden_s: Floats
+    first_exposed_s: Floats
+    last_exposed_s: Floats
+    once_s: Floats
+    least_s: Floats
+    most_s: Floats
 
 
 class PassTables:
     """Builds pass tables.
 
     Args:
-        rows: of the splits and units of the request.
+        rows: costs of the splits and units of the request.
     """
 
     def __init__(self, rows: LayerCosts) -> None:
-        self._rows = rows
+        self._layer_costs = rows
         self._pricer = rows.pricer
 
     def table(
         self,
         layer: int,
         strategies: tuple[LayerStrategy, ...],
-        place: StageContext,
+        context: StageContext,
         members: tuple[int, ...],
         splits: bool,
         adds_to_tied: bool = True,
@@ -189,108 +198,119 @@ class PassTables:
         Args:
             layer: layer number.
             strategies: its legal strategies.
-            place: ranks of the stage, samples of a micro-batch over it, link levels that its
-                groups cross.
+            context: of its stage.
             members: the layers whose parameters move with this one's.
-            splits: whether backwards are in two parts somewhere.
-            adds_to_tied: whether a layer without members certainly adds to another's gradients.
+            splits: True if some schedule splits backwards.
+            adds_to_tied: True if a layer without members certainly adds to another's gradients.
         """
-        rows, (ranks, _, link_span) = self._rows, place
+        costs = self._layer_costs
         adds_to_tied = adds_to_tied and not members
         unit = option_rows(
-            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, link_span)
+            strategies,
+            costs.unit_number,
+            lambda s: costs.unit(members, s, context.ranks, context.link_span),
+            UNIT_COST,
         )
         split = option_rows(
-            strategies, rows.split_number, lambda s: rows.split(layer, s, place, adds_to_tied)
-        )
-        weights = np.zeros((len(strategies), WEIGHT_ADDING + 2))
-        if splits:
-            weights = option_rows(
-                strategies, rows.split_number, lambda s: rows.weights(layer, s, place, adds_to_tied)
-            )
-        # where gradients are contiguous, those of micro-batches before are resident
-        accumulated = 0.0 if rows.contiguous else 1.0
-        found = PassTable(
             strategies,
-            **self._columns(_passes(split, weights), unit),
-            resident_bytes=unit[:, RESIDENT],
-            accumulated_bytes=accumulated * unit[:, WAITING_MANY],
-            kept_bytes=split[:, KEPT],
-            waiting_bytes=weights[:, WAITING],
-            output_bytes=split[:, OUTPUT],
+            costs.split_number,
+            lambda s: costs.split(layer, s, context, adds_to_tied),
+            SPLIT_COST,
         )
-        return non_dominated(found)
+        weight_passes = np.zeros(len(strategies), WEIGHT_PASS_COST)
+        if splits:
+            weight_passes = option_rows(
+                strategies,
+                costs.split_number,
+                lambda s: costs.weight_passes(layer, s, context, adds_to_tied),
+                WEIGHT_PASS_COST,
+            )
+        # where gradients are contiguous, those of earlier micro-batches are resident
+        accumulated = 0.0 if costs.contiguous else 1.0
+        table = PassTable(
+            strategies,
+            *self._seconds(split, weight_passes, unit),
+            resident_bytes=unit["resident_bytes"],
+            accumulated_bytes=accumulated * unit["waiting_many_bytes"],
+            kept_bytes=split["kept_bytes"],
+            waiting_bytes=weight_passes["waiting_bytes"],
+            output_bytes=split["output_bytes"],
+        )
+        return non_dominated(table)
 
-    def _columns(self, split: Floats, unit: Floats) -> dict[str, Floats]:
-        """The seconds of a table, by the names that it has for them."""
-        copies, gathers, reductions = np.split(unit[:, MOVES:], 3, axis=1)
-        bare_s, inside_s = _by_kind(split, fresh=unit[:, FRESH] > 0)
-        hides, extra = self._pricer.overlaps, self._pricer.stack.overlap_slowdown - 1.0
-        own_s = bare_s + copies
-        gathered_s = gathers if hides.dp_parameter else np.zeros_like(gathers)
-        reduced_s = reductions if hides.dp_gradient else np.zeros_like(reductions)
-        work_s = own_s + (gathers - gathered_s) + (reductions - reduced_s)
-        least_s = own_s.min(axis=0)
-        shared_s = [extra * np.minimum(t, least_s / 2) for t in (gathered_s, reduced_s)]
-        both = (gathered_s > 0) & (reduced_s > 0)
-        lone_s = np.where(both, least_s, 0.0)
-        traffic_s = np.maximum(gathered_s + reduced_s - lone_s, 0.0)
-        wire_s = gathered_s + reduced_s
+    def _seconds(self, split: Records, weight_passes: Records, unit: Records) -> _PassSeconds:
+        passes_s, overlappable_s = (
+            _by_kind(split, weight_passes, unit["starts_anew"], field)
+            for field in ("time_s", "overlappable_s")
+        )
+        gathers, reductions = unit["gather_s"], unit["reduce_s"]
+        overlaps, extra = self._pricer.overlaps, self._pricer.stack.overlap_slowdown - 1.0
+        serial_s = passes_s + unit["copy_s"]
+        gathered_s = gathers if overlaps.dp_parameter else np.zeros_like(gathers)
+        reduced_s = reductions if overlaps.dp_gradient else np.zeros_like(reductions)
+        least_s = serial_s.min(axis=0)
+        slowdown_s = [extra * np.minimum(t, least_s / 2) for t in (gathered_s, reduced_s)]
+        exposed_work_s = np.where((gathered_s > 0) & (reduced_s > 0), least_s, 0.0)
+        columns = np.empty(len(split), PASS_COLUMNS)
+        columns["work"] = serial_s + (gathers - gathered_s) + (reductions - reduced_s)
+        columns["traffic"] = np.maximum(gathered_s + reduced_s - exposed_work_s, 0.0)
+        columns["overlappable"] = overlappable_s
+        columns["slowdown"] = slowdown_s[0] + slowdown_s[1]
+        columns["wire"] = gathered_s + reduced_s
         forward = np.arange(KINDS) < len(ENDS)
-        first_s = np.where(forward, gathered_s, reduced_s)
-        last_s = np.where(forward, 0.0, gathered_s)
-        return {
-            "columns": np.stack([work_s, traffic_s, inside_s, sum(shared_s), wire_s], axis=1),
-            "hidden_s": np.stack([gathered_s + reduced_s, first_s, last_s]),
-            "once_s": -shared_s[0].max(axis=0) - shared_s[1].max(axis=0),
-            "least_s": least_s,
-            "most_s": own_s.max(axis=0),
-        }
+        return _PassSeconds(
+            columns,
+            hidden_s=gathered_s + reduced_s,
+            first_exposed_s=np.where(forward, gathered_s, reduced_s),
+            last_exposed_s=np.where(forward, 0.0, gathered_s),
+            once_s=-slowdown_s[0].max(axis=0) - slowdown_s[1].max(axis=0),
+            least_s=least_s,
+            most_s=serial_s.max(axis=0),
+        )
 
 
 def with_adjacent_layers(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, PassTable]:
-    """Tables whose layers may stand beside each other: the least work of any of them is shared.
+    """Tables whose layers may be neighbors: they share the minimum work of any of them.
 
     Args:
-        tables: of each kind of a place.
+        tables: of each layer class of a stage context.
         slowdown: factor of work and traffic while they share the device.
     """
     half_s = np.min([table.least_s for table in tables.values()], axis=0) / 2
-    found = {}
-    for kind, table in tables.items():
-        every_s, first_s, _ = table.hidden_s
-        parts = [(slowdown - 1.0) * np.minimum(t, half_s) for t in (first_s, every_s - first_s)]
+    adjacent = {}
+    for layer_class, table in tables.items():
+        first_s = table.first_exposed_s
+        terms = [
+            (slowdown - 1.0) * np.minimum(t, half_s) for t in (first_s, table.hidden_s - first_s)
+        ]
         columns = table.columns.copy()
-        columns[:, SHARED] = np.minimum(columns[:, SHARED], parts[0] + parts[1])
-        once_s = np.minimum(table.once_s, -parts[0].max(axis=0) - parts[1].max(axis=0))
-        found[kind] = replace(table, columns=columns, once_s=once_s)
-    return found
+        columns["slowdown"] = np.minimum(columns["slowdown"], terms[0] + terms[1])
+        once_s = np.minimum(table.once_s, -terms[0].max(axis=0) - terms[1].max(axis=0))
+        adjacent[layer_class] = replace(table, columns=columns, once_s=once_s)
+    return adjacent
 
 
-def _passes(split: Floats, weights: Floats) -> Floats:
-    """Seconds of passes, each with what of it hides beside another.
-
-    Forward; the backward whole, its input part, its weight part; those where they add to gradients.
-    """
-    forward = split[:, FORWARD : FORWARD + 2]
-    parts = [forward]
-    for whole, weight in ((BACKWARD, WEIGHT), (ADDING, WEIGHT_ADDING)):
-        every_s, own_s = split[:, whole : whole + 2], weights[:, weight : weight + 2]
-        parts += [every_s, every_s - own_s, own_s]
-    return np.concatenate(parts, axis=1)
-
-
-def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Seconds of each kind of pass, and what of them hides beside another, (options, KINDS).
+def _by_kind(split: Records, weight_passes: Records, starts_anew: Bools, field: str) -> Floats:
+    """A field of ``PASS_COST`` for each kind of pass, shape (options, KINDS).
 
     Args:
-        split: seconds of passes that add to gradients or not, as :func:`_passes` lists them.
-        fresh: whether gradients start anew with every micro-batch, of each option.
+        split: ``SPLIT_COST`` of the options.
+        weight_passes: ``WEIGHT_PASS_COST`` of the options.
+        starts_anew: True if every micro-batch starts gradients anew, of each option.
+        field: of ``PASS_COST``.
     """
-    own_s, inside_s = np.empty((len(split), KINDS)), np.empty((len(split), KINDS))
-    for number, (direction, (first, _)) in enumerate(product(range(len(DIRECTIONS)), ENDS)):
-        plain = 0 if direction == 0 else 2 * direction
-        added = plain if direction == 0 or first else plain + 6
-        own_s[:, number] = np.where(fresh, split[:, plain], split[:, added])
-        inside_s[:, number] = np.where(fresh, split[:, plain + 1], split[:, added + 1])
-    return own_s, inside_s
+    by_direction = {}
+    for backward in ("backward", "accumulating_backward"):
+        whole, weight = split[backward][field], weight_passes[backward][field]
+        by_direction[backward] = {
+            "forward": split["forward"][field],
+            "whole": whole,
+            "input": whole - weight,
+            "weight": weight,
+        }
+    seconds = np.empty((len(split), KINDS))
+    for number, (direction, (first, _)) in enumerate(product(DIRECTIONS, ENDS)):
+        plain = by_direction["backward"][direction]
+        later = plain if first else by_direction["accumulating_backward"][direction]
+        seconds[:, number] = np.where(starts_anew, plain, later)
+    return seconds

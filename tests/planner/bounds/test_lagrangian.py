@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from shardwright.planner.chains.lagrangian import (
     MAX_MULTIPLIER,
     MULTIPLIER_TOLERANCE,
-    Floats,
     best_multiplier,
     lagrangian_at,
 )
+from shardwright.planner.tables.arrays import Floats
 
 POINTS, TINY = 400, 1e-9
 Rows = list[tuple[float, Floats, Floats]]

@@ -81,7 +81,7 @@ def place() -> PipelineBounds:
 
 def short(place: PipelineBounds, blocks: int) -> PipelineBounds:
     """The place of a shorter model."""
-    layer_classes = (place.layer_classes[0], *[place.main] * blocks, place.layer_classes[-1])
+    layer_classes = (place.layer_classes[0], *[place.main_class] * blocks, place.layer_classes[-1])
     return PipelineBounds(place.tables, layer_classes, place.slowdown, place._message_s)
 
 
