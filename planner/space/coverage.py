@@ -1,4 +1,4 @@
-"""What a search covered, in simulate's words, and what it left out with the reason."""
+"""Coverage of a search, keyed as simulate's flags, and plans left out with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...spec.model.model_spec import BlockLayer
 from .layer_splits import MOST_TOKENS, least_tokens
 
 MAX_UNEVEN_LAYERS = 16
-"""Layers of a model whose virtual stages are cut in every way."""
+"""Most layers of a model whose virtual stages have every boundary."""
 
 if TYPE_CHECKING:
     from .pipeline_shape import PipelineShape
@@ -21,13 +21,13 @@ AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch"
 
 
 def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-    """Axis to the values that some plan of ``shapes`` has, keyed as simulate's flags.
+    """Axes, keyed as simulate's flags, with the values that plans of ``shapes`` have.
 
     ``dp`` is that of the first layer and of blocks, ``micro_batch`` that of the first layer:
-    the layers that pins of them speak of.
+    the layers that pins of them cover.
     """
     batch = space.request.workload.global_batch
-    found: dict[str, set[Any]] = {
+    axes: dict[str, set[Any]] = {
         "pp": {s.stages for s in shapes},
         "vpp": {s.chunks for s in shapes},
         "schedule": {s.kind for s in shapes},
@@ -35,35 +35,38 @@ def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[
     }
     seen: set[tuple[int, int, int]] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
-        for kind, index in space.first_of_class.items():
-            for dp in space.batch_parts(kind, ranks, samples):
+        for layer_class, index in space.first_of_class.items():
+            for dp in space.batch_parts(layer_class, ranks, samples):
                 if index == 0:
-                    found["micro_batch"].add(samples // dp)
-                if (kind, ranks, dp) not in seen:  # shared between micro-batches
-                    seen.add((kind, ranks, dp))
-                    _note(found, space, kind, ranks, dp)
-    return {axis: sorted(values) for axis, values in sorted(found.items())}
+                    axes["micro_batch"].add(samples // dp)
+                if (layer_class, ranks, dp) not in seen:  # shared between micro-batches
+                    seen.add((layer_class, ranks, dp))
+                    _add_strategies(axes, space, layer_class, ranks, dp)
+    return {axis: sorted(values) for axis, values in sorted(axes.items())}
 
 
-def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int, dp: int) -> None:
-    """The values of the strategies of a layer kind on so many ranks in dp parts of the batch."""
-    index, strategies = space.first_of_class[kind], space.sharded(kind, ranks, dp)
+def _add_strategies(
+    axes: dict[str, set[Any]], space: SearchSpace, layer_class: int, ranks: int, dp: int
+) -> None:
+    """Add the values of the strategies of a layer class on so many ranks and replicas."""
+    index = space.first_of_class[layer_class]
+    strategies = space.sharded(layer_class, ranks, dp)
     for axis in ("tp", "cp", "ep", "etp", "recompute"):
-        found[axis] |= {getattr(strategy, axis) for strategy in strategies}
-    found["sp"] |= {strategy.sequence_parallel for strategy in strategies}
+        axes[axis] |= {getattr(strategy, axis) for strategy in strategies}
+    axes["sp"] |= {strategy.sequence_parallel for strategy in strategies}
     shards = {(strategy.shard, strategy.weight_split) for strategy in strategies}
-    found["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
+    axes["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
     for technique, _ in space.request.techniques.plannable:
-        found[technique.name] |= {technique.text_of(strategy) for strategy in strategies}
+        axes[technique.name] |= {technique.text_of(strategy) for strategy in strategies}
     if strategies and (index == 0 or isinstance(space.layers[index], BlockLayer)):
-        found["dp"].add(dp)
+        axes["dp"].add(dp)
 
 
 def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[str, str]]:
-    """What no plan of the space has or no search looks for, and the rule or reason.
+    """Plans outside the space or not searched, each with its rule or reason.
 
     Args:
-        request: what is asked.
+        request: of the space.
         too_long: True if pipelines of too many passes were refused.
         has_solver: True if the linear relaxation can be solved.
     """
@@ -78,7 +81,7 @@ def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[st
             "why": "a rule: products that large gain nothing from more; pin micro_batch to search",
         },
     ]
-    found = [
+    rows = [
         *(tokens if request.token_rules else ()),
         {
             "what": "shard degrees that are no level",
@@ -87,44 +90,44 @@ def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[st
     ]
     if any(experts_of(layer) for layer in request.model.kinds()):
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
-        found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
+        rows.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
     if len(request.model.layers()) > MAX_UNEVEN_LAYERS:
         why = "a rule for models of more layers than can be cut in every way: one cut, all counted"
-        found.append({"what": "virtual stages cut otherwise than evenly", "why": why})
+        rows.append({"what": "virtual stages cut otherwise than evenly", "why": why})
     if request.single_fill:
         why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
-        found.append({"what": "gradient accumulation", "why": why})
+        rows.append({"what": "gradient accumulation", "why": why})
     if not has_solver:
         why = "the solver highspy is not installed, so that the gap is larger (pip install highspy)"
-        found.append({"what": "the bound of the linear relaxation", "why": why})
+        rows.append({"what": "the bound of the linear relaxation", "why": why})
     if too_long:
-        found.append(
+        rows.append(
             {
                 "what": f"pipelines of more than {MAX_PASSES:,} passes in a step",
                 "why": "too many to simulate: fewer micro-batches, stages or virtual stages",
             }
         )
-    found += _techniques_left_out(request)
+    rows += _techniques_left_out(request)
     if request.stack.state_layout == "contiguous":
         why = f"the stack {request.stack.name} shards optimizer states only"
-        found.append({"what": "zero2, zero3, hsdp", "why": why})
-    return found + [{"what": f"all but {p.text}", "why": "pinned"} for p in request.pins]
+        rows.append({"what": "zero2, zero3, hsdp", "why": why})
+    return rows + [{"what": f"all but {p.text}", "why": "pinned"} for p in request.pins]
 
 
 def _techniques_left_out(request: Request) -> list[dict[str, str]]:
-    """Techniques that are tried only where they are asked for, and lossy ones not allowed."""
-    found = []
+    """Techniques that are tried only on request, and lossy ones not allowed."""
+    rows = []
     for value, choice in request.techniques.plannable:
         if any(pin.key == value.name for pin in request.pins):
             continue
         if why := choice.untried_reason(request.cluster):
             what = f"{value.name} {' and '.join(value.words)}"
-            found.append({"what": what, "why": why})
+            rows.append({"what": what, "why": why})
         elif value.name not in request.techniques.allowed:
-            named = (value.from_word(word) for word in value.words)
-            lossy = [own for own in named if value.lossy(own) is not None]
+            choices = (value.from_word(word) for word in value.words)
+            lossy = [one for one in choices if value.lossy(one) is not None]
             if lossy:
-                what = f"{value.name} {' and '.join(value.word_of(own) for own in lossy)}"
+                what = f"{value.name} {' and '.join(value.word_of(one) for one in lossy)}"
                 why = f"lossy: {value.lossy(lossy[0])}; --allow {value.name} to search"
-                found.append({"what": what, "why": why})
-    return found
+                rows.append({"what": what, "why": why})
+    return rows

@@ -1,10 +1,10 @@
-"""What a stage holds at its fullest moment: micro-batches in flight and halfway back, gradients.
+"""In-flight micro-batches of each chunk at the stage's memory peak.
 
 Before its first backward a stage holds the micro-batches of its warm-up. After it, it soon holds
 as many again, and the gradients of those before. Where backwards are split a micro-batch that has
-gone back still waits with what its weight gradients need: later stages of a zero bubble hold few
-in flight and all others so. Any one moment bounds a stage's memory from below, and this is the one
-that is fullest for layers whose waiting part is ``WAITING_SHARE`` of what they keep.
+gone back still waits with the inputs of its weight gradients: later stages of a zero bubble hold
+few in flight and all others so. Any one moment bounds a stage's memory from below, and this is the
+peak for layers whose waiting part is ``WAITING_SHARE`` of what they keep.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ...spec.schedules.stage_order import ScheduleKind, stage_order
 
 WAITING_SHARE = 0.7
 GRADIENT_TIE_BREAK = 1e-3
-"""Of two moments that are alike but for it, the one with gradients counts."""
+"""Of two otherwise equal moments, the one with gradients counts."""
 WAITING_CHANGE = {"input": 1, "weight": -1}
-"""Micro-batches that a part of a backward adds to those whose weight gradients are to come."""
+"""Change of waiting micro-batches (weight gradients to come) by a part of a backward."""
 STEADY_PER_STAGE = 4
-"""Micro-batches a stage, after which more of them make no moment fuller."""
+"""Micro-batches a stage, beyond which the peak no longer grows."""
 
 
 class InFlight(NamedTuple):
-    """What a chunk holds.
+    """In-flight micro-batches of a chunk.
 
-    ``in_flight``: micro-batches whose backward is to come; ``waiting``: those whose weight
-    gradients alone are; ``accumulated``: whether there are gradients of others.
+    ``in_flight``: those whose backward is to come; ``waiting``: those whose weight gradients alone
+    are; ``accumulated``: True if there are gradients of others.
     """
 
     in_flight: float
@@ -36,13 +36,13 @@ class InFlight(NamedTuple):
 
 
 ONE_IN_FLIGHT = InFlight(1.0)
-"""What every chunk holds at some moment, whatever its schedule."""
+"""In flight in every chunk at some moment, whatever its schedule."""
 
 
 def peak_in_flight(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
 ) -> tuple[InFlight, ...]:
-    """What each chunk of a stage holds at one moment of the step, about the fullest.
+    """In-flight micro-batches of each chunk of a stage, about at its memory peak.
 
     Args:
         kind: schedule name.
@@ -59,16 +59,16 @@ def peak_in_flight(
 
 
 def _single_chunk_peak(kind: ScheduleKind, stage: int, stages: int, microbatches: int) -> InFlight:
-    """The fullest moment of a stage of one chunk that runs a forward before each backward.
+    """The peak of a stage of one chunk that runs a forward before each backward.
 
     It then always has its warm-up and that forward in flight. A zero bubble's weight gradients
     wait for ``stage`` backwards more.
     """
-    late = stage if kind == "zero_bubble" else 0
+    deferred = stage if kind == "zero_bubble" else 0
     backwards = microbatches - (stages - stage)  # before the last forward
     if backwards < 0:  # all of its forwards are its warm-up
         return InFlight(float(microbatches))
-    return InFlight(float(stages - stage), float(min(backwards, late)), backwards > late)
+    return InFlight(float(stages - stage), float(min(backwards, deferred)), backwards > deferred)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -76,20 +76,21 @@ def _peak(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
 ) -> tuple[InFlight, ...]:
     in_flight, waiting, accumulated = [0] * chunks, [0] * chunks, [False] * chunks
-    begun = back = 0  # in flight and waiting, of all chunks
-    fullest, found = -1.0, (InFlight(0.0),) * chunks
+    total_in_flight = total_waiting = 0
+    largest, peak = -1.0, (InFlight(0.0),) * chunks
     for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, microbatches):
         if not forward:
             done, waits = part != "weight", WAITING_CHANGE.get(part, 0)
             in_flight[chunk] -= done
             waiting[chunk] += waits
-            begun, back = begun - done, back + waits
+            total_in_flight, total_waiting = total_in_flight - done, total_waiting + waits
             accumulated[chunk] = accumulated[chunk] or part != "input"
             continue
         in_flight[chunk] += 1
-        begun += 1
-        size = begun + WAITING_SHARE * back + GRADIENT_TIE_BREAK * sum(accumulated)
-        if size > fullest:
-            fullest = size
-            found = tuple(map(InFlight, map(float, in_flight), map(float, waiting), accumulated))
-    return found
+        total_in_flight += 1
+        size = total_in_flight + WAITING_SHARE * total_waiting
+        size = size + GRADIENT_TIE_BREAK * sum(accumulated)
+        if size > largest:
+            largest = size
+            peak = tuple(map(InFlight, map(float, in_flight), map(float, waiting), accumulated))
+    return peak

@@ -1,13 +1,13 @@
-"""How a layer's work may be split over the ranks of a stage.
+"""Splits of a layer's work over the ranks of a stage.
 
-Every legal degree is there, with three rules for axes that nobody named (in a pin, or as a list
-of values). They keep searches of large clusters short, and reports list them
-(the rules on tokens hold unless a request is free of them):
+Every legal degree is there, with three rules for axes without a pin or list of values. They keep
+searches of large clusters short, and reports list them (the rules on tokens hold unless a request
+is free of them):
 
 - a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
-  what they save is activations of long sequences; ``LEAST_ADAPTED`` where adapters alone are
-  trained, for ranks that then hold the same weights have next to no gradients to sum, and more
-  ranks may work on a small batch;
+  they save activations of long sequences; ``LEAST_ADAPTED`` where adapters alone are trained, for
+  ranks of equal weights then have next to no gradients to sum, and more ranks may work on a small
+  batch;
 - an expert is split only where every rank holds all of them, like the layer's other weights:
   etp is 1, or tp where ep is 1;
 - a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: products
@@ -34,14 +34,14 @@ from .request import Request
 LEAST_TOKENS, LEAST_ADAPTED = 4096, 1024
 MOST_TOKENS = 2**17
 FREE_OF_TOKENS = ("cp", "sp", "micro_batch")
-"""Axes that are whole where a request is free of the rules on tokens."""
+"""Axes without rules where a request is free of the rules on tokens."""
 
 
 class Splits:
     """The splits of a request's layers, before any sharding.
 
     Args:
-        request: what is asked.
+        request: of the space.
         tokens: tokens of a sample in each layer.
     """
 
@@ -64,12 +64,12 @@ class Splits:
                         yield split
 
     def small_enough(self, index: int, samples: int) -> bool:
-        """Whether a replica may take so many samples of a micro-batch through a layer."""
+        """True if a replica may take so many samples of a micro-batch through a layer."""
         named = samples == 1 or "micro_batch" in self._named()
         return named or samples * self._tokens[index] <= MOST_TOKENS
 
     def recomputes(self, index: int, split: LayerStrategy, ranks: int) -> list[Recompute]:
-        """What a layer may recompute under a legal split."""
+        """Legal recomputations of a layer under a legal split."""
         return [
             recompute
             for recompute in recomputes_of(self._layers[index])
@@ -77,13 +77,13 @@ class Splits:
         ]
 
     def legal(self, index: int, strategy: LayerStrategy, ranks: int) -> bool:
-        """Whether a layer may run under a strategy on so many ranks."""
+        """True if a layer may run under a strategy on so many ranks."""
         dp = strategy.data_parallel(ranks)
-        reason = layer_violation(self._layers[index], strategy, ranks, dp, self._tokens[index])
-        return reason is None
+        violation = layer_violation(self._layers[index], strategy, ranks, dp, self._tokens[index])
+        return violation is None
 
     def _named(self, index: int | None = None) -> frozenset[str]:
-        """Axes that a list of values or a pin on this layer (None: on any) speaks of."""
+        """Axes with a list of values or a pin on this layer (None: on any)."""
         pins = {p.key for p in self._request.pins if index is None or p.covers(index)}
         free = () if self._request.token_rules else FREE_OF_TOKENS
         return frozenset(pins.union(self._request.values or (), free))
@@ -112,23 +112,23 @@ class Splits:
 
     def widths(self, most: int) -> list[int]:
         """Stage widths up to ``most`` that every layer can use: splits times parts of the batch."""
-        alike = {
+        distinct = {
             (tuple(split_sizes(layer).values()), tokens)
             for layer, tokens in zip(self._layers, self._tokens, strict=True)
         }
-        each = [self._widths_of(sizes, tokens, most) for sizes, tokens in alike if sizes]
-        return sorted(set.intersection(*each)) if each else list(range(1, most + 1))
+        widths = [self._widths_of(sizes, tokens, most) for sizes, tokens in distinct if sizes]
+        return sorted(set.intersection(*widths)) if widths else list(range(1, most + 1))
 
     def degrees(self, index: int, most: int) -> list[int]:
         """Ranks up to ``most`` that a layer's work on one sample may be split over."""
         sizes = tuple(split_sizes(self._layers[index]).values())
         if not sizes:
             return list(range(1, most + 1))
-        found = self._degrees_of(sizes, self._tokens[index], most)
-        return sorted(degree for degree in found if degree <= most)
+        degrees = self._degrees_of(sizes, self._tokens[index], most)
+        return sorted(degree for degree in degrees if degree <= most)
 
     def _widths_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
-        """Widths of a layer whose weights divide by what ``sizes`` share."""
+        """Widths of a layer whose weights divide by the common divisors of ``sizes``."""
         degrees = self._degrees_of(sizes, tokens, most)
         return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
 
@@ -153,5 +153,5 @@ class Splits:
 
 
 def least_tokens(workload: Workload) -> int:
-    """Tokens that a ring or Ulysses leaves a rank at least, where nobody named them."""
+    """Minimum tokens of a rank under a ring or Ulysses, without pins."""
     return LEAST_TOKENS if workload.adapters is None else LEAST_ADAPTED

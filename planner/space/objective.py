@@ -1,7 +1,7 @@
-"""What a search minimises: the seconds of a step times a factor that its shape fixes.
+"""Objectives: the seconds of a step times a factor of its shape.
 
 For throughput the factor is 1. For cost per token it is the price of the devices in use, which
-the shape alone decides: cost = Σ prices x step time / tokens, and the tokens of a step are given.
+the shape alone decides: cost = Σ prices x step time / tokens, and the tokens of a step are fixed.
 So a proven bound on the time of a shape's plans, times the factor, bounds their cost, and one
 search serves both.
 """
@@ -18,17 +18,17 @@ from .pipeline_shape import PipelineShape
 
 
 class Objective(Protocol):
-    """What is least in the best plan."""
+    """A value to minimize."""
 
     def factor(self, shape: PipelineShape) -> float:
-        """What a second of a step of this shape counts, positive and finite."""
+        """Value of a second of a step of this shape, positive and finite."""
         ...
 
     def floor(self, floor_s: float, fixed_s: float, devices: int) -> float:
-        """The least value of any plan on up to ``devices`` devices.
+        """A lower bound of the value of plans on up to ``devices`` devices.
 
         Args:
-            floor_s: seconds that every plan takes at least.
+            floor_s: minimum seconds of every plan.
             fixed_s: the part of them that more devices do not shorten; the rest is shared evenly.
             devices: of the cluster.
         """
@@ -67,6 +67,6 @@ class StepCost:
         return self.prices.group_per_s(self.group, used, nodes)
 
     def floor(self, floor_s: float, fixed_s: float, devices: int) -> float:
-        """At least one device for all seconds; what is shared takes as many device-seconds."""
+        """At least one device for all seconds; the shared part in as many device-seconds."""
         shared_s = max(0.0, floor_s - fixed_s) * devices
         return max(floor_s, shared_s) * self.prices.device_per_s(self.group)

@@ -1,4 +1,4 @@
-"""Pins: decisions that a person fixed, on every layer or on a range of them.
+"""Pins: decisions fixed by the user, on every layer or on a range of them.
 
 ``tp=8`` fixes the tensor-parallel degree of every layer, ``recompute@1-12=full`` only that of
 layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags and
@@ -34,13 +34,13 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def layer_keys(known: KnownTechniques) -> tuple[str, ...]:
-    """What pins on some layers may speak of."""
+    """Keys of pins on layers."""
     return (*CORE_KEYS, *known.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One fixed decision; ``layers`` None means everywhere."""
+    """One fixed decision; ``layers`` None means all layers."""
 
     key: str
     value: int | str
@@ -55,20 +55,20 @@ class Pin:
         return f"{self.key}@{first}-{last}={self.value}"
 
     def covers(self, layer: int) -> bool:
-        """Whether the pin speaks of this layer."""
+        """True if the pin holds for this layer."""
         return self.layers is None or self.layers[0] <= layer <= self.layers[1]
 
 
 def parse_pin(
     text: str, layer_count: int, field: str = "--pin", known: KnownTechniques = SHIPPED
 ) -> Pin:
-    """A pin from ``KEY[@LAYERS]=VALUE``.
+    """Parse ``KEY[@LAYERS]=VALUE``.
 
     Args:
-        text: what was typed.
+        text: as typed.
         layer_count: layers of the model, embedding and head counted.
         field: named in errors.
-        known: the techniques that pins may speak of.
+        known: techniques that pins may name.
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
@@ -117,7 +117,7 @@ def _value(key: str, text: str, field: str, known: KnownTechniques) -> int | str
 
 
 def _check_form(text: str, field: str) -> None:
-    """Refuse what is no sharding with any degrees on any cluster."""
+    """Refuse a text that is no sharding with any degrees on any cluster."""
     if text.startswith("hpz"):
         raise NotBuiltError(f"{field}={text}", "use zero0 to zero3 or hsdp:DEGREE")
     degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
@@ -130,7 +130,7 @@ def _check_form(text: str, field: str) -> None:
 
 
 def _any_degree(text: str) -> int:
-    """A data-parallel degree that every degree in ``text`` divides, to check the form only."""
+    """A multiple of every degree in ``text``, to check the form only."""
     product = 1
     for part in text.replace("hsdp:", "").split("/"):
         if part.isdigit() and 0 < int(part) < 10**9:
@@ -147,7 +147,7 @@ def layer_allows(
     levels: Mapping[str, int],
     known: KnownTechniques = SHIPPED,
 ) -> bool:
-    """Whether a strategy of a layer agrees with every pin on it.
+    """True if a strategy of a layer agrees with every pin on it.
 
     Args:
         pins: all pins.
@@ -156,7 +156,7 @@ def layer_allows(
         strategy: its decisions.
         ranks: ranks of its stage.
         levels: devices in a group of each link level.
-        known: the techniques that pins may speak of.
+        known: techniques that pins may name.
     """
     return all(
         value_allows(pin.key, pin.value, layer, strategy, ranks, levels, known)
@@ -174,11 +174,11 @@ def value_allows(
     levels: Mapping[str, int],
     known: KnownTechniques = SHIPPED,
 ) -> bool:
-    """Whether a strategy of a layer has this value of one of :func:`layer_keys`.
+    """True if a strategy of a layer has this value of one of ``layer_keys``.
 
-    ``recompute`` speaks of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of layers
-    with tp > 1, a technique of the layer kinds that it is planned for; other layers pass. A
-    sharding level is known by its degrees: over one rank every level is the same.
+    ``recompute`` applies to blocks only, ``ep`` and ``etp`` to layers with experts, ``sp`` to
+    layers with tp > 1, a technique to the layer types that it is planned for; other layers pass. A
+    sharding level is identified by its degrees: over one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)
@@ -189,9 +189,9 @@ def value_allows(
     if key == "recompute":
         return recomputes_of(layer) == ("none",) or strategy.recompute == value
     if (technique := known.value(key)) is not None:
-        speaks = layer_kind_violation(technique, layer, technique.kinds.plannable) is None
-        wanted = value_of_word(technique, str(value), key) if speaks else None
-        return not speaks or technique.of(strategy) == wanted
+        if layer_kind_violation(technique, layer, technique.kinds.plannable) is not None:
+            return True
+        return bool(technique.of(strategy) == value_of_word(technique, str(value), key))
     n = strategy.state_ranks(ranks)
     return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
 
@@ -199,7 +199,7 @@ def value_allows(
 def pinned_shardings(
     pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], split: int, ranks: int
 ) -> list[Sharding]:
-    """What the pins of a layer mean; pins that do not divide the ranks are left out.
+    """Shardings of the pins of a layer; pins that do not divide the ranks are left out.
 
     Args:
         pins: all pins.
@@ -209,8 +209,8 @@ def pinned_shardings(
         ranks: ranks that hold the same slice of the weights.
     """
     texts = [str(p.value) for p in pins if p.key == "shard" and p.covers(layer)]
-    found = (sharding_of(text, levels, split, ranks) for text in texts)
-    return [shard for shard in found if shard is not None]
+    shards = (sharding_of(text, levels, split, ranks) for text in texts)
+    return [shard for shard in shards if shard is not None]
 
 
 @lru_cache(maxsize=4096)

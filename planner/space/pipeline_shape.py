@@ -1,4 +1,4 @@
-"""Pipeline shapes: what a plan decides before cuts and layer strategies."""
+"""Pipeline shapes: the decisions of a plan before boundaries and layer strategies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .in_flight import InFlight, peak_in_flight
 
 
 class DeviceSlice(NamedTuple):
-    """Devices of one device group in a stage, and the samples of a micro-batch that they take."""
+    """Devices of one device group in a stage, and their samples of a micro-batch."""
 
     group: str
     first: int
@@ -51,7 +51,7 @@ class PipelineShape(NamedTuple):
 
     @property
     def fills_and_drains(self) -> bool:
-        """Whether a stage waits for one micro-batch of all earlier stages, forward and backward.
+        """True if a stage waits for one micro-batch of all earlier stages, both ways.
 
         Interleaved chunks come back before a micro-batch is through; where backwards are split,
         weight gradients fill the time.
@@ -59,11 +59,11 @@ class PipelineShape(NamedTuple):
         return self.kind in ("gpipe", "1f1b")
 
     def position(self, stage: int, chunk: int) -> int:
-        """Which part of the model a chunk of a stage holds."""
+        """Position in the model of a chunk of a stage."""
         return chunk_position(self.kind, stage, chunk, self.stages)
 
     def stage_of(self, position: int) -> int:
-        """Which stage holds a part of the model; with its chunk the inverse of `position`."""
+        """Stage of a position in the model; with its chunk the inverse of ``position``."""
         return chunk_location(self.kind, position, self.stages)[0]
 
     @property
@@ -78,13 +78,13 @@ class PipelineShape(NamedTuple):
 
     @property
     def overlaps_passes(self) -> bool:
-        """Whether passes overlap, so that communication of one hides behind the other's work."""
+        """True if passes overlap, so that communication of one hides behind another's work."""
         return self.kind in PAIRED_KINDS
 
     def peak_in_flight(self, stage: int) -> tuple[InFlight, ...]:
-        """What each chunk of a stage holds at one moment, about the fullest."""
+        """In-flight micro-batches of each chunk, about at the stage's memory peak."""
         return peak_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)
 
     def first_in_flight(self, stage: int) -> list[int]:
-        """Micro-batches of each chunk that a stage holds before its first backward pass."""
+        """Micro-batches of each chunk of a stage before its first backward pass."""
         return first_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)

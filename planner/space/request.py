@@ -1,4 +1,4 @@
-"""Request: what is asked of the planner."""
+"""A request to the planner."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from .pins import Pin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of the planner.
+    """Model, cluster, workload and stack, with limits of the space.
 
-    ``objective`` is what is least in the best plan. ``single_fill`` keeps to plans that fill their
-    pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`layer_splits` on
-    tokens
-    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
-    bundled executor runs. ``values`` narrows axes to lists of values (tests and frameworks); None
-    leaves an axis whole. ``techniques`` are those that a plan may use.
+    ``objective``: to minimize. ``single_fill``: only plans that fill their pipeline once, without
+    gradient accumulation. ``token_rules``: those of ``layer_splits`` on tokens of a rank and of a
+    micro-batch, for axes without pins. ``executable``: only plans that the bundled executor runs.
+    ``values`` narrows axes to lists of values (tests and frameworks); None leaves an axis whole.
+    ``techniques``: those that a plan may use.
     """
 
     model: ModelSpec

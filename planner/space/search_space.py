@@ -1,8 +1,8 @@
-"""The search space: which pipeline shapes and which layer strategies are legal here.
+"""The search space: legal pipeline shapes and layer strategies.
 
-Every legal degree is in the space, not only powers of two: stages of any width that the
-layers can split, fewer devices than there are, every divisor of the batch as the number of
-micro-batches. What is left out is listed with the rule that leaves it out.
+Every legal degree is in the space, not only powers of two: stages of any width that the layers can
+split, fewer devices than there are, every divisor of the batch as the number of micro-batches.
+Plans left out are listed with their rule.
 """
 
 from __future__ import annotations
@@ -52,21 +52,22 @@ class SearchSpace:
             for i, layer in enumerate(self.layers)
         )
         self.first_of_class = {
-            kind: self.layer_classes.index(kind) for kind in set(self.layer_classes)
+            layer_class: self.layer_classes.index(layer_class)
+            for layer_class in set(self.layer_classes)
         }
         self.too_long = False
         self._levels = group_sizes(request.cluster)
         self.techniques = TechniqueOptions(request)
         self._work_keys = ("recompute", *request.techniques.names)
-        self._splits = Splits(request, tuple(place.tokens for place in self.contexts))
+        self._splits = Splits(request, tuple(context.tokens for context in self.contexts))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
-        self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._sharded: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
     def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
-        """Layers are alike if they compute alike and the same pins speak of them."""
-        own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
-        return (layer, own, self._trainings[index], self.contexts[index])
+        """Layers are of one class if they compute alike under the same pins."""
+        pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
+        return (layer, pins, self._trainings[index], self.contexts[index])
 
     def _allowed(self, axis: str, value: Any) -> bool:
         values = self.request.values
@@ -76,15 +77,15 @@ class SearchSpace:
 
     @property
     def is_large(self) -> bool:
-        """Whether the model has so many layers that virtual stages are cut evenly."""
+        """True if the model has so many layers that virtual stages are even."""
         return len(self.layers) > MAX_UNEVEN_LAYERS
 
     def allows(self, axis: str, value: Any) -> bool:
-        """Whether pins and lists of values allow a value of an axis of the whole plan."""
+        """True if pins and lists of values allow a value of an axis of the whole plan."""
         return self._allowed(axis, value)
 
     def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
-        """The shapes of so many stages, ranks and numbers of micro-batches."""
+        """Shapes of these stages, ranks and numbers of micro-batches."""
         yield from self._schedules(stages, ranks, counts)
 
     @cached_property
@@ -106,10 +107,10 @@ class SearchSpace:
                     yield from self._schedules(stages, ranks, usable)
 
     def plausible(self) -> Iterator[PipelineShape]:
-        """Some shapes that leave the fewest devices idle: where a hasty search looks first.
+        """Some shapes with the fewest idle devices, for the first plans of a short search.
 
-        Of every width those with about 4, 16 and 64 micro-batches a stage, and with most, which
-        are the smallest.
+        Of every width those with about 4, 16 and 64 micro-batches a stage, and with the most
+        micro-batches, which are the smallest.
         """
         workload, full = self.request.workload, dict[int, tuple[int, int]]()
         for ranks in self.widths():
@@ -163,7 +164,7 @@ class SearchSpace:
 
     @cached_property
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
-        """Schedules that are allowed, that the stack has, and that run where that is asked."""
+        """Allowed schedules of the stack, and of the executor if only its plans are wanted."""
         request = self.request
         joined = self.techniques.may_join_backward()
         return tuple(
@@ -180,29 +181,27 @@ class SearchSpace:
         return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
 
     def _usable(self, ranks: int, samples: int) -> bool:
-        return all(self.options(kind, ranks, samples) for kind in self.first_of_class)
+        return all(self.options(k, ranks, samples) for k in self.first_of_class)
 
-    def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of a layer kind for a stage's ranks and samples of a micro-batch."""
-        key = (kind, ranks, samples)
+    def options(self, layer_class: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of a layer class for a stage's ranks and samples of a micro-batch."""
+        key = (layer_class, ranks, samples)
         if key not in self._options:
-            self._options[key] = tuple(self._make_options(kind, ranks, samples))
+            self._options[key] = tuple(self._make_options(layer_class, ranks, samples))
         return self._options[key]
 
-    def usual(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """The options among which good plans of large shapes are looked for.
-
-        All of them where they are few, or none is usual.
+    def usual(self, layer_class: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """Options that heuristics of large shapes use: all if few, or if none is common.
 
         Weights are split inside the innermost link level, and states are sharded over all ranks
-        that hold them or over those of a link level: what people use. Bounds cover all options,
-        and shapes small enough are enumerated with all of them.
+        that hold them or over those of a link level, as is common practice. Bounds cover all
+        options, and small shapes are enumerated with all of them.
         """
-        key = (kind, ranks, samples)
+        key = (layer_class, ranks, samples)
         if key not in self._usual:
             options = self.options(*key)
-            found = tuple(s for s in options if self._is_usual(s, ranks))
-            self._usual[key] = found if found and len(options) > FEW_OPTIONS else options
+            common = tuple(s for s in options if self._is_usual(s, ranks))
+            self._usual[key] = common if common and len(options) > FEW_OPTIONS else options
         return self._usual[key]
 
     def _is_usual(self, strategy: LayerStrategy, ranks: int) -> bool:
@@ -213,60 +212,60 @@ class SearchSpace:
 
     @cached_property
     def _inner_ranks(self) -> int:
-        """Devices that the innermost link level of several devices joins."""
+        """Devices in a group of the innermost link level of several devices."""
         sizes = [level.group_size for level in self.request.cluster.levels if level.group_size > 1]
         return min(sizes, default=1)
 
-    def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
-        for dp in self.batch_parts(kind, ranks, samples):
-            yield from self.sharded(kind, ranks, dp)
+    def _make_options(self, layer_class: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
+        for dp in self.batch_parts(layer_class, ranks, samples):
+            yield from self.sharded(layer_class, ranks, dp)
 
-    def batch_parts(self, kind: int, ranks: int, samples: int) -> list[int]:
-        """Data-parallel degrees that a layer kind may have, most first."""
-        index = self.first_of_class[kind]
+    def batch_parts(self, layer_class: int, ranks: int, samples: int) -> list[int]:
+        """Data-parallel degrees of a layer class, descending."""
+        index = self.first_of_class[layer_class]
         return [
             dp
             for dp in reversed(divisors(ranks))
             if samples % dp == 0 and self._batch_allowed(index, samples, dp)
         ]
 
-    def sharded(self, kind: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies in dp parts of the batch: the same for every micro-batch they divide."""
-        key = (kind, ranks, dp)
-        if key not in self._splits_of:
-            index = self.first_of_class[kind]
-            self._splits_of[key] = tuple(
+    def sharded(self, layer_class: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of dp replicas, the same for every micro-batch that dp divides."""
+        key = (layer_class, ranks, dp)
+        if key not in self._sharded:
+            index = self.first_of_class[layer_class]
+            self._sharded[key] = tuple(
                 strategy
                 for split in self._splits.of(index, ranks, dp)
-                if self._kept(index, split, ranks, SPLIT_KEYS)
+                if self._is_allowed(index, split, ranks, SPLIT_KEYS)
                 for strategy in self._strategies(index, split, ranks)
             )
-        return self._splits_of[key]
+        return self._sharded[key]
 
     def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
         """A split with every sharding and recomputation that is legal and allowed for it."""
         request, layer = self.request, self.layers[index]
-        known = request.techniques.values
-        splits = [
-            found
+        values = request.techniques.values
+        unsharded = [
+            strategy
             for recompute in self._splits.recomputes(index, split, ranks)
-            for found in self.techniques.strategies(
+            for strategy in self.techniques.strategies(
                 index, layer, replace(split, recompute=recompute), ranks
             )
-            if self._kept(index, found, ranks, self._work_keys)
+            if self._is_allowed(index, strategy, ranks, self._work_keys)
         ]
         for shard in self._shardings(index, split, ranks):
-            for found in splits:
-                strategy = replace(found, shard=shard)
-                if self.techniques.reason(layer, strategy, ranks) is not None:
+            for strategy in unsharded:
+                strategy = replace(strategy, shard=shard)
+                if self.techniques.violation(layer, strategy, ranks) is not None:
                     continue
-                if stack_violation(strategy, request.stack, known) is None and not (
-                    request.executable and self._run_reason(layer, strategy)
+                if stack_violation(strategy, request.stack, values) is None and not (
+                    request.executable and self._unsupported(layer, strategy)
                 ):
                     yield strategy
 
-    def _run_reason(self, layer: Layer, strategy: LayerStrategy) -> str | None:
-        """Why the executor does not run a layer so; None if it does."""
+    def _unsupported(self, layer: Layer, strategy: LayerStrategy) -> str | None:
+        """The reason that the executor cannot run a layer; None if it can."""
         model, workload = self.request.model, self.request.workload
         return (
             unsupported_run(strategy, workload)
@@ -275,7 +274,7 @@ class SearchSpace:
         )
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
-        """The shardings that are legal and allowed for a split: the levels, and what is pinned."""
+        """Legal and allowed shardings of a split: the levels, and pinned ones."""
         n = split.state_ranks(ranks)
         levels = shardings(n)
         pins = self.request.pins
@@ -288,52 +287,54 @@ class SearchSpace:
         return [
             shard
             for shard in dict.fromkeys((*levels, *legal))
-            if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
+            if self._is_allowed(index, replace(split, shard=shard), ranks, ("shard",))
         ]
 
     def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
-        """Legal splits of a layer over ranks that all work on one sample together."""
+        """Legal splits of a layer over ranks that work on one sample together."""
         degrees = self._splits.degrees(index, self.device_count)
         return [split for width in degrees for split in self._splits.of(index, width, 1)]
 
     def most_samples(self, index: int) -> int:
-        """Samples of a micro-batch that a replica may take through a layer at the most."""
+        """Maximum samples of a micro-batch of a replica in a layer."""
         batch = self.request.workload.global_batch
         return max(n for n in range(1, batch + 1) if self._splits.small_enough(index, n))
 
-    def may_take(self, kind: int, samples: int, dp: int, most: int) -> bool:
-        """Whether pins and rules allow a layer kind dp replicas, of which one has most samples.
+    def may_take(self, layer_class: int, samples: int, dp: int, most: int) -> bool:
+        """True if pins and rules allow a layer class replicas of unequal samples.
 
         Args:
-            kind: the layer kind.
+            layer_class: of the layer.
             samples: of a micro-batch over all replicas.
             dp: replicas, which need not have equal parts.
-            most: samples of the fullest replica.
+            most: samples of the largest part.
         """
-        index = self.first_of_class[kind]
+        index = self.first_of_class[layer_class]
         return self._splits.small_enough(index, most) and self._batch_allowed(index, samples, dp)
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
-        """Pins of micro_batch and dp speak of the first layer and of every block."""
+        """Pins of micro_batch apply to the first layer, those of dp to blocks too."""
         if not self._splits.small_enough(index, samples // dp):
             return False
         if index == 0 and not self._allowed("micro_batch", samples // dp):
             return False
-        speaks = index == 0 or isinstance(self.layers[index], BlockLayer)
-        return not speaks or self._allowed("dp", dp)
+        has_dp = index == 0 or isinstance(self.layers[index], BlockLayer)
+        return not has_dp or self._allowed("dp", dp)
 
-    def _kept(self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]) -> bool:
-        """Whether lists of values and pins on these axes allow a layer's strategy."""
+    def _is_allowed(
+        self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]
+    ) -> bool:
+        """True if lists of values and pins on these axes allow a layer's strategy."""
         request, layer = self.request, self.layers[index]
-        place = (layer, strategy, ranks, self._levels, request.techniques)
+        context = (layer, strategy, ranks, self._levels, request.techniques)
         for key, values in (request.values or {}).items():
-            if key in keys and not any(value_allows(key, value, *place) for value in values):
+            if key in keys and not any(value_allows(key, value, *context) for value in values):
                 return False
         pins = tuple(pin for pin in request.pins if pin.key in keys)
-        return layer_allows(pins, index, *place)
+        return layer_allows(pins, index, *context)
 
     def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-        """Axis to the values that occur in the space, keyed as simulate's flags."""
+        """Axes with the values that occur in the space, keyed as simulate's flags."""
         return describe(self, shapes)
 
     def left_out(self, has_solver: bool) -> list[dict[str, str]]:
@@ -342,15 +343,15 @@ class SearchSpace:
         Args:
             has_solver: True if the linear relaxation can be solved.
         """
-        found = left_out(self.request, self.too_long, has_solver)
+        rows = left_out(self.request, self.too_long, has_solver)
         if self.request.executable and self.techniques.may_join_backward():
             why = "a block compiled whole makes all its gradients at once"
-            found.append({"what": "to run: schedules that split the backward", "why": why})
-        return found
+            rows.append({"what": "to run: schedules that split the backward", "why": why})
+        return rows
 
 
 def shardings(data_parallel: int) -> list[Sharding]:
-    """The levels over ``data_parallel`` ranks: zero0 to zero3 and every hsdp degree between."""
+    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree between."""
     if data_parallel == 1:
         return [Sharding()]
     levels = ["zero0", "zero1", "zero2", "zero3"]

@@ -1,8 +1,8 @@
 """Sharding over link levels: ``hsdp:intra_node`` and ``1/1/intra_node`` as degrees.
 
-A level stands for the ranks with the same slice of the weights that one of its groups holds: the
-group's devices over the ranks that split weights, which are innermost. ``hsdp`` and ``hpz``
-alone shard inside the node.
+A level stands for the ranks of one of its groups with the same slice of the weights: the group's
+devices over the ranks that split weights, which are innermost. ``hsdp`` and ``hpz`` alone shard
+inside the node.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
 
 
 def group_sizes(cluster: ClusterSpec) -> dict[str, int]:
-    """Devices in a group of each link level of the cluster, by the names that may be typed.
+    """Devices in a group of each link level of the cluster, by its name.
 
-    Of several device groups it is a level that all have, at its smallest.
+    With several device groups: levels that all have, at their smallest.
     """
     inside = [cluster.alone(group.name).levels for group in cluster.groups]
-    each = [{level.level: level.group_size for level in levels} for levels in inside]
-    shared = [name for name in LEVEL_ORDER if all(name in sizes for sizes in each)]
-    sizes: dict[str, int] = {name: min(found[name] for found in each) for name in shared}
+    by_group = [{level.level: level.group_size for level in levels} for levels in inside]
+    shared = [name for name in LEVEL_ORDER if all(name in group for group in by_group)]
+    sizes: dict[str, int] = {name: min(group[name] for group in by_group) for name in shared}
     above = [n for n in LEVEL_ORDER[LEVEL_ORDER.index(USUAL_LEVEL) + 1 :] if n in sizes]
     return {**sizes, JUST_ABOVE_THE_NODE: sizes[above[0]]} if above else sizes
 
 
 def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: str) -> str:
-    """``text`` with degrees in the place of levels; other texts are returned as they are.
+    """Replace levels in ``text`` by degrees; other texts are returned as they are.
 
     Args:
         text: a sharding level as typed.
-        sizes: devices in a group of each link level, as :func:`group_sizes`.
+        sizes: devices in a group of each link level, as ``group_sizes``.
         tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
         dp: ranks with the same slice of the weights, the most that a state is split over.
         field: named in errors.
@@ -58,7 +58,7 @@ def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: 
 
 
 def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str = "--shard") -> str:
-    """``text`` with degrees in the place of levels; other texts are returned as they are.
+    """Replace levels of a cluster in ``text`` by degrees; other texts are returned as they are.
 
     Args:
         text: a sharding level as typed.

@@ -1,4 +1,4 @@
-"""Technique values that a request may use, in the strategies of a layer."""
+"""Strategies of a layer with the values of a request's techniques."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class TechniqueOptions:
-    """Strategies of a layer with technique values.
+    """Add technique values to a layer's strategy.
 
     Args:
-        request: what is asked of the planner.
+        request: to the planner.
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._known = request.techniques
-        self._plannable = self._known.plannable
+        self._techniques = request.techniques
+        self._plannable = self._techniques.plannable
         self._devices = tuple(group.device for group in request.cluster.groups)
 
     def strategies(
@@ -38,7 +38,7 @@ class TechniqueOptions:
     ) -> list[LayerStrategy]:
         """A strategy without techniques, then with every combination of the values tried.
 
-        Legality is known once the sharding is: :meth:`reason`.
+        Legality is decided with the sharding, by :meth:`violation`.
 
         Args:
             index: the layer's number.
@@ -46,22 +46,25 @@ class TechniqueOptions:
             strategy: its other decisions, sharding left out.
             ranks: ranks of its stage.
         """
-        strategies = [strategy]
+        combinations = [strategy]
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
                 tried = self._values(index, layer, strategy, ranks, value, choice)
-                strategies += [with_value(s, value.name, v) for v in tried for s in strategies]
-        return strategies
+                combinations += [
+                    with_value(one, value.name, added) for added in tried for one in combinations
+                ]
+        return combinations
 
-    def reason(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
-        """The rule that techniques of a strategy break for a layer; None if they are legal."""
+    def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
+        """The reason against the techniques of a strategy for a layer; None if they are legal."""
         if not strategy.techniques:
             return None
-        values = self._known.values
-        reason = technique_violation(layer, strategy, ranks, self._request.workload.dtype, values)
-        if reason is None and self._request.executable:
-            reason = unsupported_technique(layer, strategy, values)
-        return reason
+        values = self._techniques.values
+        dtype = self._request.workload.dtype
+        violation = technique_violation(layer, strategy, ranks, dtype, values)
+        if violation is None and self._request.executable:
+            violation = unsupported_technique(layer, strategy, values)
+        return violation
 
     def _values(
         self,
@@ -72,27 +75,28 @@ class TechniqueOptions:
         value: TechniqueValue,
         choice: TechniqueChoice,
     ) -> list[Any]:
-        """Values of one technique: those asked for, in its order, then those tried."""
-        words = sorted(self._asked(index, value.name), key=lambda word: _word_order(value, word))
+        """Values of one technique: requested ones, in its order, then those it tries."""
+        words = sorted(self._requested(index, value.name), key=lambda word: _rank(value, word))
         values = [value_of_word(value, word, value.name) for word in words]
         if choice.tried is not None and self._tries(choice):
-            lossy_too = value.name in self._known.allowed
+            lossy_too = value.name in self._techniques.allowed
             tried = choice.tried(layer, strategy, ranks, self._request.workload)
-            values += [v for v in tried if lossy_too or value.lossy(v) is None]
+            values += [one for one in tried if lossy_too or value.lossy(one) is None]
         return [
-            v
-            for v in dict.fromkeys(values)
-            if v is not None and not any(choice.device_reason(v, name) for name in self._devices)
+            one
+            for one in dict.fromkeys(values)
+            if one is not None
+            and not any(choice.device_reason(one, device) for device in self._devices)
         ]
 
-    def _asked(self, index: int, name: str) -> set[str]:
-        """The words of a technique that pins on a layer or lists of values ask for."""
+    def _requested(self, index: int, name: str) -> set[str]:
+        """Words of a technique in pins on a layer or in lists of values."""
         request = self._request
         pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
 
     def _tries(self, choice: TechniqueChoice) -> bool:
-        """True if values are tried that nothing asks for."""
+        """True if values are tried without a request."""
         return choice.untried_reason(self._request.cluster) is None
 
     def may_join_backward(self) -> bool:
@@ -110,10 +114,9 @@ class TechniqueOptions:
         request = self._request
         named = {pin.key for pin in request.pins} | set(request.values or ())
         names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}
-        return tuple(price for price in self._known.prices if price.name in names)
+        return tuple(price for price in self._techniques.prices if price.name in names)
 
 
-def _word_order(value: TechniqueValue, word: str) -> tuple[int, str]:
-    """The order of words: as the technique lists them, then others by name."""
+def _rank(value: TechniqueValue, word: str) -> tuple[int, str]:
     listed = value.words
     return (listed.index(word) if word in listed else len(listed), word)

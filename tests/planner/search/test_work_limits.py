@@ -206,7 +206,9 @@ def test_steps_too_long_to_simulate_are_no_shapes(monkeypatch: pytest.MonkeyPatc
 
     assert kept == [s for s in every if passes(s) <= 64]
     assert 0 < len(kept) < len(every)
-    assert any("passes in a step" in item["what"] for item in search.space.left_out(has_solver=True))
+    assert any(
+        "passes in a step" in item["what"] for item in search.space.left_out(has_solver=True)
+    )
     assert search.run().outcomes[0].feasible
 
 
