@@ -1,4 +1,4 @@
-"""Activations of feed-forward parts as symbolic work, plain and gated."""
+"""Activation functions of feed-forward layers, plain and gated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .context import OpContext
 def activation(
     c: OpContext, projected: tuple[SymbolicTensor, ...], kind: Activation, bias: bool
 ) -> SymbolicTensor:
-    """The activation of one projection, or of a gate and what it gates.
+    """Apply the activation to one projection, or to a gate and the value it gates.
 
-    GELU and gated forms keep what went in, ReLU what came out, which the next product keeps too.
+    GELU and gated forms keep their input; ReLU its output, which the next product keeps too.
     """
     if kind == "clamped_swiglu":
         return _clamped_swiglu(c, *projected)
@@ -33,7 +33,7 @@ def activation(
 
 
 def _relu(c: OpContext, x: SymbolicTensor, squared: bool) -> SymbolicTensor:
-    """ReLU, perhaps squared (So et al., arXiv:2109.08668, section 4)."""
+    """ReLU, optionally squared (So et al., arXiv:2109.08668, section 4)."""
     t = c.tape
     positive = t.kernel("relu", (x,), t.like(x))
     out = t.kernel("pow", (positive,), t.like(x)) if squared else positive
@@ -49,7 +49,7 @@ def _relu(c: OpContext, x: SymbolicTensor, squared: bool) -> SymbolicTensor:
 
 
 def _gated(c: OpContext, plain: str, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
-    """``plain(gate) · up`` (Shazeer, arXiv:2002.05202); going backward the first is made again."""
+    """``plain(gate) · up`` (Shazeer, arXiv:2002.05202); the backward recomputes the activation."""
     t = c.tape
     fused, in_place = c.stack.fusion.gated_activation, c.stack.fusion.in_place
     name = {"silu": "swiglu", "gelu": "geglu"}[plain]
@@ -77,31 +77,31 @@ def _gated(c: OpContext, plain: str, gate: SymbolicTensor, up: SymbolicTensor) -
 def _clamped_swiglu(c: OpContext, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
     """``(min(up) + 1) · g · sigmoid(alpha · g)`` with g = min(gate) (GPT-OSS), as autograd does it.
 
-    ``min`` bounds the values; one kernel, keeping its two inputs, where the stack fuses.
+    ``min`` bounds the values. A stack that fuses runs one kernel, which keeps its two inputs.
     """
     if c.stack.fusion.gated_activation:
         return _fused_clamped_swiglu(c, gate, up)
     t = c.tape
-    bounded = t.kernel("clamp", (gate,), t.like(gate))
-    raised = t.kernel("clamp", (up,), t.like(up))
-    share = t.kernel("mul", (bounded,), t.like(gate))
-    share = t.kernel("sigmoid", (share,), t.like(gate))
-    inner = t.kernel("mul", (bounded, share), t.like(gate))
-    raised = t.kernel("add", (raised,), t.like(up))
-    out = t.kernel("mul", (raised, inner), t.like(up))
+    clamped = t.kernel("clamp", (gate,), t.like(gate))
+    shifted_up = t.kernel("clamp", (up,), t.like(up))
+    sigmoid = t.kernel("mul", (clamped,), t.like(gate))
+    sigmoid = t.kernel("sigmoid", (sigmoid,), t.like(gate))
+    swish = t.kernel("mul", (clamped, sigmoid), t.like(gate))
+    shifted_up = t.kernel("add", (shifted_up,), t.like(up))
+    out = t.kernel("mul", (shifted_up, swish), t.like(up))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        grad_up = t.kernel("mul", (grad, inner), t.like(up))
+        grad_up = t.kernel("mul", (grad, swish), t.like(up))
         grad_up = t.kernel("clamp_backward", (grad_up, up), t.like(up))
-        grad_inner = t.kernel("mul", (grad, raised), t.like(gate))
-        grad_bounded = t.kernel("mul", (grad_inner, share), t.like(gate))
-        grad_share = t.kernel("mul", (grad_inner, bounded), t.like(gate))
-        del grad_inner
-        grad_share = t.kernel("sigmoid_backward", (grad_share, share), t.like(gate))
-        grad_share = t.kernel("mul", (grad_share,), t.like(gate))
-        grad_bounded = t.kernel("add", (grad_bounded, grad_share), t.like(gate))
-        del grad_share
-        return (t.kernel("clamp_backward", (grad_bounded, gate), t.like(gate)), grad_up)
+        grad_swish = t.kernel("mul", (grad, shifted_up), t.like(gate))
+        grad_clamped = t.kernel("mul", (grad_swish, sigmoid), t.like(gate))
+        grad_sigmoid = t.kernel("mul", (grad_swish, clamped), t.like(gate))
+        del grad_swish
+        grad_sigmoid = t.kernel("sigmoid_backward", (grad_sigmoid, sigmoid), t.like(gate))
+        grad_sigmoid = t.kernel("mul", (grad_sigmoid,), t.like(gate))
+        grad_clamped = t.kernel("add", (grad_clamped, grad_sigmoid), t.like(gate))
+        del grad_sigmoid
+        return (t.kernel("clamp_backward", (grad_clamped, gate), t.like(gate)), grad_up)
 
     t.record((out,), (gate, up), backward)
     return out

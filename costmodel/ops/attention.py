@@ -1,11 +1,10 @@
-"""Core attention as symbolic work, and its flash form.
+"""Core attention and its flash form.
 
-Query is (seq, batch, heads, width of a key), key and value the same with their own tokens,
-heads and widths. FLOPs count every score that a query may reach as if its row were full: the
-whole matrix of a causal mask, ``queries · min(window, keys)`` of a sliding window. A kernel that
-skips the masked part does less, which is the pricing's business (``spec.kernels.done_share``),
-not the count's. Flash kernels take keys and values of different widths (latent attention) as
-they are; assumed: none pads values to the width of keys.
+Query is (seq, batch, heads, key width); key and value likewise with their own tokens, heads and
+widths. FLOPs count every score within a query's range as if its row were full: the whole matrix for
+a causal mask, ``queries · min(window, keys)`` for a sliding window. That a kernel skips the masked
+part is left to the pricing (``spec.kernels.done_share``). Flash kernels take keys and values of
+different widths (latent attention) as they are; assumed: none pads values to the key width.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ def attention(
     value: SymbolicTensor,
     bias: SymbolicTensor | None = None,
 ) -> SymbolicTensor:
-    """Core attention by the stack's implementation; (seq, batch, heads · width of a value).
+    """Core attention by the stack's implementation; (seq, batch, heads · value width).
 
     Args:
         c: context of the layer's operations.
-        spec: the mixer, for its mask and what changes its scores.
+        spec: the mixer, for its mask and score modifiers.
         query: local query heads.
         key: local key heads.
         value: local value heads.
@@ -57,42 +56,44 @@ def flash_attention(
     value: SymbolicTensor,
     bias: SymbolicTensor | None = None,
 ) -> SymbolicTensor:
-    """One kernel that keeps its inputs, its output and a logarithm a row (Dao, 2023).
+    """One kernel; keeps inputs, output and a logarithm per row (Dao, 2023).
 
-    The gradient of ``bias`` is written by the backward kernel; assumed: once a sample, and
-    summed over the batch.
+    The backward kernel writes the gradient of ``bias``; assumed: once per sample, then summed over
+    the batch.
     """
     t = c.tape
     seq, batch, heads, _ = query.shape
-    given = (query, key, value) if bias is None else (query, key, value, bias)
-    out, log_sum = flash_forward(c, scores, given)
+    inputs = (query, key, value) if bias is None else (query, key, value, bias)
+    out, log_sum = flash_forward(c, scores, inputs)
     joined = out.view(seq, batch, heads * value.shape[-1])
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        each = None if bias is None else t.new((batch, *bias.shape), bias.dtype)
-        gradients = flash_backward(c, scores, given, (out, log_sum), grad, each)
+        sample_bias_gradient = None if bias is None else t.new((batch, *bias.shape), bias.dtype)
+        gradients = flash_backward(c, scores, inputs, (out, log_sum), grad, sample_bias_gradient)
         if scores.sinks:
             _sink_gradient(c, heads, log_sum)
-        if bias is None or each is None:
+        if bias is None or sample_bias_gradient is None:
             return gradients
-        return (*gradients, t.kernel("sum", (each,), t.like(bias)))
+        return (*gradients, t.kernel("sum", (sample_bias_gradient,), t.like(bias)))
 
-    t.record((joined,), given, backward)
+    t.record((joined,), inputs, backward)
     return joined
 
 
 def flash_forward(
-    c: OpContext, scores: Scores, given: tuple[SymbolicTensor, ...]
+    c: OpContext, scores: Scores, inputs: tuple[SymbolicTensor, ...]
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """The kernel on query, key and value (and bias): output by heads, and a logarithm a row."""
+    """The kernel on ``inputs`` = query, key, value (and bias): output by heads, logarithm per
+    row.
+    """
     t = c.tape
-    query, key, value, *_ = given
+    query, key, value, *_ = inputs
     seq, batch, heads, dim = query.shape
     op, shape = _flash_shape(scores, query, key, value)
     out = t.new((seq, batch, heads, value.shape[-1]), query.dtype)
     log_sum = t.new((batch, heads, seq), "fp32")
     flops = 2 * batch * heads * seq * scores.visible_keys * (dim + value.shape[-1])
-    traffic = sum(x.size_bytes for x in (*given, out, log_sum))
+    traffic = sum(x.size_bytes for x in (*inputs, out, log_sum))
     t.shaped_kernel(op, shape, c.dtype, flops, traffic)
     return out, log_sum
 
@@ -100,19 +101,19 @@ def flash_forward(
 def flash_backward(
     c: OpContext,
     scores: Scores,
-    given: tuple[SymbolicTensor, ...],
+    inputs: tuple[SymbolicTensor, ...],
     results: tuple[SymbolicTensor, SymbolicTensor],
     grad: SymbolicTensor,
     bias_gradient: SymbolicTensor | None = None,
 ) -> tuple[SymbolicTensor, ...]:
-    """The kernel that computes the scores again, then four products: gradients of q, k and v."""
+    """Recompute the scores, then four products: gradients of query, key and value."""
     t = c.tape
-    query, key, value, *_ = given
+    query, key, value, *_ = inputs
     seq, batch, heads, dim = query.shape
     op, shape = _flash_shape(scores, query, key, value)
     gradients = tuple(t.like(x) for x in (query, key, value))
     written = gradients if bias_gradient is None else (*gradients, bias_gradient)
-    traffic = sum(x.size_bytes for x in (grad, *given, *results, *written))
+    traffic = sum(x.size_bytes for x in (grad, *inputs, *results, *written))
     flops = 2 * batch * heads * seq * scores.visible_keys * (3 * dim + 2 * value.shape[-1])
     t.shaped_kernel(f"{op}_backward", shape, c.dtype, flops, traffic)
     return gradients
@@ -121,7 +122,7 @@ def flash_backward(
 def _flash_shape(
     scores: Scores, query: SymbolicTensor, key: SymbolicTensor, value: SymbolicTensor
 ) -> tuple[str, tuple[int, ...]]:
-    """The kernel's name and sizes; plain causal ones are known by five."""
+    """Name and sizes of the kernel; plain causal ones are known by five sizes."""
     seq, batch, heads, dim = query.shape
     square = key.shape[0] == seq and value.shape[-1] == dim
     plain = scores.mask == "causal" and square and scores.visible_keys == seq
@@ -137,7 +138,7 @@ def _sink_gradient(c: OpContext, heads: int, log_sum: SymbolicTensor) -> None:
 
 
 def _repeat_heads(t: Tape, x: SymbolicTensor, groups: int) -> SymbolicTensor:
-    """Key or value heads repeated for their query heads, a copy."""
+    """Copy key or value heads once per query head of their group."""
     shape = x.shape
     repeated = (*shape[:2], shape[2] * groups, shape[3])
     out = t.kernel("copy", (x,), t.new(repeated, x.dtype))

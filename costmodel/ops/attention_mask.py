@@ -1,4 +1,4 @@
-"""What a kernel has to know of an attention's scores: which are masked and what is done to them."""
+"""Properties of an attention's score matrix that change its kernel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...spec.model.mixers import Attention, LatentAttention, Mask
 class Scores:
     """The score matrix of one attention call.
 
-    ``visible_keys`` is the most keys that a query sees; it is below the number of keys only with a
-    sliding window. ``drops``: dropout follows the softmax.
+    ``visible_keys`` is the most keys one query sees; below the number of keys only with a sliding
+    window. ``drops``: dropout follows the softmax.
     """
 
     mask: Mask
@@ -22,14 +22,14 @@ class Scores:
     drops: bool = False
 
     def windowed(self, keys: int) -> bool:
-        """Whether some earlier keys are out of reach too."""
+        """True if a window also masks earlier keys."""
         return self.mask == "causal" and self.visible_keys < keys
 
 
 def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Scores:
-    """The scores of ``queries`` tokens against ``keys`` tokens.
+    """Scores of ``queries`` tokens against ``keys`` tokens.
 
-    A window in an attention of full mask reaches to both sides and is priced as the whole row.
+    A window under a full mask covers both sides and is priced as the whole row.
     """
     if isinstance(spec, LatentAttention):
         return Scores("causal", keys)

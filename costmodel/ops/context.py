@@ -1,8 +1,8 @@
-"""The operations of dense decoder layers as symbolic work, forward and backward.
+"""Shared operations of decoder layers, and the context they run in.
 
-Each function mirrors one function of the executor's models and kernels: the same operations in
-the same order, the same tensors kept. Where the stack fuses operations the fused form stands
-beside it. Activations are (seq, batch, width).
+Each function mirrors one of the executor's models and kernels: same operations, same order, same
+saved tensors. The fused form stands beside it where the stack fuses. Activations are (seq, batch,
+width).
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ SINGLE_RANK = RankGroup(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class OpContext:
-    """Where operations go and what they depend on: stack, compute type, tensor parallelism.
+    """Settings of a layer's operations: tape, stack, formats, parallel groups.
 
-    ``tp`` are the ranks that split weights. ``shares_weight``: the token table is also the
-    head's, whose gradient is there already. ``ring``: the ranks that split each sequence into
-    pieces, whose keys and values go round; ``head_exchange``: those that have tokens of their
-    own outside attention and heads of their own inside it (Ulysses). ``precision``: the narrow
-    format of linear layers' products, if they have one. ``training``: what of the layer is
-    trained. ``drops``: dropout follows its softmax and projections, where these have biases.
+    Attributes:
+        tape: records kernels, collectives and gradients.
+        stack: framework profile.
+        dtype: compute format.
+        tp: ranks that split weights.
+        sequence_parallel: True if tensor-parallel ranks also split the sequence between products.
+        shares_weight: True if the token table is also the head's, whose gradient exists already.
+        ring: ranks that split each sequence and pass keys and values around.
+        head_exchange: Ulysses group: own tokens outside attention, own heads inside it.
+        precision: low-precision format of linear products, if any.
+        training: trained parts of the layer.
+        drops: True if dropout follows the softmax and the biased projections.
     """
 
     tape: Tape
@@ -44,22 +50,22 @@ class OpContext:
     training: LayerTraining = FULLY_TRAINED
     drops: bool = False
 
-    def unquantised(self) -> OpContext:
-        """The same with products in the parameters' format."""
+    def unquantized(self) -> OpContext:
+        """The same context with products in the parameters' format."""
         return self if self.precision is None else replace(self, precision=None)
 
     @property
     def operand_format(self) -> str | None:
-        """What products of linear layers read where that is not ``dtype``."""
+        """Operand format of linear products if it differs from ``dtype``."""
         return None if self.precision is None else self.precision.format
 
     @property
     def tensor_group(self) -> RankGroup:
-        """The ranks that split the layer's weights."""
+        """The tensor-parallel ranks."""
         return RankGroup(self.tp, 1)
 
     def gather_sequence(self, x: SymbolicTensor) -> SymbolicTensor:
-        """All sequence shards joined; ``x`` itself without sequence parallelism."""
+        """Join all sequence shards; ``x`` itself without sequence parallelism."""
         if not self.sequence_parallel:
             return x
         out = self.tape.new((x.shape[0] * self.tp, *x.shape[1:]), x.dtype)
@@ -67,7 +73,7 @@ class OpContext:
         return out
 
     def reduce(self, x: SymbolicTensor) -> SymbolicTensor:
-        """Sum over the tensor-parallel ranks, scattered along the sequence where it is split."""
+        """Sum over tensor-parallel ranks, scattered along the sequence if that is split."""
         if self.tp == 1:
             return x
         if not self.sequence_parallel:
@@ -117,18 +123,18 @@ def _plain_rms_norm(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     out = cast(t, out, x.dtype)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        normal = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
-        product = t.kernel("mul", (grad, normal), t.like(x, "fp32"))
+        normalized = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
+        product = t.kernel("mul", (grad, normalized), t.like(x, "fp32"))
         grad_weight = t.kernel("sum", (product,), t.new((width,), "fp32"))
         t.kernel("mul", (product, weight), product)
-        along = t.kernel("mean", (product,), t.new(inverse_rms.shape, "fp32"))
+        row_mean = t.kernel("mean", (product,), t.new(inverse_rms.shape, "fp32"))
         del product
         if grad.dtype == "fp32":
             grad_x = t.kernel("mul", (grad, weight), t.like(x))
         else:
             grad_x = t.kernel("cast", (grad,), t.like(x, "fp32"))
             t.kernel("mul", (grad_x, weight), grad_x)
-        t.kernel("addcmul", (grad_x, normal, along), grad_x)
+        t.kernel("addcmul", (grad_x, normalized, row_mean), grad_x)
         t.kernel("mul", (grad_x, inverse_rms), grad_x)
         grad_x = cast(t, grad_x, x.dtype)
         t.parameter_gradient(cast(t, grad_weight, c.dtype))
@@ -139,18 +145,18 @@ def _plain_rms_norm(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 
 
 def cast(t: Tape, value: SymbolicTensor, dtype: str) -> SymbolicTensor:
-    """The value in another format; itself where it is in that one."""
+    """Convert to another format; the tensor itself if it has that format."""
     if value.dtype == dtype:
         return value
     return t.kernel("cast", (value,), t.like(value, dtype))
 
 
 def split_heads(c: OpContext, x: SymbolicTensor, heads: int, ordered: bool) -> SymbolicTensor:
-    """(seq, batch, width) as heads.
+    """View (seq, batch, width) as heads.
 
-    Attention gives its gradients batch-first, the unfused form heads-first too; if there are
-    several of them they are copied into order, unless the next operation going backward writes
-    them so (``ordered``), or an exchange of heads has them in order already.
+    Attention writes its gradients batch-first, the unfused form heads-first too. Where that differs
+    from sequence order they are copied, unless the next backward operation writes them in order
+    (``ordered``) or an exchange of heads already has.
     """
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
     if ordered or c.head_exchange.size > 1 or not _out_of_order(c, out):
@@ -160,7 +166,7 @@ def split_heads(c: OpContext, x: SymbolicTensor, heads: int, ordered: bool) -> S
 
 
 def in_order(c: OpContext, grad: SymbolicTensor) -> SymbolicTensor:
-    """Attention's gradient of (seq, batch, heads, width), copied where it is not in that order."""
+    """Copy attention's gradient to (seq, batch, heads, width) order where needed."""
     if not _out_of_order(c, grad):
         return grad
     copy = c.tape.kernel("copy", (grad,), c.tape.like(grad))

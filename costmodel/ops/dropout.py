@@ -1,13 +1,13 @@
-"""Dropout as symbolic work.
+"""Dropout.
 
-One kernel reads a tensor, writes it with some elements zero and the others scaled, and a byte an
-element that says which; the backward reads those bytes. Korthikanti et al., "Reducing Activation
-Recomputation in Large Transformer Models" (2022), section 4.1, count the same: of a block with s
-tokens, b samples, hidden h and a heads, ``2·s·b·h`` bytes of masks behind its two projections and
-``a·s²·b`` behind its softmax, whose dropped output of ``2·a·s²·b`` is kept too.
+One kernel reads a tensor and writes it with dropped elements zero and the others scaled, plus a
+mask of one byte per element that the backward reads. Korthikanti et al., "Reducing Activation
+Recomputation in Large Transformer Models" (2022), section 4.1, count the same: for a block with s
+tokens, b samples, hidden h and a heads, ``2·s·b·h`` bytes of masks after its two projections and
+``a·s²·b`` after its softmax, whose dropped output of ``2·a·s²·b`` is kept too.
 
-Limits: a flash kernel draws its mask again going backward, so it keeps none; the time it takes to
-draw is not priced.
+Limits: a flash kernel regenerates its mask in the backward, so it keeps none; the time to generate
+masks is not priced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .context import OpContext
 
 
 def drops(stack: StackSpec, layer: object) -> bool:
-    """Whether a stack that uses dropout does so in this layer: see :class:`StackSpec`."""
+    """True if a stack with dropout uses it in this layer; see ``StackSpec``."""
     if isinstance(layer, EmbeddingLayer):
         return stack.dropout and layer.positions != 0
     if isinstance(layer, MultiTokenLayer):
@@ -40,6 +40,6 @@ def dropout(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 
 
 def dropped(c: OpContext, x: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """``x`` with elements dropped and the mask of them, for an operation that records both."""
+    """``x`` with elements dropped, and the mask, for operations that record both."""
     mask = c.tape.like(x, "bool")
     return c.tape.kernel("dropout", (x, mask), c.tape.like(x)), mask

@@ -1,9 +1,9 @@
-"""Single tensor operations as eager torch runs them, each with what autograd saves for it.
+"""Single tensor operations as eager torch runs them, with their saved tensors.
 
-A mixer's plain form is written in these: every operation is a kernel of its own, and only what
-its derivative reads stays alive. Operations broadcast; the gradient of an operand that was
-broadcast is summed back to its shape. What no gradient is asked of (no ``producer``) gets none,
-and what only its partner's gradient would read is then not saved.
+Mixers' plain forms are written in these: each operation is its own kernel, and only inputs of its
+derivative stay alive. Operations broadcast; the gradient of a broadcast operand is summed back to
+its shape. Tensors without a ``producer`` get no gradient, and tensors read only by that gradient
+are not saved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Saves = Literal["input", "output", "nothing"]
 
 
 def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-    """A parameter: it lives anyway, and its gradient, if it is trained, is the layer's."""
+    """A parameter: always resident; its gradient, if trained, is the layer's."""
     value = t.constant(shape, dtype)
     if t.frozen:
         return value
@@ -32,12 +32,12 @@ def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
 
 
 def alias(x: SymbolicTensor) -> SymbolicTensor:
-    """The same storage off the path of gradients, for a closure to hold."""
+    """The same storage off the gradient path, for closures to hold."""
     return SymbolicTensor(x.shape, x.dtype, x.storage)
 
 
 def unary(t: Tape, op: str, x: SymbolicTensor, saves: Saves) -> SymbolicTensor:
-    """``op`` of each element; its derivative reads the input, the output or neither."""
+    """Apply ``op`` to each element; its derivative reads input, output or neither."""
     out = t.kernel(op, (x,), t.like(x))
     kept = {"input": (alias(x),), "output": (alias(out),), "nothing": ()}[saves]
 
@@ -50,7 +50,7 @@ def unary(t: Tape, op: str, x: SymbolicTensor, saves: Saves) -> SymbolicTensor:
 
 
 def cast(t: Tape, x: SymbolicTensor, dtype: str) -> SymbolicTensor:
-    """``x`` in another type; itself where it has that type."""
+    """Convert to another type; ``x`` itself if it has that type."""
     return x if x.dtype == dtype else copied(t, x, x.shape, dtype)
 
 
@@ -87,14 +87,14 @@ def expanded(t: Tape, x: SymbolicTensor, shape: tuple[int, ...], op: str = "") -
 
 
 def narrowed(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
-    """A part of ``x``: a view, whose gradient is zero elsewhere."""
+    """A slice of ``x``: a view, whose gradient is zero elsewhere."""
     before = x.shape
     out = SymbolicTensor(shape, x.dtype, x.storage)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        whole = t.kernel("zeros", (), t.new(before, grad.dtype))
-        t.kernel("copy", (grad,), whole)
-        return (whole,)
+        gradient = t.kernel("zeros", (), t.new(before, grad.dtype))
+        t.kernel("copy", (grad,), gradient)
+        return (gradient,)
 
     if x.producer is not None:
         t.record((out,), (x,), backward)
@@ -102,13 +102,13 @@ def narrowed(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTens
 
 
 def split(t: Tape, x: SymbolicTensor, widths: tuple[int, ...]) -> tuple[SymbolicTensor, ...]:
-    """Parts of the last axis: views, whose gradients are joined again by a copy."""
+    """Slices of the last axis: views, whose gradients a copy joins again."""
     lead, shape = x.shape[:-1], x.shape
     outs = tuple(SymbolicTensor((*lead, width), x.dtype, x.storage) for width in widths)
 
     def backward(*grads: SymbolicTensor | None) -> tuple[SymbolicTensor | None, ...]:
-        found = tuple(grad for grad in grads if grad is not None)
-        return (t.kernel("copy", found, t.new(shape, found[0].dtype)),)
+        present = tuple(grad for grad in grads if grad is not None)
+        return (t.kernel("copy", present, t.new(shape, present[0].dtype)),)
 
     if x.producer is not None:
         t.record(outs, (x,), backward)
@@ -116,15 +116,15 @@ def split(t: Tape, x: SymbolicTensor, widths: tuple[int, ...]) -> tuple[Symbolic
 
 
 def mul(t: Tape, a: SymbolicTensor, b: SymbolicTensor) -> SymbolicTensor:
-    """Product of elements; each operand is saved where the other's gradient is wanted."""
+    """Elementwise product; each operand is saved if the other needs a gradient."""
     out = _combined(t, "mul", a, b)
     kept_a = alias(a) if b.producer is not None else None
     kept_b = alias(b) if a.producer is not None else None
-    kinds = ((a.shape, a.dtype), (b.shape, b.dtype))
+    shapes_and_dtypes = ((a.shape, a.dtype), (b.shape, b.dtype))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         gradients: list[SymbolicTensor | None] = []
-        for other, (shape, dtype) in zip((kept_b, kept_a), kinds, strict=True):
+        for other, (shape, dtype) in zip((kept_b, kept_a), shapes_and_dtypes, strict=True):
             if other is None:
                 gradients.append(None)
                 continue
@@ -138,12 +138,15 @@ def mul(t: Tape, a: SymbolicTensor, b: SymbolicTensor) -> SymbolicTensor:
 
 
 def add(t: Tape, a: SymbolicTensor, b: SymbolicTensor, op: str = "add") -> SymbolicTensor:
-    """Sum (or difference) of elements; saves nothing."""
+    """Elementwise sum (or difference); saves nothing."""
     out = _combined(t, op, a, b)
-    kinds = [(x.shape, x.dtype) if x.producer is not None else None for x in (a, b)]
+    shapes_and_dtypes = [(x.shape, x.dtype) if x.producer is not None else None for x in (a, b)]
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return tuple(_summed(t, grad, *kind) if kind is not None else None for kind in kinds)
+        return tuple(
+            _summed(t, grad, *shape_and_dtype) if shape_and_dtype is not None else None
+            for shape_and_dtype in shapes_and_dtypes
+        )
 
     if a.producer is not None or b.producer is not None:
         t.record((out,), (a, b), backward)
@@ -157,7 +160,7 @@ def _combined(t: Tape, op: str, a: SymbolicTensor, b: SymbolicTensor) -> Symboli
 
 
 def _summed(t: Tape, grad: SymbolicTensor, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-    """A gradient in the shape and type of the operand that it belongs to."""
+    """A gradient reduced to the shape and type of its operand."""
     if math.prod(shape) != grad.elements:
         grad = t.kernel("sum", (grad,), t.new(shape, grad.dtype))
     if dtype != grad.dtype:
@@ -166,7 +169,7 @@ def _summed(t: Tape, grad: SymbolicTensor, shape: tuple[int, ...], dtype: str) -
 
 
 def masked(t: Tape, x: SymbolicTensor, mask: SymbolicTensor) -> SymbolicTensor:
-    """``x`` with the elements of a boolean mask replaced; saves the mask."""
+    """Replace the elements of ``x`` under a boolean mask; saves the mask."""
     out = t.kernel("masked_fill", (x, mask), t.like(x))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:

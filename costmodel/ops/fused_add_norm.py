@@ -1,8 +1,8 @@
-"""Norms that are one kernel with the sums of the residual stream beside them, as in Inductor.
+"""Norms fused with the residual sums beside them, as Inductor does.
 
-Going forward a branch's result is added to the stream and the sum normalised in one kernel. Going
-backward the norm's gradient and the stream's are added where the first is made. The stream passes
-through a norm on the tape, so that both gradients meet there.
+Forward, one kernel adds a branch's result to the residual stream and normalizes the sum. Backward,
+the norm's gradient and the stream's are added in the kernel that makes the former. The stream
+passes through a norm on the tape, so that both gradients meet there.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 
 
-def normalised(
+def normalize(
     c: OpContext, x: SymbolicTensor, kind: NormKind
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """The residual stream, and its norm."""
+    """The residual stream and its norm."""
     t, width = c.tape, x.shape[-1]
     weight = _weight(c, kind, width)
     statistics = _statistics(c, kind, x)
-    passing, normal = _alias(x), t.like(x)
-    t.kernel(_op(kind), (x, weight, statistics), normal)
-    _record(c, kind, (passing, normal), (x,), _alias(x), statistics)
-    return passing, normal
+    stream, norm = _alias(x), t.like(x)
+    t.kernel(_op(kind), (x, weight, statistics), norm)
+    _record(c, kind, (stream, norm), (x,), _alias(x), statistics)
+    return stream, norm
 
 
-def added_and_normalised(
+def add_and_normalize(
     c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, kind: NormKind
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """``x + branch``, whose bias is negligible beside it, and the norm of the sum."""
+    """``x + branch`` (its bias is negligible here) and the norm of the sum."""
     t, width = c.tape, x.shape[-1]
     weight = _weight(c, kind, width)
     statistics = _statistics(c, kind, x)
-    total, normal = t.like(x), t.like(x)
-    t.kernel(f"add_{_op(kind)}", (x, branch, weight, statistics, normal), total)
-    _record(c, kind, (total, normal), (x, branch), _alias(total), statistics)
-    return total, normal
+    total, norm = t.like(x), t.like(x)
+    t.kernel(f"add_{_op(kind)}", (x, branch, weight, statistics, norm), total)
+    _record(c, kind, (total, norm), (x, branch), _alias(total), statistics)
+    return total, norm
 
 
 def _record(
@@ -46,17 +46,17 @@ def _record(
     kept: SymbolicTensor,
     statistics: SymbolicTensor,
 ) -> None:
-    """The way back: one kernel, whose result is the gradient of every input."""
+    """Record the backward: one kernel, whose result is the gradient of every input."""
     t, width, parameters = c.tape, kept.shape[-1], _parameters(kind)
     weight, gradients = _weight(c, kind, width), _weight(c, kind, width)
-    count = len(inputs)  # the way back holds nothing of the inputs but their number
+    count = len(inputs)  # the backward holds only the number of inputs
 
     def backward(
         grad_stream: SymbolicTensor | None, grad_normal: SymbolicTensor
     ) -> tuple[SymbolicTensor | None, ...]:
         reads = (grad_normal, kept, statistics, weight, gradients)
-        beside = () if grad_stream is None else (grad_stream,)
-        grad = t.kernel(f"{_op(kind)}_backward", (*reads, *beside), t.like(kept))
+        stream_reads = () if grad_stream is None else (grad_stream,)
+        grad = t.kernel(f"{_op(kind)}_backward", (*reads, *stream_reads), t.like(kept))
         for _ in range(parameters):
             t.parameter_gradient(t.new((width,), c.dtype))
         return (grad,) * count
@@ -69,7 +69,7 @@ def _op(kind: NormKind) -> str:
 
 
 def _parameters(kind: NormKind) -> int:
-    """A scale, and with layer norms a shift; as many statistics are kept of every row."""
+    """Scale, and for layer norm a shift; as many statistics are kept per row."""
     return 2 if kind == "layernorm" else 1
 
 
@@ -82,5 +82,4 @@ def _statistics(c: OpContext, kind: NormKind, x: SymbolicTensor) -> SymbolicTens
 
 
 def _alias(x: SymbolicTensor) -> SymbolicTensor:
-    """The same storage off the path of gradients."""
     return SymbolicTensor(x.shape, x.dtype, x.storage)

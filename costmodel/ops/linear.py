@@ -1,7 +1,7 @@
-"""Linear layers as symbolic work: split along outputs (column) or inputs (row), or whole.
+"""Linear layers, split along outputs (column), along inputs (row), or replicated.
 
-Products read what :func:`operand` makes of their inputs: the inputs themselves, or narrow copies.
-Only what a gradient needs is kept: the operand where the weight is trained, the input where an
+Products read :func:`operand` of their inputs: the inputs themselves or low-precision copies. Only
+tensors that a gradient needs are kept: the operand where the weight is trained, the input where an
 adapter is, nothing where the layer is frozen.
 """
 
@@ -12,19 +12,19 @@ from typing import Literal
 from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 from .lora import adapted, adapter_backward, add_adapter
-from .low_precision import UNQUANTISED, operand, quantised_weight
+from .low_precision import UNQUANTIZED, operand, quantized_weight
 
 
-def _own_format(c: OpContext, name: str, shared: bool = False) -> OpContext:
-    """The context of a layer: without a narrow format where its products stay in theirs."""
-    return c.unquantised() if shared or name in UNQUANTISED else c
+def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
+    """The context of a layer, unquantized where its products keep the parameters' format."""
+    return c.unquantized() if shared or name in UNQUANTIZED else c
 
 
 def _product(
     c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
 ) -> None:
-    """(m, k) times an (n, k) weight, quantised first where the stack does so for each use."""
-    weight = quantised_weight(c.tape, c.precision, k * n, c.dtype)
+    """(m, k) times an (n, k) weight, quantized first if the stack does so per use."""
+    weight = quantized_weight(c.tape, c.precision, k * n, c.dtype)
     c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
     del weight
 
@@ -40,45 +40,53 @@ def column_linear(
 ) -> tuple[SymbolicTensor, ...]:
     """Projections of one input to local ``widths``, split along their outputs.
 
-    ``fused`` runs them as one product of their joint width. ``names`` are those of the weights
-    in :mod:`layer_parameters`, by which adapters find them. ``shared`` weights are another
-    layer's, whose gradient is there already.
+    ``fused`` runs them as one product of their joint width. ``names``: of the weights in
+    ``layer_parameters``, by which adapters find them. ``shared`` weights belong to another layer,
+    whose gradient exists already.
     """
-    c = _own_format(c, names[0] if names else "", shared)
+    c = _layer_context(c, names[0] if names else "", shared)
     t, hidden = c.tape, x.shape[-1]
-    parts = (sum(widths),) if fused else widths
-    beside = [n for n, has in enumerate(adapted(c, names)) if has]
-    read = operand(t, c.precision, x)
-    whole = c.gather_sequence(read)
-    lead, tokens = whole.shape[:-1], whole.elements // hidden
-    joint = []
-    for width in parts:
+    product_widths = (sum(widths),) if fused else widths
+    adapted_outputs = [n for n, has in enumerate(adapted(c, names)) if has]
+    operand_x = operand(t, c.precision, x)
+    gathered = c.gather_sequence(operand_x)
+    lead, tokens = gathered.shape[:-1], gathered.elements // hidden
+    products = []
+    for width in product_widths:
         _product(c, tokens, hidden, width, bias=bias)
-        joint.append(t.new((*lead, width), c.dtype))
-    del whole
-    outs = tuple(joint[0].view(*lead, w) for w in widths) if fused else tuple(joint)
-    adapters = _Adapters(c, x, [outs[n] for n in beside], "outputs") if beside else None
-    kept = read if c.training.weights else None
-    del read
+        products.append(t.new((*lead, width), c.dtype))
+    del gathered
+    outs = tuple(products[0].view(*lead, w) for w in widths) if fused else tuple(products)
+    adapters = (
+        _Adapters(c, x, [outs[n] for n in adapted_outputs], "outputs") if adapted_outputs else None
+    )
+    kept = operand_x if c.training.weights else None
+    del operand_x
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
-        narrow = tuple(operand(t, c.precision, grad) for grad in joined)
+        operand_grads = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((*lead, hidden), c.dtype)
-        for number, width in enumerate(parts):
+        for number, width in enumerate(product_widths):
             _product(c, tokens, width, hidden, accumulate=number > 0)
         if adapters is not None:
-            adapters.backward([widths[n] for n in beside])
+            adapters.backward([widths[n] for n in adapted_outputs])
         grad_x = c.reduce(grad_x)
         if kept is None:
             return (grad_x,)
-        again, held = c.gather_sequence(kept), (narrow, joined if bias else ())
+        gathered_again, weight_grad_inputs = (
+            c.gather_sequence(kept),
+            (operand_grads, joined if bias else ()),
+        )
 
         def weight_gradients() -> None:
-            nonlocal again
-            gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
-            del again
-            biases = [_bias_gradient(c, *g) for g in zip(held[1], parts, strict=bias)]
+            nonlocal gathered_again
+            gradients = [_weight_gradient(c, width, hidden, tokens) for width in product_widths]
+            del gathered_again
+            biases = [
+                _bias_gradient(c, *g)
+                for g in zip(weight_grad_inputs[1], product_widths, strict=bias)
+            ]
             for gradient in [*(g for g in gradients if g is not None), *biases]:
                 t.parameter_gradient(gradient, shared)
 
@@ -90,9 +98,9 @@ def column_linear(
 
 
 class _Adapters:
-    """The adapters beside the parts of one projection, which read one input.
+    """Adapters of the parts of one projection, with a common input.
 
-    ``split``: along what tensor parallelism splits the projection.
+    ``split``: the axis that tensor parallelism splits.
     """
 
     def __init__(
@@ -103,21 +111,21 @@ class _Adapters:
         split: Literal["outputs", "inputs", "nothing"],
     ) -> None:
         self.c, self.x, self.split = c, x, split
-        whole, sums_inner = self._whole(), split == "inputs"
-        self.inner = [add_adapter(c, whole, out, sums_inner) for out in outs]
+        gathered, sums_inner = self._gathered_input(), split == "inputs"
+        self.inner = [add_adapter(c, gathered, out, sums_inner) for out in outs]
 
     def backward(self, widths: list[int]) -> None:
-        """Gradients of all of them, ``widths`` being those of their outputs."""
-        whole, sums_inner = self._whole(), self.split == "outputs"
+        """Gradients of all adapters; ``widths`` are those of their outputs."""
+        gathered, sums_inner = self._gathered_input(), self.split == "outputs"
         for inner, width in zip(self.inner, widths, strict=True):
-            adapter_backward(self.c, whole, inner, width, sums_inner)
+            adapter_backward(self.c, gathered, inner, width, sums_inner)
 
-    def _whole(self) -> SymbolicTensor:
+    def _gathered_input(self) -> SymbolicTensor:
         return self.c.gather_sequence(self.x) if self.split == "outputs" else self.x
 
 
 def _join_gradients(t: Tape, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
-    """Gradients of the parts of a fused projection, side by side again."""
+    """Concatenate the gradients of a fused projection."""
     width = sum(g.elements for g in grads) // (grads[0].shape[0] * grads[0].shape[1])
     joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
     t.kernel("copy", grads, joined)
@@ -125,7 +133,6 @@ def _join_gradients(t: Tape, grads: tuple[SymbolicTensor, ...]) -> tuple[Symboli
 
 
 def _bias_gradient(c: OpContext, grad: SymbolicTensor, width: int) -> SymbolicTensor:
-    """Gradient of a bias: that of the output, summed over the tokens."""
     return c.tape.kernel("sum", (grad,), c.tape.new((width,), c.dtype))
 
 
@@ -143,24 +150,24 @@ def row_linear(
 ) -> SymbolicTensor:
     """A projection split along its inputs, summed over the tensor-parallel ranks.
 
-    ``name`` is that of the weight, by which an adapter finds it.
+    ``name``: of the weight, by which an adapter finds it.
     """
     t, local, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // local
-    read = operand(t, c.precision, x)
+    operand_x = operand(t, c.precision, x)
     _product(c, tokens, local, width)
     out = t.new((*lead, width), c.dtype)
     adapters = _Adapters(c, x, [out], "inputs") if adapted(c, (name,))[0] else None
     out = c.reduce(out)
     if bias and not c.stack.fusion.bias_residual:
         t.kernel("add", (out, t.constant((width,), c.dtype)), out)
-    kept = read if c.training.weights else None
-    del read
+    kept = operand_x if c.training.weights else None
+    del operand_x
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         has_bias = bias and kept is not None
         grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if has_bias else None
-        whole = c.gather_sequence(operand(t, c.precision, grad))
+        gathered_grad = c.gather_sequence(operand(t, c.precision, grad))
         del grad
         _product(c, tokens, width, local)
         grad_x = t.new(shape, c.dtype)
@@ -170,11 +177,11 @@ def row_linear(
             return (grad_x,)
 
         def weight_gradient() -> None:
-            nonlocal whole
+            nonlocal gathered_grad
             gradient = _weight_gradient(c, width, kept.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
-            del whole
+            del gathered_grad
 
         t.weight_work(weight_gradient)
         del weight_gradient
@@ -186,7 +193,7 @@ def row_linear(
     return out
 
 
-def whole_linear(
+def replicated_linear(
     c: OpContext,
     x: SymbolicTensor,
     width: int,
@@ -194,12 +201,12 @@ def whole_linear(
     name: str = "",
     differentiable: bool = True,
 ) -> SymbolicTensor:
-    """A projection that no rank splits: each runs it on the tokens that it has.
+    """A replicated projection: each rank runs it on its own tokens.
 
-    ``name`` is that of the weight, by which an adapter finds it. An input that is data needs no
-    gradient (``differentiable`` false).
+    ``name``: of the weight, by which an adapter finds it. An input that is data needs no gradient
+    (``differentiable`` false).
     """
-    c = _own_format(c, name)
+    c = _layer_context(c, name)
     t, hidden, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // hidden
     kept = operand(t, c.precision, x) if c.training.weights else None
@@ -208,7 +215,7 @@ def whole_linear(
     adapters = _Adapters(c, x, [out], "nothing") if adapted(c, (name,))[0] else None
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        narrow = operand(t, c.precision, grad)
+        operand_grad = operand(t, c.precision, grad)
         bias_source = grad if bias else None
         grad_x = None
         if differentiable:
@@ -220,7 +227,7 @@ def whole_linear(
             return (grad_x,)
 
         def weight_gradient() -> None:
-            gradient = _weight_gradient(c, narrow.shape[-1], kept.shape[-1], tokens)
+            gradient = _weight_gradient(c, operand_grad.shape[-1], kept.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
             if bias_source is not None:

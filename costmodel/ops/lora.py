@@ -1,8 +1,8 @@
-"""Low-rank adapters beside linear layers as symbolic work (Hu et al., arXiv:2106.09685).
+"""Low-rank adapters of linear layers (Hu et al., arXiv:2106.09685).
 
-Beside y = W x stands B A x, with A (rank, in) and B (out, rank). Where W is split along its
-outputs so is B, and the gradient of A x is summed over the ranks; where W is split along its
-inputs so is A, and A x is summed. Adapters compute in the parameters' format.
+y = W x + B A x, with A (rank, in) and B (out, rank). Where W is split along its outputs so is B,
+and the gradient of A x is summed over the ranks; where W is split along its inputs so is A, and A x
+is summed. Adapters compute in the parameters' format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .context import OpContext
 
 
 def adapted(c: OpContext, names: tuple[str, ...]) -> tuple[bool, ...]:
-    """Which of the linear layers called ``names`` have an adapter."""
+    """True for each linear layer of ``names`` with an adapter."""
     lora = c.training.adapters
     return tuple(lora is not None and name in lora.targets for name in names)
 
@@ -25,13 +25,13 @@ def _rank(c: OpContext) -> int:
 def add_adapter(
     c: OpContext, x: SymbolicTensor, out: SymbolicTensor, sums_inner: bool = False
 ) -> SymbolicTensor:
-    """Add B A x to ``out``; gives A x, which the backward needs.
+    """Add B A x to ``out``; returns A x for the backward.
 
     Args:
         c: context of the layer.
         x: (…, in) input.
         out: (…, out) output of the frozen layer, in place.
-        sums_inner: whether A is split along its inputs.
+        sums_inner: True if A is split along its inputs.
     """
     t, rank = c.tape, _rank(c)
     width, out_width = x.shape[-1], out.shape[-1]
@@ -48,14 +48,14 @@ def add_adapter(
 def adapter_backward(
     c: OpContext, x: SymbolicTensor, inner: SymbolicTensor, out_width: int, sums_inner: bool
 ) -> None:
-    """Gradients of A and B, and what the adapter adds in place to the gradient of ``x``.
+    """Gradients of A and B; adds the adapter's part to the gradient of ``x``.
 
     Args:
         c: context of the layer.
-        x: what A was applied to.
+        x: input of A.
         inner: A x.
         out_width: width of the layer's output.
-        sums_inner: whether B is split along its outputs, so that the gradient of A x is a sum.
+        sums_inner: True if B is split along its outputs, so that the gradient of A x is a sum.
     """
     t, (tokens, rank) = c.tape, inner.shape
     width = x.shape[-1]

@@ -1,10 +1,9 @@
-"""Operands of matrix products in narrow formats: quantised copies, what is kept of them.
+"""Low-precision operands of matrix products: quantized copies and their lifetime.
 
-As Transformer Engine does it: an input is quantised once, into one copy for the product going
-forward and one, the other way round, that is kept for the gradient of the weight: that copy is
-all that is saved, in one byte (half a byte, nvfp4) an element. Gradients of outputs are quantised
-both ways too. Tensor-parallel ranks gather the narrow copies. Weights are quantised once a step
-and kept, or for each use, as the stack does.
+As in Transformer Engine: an input is quantized once, into one copy for the forward product and a
+transposed one kept for the weight gradient, which is all that is saved, at one byte (half a byte,
+nvfp4) per element. Output gradients are quantized both ways too. Tensor-parallel ranks gather the
+quantized copies. Weights are quantized once per step and kept, or per use, as the stack does.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import NamedTuple
 from ...spec.workload.number_formats import MatmulFormat, Scaling, weight_bytes
 from ..symbolic.tape import SymbolicTensor, Tape
 
-UNQUANTISED = frozenset({"router", "shared_expert_gate", "projection"})
-"""Linear layers whose products stay in the parameters' format (DeepSeek-V3, section 3.3.1)."""
+UNQUANTIZED = frozenset({"router", "shared_expert_gate", "projection"})
+"""Linear layers whose products keep the parameters' format (DeepSeek-V3, section 3.3.1)."""
 MEASURED_FIRST = ("fp8_tensor", "nvfp4")
-"""Formats with a scale for the whole tensor, which a pass over it finds first."""
+"""Formats with one scale for the whole tensor, which a pass over it finds first."""
 
 
 class Precision(NamedTuple):
-    """How the products of linear layers run: format, scaling, whether weights wait quantised."""
+    """Low-precision products of linear layers: format, scaling, cached weights."""
 
     format: MatmulFormat
     scaling: Scaling
@@ -29,7 +28,7 @@ class Precision(NamedTuple):
 
 
 def operand(t: Tape, precision: Precision | None, x: SymbolicTensor) -> SymbolicTensor:
-    """What a product reads and its backward keeps of ``x``: a narrow copy, or ``x`` itself."""
+    """The tensor that a product reads and its backward keeps: a quantized copy, or ``x``."""
     if precision is None:
         return x
     if precision.format in MEASURED_FIRST and precision.scaling == "current":
@@ -38,16 +37,16 @@ def operand(t: Tape, precision: Precision | None, x: SymbolicTensor) -> Symbolic
     return t.kernel("quantize", (x, forward), kept)
 
 
-def quantised_weight(
+def quantized_weight(
     t: Tape, precision: Precision | None, elements: int, dtype: str
 ) -> SymbolicTensor | None:
-    """The narrow copy of a weight where the stack makes one for each use; lives as long."""
+    """The quantized copy of a weight if the stack makes one per use."""
     if precision is None or precision.cached_weights:
         return None
-    narrow = precision.format
+    target_format = precision.format
     weight = t.constant((elements,), dtype)
-    if narrow in MEASURED_FIRST and precision.scaling == "current":
+    if target_format in MEASURED_FIRST and precision.scaling == "current":
         t.kernel("amax", (weight,), t.new((1,), "fp32"))
-    traffic_bytes = weight.size_bytes + weight_bytes(elements, narrow)
-    t.shaped_kernel("quantize", (elements,), narrow, 0, traffic_bytes)
-    return t.new((elements,), narrow)
+    traffic_bytes = weight.size_bytes + weight_bytes(elements, target_format)
+    t.shaped_kernel("quantize", (elements,), target_format, 0, traffic_bytes)
+    return t.new((elements,), target_format)

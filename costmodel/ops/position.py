@@ -1,4 +1,4 @@
-"""Positions inside attention as symbolic work: rotary turns and learned relative biases."""
+"""Rotary embeddings and learned relative position biases."""
 
 from __future__ import annotations
 
@@ -13,56 +13,58 @@ def rope(c: OpContext, x: SymbolicTensor, dim: int | None = None) -> SymbolicTen
     Args:
         c: context of the layer's operations.
         x: query or key heads.
-        dim: channels of a head that turn, the first ones; None for all. The others are copied.
+        dim: rotated leading channels of a head; None for all. The others are copied.
     """
     t = c.tape
     shape, dtype = x.shape, x.dtype
-    turned = dim or shape[-1]
-    table = t.constant((shape[0], turned // 2), c.dtype)
+    rotary_dim = dim or shape[-1]
+    table = t.constant((shape[0], rotary_dim // 2), c.dtype)
 
-    def turn(value: SymbolicTensor) -> SymbolicTensor:
+    def rotate(value: SymbolicTensor) -> SymbolicTensor:
         if c.stack.fusion.rope:
             return t.kernel("rope", (value, table, table), t.new(shape, dtype))
-        out = t.new((*shape[:-1], turned), dtype)
-        half = value.view(*shape[:-1], turned // 2)
+        out = t.new((*shape[:-1], rotary_dim), dtype)
+        half = value.view(*shape[:-1], rotary_dim // 2)
         for _ in range(2):
             t.kernel("mul", (half, table), half)
             t.kernel("addcmul", (half, half, table), half)
-        return out if turned == shape[-1] else t.kernel("copy", (value,), t.new(shape, dtype))
+        return out if rotary_dim == shape[-1] else t.kernel("copy", (value,), t.new(shape, dtype))
 
-    out = turn(x)
-    t.record((out,), (x,), lambda grad: (turn(grad),))
+    out = rotate(x)
+    t.record((out,), (x,), lambda grad: (rotate(grad),))
     return out
 
 
 def rope_both(
     c: OpContext, query: SymbolicTensor, key: SymbolicTensor, dim: int | None, repeats: bool
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Rotary embedding of queries and keys, one after the other or in one kernel, in place.
+    """Rotary embedding of queries and keys, in turn or in one in-place kernel.
 
-    In place, gradients that attention does not give in order are copied into it first; those of
-    keys that are repeated for their queries are in order, and all that come from an exchange.
+    In place, gradients that attention does not write in order are copied first; gradients of
+    repeated keys, and all that come from an exchange, are in order.
     """
     if not c.stack.fusion.in_place:
         return rope(c, query, dim), rope(c, key, dim)
     t, dim = c.tape, dim or query.shape[-1]
     rows = t.constant((query.shape[0] * query.shape[1], dim // 2), "fp32")
 
-    def turn(
+    def rotate(
         first: SymbolicTensor, second: SymbolicTensor
     ) -> tuple[SymbolicTensor, SymbolicTensor]:
-        turned = [SymbolicTensor((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)]
-        t.kernel("rope", (*turned, rows, rows, turned[1]), turned[0])
+        rotated = [
+            SymbolicTensor((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)
+        ]
+        t.kernel("rope", (*rotated, rows, rows, rotated[1]), rotated[0])
         return first, second
 
-    outs = tuple(SymbolicTensor(x.shape, x.dtype, x.storage) for x in turn(query, key))
+    outs = tuple(SymbolicTensor(x.shape, x.dtype, x.storage) for x in rotate(query, key))
 
     def backward(
-        of_query: SymbolicTensor, of_key: SymbolicTensor
+        grad_query: SymbolicTensor, grad_key: SymbolicTensor
     ) -> tuple[SymbolicTensor | None, ...]:
         if c.head_exchange.size > 1:
-            return turn(of_query, of_key)
-        return turn(in_order(c, of_query), of_key if repeats else in_order(c, of_key))
+            return rotate(grad_query, grad_key)
+        return rotate(in_order(c, grad_query), grad_key if repeats else in_order(c, grad_key))
 
     t.record(outs, (query, key), backward)
     return outs[0], outs[1]
@@ -71,10 +73,10 @@ def rope_both(
 def score_bias(
     c: OpContext, spec: Attention, heads: int, queries: int, keys: int
 ) -> SymbolicTensor:
-    """The bias of relative positions, (heads, queries, keys), for local ``heads``.
+    """Relative position bias, (heads, queries, keys), for local ``heads``.
 
-    The block that has the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
-    blocks find it there and add their gradients to its own.
+    The block that holds the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
+    blocks reuse it and add their gradients to its own.
     """
     t = c.tape
     if not spec.relative_buckets:
@@ -95,7 +97,7 @@ def score_bias(
 
 
 def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> SymbolicTensor:
-    """The bucket of every pair of positions, as T5's reference code finds it."""
+    """The bucket of every pair of positions, as in T5's reference code."""
     order = t.kernel("sub", (), t.new(shape, "int64"))
     distance = t.kernel("abs", (order,), t.like(order))
     near = t.kernel("lt", (distance,), t.new(shape, "bool"))
@@ -105,16 +107,16 @@ def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> SymbolicTenso
     ranges = t.kernel("cast", (far,), t.like(order))
     for op in ("add", "minimum"):
         t.kernel(op, (ranges,), ranges)
-    found = t.kernel("where", (near, distance, ranges), t.like(order))
+    buckets = t.kernel("where", (near, distance, ranges), t.like(order))
     if both_sides:
         later = t.kernel("gt", (order,), t.new(shape, "bool"))
         later = t.kernel("mul", (later,), t.like(order))
-        t.kernel("add", (found, later), found)
-    return found
+        t.kernel("add", (buckets, later), buckets)
+    return buckets
 
 
 def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> SymbolicTensor:
-    """The bias that an earlier block made and keeps; it takes this block's gradient too."""
+    """The bias made by an earlier block; this block's gradient is added to it."""
     bias = c.tape.constant(shape, c.dtype)
     total = c.tape.constant(shape, c.dtype)
 

@@ -1,4 +1,4 @@
-"""Recomputation: a part of a layer that keeps only its inputs and runs again going backward."""
+"""Recomputation: run part of a layer again in the backward, keeping only its inputs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def recomputed(
     finish: Epilogue | None,
     *inputs: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Run ``finish(*function(*inputs))`` keeping only the inputs; run it again going backward.
+    """Run ``finish(*function(*inputs))`` keeping only the inputs; run it again in the backward.
 
-    ``finish`` saves nothing and hands its gradient to each of its inputs; a stack that stops
-    early does not repeat it. None means that the function has one result and that is it.
+    ``finish`` saves nothing and passes its gradient to each of its inputs; a stack that stops early
+    does not repeat it. None: ``function`` has one result, returned as it is.
     """
     t = c.tape
     with t.not_recording():
@@ -33,11 +33,11 @@ def recomputed(
         entries = [Node((producer,), 1, _pass_on) for producer in producers_before]
         start = t.node_count
         with t.recomputing():
-            again = function(*(_leaf(x, e) for x, e in zip(inputs, entries, strict=True)))
+            results = function(*(_leaf(x, e) for x, e in zip(inputs, entries, strict=True)))
             if finish is not None and not c.stack.recompute_stops_early:
-                finish(*again)
-        producers = [value.producer for value in again]
-        del again
+                finish(*results)
+        producers = [value.producer for value in results]
+        del results
         nodes = t.take_nodes(start)
         for producer in producers:
             if producer is not None:
@@ -56,5 +56,5 @@ def _leaf(value: SymbolicTensor, entry: Node) -> SymbolicTensor:
 
 
 def _pass_on(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-    """The entry of a recomputed function hands its gradient to what made the input."""
+    """Pass the gradient of a recomputed function to the producer of its input."""
     return (grad,)

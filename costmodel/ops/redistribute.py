@@ -1,8 +1,8 @@
-"""Seams between layers: activations in one layout are brought into another.
+"""Redistribution of activations between layers with different layouts.
 
-Where only tensor-parallel degrees differ, samples are gathered or cut. Where a ring or Ulysses
-splits the sequence on either side, ranks exchange tokens straight away: none ever holds more
-than its part before and after.
+Where only tensor-parallel degrees differ, samples are gathered or split. Where a ring or Ulysses
+splits the sequence on either side, ranks exchange tokens directly: none ever holds more than its
+part before and after.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .context import OpContext
 def redistribute(
     c: OpContext, x: SymbolicTensor, before: LayerStrategy, after: LayerStrategy
 ) -> SymbolicTensor:
-    """Activations in the layout of ``before`` brought into that of ``after``."""
+    """Bring activations from the layout of ``before`` to that of ``after``."""
     if before.layout == after.layout:
         return x
     if exchanges_tokens(before, after):
@@ -30,10 +30,10 @@ def redistribute(
     if before.layout[2]:
         x = _step(c, x, tensor_group(before), joins=True, dim=0)
     steps = batch_redistribute_steps(before.tp, after.tp)
-    cuts = len(steps) == 2 or before.tp > after.tp
+    splits = len(steps) == 2 or before.tp > after.tp
     for group in steps:
-        x = _step(c, x, group, joins=not cuts, dim=1)
-        cuts = False
+        x = _step(c, x, group, joins=not splits, dim=1)
+        splits = False
     if after.layout[2]:
         x = _step(c, x, tensor_group(after), joins=False, dim=0)
     return x
@@ -42,14 +42,14 @@ def redistribute(
 def _exchange(
     c: OpContext, x: SymbolicTensor, before: LayerStrategy, after: LayerStrategy
 ) -> SymbolicTensor:
-    """Tokens that ranks hold alike are cut, all are exchanged, and joined where they belong."""
+    """Split replicated tokens, exchange all, and gather where the target replicates."""
     tokens, samples, hidden = x.shape
     tokens *= before.sequence_split
     samples = samples * after.width // before.width
     if before.tp > 1 and not before.layout[2]:
         x = _step(c, x, tensor_group(before), joins=False, dim=0)
-    part = (-(-tokens // after.width), samples, hidden)
-    x = _swap(c, x, part, exchange_group(before, after))
+    part_shape = (-(-tokens // after.width), samples, hidden)
+    x = _swap(c, x, part_shape, exchange_group(before, after))
     if after.tp > 1 and not after.layout[2]:
         x = _step(c, x, tensor_group(after), joins=True, dim=0)
     return x.view(tokens // after.sequence_split, samples, hidden)
@@ -58,17 +58,16 @@ def _exchange(
 def _swap(
     c: OpContext, x: SymbolicTensor, shape: tuple[int, ...], group: RankGroup
 ) -> SymbolicTensor:
-    """Every rank sends each other one the tokens that it holds next; backward sends them home."""
-    home = x.shape
+    """All-to-all of tokens; the backward sends the gradients home."""
+    shape_before = x.shape
     out = _send(c.tape, x, shape, group)
-    c.tape.record((out,), (x,), lambda grad: (_send(c.tape, grad, home, group),))
+    c.tape.record((out,), (x,), lambda grad: (_send(c.tape, grad, shape_before, group),))
     return out
 
 
 def _send(
     t: Tape, value: SymbolicTensor, shape: tuple[int, ...], group: RankGroup
 ) -> SymbolicTensor:
-    """Packed by receiver, sent, put into order."""
     packed = t.kernel("copy", (value,), t.like(value))
     received = t.new(shape, value.dtype)
     t.collective("all_to_all", group, packed, term="exposed_cp")
@@ -79,17 +78,17 @@ def _send(
 def _step(
     c: OpContext, x: SymbolicTensor, group: RankGroup, joins: bool, dim: int
 ) -> SymbolicTensor:
-    """One gather (or cut) along ``dim``; going backward it is the other one."""
-    out = (_join if joins else _cut)(c.tape, x, group, dim)
+    """One gather (or split) along ``dim``; the other one in the backward."""
+    out = (_gather if joins else _split)(c.tape, x, group, dim)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return ((_cut if joins else _join)(c.tape, grad, group, dim),)
+        return ((_split if joins else _gather)(c.tape, grad, group, dim),)
 
     c.tape.record((out,), (x,), backward)
     return out
 
 
-def _join(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
+def _gather(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
     shape = list(x.shape)
     shape[dim] *= group.size
     parts = t.new(tuple(shape), x.dtype)
@@ -99,7 +98,7 @@ def _join(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTen
     return t.kernel("copy", (parts,), t.like(parts))
 
 
-def _cut(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
+def _split(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
     """The fullest rank's part."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // group.size)

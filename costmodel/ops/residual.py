@@ -1,4 +1,4 @@
-"""Sums of a residual stream: what joins a branch's last bias and dropout to them."""
+"""Residual sums, with the last bias and dropout of a branch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .dropout import dropout
 
 
 def unfused_residual(c: OpContext) -> OpContext:
-    """The same context where a projection adds its bias itself: no residual sum follows it."""
+    """The context for projections without a following residual sum: bias added separately."""
     if not c.stack.fusion.bias_residual:
         return c
     fusion = replace(c.stack.fusion, bias_residual=False)
@@ -20,7 +20,7 @@ def unfused_residual(c: OpContext) -> OpContext:
 def residual_add(
     c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, bias: bool
 ) -> SymbolicTensor:
-    """``x + branch``; with a fused stack the branch's bias joins here, and its dropout."""
+    """``x + branch``; a fused stack adds the branch's bias and dropout here."""
     t = c.tape
     fused, drops = bias and c.stack.fusion.bias_residual, bias and c.drops
     if drops and fused:

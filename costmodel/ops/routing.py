@@ -1,9 +1,8 @@
-"""Routing as symbolic work: which experts a token goes to, and the order that puts it there.
+"""Routing of tokens to experts, and the permutation that orders their rows.
 
-Plain forms follow eager torch: scores in fp32, a sort of all assignments, indexed copies, sums
-that scatter. A stack that fuses the router or the permutation runs each as one kernel. What is
-left out, being a few numbers a token or an expert: the loss that balances the load and the
-noise or bias that some routers add to their choice.
+Plain forms follow eager torch: scores in fp32, a sort of all assignments, indexed copies,
+scatter-adds. A stack that fuses the router or the permutation runs each as one kernel. Left out,
+being a few numbers per token or expert: the load-balancing loss and some routers' noise or bias.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ INDEX = "int64"
 
 
 def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Weights and numbers of each token's topk experts, (tokens, topk) in fp32 and int64.
+    """Weights and indices of each token's topk experts, (tokens, topk), fp32 and int64.
 
-    Kept for the backward pass of (…, experts) ``logits``: the scores of all experts, which were
-    chosen, and the weights.
+    Kept for the backward of (…, experts) ``logits``: all scores, the chosen indices and the
+    weights.
     """
     t, tokens = c.tape, logits.elements // moe.experts
     shape, dtype, fused = logits.shape, logits.dtype, c.stack.fusion.router
@@ -36,14 +35,14 @@ def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTenso
         if fused:
             kept = (grad, weights, scores, chosen)
             return (t.kernel("router_backward", kept, t.new(shape, dtype)),)
-        along = t.new((tokens, 1), "fp32")
-        t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), along)
-        grad = t.kernel("sub", (grad, along), t.like(grad))
-        t.kernel("div", (grad, along), grad)
-        spread = t.kernel("zeros", (), t.like(scores))
+        row_sum = t.new((tokens, 1), "fp32")
+        t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), row_sum)
+        grad = t.kernel("sub", (grad, row_sum), t.like(grad))
+        t.kernel("div", (grad, row_sum), grad)
+        scattered = t.kernel("zeros", (), t.like(scores))
         t.kernel("scatter_add", (grad, chosen), grad)
-        grad = t.kernel(f"{moe.score}_backward", (spread, scores), t.like(scores))
-        del spread
+        grad = t.kernel(f"{moe.score}_backward", (scattered, scores), t.like(scores))
+        del scattered
         return (cast(t, grad, dtype).view(*shape),)
 
     t.record((weights,), (logits,), backward)
@@ -53,31 +52,31 @@ def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTenso
 def _choose(
     t: Tape, moe: Moe, scores: SymbolicTensor, chosen: SymbolicTensor, weights: SymbolicTensor
 ) -> None:
-    """The topk experts of each token, among the best groups of them, weights adding up to 1."""
+    """Choose each token's topk experts among its best groups; weights sum to 1."""
     if moe.groups_per_token < moe.groups:
-        best = t.new((weights.shape[0], moe.groups), "fp32")
-        t.kernel("topk", (scores,), best)
+        group_scores = t.new((weights.shape[0], moe.groups), "fp32")
+        t.kernel("topk", (scores,), group_scores)
         if (votes := group_votes(moe)) > 1:
-            t.kernel("sum", (t.new((*best.shape, votes), "fp32"),), best)
-        t.kernel("topk", (best,), best)
+            t.kernel("sum", (t.new((*group_scores.shape, votes), "fp32"),), group_scores)
+        t.kernel("topk", (group_scores,), group_scores)
         groups = t.new((weights.shape[0], moe.groups_per_token), INDEX)
-        outside = t.kernel("ones", (), t.new(best.shape, "bool"))
+        outside = t.kernel("ones", (), t.new(group_scores.shape, "bool"))
         t.kernel("scatter_add", (groups,), groups)
         t.kernel("masked_fill", (scores, outside), t.like(scores))
-        del best, groups, outside
+        del group_scores, groups, outside
     t.kernel("topk", (scores, chosen), weights)
     total = t.kernel("sum", (weights,), t.new((weights.shape[0], 1), "fp32"))
     t.kernel("div", (weights, total), weights)
 
 
 def expert_order(t: Tape, chosen: SymbolicTensor, rows: int) -> SymbolicTensor:
-    """Assignments sorted by expert: where each of ``rows`` rows comes from."""
+    """Assignments sorted by expert: the source of each of ``rows`` rows."""
     order = t.new((rows,), INDEX)
     return t.kernel("sort", (chosen, order), order)
 
 
 def permute(c: OpContext, x: SymbolicTensor, order: SymbolicTensor) -> SymbolicTensor:
-    """A row for each assignment of the tokens in (…, width) ``x``, in ``order`` of experts."""
+    """One row per assignment of the tokens in (…, width) ``x``, in ``order`` of experts."""
     t = c.tape
     shape, rows = x.shape, order.elements
     out = t.new((rows, shape[-1]), x.dtype)
@@ -106,7 +105,7 @@ def permute_weights(c: OpContext, weights: SymbolicTensor, order: SymbolicTensor
 def _sum_rows(
     c: OpContext, rows: SymbolicTensor, order: SymbolicTensor, shape: tuple[int, ...]
 ) -> SymbolicTensor:
-    """The rows of each token added up, in the shape of the tokens."""
+    """Sum the rows of each token, in the shape of the tokens."""
     t = c.tape
     if c.stack.fusion.permute:
         return t.kernel("unpermute", (rows, order), t.new(shape, rows.dtype))
@@ -118,14 +117,14 @@ def _sum_rows(
 def combine(
     c: OpContext, rows: SymbolicTensor, order: SymbolicTensor, shape: tuple[int, ...]
 ) -> SymbolicTensor:
-    """Rows that carry their weight already, added up token by token."""
-    t, width = c.tape, rows.shape
+    """Sum already weighted rows by token."""
+    t, rows_shape = c.tape, rows.shape
     out = _sum_rows(c, rows, order, shape)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        spread = t.new(width, grad.dtype)
+        scattered = t.new(rows_shape, grad.dtype)
         op = "permute" if c.stack.fusion.permute else "gather"
-        return (t.kernel(op, (spread, order), spread),)
+        return (t.kernel(op, (scattered, order), scattered),)
 
     t.record((out,), (rows,), backward)
     return out
@@ -138,9 +137,9 @@ def weighted_combine(
     order: SymbolicTensor,
     shape: tuple[int, ...],
 ) -> SymbolicTensor:
-    """Rows times their weights, added up token by token; keeps rows and weights.
+    """Sum rows times their weights by token; keeps rows and weights.
 
-    Plain, products and sums are in fp32, which the weights are.
+    The plain form multiplies and sums in fp32, the weights' format.
     """
     t = c.tape
     if c.stack.fusion.permute:
@@ -156,11 +155,11 @@ def weighted_combine(
             t.kernel("unpermute_backward", (grad, rows, weights, order, grad_weights), grad_rows)
             return grad_rows, grad_weights
         grad = cast(t, grad, "fp32")
-        spread = t.like(rows, "fp32")
-        t.kernel("gather", (spread, order), spread)
-        t.kernel("mul", (spread, weights), grad_rows)
-        t.kernel("mul", (spread, rows), spread)
-        t.kernel("sum", (spread,), grad_weights)
+        scattered = t.like(rows, "fp32")
+        t.kernel("gather", (scattered, order), scattered)
+        t.kernel("mul", (scattered, weights), grad_rows)
+        t.kernel("mul", (scattered, rows), scattered)
+        t.kernel("sum", (scattered,), grad_weights)
         return grad_rows, grad_weights
 
     t.record((out,), (rows, weights), backward)

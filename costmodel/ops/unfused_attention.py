@@ -18,7 +18,7 @@ def unfused_attention(
 ) -> SymbolicTensor:
     """Products of all queries with all keys, whatever the mask.
 
-    Keeps the probabilities, and beside them those that dropout leaves.
+    Keeps the probabilities, and after dropout the dropped ones too.
     """
     t = c.tape
     seq, batch, heads, dim = query.shape
@@ -28,7 +28,9 @@ def unfused_attention(
     cap = _capped(c, logits) if scores.softcap else None
     probabilities = _masked_softmax(c, scores, logits if bias is None else _add(t, logits, bias))
     del logits
-    used, mask = dropped(c, probabilities) if scores.drops else (probabilities, None)
+    dropped_probabilities, mask = (
+        dropped(c, probabilities) if scores.drops else (probabilities, None)
+    )
     mixed = batched_product(c, rows, seq, keys, width)
     out = t.kernel("copy", (mixed,), t.new((seq, batch, heads, width), query.dtype))
     out = out.view(seq, batch, heads * width)
@@ -36,10 +38,10 @@ def unfused_attention(
     kept = (query, key, value)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        nonlocal used
+        nonlocal dropped_probabilities
         grad_value = batched_product(c, rows, keys, seq, width)
         grad_scores = batched_product(c, rows, seq, width, keys)
-        del used
+        del dropped_probabilities
         if mask is not None:
             grad_scores = t.kernel("dropout_backward", (grad_scores, mask), t.like(grad_scores))
         grad_scores = _softmax_backward(c, scores, grad_scores, probabilities, heads)
@@ -51,8 +53,8 @@ def unfused_attention(
         grad_key = batched_product(c, rows, keys, seq, dim)
         del grad_scores
         gradients = (grad_query, grad_key, grad_value)
-        found = tuple(g.view(*x.shape) for g, x in zip(gradients, kept, strict=True))
-        return found if bias is None else (*found, grad_bias)
+        shaped = tuple(g.view(*x.shape) for g, x in zip(gradients, kept, strict=True))
+        return shaped if bias is None else (*shaped, grad_bias)
 
     t.record((out,), kept if bias is None else (*kept, bias), backward)
     return out
@@ -69,7 +71,6 @@ def batched_product(c: OpContext, batch: int, m: int, k: int, n: int) -> Symboli
 
 
 def _scaled(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
-    """Scaled in place; a fused softmax does it itself."""
     return scores if c.stack.fusion.softmax else c.tape.kernel("mul", (scores,), scores)
 
 
@@ -82,7 +83,7 @@ def _add(t: Tape, scores: SymbolicTensor, bias: SymbolicTensor) -> SymbolicTenso
 
 
 def _capped(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
-    """``cap · tanh(scores / cap)``; the tangent is kept, its multiple takes the scores' place."""
+    """``cap · tanh(scores / cap)``: keeps the tangent, writes its multiple over the scores."""
     t = c.tape
     t.kernel("div", (scores,), scores)
     tangent = t.kernel("tanh", (scores,), t.like(scores))
@@ -91,7 +92,7 @@ def _capped(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
 
 
 def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> SymbolicTensor:
-    """Mask and softmax; one kernel in a fused stack. Sinks are one more column of each row."""
+    """Mask and softmax; one kernel in a fused stack. Sinks are one more column."""
     t = c.tape
     _, seq, keys = logits.shape
     mask = None
@@ -106,7 +107,7 @@ def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> Sym
 
 
 def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> SymbolicTensor:
-    """True where a query may not look: later keys, and those that left its window."""
+    """True where a query may not look: later keys, and keys before its window."""
     mask = t.new((seq, keys), "bool")
     t.kernel("ones", (), mask)
     t.kernel("triu", (mask,), mask)

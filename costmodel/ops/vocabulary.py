@@ -1,7 +1,7 @@
-"""The two ends of a language model as symbolic work: embedding and cross-entropy.
+"""Embedding and cross-entropy.
 
-With tensor parallelism the vocabulary is split: embedding rows of other ranks are masked and
-the results summed; the loss joins maximum, target logit and sum by two small all-reduces.
+Tensor parallelism splits the vocabulary: embedding rows of other ranks are masked and the results
+summed; the loss combines maximum, target logit and sum by two small all-reduces.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ def embedding(
 ) -> SymbolicTensor:
     """Token (and position and segment) vectors of (seq, batch) tokens.
 
-    ``rows`` of the table are local. Each rank adds position and segment vectors to the tokens
-    that it keeps.
+    ``rows`` of the table are local. Each rank adds position and segment vectors to its own tokens.
     """
     t = c.tape
     seq, batch = tokens.shape
@@ -32,8 +31,8 @@ def embedding(
         t.kernel("masked_fill", (out, outside), out)
     out = c.reduce(out)
     if positions:
-        part = t.constant((out.shape[0], layer.hidden), c.dtype)
-        t.kernel("add", (out, part), out)
+        position_rows = t.constant((out.shape[0], layer.hidden), c.dtype)
+        t.kernel("add", (out, position_rows), out)
     if layer.token_types:
         segments = t.kernel("embedding", (), t.like(out))
         t.kernel("add", (out, segments), out)
@@ -67,28 +66,28 @@ def embedding(
 def insert_tower_tokens(
     c: OpContext, out: SymbolicTensor, source: SymbolicTensor
 ) -> SymbolicTensor:
-    """Token vectors with another tower's tokens in their places (images in a text).
+    """Replace token vectors by another tower's tokens (images in a text).
 
-    Where the sequence is split a rank needs them all, as it does not know which are its own.
+    Where the sequence is split, each rank gathers all of them, not knowing which it needs.
     """
     t = c.tape
-    whole = c.gather_sequence(source)
-    joined = t.kernel("masked_scatter", (out, whole), t.like(out))
-    shape = whole.shape
-    del whole
+    gathered = c.gather_sequence(source)
+    joined = t.kernel("masked_scatter", (out, gathered), t.like(out))
+    shape = gathered.shape
+    del gathered
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        own = t.kernel("masked_fill", (grad,), t.like(grad))
-        taken = t.new(shape, grad.dtype)
-        t.kernel("masked_select", (taken,), taken)
-        return own, c.reduce(taken) if c.sequence_parallel else taken
+        grad_out = t.kernel("masked_fill", (grad,), t.like(grad))
+        grad_source = t.new(shape, grad.dtype)
+        t.kernel("masked_select", (grad_source,), grad_source)
+        return grad_out, c.reduce(grad_source) if c.sequence_parallel else grad_source
 
     t.record((joined,), (out, source), backward)
     return joined
 
 
 def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Tokens as local row numbers, and which of them are other ranks' rows."""
+    """Tokens as local row numbers, and a mask of other ranks' rows."""
     local = t.kernel("sub", (tokens,), t.like(tokens))
     outside = t.kernel("lt", (local,), t.like(tokens, "bool"))
     beyond = t.kernel("ge", (local,), t.like(tokens, "bool"))
@@ -99,10 +98,10 @@ def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, Symb
 
 
 def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor) -> SymbolicTensor:
-    """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
+    """Summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
 
-    A fused form keeps the logits instead and makes the gradient from them in one kernel; the plain
-    one of PyTorch makes a tensor in fp32 at every step.
+    A fused form keeps the logits and makes the gradient from them in one kernel; PyTorch's plain
+    form makes a tensor in fp32 at every step.
     """
     if c.stack.fusion.cross_entropy:
         return _fused_cross_entropy(c, logits, targets)
@@ -126,10 +125,10 @@ def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor)
     t.kernel("exp", (work,), work)
     total = t.kernel("sum", (work,), t.new(column, "fp32"))
     if c.tp > 1:
-        both = t.kernel("copy", (target_logit, total), t.new((tokens, 2), "fp32"))
-        t.collective("all_reduce", c.tensor_group, both)
-        target_logit, total = both.view(*column), both.view(*column)
-        del both
+        target_and_total = t.kernel("copy", (target_logit, total), t.new((tokens, 2), "fp32"))
+        t.collective("all_reduce", c.tensor_group, target_and_total)
+        target_logit, total = target_and_total.view(*column), target_and_total.view(*column)
+        del target_and_total
     logarithm = t.kernel("log", (total,), t.new(column, "fp32"))
     difference = t.kernel("sub", (logarithm, target_logit), t.new(column, "fp32"))
     loss = t.kernel("sum", (difference,), t.new((1,), "fp32"))
@@ -151,7 +150,7 @@ def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor)
 def _fused_cross_entropy(
     c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor
 ) -> SymbolicTensor:
-    """One kernel each way; the ranks that split the vocabulary join maximum, then both sums."""
+    """One kernel each way; vocabulary-parallel ranks combine the maximum, then both sums."""
     t = c.tape
     rows = logits.elements // logits.shape[-1]
     statistics = t.kernel("cross_entropy", (logits, targets), t.new((rows, 2), "fp32"))
@@ -168,9 +167,9 @@ def _fused_cross_entropy(
 
 
 def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> SymbolicTensor:
-    """Projection to ``vocab`` and loss by chunks of tokens, whose gradients are made on the way.
+    """Projection to ``vocab`` and loss by chunks of tokens, with immediate gradients.
 
-    Mirrors ``kernels/dense/linear_cross_entropy.py``: going backward nothing is left to do.
+    Mirrors ``kernels/dense/linear_cross_entropy.py``: the backward has nothing left to do.
     """
     t, width = c.tape, x.shape[-1]
     tokens = x.elements // width
@@ -180,9 +179,9 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
     buffer = t.new((chunks[0], vocab), c.dtype)
     for number, rows in enumerate(chunks):
         logits = SymbolicTensor((rows, vocab), c.dtype, buffer.storage)
-        targets, each = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
+        targets, row_values = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
         t.product(rows, width, vocab, c.dtype)
-        t.kernel("cross_entropy", (logits, targets, each, each), logits)
+        t.kernel("cross_entropy", (logits, targets, row_values, row_values), logits)
         t.product(rows, vocab, width, c.dtype)
         t.product(vocab, rows, width, c.dtype, accumulate=number > 0)
     del buffer, logits
@@ -197,10 +196,10 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
 
 
 def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
-    """``cross_entropy(logits.float(), targets)``: keeps the logarithms of the probabilities.
+    """``cross_entropy(logits.float(), targets)``: keeps the log-probabilities.
 
-    Going backward the gradient of these and that of the logits stand beside them, all in fp32.
-    Ranks that split the vocabulary (torchtitan's loss parallel) join maximum, sum and target.
+    The backward holds their gradient and that of the logits beside them, all in fp32.
+    Vocabulary-parallel ranks (torchtitan's loss parallel) combine maximum, sum and target.
     """
     t = c.tape
     column = (logits.elements // logits.shape[-1], 1)
@@ -216,9 +215,9 @@ def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor
     loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        whole = t.kernel("zeros", (), t.like(kept))
-        out = t.kernel("softmax_backward", (whole, kept), t.like(kept))
-        del whole
+        grad_log_probabilities = t.kernel("zeros", (), t.like(kept))
+        out = t.kernel("softmax_backward", (grad_log_probabilities, kept), t.like(kept))
+        del grad_log_probabilities
         if out.dtype == logits_dtype:
             return (out,)
         return (t.kernel("cast", (out,), t.like(out, logits_dtype)),)

@@ -1,4 +1,4 @@
-"""Causal convolution of each channel on its own, with SiLU, before a scan over the sequence."""
+"""Causal depthwise convolution with SiLU, before a scan over the sequence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..eager import alias, narrowed, unary
 def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
     """SiLU of the convolved (seq, batch, channels), as eager torch runs it.
 
-    Both ends are padded and the tail is cut off, so it makes ``kernel - 1`` rows more than are
-    used. Its FLOPs are those of torch's counter; the backward pass has twice as many.
+    Both ends are padded and the tail is cut off, so ``kernel - 1`` surplus rows are computed. FLOPs
+    are those of torch's counter; the backward has twice as many.
     """
     t, (seq, batch, channels) = c.tape, x.shape
     out = t.new((seq + kernel - 1, batch, channels), c.dtype)
@@ -28,9 +28,9 @@ def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> Sym
 
 
 def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
-    """The same in one kernel, off the path of gradients.
+    """The same in one kernel, off the gradient path.
 
-    As causal-conv1d does it (Dao-AILab, 1.5): nothing but the input is needed going backward.
+    As in causal-conv1d (Dao-AILab, 1.5): the backward needs only the input.
     """
     out = c.tape.like(x)
     _forward_kernel(c, x, out, kernel, bias)
@@ -40,7 +40,7 @@ def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) 
 def convolution_backward(
     c: OpContext, grad: SymbolicTensor, x: SymbolicTensor, kernel: int, bias: bool
 ) -> SymbolicTensor:
-    """The gradient of the input; those of weight and bias are the layer's."""
+    """Gradient of the input; those of weight and bias go to the layer."""
     t, channels = c.tape, x.shape[-1]
     grad_x = t.like(x)
     shapes = ((channels, kernel), (channels,))[: 2 if bias else 1]

@@ -1,17 +1,17 @@
-"""Gated delta-rule mixers (Gated DeltaNet) as symbolic work, plain or with fused kernels.
+"""Gated delta-rule mixers (Gated DeltaNet), plain or with fused kernels.
 
-The state of a head, K x V, forgets by a gate and is corrected by each token's key and value.
-Q tokens at a time become products through the inverse of a triangular system (the WY form:
-arXiv:2412.06464, section 3; arXiv:2406.06484, section 3). With T tokens, a value head does
+A head's state, K x V, decays by a gate and is corrected by each token's key and value. Q tokens at
+a time become products through the inverse of a triangular system (the WY form: arXiv:2412.06464,
+section 3; arXiv:2406.06484, section 3). With T tokens, a value head does
 
     system of the keys    K·Kᵀ          2·T·Q·K     and its inverse   T·Q²/3
     new values and keys   A·V, A·K      2·T·Q·(K + V)
     states                2 products    4·T·K·V
     results               2 + 1         2·T·Q·(K + V) + 2·T·K·V
 
-The plain form solves the triangular system instead of multiplying by its inverse, which torch
-does not count. Worked number: T = 4096, Q = 64, K = V = 128, 32 heads: 4.3 GFLOP for the system
-without its inverse, 4.3 + 8.6 for values and states, 8.6 + 4.3 for results: 30 GFLOP.
+The plain form solves the triangular system instead of multiplying by its inverse, which torch does
+not count. Worked number: T = 4096, Q = 64, K = V = 128, 32 heads: 4.3 GFLOP for the system without
+its inverse, 4.3 + 8.6 for values and states, 8.6 + 4.3 for results: 30 GFLOP.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def delta_rule(
 def _gates(
     c: OpContext, heads: int, rates: SymbolicTensor
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """What each head forgets (its logarithm, fp32) and how much it learns, token by token."""
+    """Each head's log decay (fp32) and learning rate, per token."""
     t = c.tape
-    learned, stepped = split(t, rates, (heads, heads))
-    rate = unary(t, "sigmoid", learned, "output")
+    raw_rate, raw_step = split(t, rates, (heads, heads))
+    rate = unary(t, "sigmoid", raw_rate, "output")
     logarithm = cast(t, parameter(t, (1, 1, heads), c.dtype), "fp32")
     speed = unary(t, "neg", unary(t, "exp", logarithm, "output"), "nothing")
-    step = add(t, cast(t, stepped, "fp32"), parameter(t, (1, 1, heads), c.dtype))
+    step = add(t, cast(t, raw_step, "fp32"), parameter(t, (1, 1, heads), c.dtype))
     return mul(t, speed, unary(t, "softplus", step, "input")), rate
 
 
@@ -72,7 +72,7 @@ def _plain(
     decay: SymbolicTensor,
     rate: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
+    """Each operation its own kernel; selective recompute repeats convolution and scan."""
 
     def run(
         mixed: SymbolicTensor, decay: SymbolicTensor, rate: SymbolicTensor
@@ -109,9 +109,9 @@ def _convolved_scan(
 
 def _each_value_head(t: Tape, spec: DeltaRule, x: SymbolicTensor, heads: int) -> SymbolicTensor:
     seq, batch, _ = x.shape
-    own = x.elements // (seq * batch * spec.key_dim)
-    x = x.view(seq, batch, own, spec.key_dim)
-    if own == heads:
+    key_heads = x.elements // (seq * batch * spec.key_dim)
+    x = x.view(seq, batch, key_heads, spec.key_dim)
+    if key_heads == heads:
         return x
     return expanded(t, x, (seq, batch, heads, spec.key_dim), op="copy")
 
@@ -122,7 +122,6 @@ def _fp32(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
 
 
 def _unit_length(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
-    """Each head's vector divided by its length."""
     shape = (*x.shape[:-1], 1)
     squares = mean(t, mul(t, x, x), shape)
     scale = unary(t, "rsqrt", unary(t, "add", squares, "nothing"), "output")
@@ -132,7 +131,7 @@ def _unit_length(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
 def _gated_norm(
     c: OpContext, spec: DeltaRule, x: SymbolicTensor, gate: SymbolicTensor
 ) -> SymbolicTensor:
-    """RMS norm of each head, then the gate; the norm is in fp32, its weight is applied after."""
+    """RMS norm of each head in fp32, weight applied after, then the gate."""
     t, shape = c.tape, gate.shape
     heads = (x.elements // spec.value_dim, spec.value_dim)
     x = cast(t, x.view(*heads), "fp32")
@@ -140,5 +139,5 @@ def _gated_norm(
     scale = unary(t, "rsqrt", unary(t, "add", scale, "nothing"), "output")
     x = cast(t, mul(t, x, scale), c.dtype)
     x = mul(t, parameter(t, (1, spec.value_dim), c.dtype), x)
-    opened = unary(t, "silu", cast(t, gate.view(*heads), "fp32"), "input")
-    return cast(t, mul(t, x, opened), c.dtype).view(*shape)
+    activated_gate = unary(t, "silu", cast(t, gate.view(*heads), "fp32"), "input")
+    return cast(t, mul(t, x, activated_gate), c.dtype).view(*shape)

@@ -1,4 +1,4 @@
-"""The chunked delta rule as eager torch runs it: products in chunks, then chunk after chunk."""
+"""The chunked delta rule as eager torch runs it: products per chunk, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ def plain_scan(
 
     Args:
         t: the tape.
-        chunk: tokens computed by products at a time.
+        chunk: tokens per chunk.
         query: scaled, of unit length.
         key: of unit length.
-        value: what is stored.
-        decay: logarithm of what is kept, (seq, batch, heads).
-        rate: how much is learned, (seq, batch, heads).
+        value: stored values.
+        decay: logarithm of the retained share, (seq, batch, heads).
+        rate: learning rate, (seq, batch, heads).
     """
     seq, batch, heads, width = value.shape
-    chunks, many = -(-seq // chunk), batch * heads
-    rows = many * chunks
+    chunks, states = -(-seq // chunk), batch * heads
+    rows = states * chunks
     query, key, value = (copied(t, x, (rows, chunk, x.shape[-1])) for x in (query, key, value))
     rate, decay = (copied(t, x, (rows, chunk, 1)) for x in (rate, decay))
-    value, learned = mul(t, value, rate), mul(t, key, rate)
+    value, weighted_key = mul(t, value, rate), mul(t, key, rate)
     total = unary(t, "cumsum", decay, "nothing")
-    system, scores = _pairs(t, query, key, learned, total)
-    learned = mul(t, learned, unary(t, "exp", total, "output"))
-    values, keys = _solved(t, system, value), _solved(t, system, learned)
-    del system, value, learned
+    system, scores = _pairs(t, query, key, weighted_key, total)
+    weighted_key = mul(t, weighted_key, unary(t, "exp", total, "output"))
+    values, keys = _solved(t, system, value), _solved(t, system, weighted_key)
+    del system, value, weighted_key
     query = mul(t, query, unary(t, "exp", total, "output"))
     last = narrowed(t, total, (rows, 1, 1))
     to_end = add(t, last, total, op="sub")
     key = mul(t, key, unary(t, "exp", to_end, "output"))
-    forget = unary(t, "exp", last, "output")
+    chunk_decay = unary(t, "exp", last, "output")
     del to_end, last, total
-    state = t.kernel("zeros", (), t.new((many, query.shape[-1], width), "fp32"))
+    state = t.kernel("zeros", (), t.new((states, query.shape[-1], width), "fp32"))
     out = t.kernel("zeros", (), t.new((rows, chunk, width), "fp32"))
     for _ in range(chunks):
-        mixed, state = _one_chunk(t, many, (query, key, keys, values, scores, forget), state)
+        mixed, state = _one_chunk(t, states, (query, key, keys, values, scores, chunk_decay), state)
         _store(t, out, mixed)
         del mixed
     return narrowed(t, out, (seq, batch, heads, width))
@@ -56,24 +56,24 @@ def _pairs(
     t: Tape,
     query: SymbolicTensor,
     key: SymbolicTensor,
-    learned: SymbolicTensor,
+    weighted_key: SymbolicTensor,
     total: SymbolicTensor,
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """The triangular system of the keys, and the scores of queries and keys, both decayed."""
+    """The keys' triangular system and the query-key scores, both decayed."""
     rows, q, width = key.shape
     row, column = total, total.view(rows, 1, q)
     decay = add(t, row, column, op="sub")
     after = t.kernel("triu", (), t.new((1, q, q), "bool"))
     decay = unary(t, "exp", masked(t, decay, after), "output")
     sizes = (rows, q, width, q)
-    system = mul(t, product(t, learned, key, sizes), decay)
+    system = mul(t, product(t, weighted_key, key, sizes), decay)
     return system, mul(t, product(t, query, key, sizes), decay)
 
 
 def _solved(t: Tape, system: SymbolicTensor, right: SymbolicTensor) -> SymbolicTensor:
-    """Solution of a unit triangular system; its FLOPs are not counted, as torch does not.
+    """Solve a unit triangular system; torch counts none of its FLOPs, nor do we.
 
-    The gradient of the system is a product of the gradient and the solution.
+    The system's gradient is a product of the gradient and the solution.
     """
     rows, q, width = right.shape
     out = t.like(right)
@@ -96,30 +96,32 @@ def _solved(t: Tape, system: SymbolicTensor, right: SymbolicTensor) -> SymbolicT
 
 
 def _one_chunk(
-    t: Tape, many: int, parts: tuple[SymbolicTensor, ...], state: SymbolicTensor
+    t: Tape, states: int, inputs: tuple[SymbolicTensor, ...], state: SymbolicTensor
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
     """A chunk's results and the state after it."""
-    query, key, keys, values, scores, forget = (narrowed(t, x, (many, *x.shape[1:])) for x in parts)
+    query, key, keys, values, scores, forget = (
+        narrowed(t, x, (states, *x.shape[1:])) for x in inputs
+    )
     q, (_, k, v) = query.shape[1], state.shape
-    told = product(t, keys, state, (many, q, k, v))
-    new = add(t, values, told, op="sub")
-    del told
-    before = product(t, query, state, (many, q, k, v))
-    mixed = add(t, before, product(t, scores, new, (many, q, q, v)))
-    del before
-    kept = mul(t, state, forget)
-    return mixed, add(t, kept, product(t, key, new, (many, k, q, v)))
+    predicted = product(t, keys, state, (states, q, k, v))
+    new = add(t, values, predicted, op="sub")
+    del predicted
+    from_state = product(t, query, state, (states, q, k, v))
+    mixed = add(t, from_state, product(t, scores, new, (states, q, q, v)))
+    del from_state
+    decayed_state = mul(t, state, forget)
+    return mixed, add(t, decayed_state, product(t, key, new, (states, k, q, v)))
 
 
 def _store(t: Tape, out: SymbolicTensor, part: SymbolicTensor) -> None:
-    """Write a chunk's results into their place; going backward the whole gradient is copied."""
+    """Write a chunk's results in place; the backward copies the whole gradient."""
     shape = part.shape
     t.kernel("copy", (part,), alias(part))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        rest = t.kernel("copy", (grad,), t.like(grad))
-        own = t.kernel("copy", (grad,), t.new(shape, grad.dtype))
-        return rest, own
+        grad_out = t.kernel("copy", (grad,), t.like(grad))
+        grad_part = t.kernel("copy", (grad,), t.new(shape, grad.dtype))
+        return grad_out, grad_part
 
     before = alias(out)
     before.producer = out.producer

@@ -1,7 +1,7 @@
-"""Fused kernels of chunked scans: they keep their inputs and make the chunks' states again.
+"""Fused kernels of chunked scans; they keep inputs and recompute the chunk states.
 
-Going backward, every product of the forward pass has two gradients, and what a kernel did not
-keep it makes again first. A scan writes and reads the states between its kernels in fp32.
+In the backward, every product of the forward has two gradients, after recomputing the tensors that
+were not kept. A scan writes and reads the states between its kernels in fp32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..eager import alias
 from .convolution import convolution_backward, fused_convolution
 
 STATE_PASSES = 4
-"""Chunk states are written, read, written with what came before added, and read again."""
+"""Chunk states are written, read, rewritten with the earlier chunks added, and read again."""
 
 
 def fused_state_space(
@@ -25,9 +25,9 @@ def fused_state_space(
 ) -> SymbolicTensor:
     """Convolution, scan and gated norm of a state-space mixer; (seq, batch, inner).
 
-    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py): of
-    convolution and scan only the projected input and the scan's result are kept, and of the norm
-    its scales. The output projection stays outside, where its sum over ranks can follow.
+    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py):
+    convolution and scan keep only the projected input and the scan's result, the norm its scales.
+    The output projection stays outside, so that its sum over ranks can follow.
     """
     out = _state_space_scan(c, spec, mixed, step)
     del mixed, step
@@ -47,11 +47,11 @@ def _state_space_scan(
     chunks = batch * -(-seq // q)
 
     def run(
-        op: str, channels: SymbolicTensor, moved: tuple[SymbolicTensor, ...], flops: int
+        op: str, channels: SymbolicTensor, operands: tuple[SymbolicTensor, ...], flops: int
     ) -> None:
         states = t.new((chunks, heads, width), "fp32")
         scores = t.new((chunks, groups, q, q), "fp32")
-        traffic_bytes = 2 * channels.size_bytes + sum(x.size_bytes for x in moved)
+        traffic_bytes = 2 * channels.size_bytes + sum(x.size_bytes for x in operands)
         traffic_bytes += STATE_PASSES * states.size_bytes + 2 * scores.size_bytes
         t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
 
@@ -61,12 +61,12 @@ def _state_space_scan(
     kept, kept_step = alias(mixed), alias(step)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        again = fused_convolution(c, kept, spec.conv_kernel, spec.conv_bias)
-        grad_channels, grad_step = t.like(again), t.like(kept_step)
-        moved = (grad, kept_step, grad_channels, grad_step)
+        channels = fused_convolution(c, kept, spec.conv_kernel, spec.conv_bias)
+        grad_channels, grad_step = t.like(channels), t.like(kept_step)
+        operands = (grad, kept_step, grad_channels, grad_step)
         op, total = "state_space_scan_backward", 2 * flops + scores_flops + state_flops
-        run(op, again, moved, total)
-        del again
+        run(op, channels, operands, total)
+        del channels
         for _ in ("step_bias", "decay", "skip"):
             t.parameter_gradient(t.new((heads,), c.dtype))
         kernel, bias = spec.conv_kernel, spec.conv_bias
@@ -79,13 +79,13 @@ def _state_space_scan(
 def gated_norm(
     c: OpContext, x: SymbolicTensor, gate: SymbolicTensor, rows: int, width: int
 ) -> SymbolicTensor:
-    """RMS norm and SiLU gate in one kernel, which keeps both inputs and the scales.
+    """RMS norm and SiLU gate in one kernel; keeps both inputs and the scales.
 
     Args:
         c: context of the layer's operations.
-        x: what is normalised, (seq, batch, channels).
-        gate: as large.
-        rows: norms a token.
+        x: normalized input, (seq, batch, channels).
+        gate: same size as ``x``.
+        rows: norms per token.
         width: size of the weight.
     """
     t, shape = c.tape, gate.shape
@@ -116,16 +116,16 @@ def fused_delta_rule(
 ) -> SymbolicTensor:
     """Convolution and scan of a delta-rule mixer; (seq, batch, inner).
 
-    As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): queries,
-    keys and values, their scales, decay, rate and the inverse of each chunk's triangular system
-    are kept; transformed keys and values and the states are made again.
+    As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): kept are
+    queries, keys and values, their scales, decay, rate and the inverse of each chunk's triangular
+    system; transformed keys and values and the states are recomputed.
 
     Args:
         c: context of the layer's operations.
         spec: the whole mixer.
         mixed: projected queries, keys and values, (seq, batch, channels).
         decay: (seq, batch, value heads), fp32.
-        rate: as many.
+        rate: same shape as ``decay``.
     """
     channels = _recorded_convolution(c, spec, mixed)
     del mixed
@@ -153,17 +153,17 @@ def _delta_rule_scan(
     t, (seq, batch, heads) = c.tape, decay.shape
     key_heads, q = spec.key_heads // c.tp, spec.chunk
     shape = (batch, heads, key_heads, seq, spec.key_dim, spec.value_dim, q)
-    again_flops, flops = delta_rule_flops(spec, seq * batch * heads)
+    recomputed_flops, flops = delta_rule_flops(spec, seq * batch * heads)
     chunks = batch * -(-seq // q)
     scales = t.new((2, seq, batch, key_heads), "fp32")
     inverse = t.new((seq, batch, heads, q), c.dtype)
     out = t.new((seq, batch, heads * spec.value_dim), c.dtype)
     kept = (alias(channels), alias(decay), alias(rate), scales, inverse)
 
-    def run(op: str, moved: tuple[SymbolicTensor, ...], flops: int) -> None:
+    def run(op: str, operands: tuple[SymbolicTensor, ...], flops: int) -> None:
         states = t.new((chunks, heads, spec.key_dim * spec.value_dim), "fp32")
         transformed = t.new((seq, batch, heads * (spec.key_dim + spec.value_dim)), c.dtype)
-        traffic_bytes = 2 * kept[0].size_bytes + sum(x.size_bytes for x in (*kept[1:], *moved))
+        traffic_bytes = 2 * kept[0].size_bytes + sum(x.size_bytes for x in (*kept[1:], *operands))
         traffic_bytes += 2 * transformed.size_bytes + 2 * states.size_bytes
         t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
 
@@ -171,7 +171,7 @@ def _delta_rule_scan(
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         gradients = tuple(t.like(x) for x in kept[:3])
-        run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + again_flops)
+        run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + recomputed_flops)
         return gradients
 
     t.record((out,), (channels, decay, rate), backward)
@@ -179,7 +179,7 @@ def _delta_rule_scan(
 
 
 def delta_rule_flops(spec: DeltaRule, rows: int) -> tuple[int, int]:
-    """FLOPs of the parts that go backward again, and of the whole forward scan.
+    """FLOPs recomputed in the backward, and of the whole forward scan.
 
     Args:
         spec: the mixer.

@@ -1,13 +1,13 @@
-"""State-space mixers (Mamba-2) as symbolic work, plain or with fused kernels.
+"""State-space mixers (Mamba-2), plain or with fused kernels.
 
-The sequence is cut into chunks of Q tokens (arXiv:2405.21060, section 6). With T tokens, H heads
-of P channels and a state of N, a chunked scan is five products, each 2·T·(…) FLOPs:
+The sequence is cut into chunks of Q tokens (arXiv:2405.21060, section 6). With T tokens, H heads of
+P channels and a state of N, a chunked scan is five products, each 2·T·(…) FLOPs:
 
     scores inside a chunk        C·Bᵀ              Q·N a group (plain: a head)
     their values                 (C·Bᵀ ∘ L)·X      Q·P a head
     state that a chunk adds      Bᵀ·X              N·P a head
     states passed on             decay·states      plain: a product over all chunks
-    what earlier chunks give     C·state           N·P a head
+    output of earlier chunks     C·state           N·P a head
 
 Worked number: T = 4096, Q = 256, H = 112, P = 64, N = 128, G = 8: 2.1 GFLOP of scores, 15.0 of
 values, 7.5 each of added states and of outputs: 32 GFLOP.
@@ -44,7 +44,7 @@ def state_space(
 ) -> SymbolicTensor:
     """Projections, convolution, chunked scan, gated norm and output projection.
 
-    One product makes gate, channels of the convolution and steps, as in every implementation.
+    One product makes gate, convolution channels and steps, as in every implementation.
     """
     tp = strategy.tp
     widths = (spec.inner_dim // tp, spec.conv_dim // tp, spec.heads // tp)
@@ -67,7 +67,7 @@ def _plain(
     mixed: SymbolicTensor,
     step: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
+    """Each operation its own kernel; selective recompute repeats convolution and scan."""
 
     def run(mixed: SymbolicTensor, step: SymbolicTensor) -> tuple[SymbolicTensor, ...]:
         return (_convolved_scan(c, spec, mixed, step),)
@@ -92,7 +92,7 @@ def _convolved_scan(
 
 
 def _steps(c: OpContext, step: SymbolicTensor) -> SymbolicTensor:
-    """Softplus of the projected steps and their bias, kept in their limits."""
+    """Softplus of the projected steps plus bias, clamped."""
     t = c.tape
     bias = parameter(t, (1, 1, step.shape[-1]), c.dtype)
     positive = unary(t, "softplus", add(t, step, bias), "input")
@@ -137,13 +137,13 @@ def _negative_exponential(c: OpContext, heads: int) -> SymbolicTensor:
 
 
 def _each_head(t: Tape, x: SymbolicTensor, heads: int) -> SymbolicTensor:
-    """Maps of groups repeated for their heads, a copy."""
+    """Copy the maps of groups to each of their heads."""
     tokens, _, state = x.shape
     return expanded(t, x, (tokens, heads, state), op="copy")
 
 
 def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
-    """Decay between each pair of positions of a row; (rows, positions, positions, heads)."""
+    """Decay between each pair of positions in a row; (rows, positions, positions, heads)."""
     rows, positions, heads = rates.shape
     shape = (rows, positions, positions, heads)
     below = t.kernel("bitwise_not", (), t.new((positions, positions), "bool"))
@@ -156,15 +156,15 @@ def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
 def _within_chunks(
     t: Tape, rates: SymbolicTensor, x: SymbolicTensor, b: SymbolicTensor, c_map: SymbolicTensor
 ) -> SymbolicTensor:
-    """What the tokens of a chunk give each other; (rows, positions, heads, head_dim)."""
+    """Contributions within a chunk; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
-    state, many = b.shape[-1], rows * heads
+    state, states = b.shape[-1], rows * heads
     decay = _pairwise_decay(t, rates)
     scores = product(
-        t, copied(t, c_map, c_map.shape), copied(t, b, b.shape), (many, q, state, q)
+        t, copied(t, c_map, c_map.shape), copied(t, b, b.shape), (states, q, state, q)
     ).view(*decay.shape)
     scores = mul(t, scores, decay)
-    return product(t, scores, copied(t, x, x.shape), (many, q, q, width)).view(*x.shape)
+    return product(t, scores, copied(t, x, x.shape), (states, q, q, width)).view(*x.shape)
 
 
 def _between_chunks(
@@ -176,38 +176,38 @@ def _between_chunks(
     b: SymbolicTensor,
     c_map: SymbolicTensor,
 ) -> SymbolicTensor:
-    """What earlier chunks give through their states; (rows, positions, heads, head_dim)."""
+    """Contributions of earlier chunks' states; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
-    state, many = b.shape[-1], rows * heads
+    state, states = b.shape[-1], rows * heads
     last = narrowed(t, total, (rows, 1, heads))
     to_end = unary(t, "exp", add(t, last, total, op="sub"), "output")
     b = mul(t, b, to_end.view(rows, q, heads, 1))
-    added = product(t, copied(t, b, b.shape), copied(t, x, x.shape), (many, state, q, width))
+    added = product(t, copied(t, b, b.shape), copied(t, x, x.shape), (states, state, q, width))
     del b, to_end
     starts = _states_passed_on(t, batch, chunks, last.view(batch, chunks, heads), added)
-    given = product(
-        t, copied(t, c_map, c_map.shape), copied(t, starts, starts.shape), (many, q, state, width)
+    from_states = product(
+        t, copied(t, c_map, c_map.shape), copied(t, starts, starts.shape), (states, q, state, width)
     )
     from_start = unary(t, "exp", total, "output")
-    return mul(t, given.view(*x.shape), from_start.view(rows, q, heads, 1))
+    return mul(t, from_states.view(*x.shape), from_start.view(rows, q, heads, 1))
 
 
 def _states_passed_on(
     t: Tape, batch: int, chunks: int, last: SymbolicTensor, added: SymbolicTensor
 ) -> SymbolicTensor:
-    """Each chunk's state before its first token: a product over all chunks before it."""
-    many, state, width = added.shape
-    heads, n = many // (batch * chunks), chunks + 1
+    """State before each chunk's first token: a product over all earlier chunks."""
+    states, state, width = added.shape
+    heads, n = states // (batch * chunks), chunks + 1
     shape = (batch * heads, n, state * width)
     decay = _pairwise_decay(t, copied(t, last, (batch, n, heads)))
     joined = _after_zeros(t, added, shape)
     passed = product(t, decay, copied(t, joined, shape), (batch * heads, n, n, state * width))
     del joined
-    return narrowed(t, passed, (many, state, width))
+    return narrowed(t, passed, (states, state, width))
 
 
 def _after_zeros(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
-    """``x`` behind an empty first state; the gradient is a view."""
+    """``x`` after an empty first state; the gradient is a view."""
     before = x.shape
     out = t.kernel("copy", (x,), t.new(shape, x.dtype))
     if x.producer is not None:
@@ -220,8 +220,8 @@ def _gated_norm(
 ) -> SymbolicTensor:
     """RMS norm over each group's channels of the gated result, in fp32."""
     t, shape = c.tape, gate.shape
-    opened = unary(t, "silu", cast(t, gate, "fp32"), "input")
-    x = mul(t, x.view(*shape), opened)
+    activated_gate = unary(t, "silu", cast(t, gate, "fp32"), "input")
+    x = mul(t, x.view(*shape), activated_gate)
     x = x.view(*shape[:2], groups, shape[-1] // groups)
     squares = unary(t, "pow", x, "input")
     scale = mean(t, squares, (*x.shape[:-1], 1))
