@@ -1,4 +1,4 @@
-"""Multi-head attention around its core: projections, positions, gate, output."""
+"""Multi-head attention: projections, positions, core, gate and output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .core_attention import core_attention
 def attention_mixer(
     c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Self-attention; takes and gives what every :data:`mixer.LowerMixer` does."""
+    """Self-attention; a :data:`mixer.LowerMixer`."""
     tp = strategy.weight_split
     widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
     if spec.output_gate:
@@ -45,7 +45,7 @@ def cross_attention(
     x: SymbolicTensor,
     source: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    """Attention of ``x`` to another tower's output ``source``, of its own length."""
     tp = strategy.weight_split
     (query,) = column_linear(
         c, x, (spec.query_dim // tp,), spec.qkv_bias, False, names=("cross_query",)
@@ -79,7 +79,7 @@ def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> Symb
 
 
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
-    """A projection as value heads; repeating them going forward orders their gradient."""
+    """A projection as value heads; repeating them in the forward orders their gradient."""
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
     return split_heads(c, x, heads, repeats)
 
@@ -87,14 +87,14 @@ def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -
 def _gated_output(c: OpContext, mixed: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:
     """``mixed · sigmoid(gate)``; keeps both factors."""
     t = c.tape
-    share = t.kernel("sigmoid", (gate,), t.like(gate))
-    out = t.kernel("mul", (mixed, share), t.like(mixed))
+    sigmoid = t.kernel("sigmoid", (gate,), t.like(gate))
+    out = t.kernel("mul", (mixed, sigmoid), t.like(mixed))
     kept = SymbolicTensor(mixed.shape, mixed.dtype, mixed.storage)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        grad_mixed = t.kernel("mul", (grad, share), t.like(kept))
-        grad_share = t.kernel("mul", (grad, kept), t.like(share))
-        return (grad_mixed, t.kernel("sigmoid_backward", (grad_share, share), t.like(share)))
+        grad_mixed = t.kernel("mul", (grad, sigmoid), t.like(kept))
+        grad_sigmoid = t.kernel("mul", (grad, kept), t.like(sigmoid))
+        return (grad_mixed, t.kernel("sigmoid_backward", (grad_sigmoid, sigmoid), t.like(sigmoid)))
 
     t.record((out,), (mixed, gate), backward)
     return out

@@ -1,7 +1,7 @@
-"""Residual blocks as symbolic work: where norms stand and how parts are added.
+"""Residual blocks: placement of norms and residual sums.
 
-A recomputed block keeps its input and runs again going backward, except for a last sum that
-saves nothing.
+A recomputed block keeps its input and runs again in the backward, except for a last sum that saves
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...spec.model.mixers import Attention, LatentAttention, Mixer, StateSpace
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
 from ..ops.dropout import drops
-from ..ops.fused_add_norm import added_and_normalised, normalised
+from ..ops.fused_add_norm import add_and_normalize, normalize
 from ..ops.recompute import recomputed
 from ..ops.residual import residual_add, unfused_residual
 from ..symbolic.tape import SymbolicTensor
@@ -29,7 +29,7 @@ BlockEpilogue = Callable[..., SymbolicTensor] | None
 
 
 class SubLayer(NamedTuple):
-    """One part of a block: its function and spec, and whether its last projection has a bias.
+    """One sub-layer of a block: function, spec, bias of its last projection.
 
     ``run`` None is attention to the other tower's output.
     """
@@ -46,7 +46,7 @@ def block(
     x: SymbolicTensor,
     source: SymbolicTensor | None = None,
 ) -> SymbolicTensor:
-    """A token mixer, perhaps attention to ``source``, then a feed-forward part.
+    """A token mixer, optional attention to ``source``, and a feed-forward layer.
 
     Args:
         c: context of the layer's operations.
@@ -71,32 +71,31 @@ def block(
 
 
 def last_residual_saves(layer: BlockLayer, stack: StackSpec) -> bool:
-    """Whether the block's last residual sum keeps anything for the backward: a dropout's mask."""
-    parts = _sub_layers(layer)
-    summed = parts if layer.parallel else parts[-1:]
-    return drops(stack, layer) and any(part.bias for part in summed)
+    """True if the block's last residual sum keeps a dropout mask."""
+    sub_layers = _sub_layers(layer)
+    summed = sub_layers if layer.parallel else sub_layers[-1:]
+    return drops(stack, layer) and any(sub_layer.bias for sub_layer in summed)
 
 
 def _with_last_residual(body: BlockBody, finish: Callable[..., SymbolicTensor]) -> BlockBody:
-    """The whole block as one body: what its last sum keeps has to be made again too."""
+    """The block as one body: tensors kept by its last sum are recomputed too."""
     return lambda *inputs: (finish(*body(*inputs)),)
 
 
 def _sub_layers(layer: BlockLayer) -> tuple[SubLayer, ...]:
-    """The parts that the block has, in order."""
-    found: list[SubLayer] = []
+    sub_layers: list[SubLayer] = []
     if layer.attention is not None:
         spec = layer.attention
-        found.append(SubLayer(mixer(spec), spec, _output_bias(spec)))
+        sub_layers.append(SubLayer(mixer(spec), spec, _output_bias(spec)))
     if layer.cross_attention is not None:
-        found.append(SubLayer(None, layer.cross_attention, layer.cross_attention.out_bias))
+        sub_layers.append(SubLayer(None, layer.cross_attention, layer.cross_attention.out_bias))
     if layer.mlp is not None:
-        found.append(SubLayer(feed_forward(layer.mlp), layer.mlp, _output_bias(layer.mlp)))
-    return tuple(found)
+        sub_layers.append(SubLayer(feed_forward(layer.mlp), layer.mlp, _output_bias(layer.mlp)))
+    return tuple(sub_layers)
 
 
 def _output_bias(spec: Mixer | FeedForward) -> bool:
-    """Whether the last projection leaves a bias to the residual sum of a fused stack."""
+    """True if the last projection leaves its bias to a fused residual sum."""
     if isinstance(spec, Attention):
         return spec.out_bias
     return isinstance(spec, (LatentAttention, StateSpace, Mlp)) and spec.bias
@@ -105,25 +104,27 @@ def _output_bias(spec: Mixer | FeedForward) -> bool:
 def _pre_norm(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """``x + part(norm(x))`` for each part; in a sandwich the part's result is normalised too."""
+    """``x + f(norm(x))`` for each sub-layer f; a sandwich normalizes the result too."""
     if c.stack.fusion.across_parts:
         return _fused_pre_norm(c, layer, strategy)
-    parts = _sub_layers(layer)
+    sub_layers = _sub_layers(layer)
     sandwich = layer.norm_placement == "sandwich"
 
-    def branch(x: SymbolicTensor, part: SubLayer, source: SymbolicTensor | None) -> SymbolicTensor:
-        out = _normalized_branch(c, layer, strategy, part, x, source)
+    def branch(
+        x: SymbolicTensor, sub_layer: SubLayer, source: SymbolicTensor | None
+    ) -> SymbolicTensor:
+        out = _normalized_branch(c, layer, strategy, sub_layer, x, source)
         return norm(c, out, layer.norm) if sandwich else out
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
-        for part in parts[:-1]:
-            added = branch(x, part, source)
-            x = residual_add(c, x, added, part.bias)
+        for sub_layer in sub_layers[:-1]:
+            added = branch(x, sub_layer, source)
+            x = residual_add(c, x, added, sub_layer.bias)
             del added
-        return x, branch(x, parts[-1], source)
+        return x, branch(x, sub_layers[-1], source)
 
     def finish(x: SymbolicTensor, added: SymbolicTensor) -> SymbolicTensor:
-        return residual_add(c, x, added, parts[-1].bias)
+        return residual_add(c, x, added, sub_layers[-1].bias)
 
     return body, finish
 
@@ -131,24 +132,24 @@ def _pre_norm(
 def _fused_pre_norm(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """The same where sums and norms are one kernel; of dense blocks."""
+    """The same for dense blocks, each sum and norm one kernel."""
     first, *later = _sub_layers(layer)
 
-    def branch(part: SubLayer, held: list[SymbolicTensor]) -> SymbolicTensor:
-        if part.run is None:
+    def branch(sub_layer: SubLayer, norms: list[SymbolicTensor]) -> SymbolicTensor:
+        if sub_layer.run is None:
             raise RuntimeError("a block with cross-attention does not join norms")
-        return part.run(c, part.spec, layer.hidden, strategy, held.pop())
+        return sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, norms.pop())
 
     def body(x: SymbolicTensor) -> tuple[SymbolicTensor, ...]:
-        x, normal = normalised(c, x, layer.norm)
-        held = [normal]
-        del normal
-        added = branch(first, held)
-        for part in later:
-            x, normal = added_and_normalised(c, x, added, layer.norm)
-            held.append(normal)
-            del normal, added
-            added = branch(part, held)
+        x, normalized = normalize(c, x, layer.norm)
+        norms = [normalized]
+        del normalized
+        added = branch(first, norms)
+        for sub_layer in later:
+            x, normalized = add_and_normalize(c, x, added, layer.norm)
+            norms.append(normalized)
+            del normalized, added
+            added = branch(sub_layer, norms)
         return x, added
 
     def finish(x: SymbolicTensor, added: SymbolicTensor) -> SymbolicTensor:
@@ -161,21 +162,25 @@ def _normalized_branch(
     c: OpContext,
     layer: BlockLayer,
     strategy: LayerStrategy,
-    part: SubLayer,
+    sub_layer: SubLayer,
     x: SymbolicTensor,
     source: SymbolicTensor | None,
 ) -> SymbolicTensor:
-    """A part run on its normalised input, which only the part itself holds."""
-    if part.run is not None:
-        return part.run(c, part.spec, layer.hidden, strategy, norm(c, x, layer.norm))
+    """Run a sub-layer on its normalized input, which only the sub-layer holds."""
+    if sub_layer.run is not None:
+        return sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, norm(c, x, layer.norm))
     attend = cross_attention
     return attend(
-        c, part.spec, layer.hidden, strategy, norm(c, x, layer.norm), required_source(source)
+        c, sub_layer.spec, layer.hidden, strategy, norm(c, x, layer.norm), required_source(source)
     )
 
 
 def required_source(source: SymbolicTensor | None) -> SymbolicTensor:
-    """The other tower's output, which a block that attends to one must get."""
+    """The other tower's output.
+
+    Raises:
+        RuntimeError: cross-attention without one.
+    """
     if source is None:
         raise RuntimeError("a block with cross-attention needs another tower's output")
     return source
@@ -184,17 +189,17 @@ def required_source(source: SymbolicTensor | None) -> SymbolicTensor:
 def _post_norm(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """``norm(x + part(x))`` for each part (BERT)."""
+    """``norm(x + f(x))`` for each sub-layer f (BERT)."""
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
-        for part in _sub_layers(layer):
-            if part.run is None:
+        for sub_layer in _sub_layers(layer):
+            if sub_layer.run is None:
                 added = cross_attention(
-                    c, part.spec, layer.hidden, strategy, x, required_source(source)
+                    c, sub_layer.spec, layer.hidden, strategy, x, required_source(source)
                 )
             else:
-                added = part.run(c, part.spec, layer.hidden, strategy, x)
-            x = norm(c, residual_add(c, x, added, part.bias), layer.norm)
+                added = sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, x)
+            x = norm(c, residual_add(c, x, added, sub_layer.bias), layer.norm)
             del added
         return (x,)
 
@@ -204,19 +209,21 @@ def _post_norm(
 def _parallel(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """Both parts read the block's input and are added to it together (GPT-NeoX, PaLM)."""
-    parts = _sub_layers(layer)
+    """Both sub-layers read the block's input; their results are added together (GPT-NeoX, PaLM)."""
+    sub_layers = _sub_layers(layer)
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
         if not layer.shared_norm:
-            return (x, *(_normalized_branch(c, layer, strategy, p, x, source) for p in parts))
-        one = norm(c, x, layer.norm)
-        runs = [(part.run, part.spec) for part in parts if part.run is not None]
-        return (x, *(run(c, spec, layer.hidden, strategy, one) for run, spec in runs))
+            return (x, *(_normalized_branch(c, layer, strategy, p, x, source) for p in sub_layers))
+        normalized = norm(c, x, layer.norm)
+        runs = [
+            (sub_layer.run, sub_layer.spec) for sub_layer in sub_layers if sub_layer.run is not None
+        ]
+        return (x, *(run(c, spec, layer.hidden, strategy, normalized) for run, spec in runs))
 
     def finish(x: SymbolicTensor, *added: SymbolicTensor) -> SymbolicTensor:
-        for one, part in zip(added, parts, strict=True):
-            x = residual_add(c, x, one, part.bias)
+        for branch, sub_layer in zip(added, sub_layers, strict=True):
+            x = residual_add(c, x, branch, sub_layer.bias)
         return x
 
     return body, finish

@@ -1,7 +1,7 @@
-"""Core attention as every mixer calls it: scores, softmax and the mixed values.
+"""Core attention as every mixer calls it: scores, softmax, mixed values.
 
-What splits the sequence inside attention (rings of key and value shards, inside an exchange of
-heads for tokens) wraps the kernel here; projections, norms and positions stand outside.
+Sequence splits inside attention (rings of key and value shards, within an exchange of heads for
+tokens) wrap the kernel here; projections, norms and positions stand outside.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def core_attention(
 
     Args:
         c: context of the layer's operations.
-        strategy: the layer's decisions; ``recompute`` selective runs the kernel again
-            going backward.
+        strategy: the layer's decisions; ``recompute`` selective runs the kernel again in the
+            backward.
         spec: the whole mixer, before any split.
-        query: (seq, batch, heads, width of a key).
-        key: (keys, batch, kv_heads, width of a key).
-        value: (keys, batch, kv_heads, width of a value).
+        query: (seq, batch, heads, key width).
+        key: (keys, batch, kv_heads, key width).
+        value: (keys, batch, kv_heads, value width).
 
     Returns:
-        (seq, batch, heads · width of a value).
+        (seq, batch, heads · value width).
     """
     repeats = c.stack.attention == "unfused" and query.shape[2] > key.shape[2]
     inputs = [tokens_for_heads(c, query)]

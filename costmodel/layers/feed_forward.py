@@ -1,4 +1,4 @@
-"""Feed-forward parts as symbolic work."""
+"""Feed-forward layers: one function per kind, by the spec's type."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .mlp import mlp
 from .moe import mixture
 
 LowerFeedForward = Callable[[OpContext, Any, int, LayerStrategy, SymbolicTensor], SymbolicTensor]
-"""What a block adds to each token on its own, before the residual.
+"""A block's work on each token alone, before the residual sum.
 
-Takes context, part, width of the residual stream, the layer's decisions and the block's input,
-normalised where the block says so. It lets go of that input as soon as nothing needs it.
+Takes context, spec, width of the residual stream, the layer's decisions and the block's input,
+normalized where the block says so. It releases that input as soon as nothing needs it.
 """
 
 
 def feed_forward(spec: FeedForward) -> LowerFeedForward:
-    """The function that runs a part of this kind.
+    """The function that runs a feed-forward layer of this kind.
 
-    It is looked up, not wrapped: a wrapper's frame would hold the input while it runs.
+    Looked up, not wrapped: a wrapper's frame would keep the input alive while it runs.
     """
     return FEED_FORWARDS[type(spec)]
 

@@ -1,4 +1,4 @@
-"""The ends of a model as symbolic work: vocabulary head, classifier, multi-token prediction."""
+"""Output heads: vocabulary head, classifier, multi-token prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...spec.strategy import LayerStrategy
 from ...spec.workload.training import FULLY_TRAINED
 from ..ops.activation import activation
 from ..ops.context import OpContext, norm
-from ..ops.linear import column_linear, whole_linear
+from ..ops.linear import column_linear, replicated_linear
 from ..ops.vocabulary import cross_entropy, embedding, linear_cross_entropy
 from ..symbolic.tape import SymbolicTensor
 from .block import block
@@ -26,14 +26,14 @@ def local_vocab(vocab: int, tp: int, multiple: int) -> int:
 def head(
     c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Norm, perhaps a transform, the projection to the vocabulary, and the loss."""
+    """Norm, optional transform, projection to the vocabulary, and the loss."""
     columns = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     if layer.norm is not None:
         x = norm(c, x, layer.norm)
     if layer.transform:
-        x = whole_linear(c, x, layer.hidden, bias=True, name="transform")
+        x = replicated_linear(c, x, layer.hidden, bias=True, name="transform")
         x = norm(c, activation(c, (x,), "gelu", bias=True), "layernorm")
-    if c.stack.fusion.linear_cross_entropy and _goes_in_chunks(c, layer):
+    if c.stack.fusion.linear_cross_entropy and _fuses_loss(c, layer):
         return linear_cross_entropy(c, x, columns)
     (logits,) = column_linear(c, x, (columns,), layer.bias, fused=False, names=("projection",))
     del x
@@ -42,8 +42,8 @@ def head(
     return _loss(c, logits)
 
 
-def _goes_in_chunks(c: OpContext, layer: HeadLayer) -> bool:
-    """Whether projection and loss are one: the vocabulary whole, nothing between, all trained."""
+def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
+    """True if projection and loss fuse: vocabulary unsplit, nothing between, all trained."""
     plain = not layer.bias and layer.softcap is None
     return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
@@ -51,7 +51,7 @@ def _goes_in_chunks(c: OpContext, layer: HeadLayer) -> bool:
 def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> SymbolicTensor:
     """Norm of all tokens, projection of the first to the classes, and the loss.
 
-    No rank splits it; with split sequences the rank that has the first token does the most.
+    Unsplit; with split sequences the rank of the first token does the most.
     """
     t, shape = c.tape, x.shape
     if layer.norm is not None:
@@ -59,19 +59,21 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> Symbo
     first = x.view(1, *shape[1:])
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        whole = t.kernel("zeros", (), t.new(shape, grad.dtype))
+        grad_x = t.kernel("zeros", (), t.new(shape, grad.dtype))
         t.kernel("copy", (grad,), t.constant(grad.shape, grad.dtype))
-        return (whole,)
+        return (grad_x,)
 
     t.record((first,), (x,), backward)
-    alone = replace(c, tp=1, sequence_parallel=False)
+    unsplit = replace(c, tp=1, sequence_parallel=False)
     del x
-    return _loss(alone, whole_linear(alone, first, layer.classes, layer.bias, name="projection"))
+    return _loss(
+        unsplit, replicated_linear(unsplit, first, layer.classes, layer.bias, name="projection")
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class MultiTokenEnd:
-    """What a multi-token layer does before its block (``opens``), or after it."""
+    """Work of a multi-token layer before its block (``opens``), or after it."""
 
     layer: MultiTokenLayer
     opens: bool
@@ -87,7 +89,7 @@ def multi_token(
 ) -> SymbolicTensor:
     """The loss of one token further ahead.
 
-    The tables of embedding and head are the model's: their gradients are added to what is there.
+    Embedding and head tables are the model's: their gradients are added to those.
     """
     inner = block(c, layer.block, strategy, multi_token_input(c, layer, strategy, x))
     return multi_token_loss(c, layer, strategy, inner)
@@ -96,19 +98,21 @@ def multi_token(
 def multi_token_input(
     c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """The next token's vector and the hidden state, each normalised, joined for the block."""
+    """Next token's vector and hidden state, each normalized, joined for the block."""
     t, tp = c.tape, strategy.weight_split
     rows = local_vocab(layer.vocab, tp, c.stack.vocab_multiple)
-    whole_tokens = x.shape[0] * (c.tp if c.sequence_parallel else 1)
-    tokens = t.constant((whole_tokens, x.shape[1]), "int64")
+    gathered_tokens = x.shape[0] * (c.tp if c.sequence_parallel else 1)
+    tokens = t.constant((gathered_tokens, x.shape[1]), "int64")
     table = EmbeddingLayer(vocab=layer.vocab, hidden=layer.hidden)
     vectors = embedding(replace(c, shares_weight=True), table, rows, 0, tokens)
     vectors = norm(c, vectors, layer.norm)
-    both = _side_by_side(c, vectors, norm(c, x, layer.norm))
+    concatenated = _side_by_side(c, vectors, norm(c, x, layer.norm))
     del vectors, x
-    (part,) = column_linear(c, both, (layer.hidden // tp,), False, False, names=("join",))
-    del both
-    return _all_channels(c, part)
+    (channels,) = column_linear(
+        c, concatenated, (layer.hidden // tp,), False, False, names=("join",)
+    )
+    del concatenated
+    return _all_channels(c, channels)
 
 
 def multi_token_loss(
@@ -146,7 +150,7 @@ def _capped(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
 
 
 def _side_by_side(c: OpContext, first: SymbolicTensor, second: SymbolicTensor) -> SymbolicTensor:
-    """Two activations joined along their width, a copy."""
+    """Concatenate two activations along their width, a copy."""
     t, shape = c.tape, first.shape
     out = t.new((*shape[:-1], 2 * shape[-1]), first.dtype)
     t.kernel("copy", (first, second), out)
@@ -159,21 +163,21 @@ def _side_by_side(c: OpContext, first: SymbolicTensor, second: SymbolicTensor) -
     return out
 
 
-def _all_channels(c: OpContext, part: SymbolicTensor) -> SymbolicTensor:
-    """Channels of all tensor-parallel ranks, then this rank's tokens where these are split."""
+def _all_channels(c: OpContext, channels: SymbolicTensor) -> SymbolicTensor:
+    """Gather channels over tensor-parallel ranks; keep this rank's tokens if split."""
     if c.tp == 1:
-        return part
-    t, shape = c.tape, part.shape
-    whole = t.new((*shape[:-1], shape[-1] * c.tp), part.dtype)
-    t.collective("all_gather", c.tensor_group, whole)
+        return channels
+    t, shape = c.tape, channels.shape
+    gathered = t.new((*shape[:-1], shape[-1] * c.tp), channels.dtype)
+    t.collective("all_gather", c.tensor_group, gathered)
     seq = shape[0] // c.tp if c.sequence_parallel else shape[0]
-    out = t.kernel("copy", (whole,), t.new((seq, *whole.shape[1:]), part.dtype))
-    del whole
+    out = t.kernel("copy", (gathered,), t.new((seq, *gathered.shape[1:]), channels.dtype))
+    del gathered
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad = c.gather_sequence(grad)
-        own = t.new(shape, grad.dtype)
-        return (t.kernel("copy", (own,), own),)
+        grad_channels = t.new(shape, grad.dtype)
+        return (t.kernel("copy", (grad_channels,), grad_channels),)
 
-    t.record((out,), (part,), backward)
+    t.record((out,), (channels,), backward)
     return out

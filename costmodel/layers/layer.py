@@ -1,4 +1,4 @@
-"""Whole layers as symbolic work: one function a kind."""
+"""Whole layers: one function per layer kind."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .heads import (
 from .vision import patches, projector
 
 LayerSegment = Layer | MultiTokenEnd
-"""A layer, or a part of one that is lowered on its own."""
+"""A layer, or a part of one that is lowered separately."""
 
 
 class Outputs(NamedTuple):
-    """What a layer makes: activations for the next layer, a loss, or both.
+    """A layer's results: activations for the next layer, a loss, or both.
 
-    ``inner`` is what the first part of a layer hands to its next part.
+    ``inner``: activations from the first segment of a layer to its next.
     """
 
     following: SymbolicTensor | None
@@ -55,7 +55,7 @@ def run_layer(
     seq_len: int,
     sources: tuple[SymbolicTensor, ...] = (),
 ) -> Outputs:
-    """The symbolic forward of a layer; nodes for its backward are left on the tape.
+    """The symbolic forward of a layer; leaves backward nodes on the tape.
 
     Args:
         c: context of the layer's operations.
@@ -63,19 +63,19 @@ def run_layer(
         strategy: its decisions.
         x: tokens (seq, batch) for an embedding, patches (seq, batch, values) for a patch layer,
             else activations (seq, batch, hidden).
-        seq_len: tokens of a sample.
-        sources: the outputs of other towers that the layer reads.
+        seq_len: tokens per sample.
+        sources: outputs of other towers that the layer reads.
     """
     if isinstance(layer, HeadLayer):
         return Outputs(None, head(c, layer, strategy, x))
     if isinstance(layer, ClassifierLayer):
         return Outputs(None, classifier(c, layer, x))
     if isinstance(layer, MultiTokenLayer):
-        return Outputs(_handed_on(c, x), multi_token(c, layer, strategy, x))
+        return Outputs(_pass_through(c, x), multi_token(c, layer, strategy, x))
     if isinstance(layer, MultiTokenEnd):
         if not layer.opens:
             return Outputs(None, multi_token_loss(c, layer.layer, strategy, x))
-        return Outputs(_handed_on(c, x), None, multi_token_input(c, layer.layer, strategy, x))
+        return Outputs(_pass_through(c, x), None, multi_token_input(c, layer.layer, strategy, x))
     return Outputs(_inner_layer(c, layer, strategy, x, seq_len, sources), None)
 
 
@@ -116,8 +116,8 @@ def _embedding(
     return x if layer.norm is None else norm(c, x, layer.norm)
 
 
-def _handed_on(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """A multi-token layer's input for what follows it, counted as a tensor of its own.
+def _pass_through(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
+    """A multi-token layer's input for the next layer, counted as its own tensor.
 
     A second such layer reads it too instead of the first one's block, which is as wide.
     """

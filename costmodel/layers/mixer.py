@@ -1,4 +1,4 @@
-"""Token mixers as symbolic work: one function a kind, told apart by the spec's type."""
+"""Token mixers: one function per mixer kind, by the spec's type."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..ops.recurrent.delta_rule import delta_rule
 from ..ops.recurrent.state_space import state_space
 from ..symbolic.tape import SymbolicTensor
 from .attention import attention_mixer
-from .latent_attention import latent_mixer
+from .latent_attention import latent_attention
 
 LowerMixer = Callable[[OpContext, Any, int, LayerStrategy, SymbolicTensor], SymbolicTensor]
-"""What a block adds by mixing its tokens, before the residual.
+"""A block's token mixing, before the residual sum.
 
 Takes context, mixer, width of the residual stream, the layer's decisions and the block's input,
-normalised where the block says so. It lets go of that input as soon as nothing needs it.
+normalized where the block says so. It releases that input as soon as nothing needs it.
 """
 
 
 def mixer(spec: Mixer) -> LowerMixer:
     """The function that runs a mixer of this kind.
 
-    It is looked up, not wrapped: a wrapper's frame would hold the input while it runs.
+    Looked up, not wrapped: a wrapper's frame would keep the input alive while it runs.
     """
     return MIXERS[type(spec)]
 
@@ -33,6 +33,6 @@ def mixer(spec: Mixer) -> LowerMixer:
 MIXERS: dict[type[Any], LowerMixer] = {
     Attention: attention_mixer,
     DeltaRule: delta_rule,
-    LatentAttention: latent_mixer,
+    LatentAttention: latent_attention,
     StateSpace: state_space,
 }

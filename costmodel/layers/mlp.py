@@ -1,4 +1,4 @@
-"""The multi-layer perceptron as symbolic work."""
+"""The multi-layer perceptron."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mlp(
     x: SymbolicTensor,
     prefix: str = "",
 ) -> SymbolicTensor:
-    """What an MLP makes of each token; its weights' names begin with ``prefix``."""
+    """Apply an MLP to each token; its weights' names begin with ``prefix``."""
     local = spec.ffn // strategy.tp
     widths = (local, local) if spec.gated else (local,)
     names = tuple(f"{prefix}{name}" for name in (("gate", "up") if spec.gated else ("up",)))

@@ -1,14 +1,14 @@
-"""A mixture of experts as symbolic work: route, send, compute, send back, combine.
+"""Mixture of experts: route, dispatch, compute, return, combine.
 
-The order is that of Megatron-Core's all-to-all dispatcher: each rank routes its own tokens,
-copies them into rows sorted by expert, exchanges rows with the ranks that hold other experts
-(ep), joins those of the ranks that split the same experts (etp), runs grouped products, and
-goes the same way back. Where tensor-parallel ranks have the same tokens, experts are split as
-an MLP is and summed; no row travels.
+The order is that of Megatron-Core's all-to-all dispatcher: each rank routes its own tokens, copies
+them into rows sorted by expert, exchanges rows with the ranks of other experts (ep), joins those of
+the ranks that split the same experts (etp), runs grouped products, and returns the same way. Where
+tensor-parallel ranks have the same tokens, experts are split like an MLP and summed; no rows are
+exchanged.
 
-With a capacity every expert gets a buffer of that many rows from each rank, filled up or cut
-(GShard, arXiv:2006.16668, section 2.2); without one, no token is dropped and ranks first tell
-each other how many rows come. Loads are assumed even, and the wait for those counts is none.
+With a capacity every expert gets a buffer of that many rows from each rank, padded or truncated
+(GShard, arXiv:2006.16668, section 2.2); without one, no token is dropped and ranks first exchange
+row counts. Loads are assumed even, and waiting for those counts is free.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..ops.experts import (
     sum_rows,
     weighted_activation,
 )
-from ..ops.linear import whole_linear
+from ..ops.linear import replicated_linear
 from ..ops.routing import combine, expert_order, permute, permute_weights, route, weighted_combine
 from ..symbolic.tape import SymbolicTensor
 from .mlp import mlp
@@ -39,46 +39,46 @@ from .mlp import mlp
 
 @dataclass(frozen=True, slots=True)
 class _ExpertSplit:
-    """How a rank's experts are split: ranks that hold others, ranks that hold parts.
+    """Split of a rank's experts: over ep ranks, and each over etp ranks.
 
-    ``travels``: rows go to other ranks; otherwise tensor-parallel ranks share the tokens.
+    ``exchanges_rows``: rows go to other ranks; otherwise tensor-parallel ranks share the tokens.
     """
 
-    others: RankGroup
-    parts: RankGroup
-    travels: bool
+    ep_group: RankGroup
+    etp_group: RankGroup
+    exchanges_rows: bool
 
     @property
     def ranks(self) -> int:
-        """Ranks whose rows come together."""
-        return self.others.size * self.parts.size if self.travels else 1
+        """Ranks that contribute rows to one grouped product."""
+        return self.ep_group.size * self.etp_group.size if self.exchanges_rows else 1
 
 
 def mixture(
     c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
+    """Mixture of experts over (seq, batch, hidden) ``x``."""
     split = _ExpertSplit(
         expert_group(strategy),
         expert_tensor_group(strategy),
         strategy.tp == 1 or strategy.sequence_parallel != "none",
     )
-    weights, chosen = route(c, moe, whole_linear(c, x, moe.experts, moe.router_bias, "router"))
+    weights, chosen = route(c, moe, replicated_linear(c, x, moe.experts, moe.router_bias, "router"))
     shared = _shared(c, moe, hidden, strategy, x) if moe.shared_ffn else None
     if moe.latent is not None:
-        x = whole_linear(c, x, moe.latent, moe.bias, "latent_down")
-    if not split.travels:
+        x = replicated_linear(c, x, moe.latent, moe.bias, "latent_down")
+    if not split.exchanges_rows:
         x, weights = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, weights)
     out = _routed(c, moe, split, x, weights, chosen)
-    if not split.travels:
+    if not split.exchanges_rows:
         out = reduce_from_tensor_parallel(c, out)
     if moe.latent is not None:
-        out = whole_linear(c, out, hidden, moe.bias, "latent_up")
-    return out if shared is None else _added(c, out, shared)
+        out = replicated_linear(c, out, hidden, moe.bias, "latent_up")
+    return out if shared is None else _add(c, out, shared)
 
 
 def rows_of(moe: Moe, tokens: int) -> int:
-    """Rows that ``tokens`` tokens of a rank become."""
+    """Expert rows of ``tokens`` tokens of a rank."""
     if moe.capacity_factor is None:
         return tokens * moe.topk
     return moe.experts * math.ceil(tokens * moe.topk * moe.capacity_factor / moe.experts)
@@ -92,51 +92,51 @@ def _routed(
     weights: SymbolicTensor,
     chosen: SymbolicTensor,
 ) -> SymbolicTensor:
-    """The weighted sum of what its experts make of each token."""
+    """Weighted sum of the experts' results for each token."""
     shape = x.shape
     order = expert_order(c.tape, chosen, rows_of(moe, x.elements // shape[-1]))
-    inside = c.stack.fusion.weighted_activation
-    carried = permute_weights(c, weights, order) if inside else None
+    weights_inside = c.stack.fusion.weighted_activation
+    row_weights = permute_weights(c, weights, order) if weights_inside else None
     rows = permute(c, x, order)
-    if split.travels and moe.capacity_factor is None:
+    if split.exchanges_rows and moe.capacity_factor is None:
         _exchange_counts(c, moe, split)
     rows = _dispatch(c, moe, split, rows)
-    if carried is not None:
-        carried = _dispatch(c, moe, split, carried)
-    rows = _experts(c, moe, split, rows, carried)
-    del carried
+    if row_weights is not None:
+        row_weights = _dispatch(c, moe, split, row_weights)
+    rows = _experts(c, moe, split, rows, row_weights)
+    del row_weights
     rows = _return_rows(c, moe, split, rows)
-    if inside:
+    if weights_inside:
         return combine(c, rows, order, shape)
     return weighted_combine(c, rows, permute_weights(c, weights, order), order, shape)
 
 
 def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
-    """Ranks tell each other how many rows come to each expert, over ep and then over etp."""
+    """Exchange row counts per expert, over ep and then over etp."""
     counts = c.tape.new((moe.experts,), "int64")
-    if split.others.size > 1:
-        c.tape.collective("all_to_all", split.others, counts, term="exposed_ep")
-    if split.parts.size > 1:
-        every = c.tape.new((split.parts.size * moe.experts,), "int64")
-        c.tape.collective("all_gather", split.parts, every, term="exposed_ep")
+    if split.ep_group.size > 1:
+        c.tape.collective("all_to_all", split.ep_group, counts, term="exposed_ep")
+    if split.etp_group.size > 1:
+        gathered = c.tape.new((split.etp_group.size * moe.experts,), "int64")
+        c.tape.collective("all_gather", split.etp_group, gathered, term="exposed_ep")
 
 
 def _dispatch(c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor) -> SymbolicTensor:
-    """Rows of this rank's tokens become rows of this rank's experts."""
-    if not split.travels:
+    """Send rows of this rank's tokens to their experts."""
+    if not split.exchanges_rows:
         return rows
-    rows = join_rows(c, exchange(c, rows, split.others, moe.topk), split.parts)
-    return sort_by_expert(c, rows, moe.experts // split.others.size, split.ranks)
+    rows = join_rows(c, exchange(c, rows, split.ep_group, moe.topk), split.etp_group)
+    return sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
 
 
 def _return_rows(
     c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor
 ) -> SymbolicTensor:
-    """Rows of this rank's experts become rows of this rank's tokens."""
-    if not split.travels:
+    """Return rows of this rank's experts to their tokens."""
+    if not split.exchanges_rows:
         return rows
-    rows = sort_by_expert(c, rows, moe.experts // split.others.size, split.ranks)
-    return exchange(c, sum_rows(c, rows, split.parts), split.others, moe.topk)
+    rows = sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
+    return exchange(c, sum_rows(c, rows, split.etp_group), split.ep_group, moe.topk)
 
 
 def _experts(
@@ -146,8 +146,8 @@ def _experts(
     rows: SymbolicTensor,
     weights: SymbolicTensor | None,
 ) -> SymbolicTensor:
-    """What each expert makes of its rows; ``weights`` are applied where they came along."""
-    experts, width = moe.experts // split.others.size, moe.ffn // split.parts.size
+    """Expert MLPs on their rows; ``weights`` are applied inside if given."""
+    experts, width = moe.experts // split.ep_group.size, moe.ffn // split.etp_group.size
     inner = rows.shape[-1]
     widths = (width, width) if moe.gated else (width,)
     projected = grouped_linear(c, rows, experts, widths, moe.bias)
@@ -163,20 +163,20 @@ def _experts(
 def _shared(
     c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """What the shared experts, an MLP of their joint width, make of every token."""
+    """Shared experts: an MLP of their joint width on every token."""
     spec = Mlp(ffn=moe.shared_ffn, activation=moe.activation, bias=moe.bias)
     out = mlp(c, spec, hidden, strategy, x, prefix="shared_")
     if not moe.shared_gate:
         return out
     t = c.tape
-    raw = whole_linear(c, x, 1, bias=False, name="shared_expert_gate")
+    raw = replicated_linear(c, x, 1, bias=False, name="shared_expert_gate")
     gate = t.kernel("sigmoid", (raw,), t.like(raw))
     t.record((gate,), (raw,), lambda grad: (t.kernel("sigmoid_backward", (grad, gate), grad),))
     return _gated(c, out, gate)
 
 
 def _gated(c: OpContext, x: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:
-    """``x`` times one number a token."""
+    """``x`` times one number per token."""
     t = c.tape
     out = t.kernel("mul", (x, gate), t.like(x))
 
@@ -189,7 +189,7 @@ def _gated(c: OpContext, x: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTen
     return out
 
 
-def _added(c: OpContext, routed: SymbolicTensor, shared: SymbolicTensor) -> SymbolicTensor:
+def _add(c: OpContext, routed: SymbolicTensor, shared: SymbolicTensor) -> SymbolicTensor:
     t = c.tape
     out = t.kernel("add", (routed, shared), t.like(routed))
     t.record((out,), (routed, shared), lambda grad: (grad, grad))

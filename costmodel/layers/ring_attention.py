@@ -1,22 +1,22 @@
-"""Ring attention: keys and values go round the ranks that hold pieces of a sequence.
+"""Ring attention: keys and values circulate among ranks that split the sequence.
 
-Each of n ranks holds piece i and piece 2n - 1 - i of the sequence, so that all have the same
-causal work: its own queries and keys make a causal square, and with the keys of any other rank
-half of the square is seen (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section
-3.3.2). So every step is counted as one causal square of local length: the n steps of the n
-ranks add up to the square of the whole sequence. Without a mask every step is a full square of
-local length, and any order of the pieces is even.
+Each of n ranks holds pieces i and 2n - 1 - i of the sequence, so that all have the same causal
+work: its own queries and keys make a causal square, and with the keys of any other rank half of the
+square is visible (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section 3.3.2). Every
+step is counted as one causal square of local length: the n steps of the n ranks add up to the
+square of the whole sequence. Without a mask every step is a full square of local length, and any
+order of the pieces is even.
 
-Forward, n - 1 steps send K and V on while attention works on those at hand; results are merged
-by their log-sum-exps in fp32. Backward, K and V go round again, and their gradients travel with
-them and one step further, home: n steps. Sent by a rank, with K and V of ``kv`` bytes each:
-forward ``2 (n - 1) kv``, backward ``2 (n - 1) kv + 2 n kv``, gradients in the compute type (as
-in Transformer Engine's ``p2p``). Kept for the backward pass: query, own K and V, output and
-log-sum-exps. Values of latent attention are copied first: what is sent has no gaps. Left out:
-gathering all K and V first, as Llama 3 does.
+Forward, n - 1 steps send K and V on while attention works on the present ones; results are merged
+by their log-sum-exps in fp32. Backward, K and V circulate again, and their gradients travel with
+them and one step further, home: n steps. Sent by a rank, with K and V of ``kv`` bytes each: forward
+``2 (n - 1) kv``, backward ``2 (n - 1) kv + 2 n kv``, gradients in the compute type (as in
+Transformer Engine's ``p2p``). Kept for the backward: query, own K and V, output and log-sum-exps.
+Values of latent attention are copied first: sends are dense. Left out: gathering all K and V first,
+as Llama 3 does.
 
-Worked number: Llama-3-8B, 32,768 tokens, cp 8, bf16: K and V of 4,096 tokens and 8 heads of 128
-are 2 · 8.4 MB; a rank sends 117 MB forward and 252 MB backward, a layer.
+Worked number: Llama-3-8B, 32,768 tokens, cp 8, bf16: K and V of 4,096 tokens and 8 heads of 128 are
+2 · 8.4 MB; a rank sends 117 MB forward and 252 MB backward per layer.
 """
 
 from __future__ import annotations
@@ -40,79 +40,81 @@ def ring_attention(
     Args:
         c: context of the layer's operations, with its ring.
         spec: the mixer.
-        query: (local seq, batch, heads, width of a key).
-        key: (local seq, batch, kv_heads, width of a key).
-        value: (local seq, batch, kv_heads, width of a value).
+        query: (local seq, batch, heads, key width).
+        key: (local seq, batch, kv_heads, key width).
+        value: (local seq, batch, kv_heads, value width).
 
     Returns:
-        (local seq, batch, heads · width of a value).
+        (local seq, batch, heads · value width).
     """
     scores = scores_of(spec, query.shape[0], key.shape[0])
     dense = value
-    if isinstance(spec, LatentAttention) and c.head_exchange.size == 1:  # they lie beside keys
+    if isinstance(spec, LatentAttention) and c.head_exchange.size == 1:  # strided beside the keys
         dense = c.tape.kernel("copy", (value,), c.tape.like(value))
-    given = (query, key, dense)
-    out, log_sum = _forward(c, scores, given)
+    operands = (query, key, dense)
+    out, log_sum = _forward(c, scores, operands)
     seq, batch, heads, width = out.shape
     joined = out.view(seq, batch, heads * width)
     inputs = (query, key, value)
-    c.tape.record((joined,), inputs, lambda grad: _backward(c, scores, given, (out, log_sum), grad))
+    c.tape.record(
+        (joined,), inputs, lambda grad: _backward(c, scores, operands, (out, log_sum), grad)
+    )
     return joined
 
 
 def _forward(
-    c: OpContext, scores: Scores, given: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor]
+    c: OpContext, scores: Scores, operands: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor]
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
     t, steps = c.tape, c.ring.size
-    query, *held = given
-    coming = _pass_on(c, held)
-    out, log_sum = flash_forward(c, scores, (query, *held))
+    query, *key_value = operands
+    received = _pass_on(c, key_value)
+    out, log_sum = flash_forward(c, scores, (query, *key_value))
     merged = cast(t, out, "fp32")
     del out
     for step in range(1, steps):
-        held = coming
-        coming = _pass_on(c, held) if step + 1 < steps else []
-        part, part_sum = flash_forward(c, scores, (query, *held))
-        t.kernel("merge_attention", (merged, log_sum, part, part_sum), merged)
-        del part, part_sum
+        key_value = received
+        received = _pass_on(c, key_value) if step + 1 < steps else []
+        step_out, step_log_sum = flash_forward(c, scores, (query, *key_value))
+        t.kernel("merge_attention", (merged, log_sum, step_out, step_log_sum), merged)
+        del step_out, step_log_sum
     return cast(t, merged, c.dtype), log_sum
 
 
 def _backward(
     c: OpContext,
     scores: Scores,
-    given: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor],
+    operands: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor],
     results: tuple[SymbolicTensor, SymbolicTensor],
     grad: SymbolicTensor,
 ) -> tuple[SymbolicTensor | None, ...]:
     t, steps = c.tape, c.ring.size
-    query, *held = given
-    coming = _pass_on(c, held)
-    part, *own = flash_backward(c, scores, (query, *held), results, grad)
-    grad_query = cast(t, part, "fp32")
-    del part
+    query, *key_value = operands
+    received = _pass_on(c, key_value)
+    step_grad_query, *gradients = flash_backward(c, scores, (query, *key_value), results, grad)
+    grad_query = cast(t, step_grad_query, "fp32")
+    del step_grad_query
     for step in range(1, steps):
-        held = coming
-        sent = [*(held if step + 1 < steps else []), *own]
-        arrived = _pass_on(c, sent)
-        coming, travelled = arrived[:-2], arrived[-2:]
-        del arrived, sent
-        part, *own = flash_backward(c, scores, (query, *held), results, grad)
-        t.kernel("add", (grad_query, part), grad_query)
-        del part
-        for mine, other in zip(own, travelled, strict=True):
-            t.kernel("add", (mine, other), mine)
-        del mine, other, travelled
-    home = _pass_on(c, own, overlapped_kernels=0)
+        key_value = received
+        to_send = [*(key_value if step + 1 < steps else []), *gradients]
+        arrived = _pass_on(c, to_send)
+        received, ring_gradients = arrived[:-2], arrived[-2:]
+        del arrived, to_send
+        step_grad_query, *gradients = flash_backward(c, scores, (query, *key_value), results, grad)
+        t.kernel("add", (grad_query, step_grad_query), grad_query)
+        del step_grad_query
+        for gradient, ring_gradient in zip(gradients, ring_gradients, strict=True):
+            t.kernel("add", (gradient, ring_gradient), gradient)
+        del gradient, ring_gradient, ring_gradients
+    home = _pass_on(c, gradients, overlapped_kernels=0)
     return (cast(t, grad_query, c.dtype), *home)
 
 
 def _pass_on(
-    c: OpContext, held: list[SymbolicTensor], overlapped_kernels: int = 1
+    c: OpContext, tensors: list[SymbolicTensor], overlapped_kernels: int = 1
 ) -> list[SymbolicTensor]:
-    """Send to the next rank and receive from the one before, beside the next kernel."""
-    coming = [c.tape.like(x) for x in held]
+    """Send to the next rank and receive from the previous, overlapped with the next kernel."""
+    received = [c.tape.like(x) for x in tensors]
     c.tape.collective(
-        "send_recv", c.ring, *held, term="exposed_cp", overlapped_kernels=overlapped_kernels
+        "send_recv", c.ring, *tensors, term="exposed_cp", overlapped_kernels=overlapped_kernels
     )
-    return coming
+    return received

@@ -1,7 +1,7 @@
-"""Outputs of other towers that come along to a layer: read by it, or passed on.
+"""Outputs of other towers at a layer: read by it, or passed on.
 
-They belong to the chunk, which counts their bytes and those of their gradients; a layer's own
-tape counts the traffic, and copies where the layout changes.
+The chunk owns them and counts their bytes and those of their gradients; a layer's own tape counts
+the traffic, and copies where the layout changes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from ..symbolic.tape import Tape
 
 
 class TowerInputs:
-    """The ends of each source's path through a layer, for its gradient."""
+    """Gradient entry points of each source's path through a layer."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._leaves: list[tuple[Node, SymbolicTensor]] = []
-        """Of sources that stay in their layout: others read them in it too."""
+        """Sources that keep their layout, in which others read them too."""
         self._passed: list[tuple[tuple[Node, int], SymbolicTensor]] = []
 
     def enter(self, source: SymbolicTensor, redistributes: bool) -> None:
-        """``source`` comes in: its gradient will be added to what later layers left.
+        """Let ``source`` in: its gradient is added to that of later layers.
 
-        Where it ``redistributes`` into another layout, nothing else reads it as it came from here
-        on, and
-        the gradient that is moved back is the first.
+        Where it ``redistributes`` into another layout, nothing else reads it in this one from here
+        on, and the gradient redistributed back is the first.
         """
         leaf = Node((), 1, lambda *grads: grads)
         source.producer = (leaf, 0)
@@ -36,18 +35,18 @@ class TowerInputs:
             self._leaves.append((leaf, source))
 
     def leave(self, source: SymbolicTensor) -> None:
-        """``source`` goes on in another layout than it came."""
+        """Pass ``source`` on in a layout other than it came in."""
         if source.producer is not None:
             gradient = self._tape.constant(source.shape, source.dtype)
             self._passed.append((source.producer, gradient))
 
     def set_gradients(self) -> None:
-        """What later layers left of the gradients of sources that went on."""
+        """Start from the later layers' gradients of the sources passed on."""
         for producer, gradient in self._passed:
             self._tape.add_gradient(producer, gradient)
 
     def add_gradients(self) -> None:
-        """Each source's gradient is added to the chunk's."""
+        """Add each source's gradient to the chunk's."""
         for leaf, source in self._leaves:
             gradient, leaf.gradients[0] = leaf.gradients[0], None
             if gradient is not None:
@@ -57,7 +56,7 @@ class TowerInputs:
 def run_tower_inputs(
     c: OpContext, shape: LayerShape, before: LayerStrategy
 ) -> tuple[tuple[SymbolicTensor, ...], TowerInputs]:
-    """The sources that the layer reads, in its layout, and the ends of all of them.
+    """The sources that the layer reads, in its layout, and their gradient entry points.
 
     Args:
         c: context of the layer's operations.
@@ -65,14 +64,14 @@ def run_tower_inputs(
         before: the layout in which the sources come.
     """
     read: tuple[SymbolicTensor, ...] = ()
-    found = TowerInputs(c.tape)
+    tower_inputs = TowerInputs(c.tape)
     for source in shape.sources:
         sizes = activation_shape(shape, before, source.tokens, source.hidden)
         value = c.tape.constant(sizes, shape.dtype)
-        found.enter(value, redistributes=shape.before is not None)
+        tower_inputs.enter(value, redistributes=shape.before is not None)
         if shape.before is not None:
             value = redistribute(c, value, before, shape.strategy)
-            found.leave(value)
+            tower_inputs.leave(value)
         if source.read:
             read = (*read, value)
-    return read, found
+    return read, tower_inputs

@@ -1,9 +1,9 @@
-"""Ulysses: tokens exchanged for heads before attention, and heads for tokens after it.
+"""Ulysses: exchange tokens for heads before attention, and heads for tokens after.
 
-Outside attention each of P ranks has N/P tokens and all heads; inside all N tokens and 1/P of
-the heads (Jacobs et al., DeepSpeed-Ulysses, arXiv:2309.14509, section 3). Queries, keys, values
-and the output take one all-to-all each, so with as many key heads as query heads a rank sends
-4·N·h/P elements forward, and the same again backward, however many ranks there are.
+Outside attention each of P ranks has N/P tokens and all heads; inside all N tokens and 1/P of the
+heads (Jacobs et al., DeepSpeed-Ulysses, arXiv:2309.14509, section 3). Queries, keys, values and the
+output take one all-to-all each, so with as many key heads as query heads a rank sends 4·N·h/P
+elements forward, and the same again backward.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..symbolic.tape import SymbolicTensor
 
 
 def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> SymbolicTensor:
-    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width).
+    """(tokens / P, batch, heads, width) to (tokens, batch, heads / P, width).
 
-    Tokens are sent as they lie, so a gradient that attention gives in another order is copied
-    first, unless it comes ``ordered``.
+    Sends tokens in memory order, so a gradient in another order is copied first, unless
+    ``ordered``.
     """
     if c.head_exchange.size == 1:
         return x
@@ -30,7 +30,7 @@ def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> 
 
 
 def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTensor:
-    """(tokens, batch, heads / P · width) as (tokens / P, batch, heads · width).
+    """(tokens, batch, heads / P · width) to (tokens / P, batch, heads · width).
 
     Args:
         c: context of the layer's operations.
@@ -45,15 +45,15 @@ def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTen
     out = _gather_heads(c, x, (tokens // ranks, batch, joined * ranks))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        whole = grad.view(tokens // ranks, batch, heads, local[-1])
-        return (_gather_tokens(c, whole).view(tokens, batch, joined),)
+        grad_heads = grad.view(tokens // ranks, batch, heads, local[-1])
+        return (_gather_tokens(c, grad_heads).view(tokens, batch, joined),)
 
     c.tape.record((out,), (x,), backward)
     return out
 
 
 def _gather_tokens(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """Heads put in order of their ranks, sent; what comes is in order of tokens."""
+    """Pack heads by rank and send; tokens arrive in order."""
     t, ranks = c.tape, c.head_exchange.size
     tokens, batch, heads, width = x.shape
     packed = t.kernel("copy", (x,), t.like(x))
@@ -63,7 +63,7 @@ def _gather_tokens(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 
 
 def _gather_heads(c: OpContext, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
-    """Tokens sent as they lie; the heads that come are put side by side."""
+    """Send tokens in memory order; concatenate the received heads."""
     t = c.tape
     received = t.new(shape, x.dtype)
     t.collective("all_to_all", c.head_exchange, x, term="exposed_cp")

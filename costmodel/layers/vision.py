@@ -1,4 +1,4 @@
-"""Layers of vision towers as symbolic work: patches to tokens, tokens to another tower's width."""
+"""Layers of vision towers: patch embedding and projector."""
 
 from __future__ import annotations
 
@@ -6,37 +6,41 @@ from ...spec.model.layers import PatchLayer, ProjectorLayer
 from ...spec.strategy import LayerStrategy
 from ..ops.activation import activation
 from ..ops.context import OpContext, norm
-from ..ops.linear import column_linear, row_linear, whole_linear
+from ..ops.linear import column_linear, replicated_linear, row_linear
 from ..ops.residual import unfused_residual
 from ..symbolic.tape import SymbolicTensor
 
 
 def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> SymbolicTensor:
-    """Image tokens from (tokens, batch, values of a patch); a class token has a place too.
+    """Image tokens from (tokens, batch, values per patch), with room for a class token.
 
-    No rank splits the projection; where the sequence is split each projects its own patches,
+    The projection is replicated; where the sequence is split each rank projects its own patches,
     and the fullest rank has no class token.
     """
     tokens = pixels.shape[0]
     rows = tokens - 1 if layer.class_token and tokens == layer.tokens else tokens
-    own = pixels.view(rows, *pixels.shape[1:])
-    out = whole_linear(c, own, layer.hidden, layer.bias, name="patches", differentiable=False)
-    del own
+    patch_values = pixels.view(rows, *pixels.shape[1:])
+    out = replicated_linear(
+        c, patch_values, layer.hidden, layer.bias, name="patches", differentiable=False
+    )
+    del patch_values
     if layer.class_token or layer.positions:
-        out = _placed(c, layer, out, tokens)
+        out = _with_positions(c, layer, out, tokens)
     return out if layer.norm is None else norm(c, out, layer.norm)
 
 
-def _placed(c: OpContext, layer: PatchLayer, out: SymbolicTensor, tokens: int) -> SymbolicTensor:
-    """The class token joined (a copy), then each of ``tokens`` tokens' own vector added."""
+def _with_positions(
+    c: OpContext, layer: PatchLayer, out: SymbolicTensor, tokens: int
+) -> SymbolicTensor:
+    """Prepend the class token (a copy), then add each of ``tokens`` tokens' position vector."""
     t, patches_only = c.tape, out.shape
     _, batch, hidden = patches_only
     joined = out
     if layer.class_token:
         joined = t.kernel("copy", (out,), t.new((tokens, batch, hidden), out.dtype))
     if layer.positions:
-        part = t.constant((tokens, hidden), c.dtype)
-        joined = t.kernel("add", (joined, part), t.like(joined))
+        position_rows = t.constant((tokens, hidden), c.dtype)
+        joined = t.kernel("add", (joined, position_rows), t.like(joined))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if layer.positions:
@@ -56,14 +60,14 @@ def _placed(c: OpContext, layer: PatchLayer, out: SymbolicTensor, tokens: int) -
 def projector(
     c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Norm, neighbouring tokens side by side, then an MLP or a single projection."""
+    """Norm, concatenation of neighboring tokens, then an MLP or a single projection."""
     c = unfused_residual(c)
     if layer.norm is not None:
         x = norm(c, x, layer.norm)
     if layer.merge > 1:
         x = x.view(x.shape[0] // layer.merge, x.shape[1], x.shape[2] * layer.merge)
     if not layer.inner:
-        return whole_linear(c, x, layer.out, layer.bias, name="projection")
+        return replicated_linear(c, x, layer.out, layer.bias, name="projection")
     width = (layer.inner // strategy.weight_split,)
     wide = column_linear(c, x, width, layer.bias, fused=False, names=("up",))
     del x
