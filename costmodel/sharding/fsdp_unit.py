@@ -1,4 +1,4 @@
-"""A unit: the parameters that move together, with the bytes and work that sharding gives them."""
+"""FSDP unit: parameters that move together, with their bytes and traffic."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from ..symbolic.tier_bytes import TierBytes
 from .optimizers import UpdateShare
 
 MAX_CACHED_UNITS = 4096
-"""Units that a cache keeps, some ten KiB each: a search of a large space makes tens of thousands,
-and next to never needs one again."""
+"""Units that a cache keeps, some ten KiB each: a search of a large space makes tens of
+thousands, and next to never needs one again.
+"""
 
 
 class GatherBytes(NamedTuple):
-    """A gather: its buffer, what is cast to go into it, and the whole parameters that it gives."""
+    """Bytes of a gather: its buffer, the cast into it, the gathered parameters."""
 
     flat_bytes: int
     cast_bytes: int
@@ -76,17 +77,17 @@ class FsdpUnit:
     @property
     def whole_bytes(self) -> int:
         """The gathered compute copy."""
-        return sum(each.whole_bytes for each in self.gathers)
+        return sum(gather.whole_bytes for gather in self.gathers)
 
     @property
     def flat_bytes(self) -> int:
         """The communication buffers of all its gathers."""
-        return sum(each.flat_bytes for each in self.gathers)
+        return sum(gather.flat_bytes for gather in self.gathers)
 
     @property
     def starts_anew(self) -> bool:
-        """Whether a micro-batch finds no gradients to add its own to.
+        """True if a micro-batch finds no gradients to add its own to.
 
-        Those before were reduced away, or are kept in another number format.
+        Earlier ones were reduced away, or are kept in another number format.
         """
         return self.reduces_each_micro_batch or bool(self.upcast)

@@ -1,12 +1,12 @@
-"""Sharding of a part's states over nested ranks: parameters, gradients, optimizer each their own.
+"""Nested sharding: separate degrees for parameters, gradients and optimizer states.
 
 With degrees p | g | o for parameters, gradients and optimizer (1 < p, g < o) and s below p for a
-secondary copy, M bytes of parameters in the compute type cost a rank, per micro-batch, a gather
-of M over p ranks forward and over p (or s) ranks backward and a reduce-scatter over g ranks; and
-per step, whatever the number of micro-batches, a reduce-scatter of M/g over the o/g ranks that
-hold the parts of one gradient shard, and a gather of M/p over the o/p ranks that hold those of
-one parameter shard. It is hpZ of ZeRO++ (Wang et al., arXiv:2306.10209, section 3.2) and the
-three levels of Dash et al., arXiv:2501.04266, without their quantised messages.
+secondary copy, M bytes of parameters in the compute type cost a rank, per micro-batch, a gather of
+M over p ranks forward and over p (or s) ranks backward and a reduce-scatter over g ranks; and per
+step, whatever the number of micro-batches, a reduce-scatter of M/g over the o/g ranks that hold the
+parts of one gradient shard, and a gather of M/p over the o/p ranks that hold those of one parameter
+shard. It is hpZ of ZeRO++ (Wang et al., arXiv:2306.10209, section 3.2) and the three levels of Dash
+et al., arXiv:2501.04266, without their quantized messages.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ from ..symbolic.tape import WorkItem
 from .param_groups import ParamGroup
 
 
-def gather_pieces(part: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
-    """Gather the whole part from pieces in the compute type that ``degree`` ranks hold."""
-    size, piece = DTYPE_BYTES[dtype], part.padded // degree
+def gather_pieces(group: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
+    """Gather the group from pieces in the compute type held by ``degree`` ranks."""
+    size, piece = DTYPE_BYTES[dtype], group.padded // degree
     return (
         _copy(piece, dtype),
-        Collective("all_gather", *part.inner(degree), part.padded * size, dtype),
-        _copy(part.padded, dtype),
+        Collective("all_gather", *group.inner(degree), group.padded * size, dtype),
+        _copy(group.padded, dtype),
     )
 
 
-def keep_secondary(part: ParamGroup, dtype: str) -> tuple[WorkItem, ...]:
-    """The piece of gathered parameters that stays for the backward pass."""
-    if part.secondary == 1:
+def keep_secondary(group: ParamGroup, dtype: str) -> tuple[WorkItem, ...]:
+    """Keep a piece of the gathered parameters for the backward."""
+    if group.secondary == 1:
         return ()
-    return (_copy(part.padded // part.secondary, dtype),)
+    return (_copy(group.padded // group.secondary, dtype),)
 
 
-def outer_gather_work(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Once a step: updated shards become the pieces that uses gather from."""
-    if not part.nests_parameters:
+def outer_gather_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Once per step: gather updated shards into the pieces that uses gather from."""
+    if not group.nests_parameters:
         return ()
     name, size = dtype.param, DTYPE_BYTES[dtype.param]
-    piece = part.padded // part.parameters
-    read = _cast(part.shard, dtype.master, name)
-    group = part.outer(part.parameters)
-    return (*read, Collective("all_gather", *group, piece * size, name), _copy(piece, name))
+    piece = group.padded // group.parameters
+    read = _cast(group.shard, dtype.master, name)
+    ranks = group.outer(group.parameters)
+    return (*read, Collective("all_gather", *ranks, piece * size, name), _copy(piece, name))
 
 
-def outer_reduce_work(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Once a step: sums over the gradient's ranks become sums over the optimizer's, and all."""
-    if not part.nests_gradients:
+def outer_reduce_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Once per step: reduce gradient shards to the optimizer's shards, and over replicas."""
+    if not group.nests_gradients:
         return ()
     name, size = dtype.communication, DTYPE_BYTES[dtype.communication]
-    piece = part.padded // part.gradients
+    piece = group.padded // group.gradients
     work: list[WorkItem] = [*_cast(piece, dtype.master, name)]
-    work.append(Collective("reduce_scatter", *part.outer(part.gradients), piece * size, name))
-    if part.replicas.size > 1:
-        work.append(Collective("all_reduce", *part.replicas, part.shard * size, name))
+    work.append(Collective("reduce_scatter", *group.outer(group.gradients), piece * size, name))
+    if group.replicas.size > 1:
+        work.append(Collective("all_reduce", *group.replicas, group.shard * size, name))
     if name != dtype.master:
-        work += _cast(part.shard, name, dtype.master)
+        work += _cast(group.shard, name, dtype.master)
     return tuple(work)
 
 
-def stored_pieces_bytes(part: ParamGroup, dtype: DtypeRecord) -> int:
-    """Bytes of stored parameters: optimizer shards, and pieces of nested and secondary copies.
+def stored_pieces_bytes(group: ParamGroup, dtype: DtypeRecord) -> int:
+    """Bytes of stored parameters: optimizer shards, pieces of nested and secondary copies.
 
-    Where compute and master type are one, the shard that is updated lies in the piece.
+    Where compute and master type are one, the updated shard lies in the piece.
     """
-    size, shard_bytes = DTYPE_BYTES[dtype.param], part.shard * DTYPE_BYTES[dtype.master]
-    if part.nests_parameters:
-        kept = 0 if dtype.param == dtype.master else shard_bytes
-        shard_bytes = kept + part.padded // part.parameters * size
-    if part.secondary > 1:
-        shard_bytes += part.padded // part.secondary * size
+    size, shard_bytes = DTYPE_BYTES[dtype.param], group.shard * DTYPE_BYTES[dtype.master]
+    if group.nests_parameters:
+        master_bytes = 0 if dtype.param == dtype.master else shard_bytes
+        shard_bytes = master_bytes + group.padded // group.parameters * size
+    if group.secondary > 1:
+        shard_bytes += group.padded // group.secondary * size
     return shard_bytes
 
 
@@ -80,6 +80,5 @@ def _copy(elements: int, dtype: str) -> Kernel:
 
 
 def _cast(elements: int, source: str, dtype: str) -> tuple[Kernel, ...]:
-    """Into the communication buffer, in its type."""
     traffic_bytes = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[dtype])
     return (streamed("cast" if source != dtype else "copy", elements, traffic_bytes, dtype),)

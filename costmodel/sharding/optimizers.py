@@ -1,4 +1,4 @@
-"""Optimizers: bytes of their states, and the work of an update.
+"""Optimizer state bytes, and the work of an update.
 
 ========== ====================================== =============================================
 optimizer  states of a parameter                  source
@@ -17,10 +17,9 @@ muon       one momentum for matrices of blocks,   Jordan, 2024; Liu et al., arXi
 ========== ====================================== =============================================
 
 Muon replaces the momentum of an (n, m) matrix, n <= m, by five Newton-Schulz steps of it:
-``X X'``, ``A A`` and ``B X``, 4 n²m + 2 n³ FLOPs each, in 16 bits. A matrix whose momentum is
-sharded is gathered whole first (arXiv:2502.16982, section 2.3, algorithm 1); the ranks that
-gather share the matrices among them, evenly (assumed). Where shards are slices of every matrix
-what comes out is sent back to them.
+``X X'``, ``A A`` and ``B X``, 4 n²m + 2 n³ FLOPs each, in 16 bits. A matrix with sharded momentum
+is gathered first (arXiv:2502.16982, section 2.3, algorithm 1); the gathering ranks share the
+matrices evenly (assumed). Where shards are slices of every matrix the results are sent back.
 """
 
 from __future__ import annotations
@@ -51,18 +50,19 @@ KERNELS: dict[str, str] = {
     "muon": "fused_adamw",
 }
 MASTER_ACCESSES: dict[str, int] = {"adafactor": 6}
-"""Reads and writes of parameter-sized tensors in the master's format, moments left out: three
+"""Reads and writes of parameter-sized tensors in the master's format, without moments: three
 (parameter in and out, gradient); Adafactor also makes its update in memory to clip it by its
-norm, having read the gradient for the sums."""
+norm, having read the gradient for the sums.
+"""
 MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "adamw8bit": 2}
 
 
 class LocalParameter(NamedTuple):
     """A trained parameter on its rank.
 
-    ``shape``: local, experts as a first dimension; ``whole`` that of one matrix before any
-    split. ``shard``: elements whose states the rank keeps. ``hidden``: a matrix of a block,
-    which Muon makes orthogonal. ``table``: rows that are looked up.
+    ``shape``: local, experts as a first dimension; ``whole``: of one matrix before any split.
+    ``shard``: elements whose states the rank keeps. ``hidden``: a matrix of a block, which Muon
+    orthogonalizes. ``table``: an embedding table.
     """
 
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class LocalParameter(NamedTuple):
 
 
 class MuonMatrices(NamedTuple):
-    """Matrices of one shape that a rank's share of Muon's update works on.
+    """Matrices of one shape in a rank's share of Muon's update.
 
     ``number`` of them are spread over ``ranks``.
     """
@@ -85,7 +85,7 @@ class MuonMatrices(NamedTuple):
 
 
 def state_bytes(optimizer: Optimizer, dtype: DtypeRecord, tensors: Iterable[LocalParameter]) -> int:
-    """Bytes of the optimizer's states of ``tensors`` on a rank; master weights left out."""
+    """Bytes of optimizer states of ``tensors`` on a rank, without master weights."""
     size = DTYPE_BYTES[dtype.moments]
     return sum(_tensor_states(optimizer, size, tensor) for tensor in tensors)
 
@@ -103,9 +103,9 @@ def _tensor_states(optimizer: Optimizer, size: int, tensor: LocalParameter) -> i
 
 
 def _factored_elements(tensor: LocalParameter) -> int:
-    """A sum for each row of the shard and for each column; all of a vector.
+    """One sum per row and per column of the shard; all elements of a vector.
 
-    Of experts each has its own; their shards are cut along the rows of every one.
+    Each expert has its own; shards of experts are cut along the rows of each.
     """
     if len(tensor.shape) == 1:
         return tensor.shard
@@ -114,22 +114,22 @@ def _factored_elements(tensor: LocalParameter) -> int:
 
 
 def muon_matrices(tensors: Iterable[LocalParameter], ranks: int) -> tuple[MuonMatrices, ...]:
-    """The matrices that Muon makes orthogonal, shared by ``ranks``."""
+    """The matrices that Muon orthogonalizes, shared by ``ranks``."""
     counts: Counter[tuple[int, int]] = Counter()
     for tensor in tensors:
         if tensor.hidden:
-            few, many = sorted(tensor.whole)
-            counts[few, many] += tensor.shape[0] if len(tensor.shape) == 3 else 1
+            short, long = sorted(tensor.whole)
+            counts[short, long] += tensor.shape[0] if len(tensor.shape) == 3 else 1
     return tuple(MuonMatrices(*shape, count, ranks) for shape, count in sorted(counts.items()))
 
 
 class UpdateShare(NamedTuple):
-    """What one unit adds to its rank's update: elements by how they are updated.
+    """A unit's share of its rank's update: elements by kind of update.
 
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
-    ``gathers`` join their momentum. ``host_elements`` elements are updated by a technique: the norm
-    counts their gradients, and clipping scales them.
+    ``gathers`` join their momentum. A technique updates ``host_elements``: the norm counts their
+    gradients, and clipping scales them.
     """
 
     matrices: int = 0
@@ -147,14 +147,14 @@ def update_share(
     groups: tuple[RankGroup, RankGroup],
     sends_back: bool,
 ) -> UpdateShare:
-    """The share of a part of a unit.
+    """The share of a parameter group.
 
     Args:
         optimizer: which one.
         tensors: its trained parameters.
         elements: matrix and vector elements of its shards.
         groups: the ranks that shard its states, and those that split its tensors.
-        sends_back: whether a rank's shard is a slice of every matrix.
+        sends_back: True if a rank's shard is a slice of every matrix.
     """
     matrices, vectors = elements
     hidden = sum(tensor.shard for tensor in tensors if tensor.hidden)
@@ -163,8 +163,8 @@ def update_share(
     shards, split = groups
     gathers: list[WorkItem] = []
     if shards.size > 1:
-        whole = Collective("all_gather", *shards, hidden * shards.size * 2, "bf16")
-        gathers += [whole, whole] if sends_back else [whole]
+        gather = Collective("all_gather", *shards, hidden * shards.size * 2, "bf16")
+        gathers += [gather, gather] if sends_back else [gather]
     if split.size > 1:
         gathers.append(Collective("all_gather", *split, hidden * split.size * 2, "bf16"))
     orthogonal = muon_matrices(tensors, shards.size * split.size)
@@ -172,19 +172,19 @@ def update_share(
 
 
 def merged_share(shares: Iterable[UpdateShare]) -> UpdateShare:
-    """The shares of all units of a rank as one."""
-    every = list(shares)
+    """Merge the shares of all units of a rank."""
+    all_shares = list(shares)
     counts: Counter[tuple[int, int, int]] = Counter()
-    for share in every:
+    for share in all_shares:
         for rows, columns, count, ranks in share.orthogonal:
             counts[rows, columns, ranks] += count
     return UpdateShare(
-        matrices=sum(share.matrices for share in every),
-        vectors=sum(share.vectors for share in every),
-        momentum=sum(share.momentum for share in every),
+        matrices=sum(share.matrices for share in all_shares),
+        vectors=sum(share.vectors for share in all_shares),
+        momentum=sum(share.momentum for share in all_shares),
         orthogonal=tuple(MuonMatrices(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
-        gathers=tuple(item for share in every for item in share.gathers),
-        host_elements=sum(share.host_elements for share in every),
+        gathers=tuple(item for share in all_shares for item in share.gathers),
+        host_elements=sum(share.host_elements for share in all_shares),
     )
 
 
@@ -201,7 +201,7 @@ def update_work(
         tied_copy: elements whose gradient another stage counts in the norm.
         optimizer: which one.
         dtype: number formats.
-        clips: whether gradients are scaled to a norm.
+        clips: True if gradients are scaled to a norm.
     """
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
     elements = share.matrices + share.vectors + share.momentum + share.host_elements
@@ -209,7 +209,7 @@ def update_work(
         return ()
     counted = elements - tied_copy
     work: list[WorkItem] = [streamed("foreach_norm", counted, counted * master, name)]
-    for _ in range(int(clips) + int(dtype.param == "fp16")):  # the loss was scaled: undo that
+    for _ in range(int(clips) + int(dtype.param == "fp16")):  # undo the loss scaling
         work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
     work += elementwise_update(share, optimizer, dtype)
     return (*work, *_orthogonal_work(share, dtype))
@@ -219,14 +219,13 @@ def elementwise_update(
     share: UpdateShare, optimizer: Optimizer, dtype: DtypeRecord
 ) -> Iterator[Kernel]:
     """The optimizer's own kernel over matrices, and over vectors."""
-    for part in (share.matrices, share.vectors):
-        traffic = part * _element_traffic(optimizer, dtype)
-        if part:
-            yield streamed(KERNELS[optimizer], part, traffic, dtype.master)
+    for elements in (share.matrices, share.vectors):
+        traffic = elements * _element_traffic(optimizer, dtype)
+        if elements:
+            yield streamed(KERNELS[optimizer], elements, traffic, dtype.master)
 
 
 def _element_traffic(optimizer: Optimizer, dtype: DtypeRecord) -> int:
-    """Bytes read and written for one element."""
     master = MASTER_ACCESSES.get(optimizer, 3) * DTYPE_BYTES[dtype.master]
     if optimizer == "adafactor":
         return master
@@ -235,7 +234,7 @@ def _element_traffic(optimizer: Optimizer, dtype: DtypeRecord) -> int:
 
 
 def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Muon: momentum, its gathers, Newton-Schulz of a rank's matrices, the step along them."""
+    """Muon: momentum, its gathers, Newton-Schulz of a rank's matrices, the step."""
     if not share.momentum:
         return ()
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
@@ -243,10 +242,14 @@ def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[WorkItem, 
     work: list[WorkItem] = [streamed("muon_momentum", n, n * (master + 2 * moments + 2), name)]
     work += share.gathers
     for rows, columns, count, ranks in share.orthogonal:
-        mine = -(-count // ranks)
+        local_count = -(-count // ranks)
         for _ in range(NEWTON_SCHULZ_STEPS):
-            for m, k, wide in ((rows, columns, rows), (rows, rows, rows), (rows, rows, columns)):
-                work.append(_product(mine, m, k, wide))
+            for m, k, n_columns in (
+                (rows, columns, rows),
+                (rows, rows, rows),
+                (rows, rows, columns),
+            ):
+                work.append(_product(local_count, m, k, n_columns))
     work.append(streamed("muon_step", n, n * (2 * master + 2), name))
     return tuple(work)
 

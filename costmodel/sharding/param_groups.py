@@ -1,9 +1,9 @@
-"""The parts of a unit: parameters that shard over the same ranks.
+"""Parameter groups of a unit: parameters that shard over the same ranks.
 
-A unit's dense parameters shard over the ranks that hold the same slice of them, its experts
-over the ranks that hold the same experts, which are others and mostly fewer. Each part has its
-own gathers, reductions and sums. Dense parameters are cut along dimension 0; experts along
-dimension 1, since the ranks of an expert group have cut dimension 0 already.
+A unit's dense parameters shard over the ranks with the same slice of them, its experts over the
+ranks with the same experts, which are others and mostly fewer. Each group has its own gathers,
+reductions and sums. Dense parameters are cut along dimension 0; experts along dimension 1, since
+expert parallelism has cut dimension 0 already.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ..layers.heads import local_vocab
 from .optimizers import LocalParameter
 
 SHARED_TABLES = ("tokens.weight", "projection.weight")
-"""Names of what layers of one unit hold together: the first of them counts it."""
+"""Weights shared by layers of one unit; the first layer counts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitShape:
-    """What a unit's state depends on.
+    """Everything that a unit's state depends on.
 
-    ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings`` says
-    what of each is trained (empty: all).
+    ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings``: the
+    trained parts of each (empty: all).
     """
 
     layers: tuple[Layer, ...]
@@ -53,37 +53,43 @@ class UnitShape:
     trainings: tuple[LayerTraining, ...] = ()
 
     def training(self, number: int) -> LayerTraining:
-        """What training does to the unit's layer ``number``."""
+        """Training of the unit's layer ``number``."""
         return self.trainings[number] if self.trainings else FULLY_TRAINED
 
     @property
     def base_dtype(self) -> Dtype:
-        """The format that frozen parameters are kept in."""
-        found = (t.adapters.base_dtype for t in self.trainings if t.adapters is not None)
-        return next((dtype for dtype in found if dtype is not None), self.dtype.param)
+        """Storage format of frozen parameters."""
+        dtypes = (t.adapters.base_dtype for t in self.trainings if t.adapters is not None)
+        return next((dtype for dtype in dtypes if dtype is not None), self.dtype.param)
 
     def formats(self, trained: bool) -> DtypeRecord:
-        """The formats of trained parameters, or of frozen ones, which are kept in their own."""
+        """Formats of trained or of frozen parameters."""
         return self.dtype if trained else replace(self.dtype, master=self.base_dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParamGroup:
-    """Parameters that shard over the same ranks: elements on one rank, in all and one by one.
+    """Parameters that shard over the same ranks: elements on one rank, total and each.
 
-    Equal questions give the same object, so that what a part moves can be kept by it.
+    Equal arguments give the same object, so that its work can be cached by it.
 
-    ``group`` are the ranks that shard the optimizer's states, ``replicas`` those that hold equal
-    shards; ``parameters``, ``secondary`` and ``gradients`` are the degrees of the other states.
-    ``locals``: whole parameters; ``shards``: one padded shard of each; ``partials``: shards of
-    those whose gradients are still parts of a sum over the tensor-parallel ranks. ``split`` are
-    the ranks that split tensors. Frozen parameters are parts of their own (``trained`` false), and
-    so are ``experts``.
-    ``tensors``: what an optimizer knows of each; ``narrow``: elements whose products may run in
-    a narrow format.
+    Attributes:
+        ranks: ranks that shard the optimizer's states.
+        replicas: ranks with equal shards.
+        whole: elements of all parameters; ``locals``: of each.
+        shard: elements of a rank's padded shards; ``shards``: of each.
+        vectors: elements of the shards of vectors.
+        partials: shards whose gradients are still partial sums over tensor-parallel ranks.
+        split: ranks that split tensors.
+        trained: False for frozen parameters, a group of their own.
+        experts: True for experts, a group of their own.
+        tensors: what an optimizer reads of each parameter.
+        narrow: elements whose products may run in low precision.
+        parameters: sharding degree of parameters; ``secondary`` of their copy, ``gradients``
+        likewise.
     """
 
-    group: RankGroup
+    ranks: RankGroup
     replicas: RankGroup
     whole: int
     shard: int
@@ -102,12 +108,12 @@ class ParamGroup:
 
     @property
     def nests_parameters(self) -> bool:
-        """Whether parameters are cut over some of the ranks that cut the optimizer's states."""
+        """True if parameters shard over a subset of the optimizer states' ranks."""
         return 1 < self.parameters < self.degree
 
     @property
     def nests_gradients(self) -> bool:
-        """Whether gradients are cut over some of the ranks that cut the optimizer's states."""
+        """True if gradients shard over a subset of the optimizer states' ranks."""
         return 1 < self.gradients < self.degree
 
     @property
@@ -116,34 +122,34 @@ class ParamGroup:
         return self.padded // self.gradients if self.nests_gradients else self.shard
 
     def inner(self, degree: int) -> RankGroup:
-        """The innermost ``degree`` ranks of the group."""
-        return RankGroup(degree, self.group.stride)
+        """The innermost ``degree`` of the group's ranks."""
+        return RankGroup(degree, self.ranks.stride)
 
     def outer(self, degree: int) -> RankGroup:
-        """The ranks of the group that hold the parts of one piece of ``degree``."""
-        return RankGroup(self.degree // degree, self.group.stride * degree)
+        """The ranks that hold the parts of one piece of ``degree``."""
+        return RankGroup(self.degree // degree, self.ranks.stride * degree)
 
     @property
     def degree(self) -> int:
         """Ranks that a state is cut over."""
-        return self.group.size
+        return self.ranks.size
 
     @property
     def padded(self) -> int:
         """Elements of all shards together."""
-        return self.shard * self.group.size
+        return self.shard * self.ranks.size
 
     @property
     def shared(self) -> bool:
-        """Whether other ranks hold the same parameters, so that gradients are summed."""
-        return self.group.size * self.replicas.size > 1
+        """True if other ranks hold the same parameters, so that gradients are summed."""
+        return self.ranks.size * self.replicas.size > 1
 
 
-class _Local(NamedTuple):
+class _LocalWeight(NamedTuple):
     """A parameter of a layer with its shape on the fullest rank.
 
     ``partial``: tensor-parallel ranks still sum its gradient. ``linear``: the weight of a linear
-    layer whose products may be narrow. ``hidden`` and ``table`` are what an optimizer asks.
+    layer whose products may be low precision. ``hidden`` and ``table`` are for the optimizer.
     """
 
     spec: ParameterSpec
@@ -157,13 +163,13 @@ class _Local(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _GroupMembers:
-    """The parameters of a part: one object for all questions about the same ones."""
+    """Parameters of a group: one object for all requests for the same ones."""
 
-    each: tuple[_Local, ...]
+    weights: tuple[_LocalWeight, ...]
 
 
 class _WeightSplit(NamedTuple):
-    """What of a strategy and a stack a parameter's shape on a rank depends on."""
+    """Settings that shape a parameter on a rank."""
 
     weights: int
     megatron_sp: bool
@@ -173,7 +179,7 @@ class _WeightSplit(NamedTuple):
 
 
 def param_groups(shape: UnitShape) -> tuple[ParamGroup, ...]:
-    """The parts of a unit that have parameters: dense ones first, then experts, then frozen."""
+    """Non-empty groups of a unit: dense, then experts; trained, then frozen."""
     strategy, ranks = shape.strategy, shape.stage_ranks
     dense_groups = (shard_group(strategy), replica_group(strategy, ranks))
     expert_groups = (expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks))
@@ -186,19 +192,19 @@ def param_groups(shape: UnitShape) -> tuple[ParamGroup, ...]:
         strategy.etp,
         shape.stack.vocab_multiple,
     )
-    parts = []
+    groups = []
     for dense, experts in _local_specs(shape.layers, shape.trainings, shape.seq_len, split):
-        if dense.each:
+        if dense.weights:
             tensor_group = RankGroup(strategy.weight_split, 1)
-            parts.append(_param_group(dense, dense_groups, degrees, tensor_group, 0))
-        if experts.each:
+            groups.append(_param_group(dense, dense_groups, degrees, tensor_group, 0))
+        if experts.weights:
             nested, tensor_group = _expert_degrees(strategy, ranks), RankGroup(strategy.etp, 1)
-            parts.append(_param_group(experts, expert_groups, nested, tensor_group, 1))
-    return tuple(parts)
+            groups.append(_param_group(experts, expert_groups, nested, tensor_group, 1))
+    return tuple(groups)
 
 
 def _expert_degrees(strategy: LayerStrategy, ranks: int) -> tuple[int, int, int]:
-    """Degrees of experts' parameters, secondary copy (1: none that is wider), gradients."""
+    """Degrees of experts' parameters, secondary copy (1: none wider), gradients."""
     shard = strategy.shard
     first, second, gradients = (
         strategy.expert_degree(degree, ranks)
@@ -214,26 +220,32 @@ def _local_specs(
     seq_len: int,
     split: _WeightSplit,
 ) -> tuple[tuple[_GroupMembers, _GroupMembers], ...]:
-    """A unit's parameters on the fullest rank: trained, then frozen; of each dense, then experts.
+    """A unit's parameters on the fullest rank: dense and experts, trained, then frozen.
 
     Adapters stand with their weight.
     """
-    found: list[_Local] = []
+    local_weights: list[_LocalWeight] = []
     tied = len(layers) > 1
     for number, layer in enumerate(layers):
         training = trainings[number] if trainings else FULLY_TRAINED
         for spec in layer_parameters(layer, seq_len):
             if number and tied and spec.name in SHARED_TABLES:
                 continue
-            found.append(_local(spec, _padded(layer, spec, split), layer, training.weights, split))
+            local_weights.append(
+                _local(spec, _padded(layer, spec, split), layer, training.weights, split)
+            )
             if training.adapters is not None:
-                found += [
+                local_weights += [
                     _local(extra, extra.local_shape(split.weights), layer, True, split)
                     for extra in adapter_specs(spec, training.adapters)
                 ]
 
     def members(trained: bool, expert: bool) -> _GroupMembers:
-        like = (each for each in found if each.trained == trained and each.spec.expert == expert)
+        like = (
+            weights
+            for weights in local_weights
+            if weights.trained == trained and weights.spec.expert == expert
+        )
         return _GroupMembers(tuple(like))
 
     return tuple((members(trained, False), members(trained, True)) for trained in (True, False))
@@ -241,10 +253,10 @@ def _local_specs(
 
 def _local(
     spec: ParameterSpec, shape: tuple[int, ...], layer: Layer, trained: bool, split: _WeightSplit
-) -> _Local:
+) -> _LocalWeight:
     matrix = len(shape) - spec.expert == 2
     hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and matrix and not _is_filter(spec)
-    return _Local(
+    return _LocalWeight(
         spec=spec,
         shape=shape,
         trained=trained,
@@ -275,9 +287,9 @@ def _param_group(
     tensor_group: RankGroup,
     dim: int,
 ) -> ParamGroup:
-    (group, replicas), first = groups, members.each[0]
+    (group, replicas), first = groups, members.weights[0]
     whole, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
-    for member in members.each:
+    for member in members.weights:
         local = member.shape
         elements = math.prod(local)
         shard = -(-local[dim] // group.size) * (elements // local[dim])
@@ -290,7 +302,7 @@ def _param_group(
         sizes = member.spec.shape[-2:]
         tensors.append(LocalParameter(local, sizes, shard, member.hidden, member.table))
     return ParamGroup(
-        group=group,
+        ranks=group,
         replicas=replicas,
         whole=sum(whole),
         shard=sum(shards),
@@ -310,19 +322,19 @@ def _param_group(
 
 
 def _is_filter(spec: ParameterSpec) -> bool:
-    """Whether a matrix holds a filter a row, or logits: nothing that multiplies vectors."""
+    """True if a matrix holds a filter per row, or logits: not a matrix product."""
     return spec.name.split(".")[0] in ("conv", "relative", "cross_relative")
 
 
 def _is_linear(spec: ParameterSpec, layer: Layer) -> bool:
-    """Whether a parameter is the weight of a linear layer whose products may be narrow."""
-    name, _, what = spec.name.rpartition(".")
-    in_block = isinstance(layer, (BlockLayer, MultiTokenLayer)) and what == "weight"
+    """True for the weight of a linear layer whose products may be low precision."""
+    name, _, suffix = spec.name.rpartition(".")
+    in_block = isinstance(layer, (BlockLayer, MultiTokenLayer)) and suffix == "weight"
     return in_block and len(spec.shape) - spec.expert == 2 and name not in NOT_ADAPTED
 
 
 def _is_partial(spec: ParameterSpec, split: _WeightSplit) -> bool:
-    """Whether tensor-parallel ranks still sum a gradient; experts have ranks of their own."""
+    """True if tensor-parallel ranks still sum a gradient; experts have separate ranks."""
     if split.weights == 1 or spec.expert:
         return False
     by_sequence = spec.partial_gradient == "sequence_parallel" and split.megatron_sp

@@ -1,10 +1,9 @@
-"""Where states live: the unit of each layout that a stack may have.
+"""State layouts of frameworks: the unit of each.
 
 ``fsdp2`` is in :mod:`fully_sharded`. With ``contiguous`` (Megatron-LM) parameters stay whole and
-only
-optimizer states shard. With ``partitioned`` (DeepSpeed's ZeRO: Rajbhandari et al., 2020, section
-5) compute parameters live beside a sharded master copy: whole and gathered after the update up
-to zero2, with zero3 sharded too and gathered for each use; gradients move as in fsdp2.
+only optimizer states shard. With ``partitioned`` (DeepSpeed's ZeRO: Rajbhandari et al., 2020,
+section 5) compute parameters live beside a sharded master copy: whole and gathered after the update
+up to zero2, with zero3 sharded too and gathered for each use; gradients move as in fsdp2.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ def lower_unit(shape: UnitShape) -> FsdpUnit:
 
 def contiguous_unit(shape: UnitShape) -> FsdpUnit:
     """Whole compute parameters and gradient buffers; the optimizer shards (Megatron-LM)."""
-    dtype, every = shape.dtype, param_groups(shape)
-    parts = tuple(part for part in every if part.trained)
-    whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
+    dtype, all_groups = shape.dtype, param_groups(shape)
+    groups = tuple(group for group in all_groups if group.trained)
+    whole, shard = sum(group.whole for group in groups), sum(group.shard for group in groups)
     param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
     has_master = dtype.param != dtype.master
     master_bytes = shard * DTYPE_BYTES[dtype.master] if has_master else 0
-    reduce = for_each_group(parts, _buffer_reduction, dtype)
+    reduce = for_each_group(groups, _buffer_reduction, dtype)
     return FsdpUnit(
         wrapped=False,
         gathers_each_use=False,
         reduces_each_micro_batch=False,
-        parameter_bytes=(whole - _only_narrow(shape, parts)) * param
-        + _frozen_bytes(shape, every)
-        + narrow_copies_bytes(shape, every),
-        optimizer_bytes=unit_states(shape, parts) + master_bytes,
+        parameter_bytes=(whole - _only_narrow(shape, groups)) * param
+        + _frozen_bytes(shape, all_groups)
+        + narrow_copies_bytes(shape, all_groups),
+        optimizer_bytes=unit_states(shape, groups) + master_bytes,
         gathers=(),
         gradient_bytes=0 if shape.stack.fusion.weight_gradient_accumulation else whole * param,
         accumulated_bytes=whole * gradient,
@@ -74,120 +73,124 @@ def contiguous_unit(shape: UnitShape) -> FsdpUnit:
         accumulate_shard=(),
         upcast=(),
         accumulate_upcast=(),
-        post_update=(*_buffer_gathers(shape, parts), *requantize_weights(shape, every)),
-        update=unit_update(shape, parts, sends_back=False),
-        partial_shards=tuple(n for part in parts for n in part.partials),
+        post_update=(*_buffer_gathers(shape, groups), *requantize_weights(shape, all_groups)),
+        update=unit_update(shape, groups, sends_back=False),
+        partial_shards=tuple(n for group in groups for n in group.partials),
         tied_bytes=tied_elements_of(shape, 1) * DTYPE_BYTES[dtype.master],
         tied_elements=tied_elements_of(shape),
     )
 
 
-def _only_narrow(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> int:
-    """Elements that are kept in the narrow format alone, which is what is gathered then.
+def _only_narrow(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> int:
+    """Elements kept, and gathered, only in the low-precision format.
 
     Megatron-LM arguments.py, --fp8-param-gather: the compute parameter is kept in fp8.
     """
     stack = shape.stack
-    kept = stack.narrow_gather and stack.narrow_weights == "cached"
-    if shape.dtype.matmul is None or not kept:
+    narrow_only = stack.narrow_gather and stack.narrow_weights == "cached"
+    if shape.dtype.matmul is None or not narrow_only:
         return 0
-    return sum(part.narrow for part in parts)
+    return sum(group.narrow for group in groups)
 
 
-def _frozen_bytes(shape: UnitShape, every: tuple[ParamGroup, ...]) -> int:
-    """Bytes of frozen parameters beside their narrow copies, which are all where a stack says so.
+def _frozen_bytes(shape: UnitShape, all_groups: tuple[ParamGroup, ...]) -> int:
+    """Bytes of frozen parameters beside their low-precision copies.
 
-    Transformer Engine pytorch/module/base.py: with fp8 parameters a weight is made in fp8, whether
-    it is trained or not. A format that was asked for is kept.
+    With fp8 parameters the copy is all there is (Transformer Engine pytorch/module/base.py makes a
+    weight in fp8, trained or not), except that a requested format is kept.
     """
-    frozen = tuple(part for part in every if not part.trained)
-    whole = sum(part.whole for part in frozen)
-    asked = shape.base_dtype != shape.dtype.param
-    kept = whole if asked else whole - _only_narrow(shape, frozen)
-    return kept * DTYPE_BYTES[shape.base_dtype]
+    frozen = tuple(group for group in all_groups if not group.trained)
+    whole = sum(group.whole for group in frozen)
+    has_own_format = shape.base_dtype != shape.dtype.param
+    elements = whole if has_own_format else whole - _only_narrow(shape, frozen)
+    return elements * DTYPE_BYTES[shape.base_dtype]
 
 
-def _buffer_reduction(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """The reduction of a part's gradient buffer, once a step."""
+def _buffer_reduction(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Reduce a group's gradient buffer, once per step."""
     size, name = DTYPE_BYTES[dtype.communication], dtype.communication
     work: list[WorkItem] = []
-    if part.degree > 1:
-        work.append(Collective("reduce_scatter", *part.group, part.padded * size, name))
-    if part.replicas.size > 1:
-        work.append(Collective("all_reduce", *part.replicas, part.shard * size, name))
+    if group.degree > 1:
+        work.append(Collective("reduce_scatter", *group.ranks, group.padded * size, name))
+    if group.replicas.size > 1:
+        work.append(Collective("all_reduce", *group.replicas, group.shard * size, name))
     return tuple(work)
 
 
-def _buffer_gathers(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
-    """The all-gathers of parameters after an update that is sharded."""
+def _buffer_gathers(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
+    """All-gather parameters after a sharded update."""
     name = shape.dtype.param
     return tuple(
-        Collective("all_gather", *part.group, gathered_bytes(shape, part), name)
-        for part in parts
-        if part.degree > 1
+        Collective("all_gather", *group.ranks, gathered_bytes(shape, group), name)
+        for group in groups
+        if group.degree > 1
     )
 
 
 def partitioned_unit(shape: UnitShape) -> FsdpUnit:
     """Compute parameters, whole or in pieces, beside sharded master weights (DeepSpeed)."""
-    dtype, every = shape.dtype, param_groups(shape)
-    plain = sharded_unit(shape)
-    if not plain.wrapped:
-        return plain
-    parts = tuple(part for part in every if part.trained)
+    dtype, all_groups = shape.dtype, param_groups(shape)
+    unit = sharded_unit(shape)
+    if not unit.wrapped:
+        return unit
+    groups = tuple(group for group in all_groups if group.trained)
     param, master = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.master]
-    copies = sum(part.shard for part in parts) * master if dtype.param != dtype.master else 0
-    pieces = tuple(part for part in every if part.parameters > 1)
-    gathered = sum(part.padded for part in pieces) * param
-    whole = [part for part in parts if part.parameters == 1]
+    master_bytes = (
+        sum(group.shard for group in groups) * master if dtype.param != dtype.master else 0
+    )
+    sharded = tuple(group for group in all_groups if group.parameters > 1)
+    gathered = sum(group.padded for group in sharded) * param
+    unsharded = [group for group in groups if group.parameters == 1]
     return replace(
-        plain,
-        parameter_bytes=sum(_stored_bytes(shape, part) for part in every)
-        + narrow_copies_bytes(shape, every),
-        optimizer_bytes=plain.optimizer_bytes + copies,
+        unit,
+        parameter_bytes=sum(_stored_bytes(shape, group) for group in all_groups)
+        + narrow_copies_bytes(shape, all_groups),
+        optimizer_bytes=unit.optimizer_bytes + master_bytes,
         gathers=(GatherBytes(gathered, 0, gathered),),
-        gather=tuple(item for part in pieces for item in _piece_gather(part, dtype)),
-        gather_backward=tuple(item for part in pieces for item in _piece_again(part, dtype)),
+        gather=tuple(item for group in sharded for item in _piece_gather(group, dtype)),
+        gather_backward=tuple(
+            item for group in sharded for item in _piece_gather_backward(group, dtype)
+        ),
         outer_gather=(),
         post_update=(
-            *(item for part in parts for item in _update_compute_copy(part, dtype)),
-            *_buffer_gathers(shape, tuple(whole)),
-            *requantize_weights(shape, every),
+            *(item for group in groups for item in _update_compute_copy(group, dtype)),
+            *_buffer_gathers(shape, tuple(unsharded)),
+            *requantize_weights(shape, all_groups),
         ),
-        update=unit_update(shape, parts, sends_back=False),
+        update=unit_update(shape, groups, sends_back=False),
     )
 
 
-def _stored_bytes(shape: UnitShape, part: ParamGroup) -> int:
-    """Bytes of a part's compute parameters between uses."""
-    name = shape.dtype.param if part.trained else shape.base_dtype
-    if part.parameters == 1:
-        return part.whole * DTYPE_BYTES[name]
-    pieces = part.padded // part.parameters
-    second = part.padded // part.secondary if part.secondary > 1 else 0
-    return (pieces + second) * DTYPE_BYTES[name]
+def _stored_bytes(shape: UnitShape, group: ParamGroup) -> int:
+    """Bytes of a group's compute parameters between uses."""
+    name = shape.dtype.param if group.trained else shape.base_dtype
+    if group.parameters == 1:
+        return group.whole * DTYPE_BYTES[name]
+    pieces = group.padded // group.parameters
+    secondary = group.padded // group.secondary if group.secondary > 1 else 0
+    return (pieces + secondary) * DTYPE_BYTES[name]
 
 
-def _piece_gather(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    pieces = gather_pieces(part, part.parameters, dtype.param)
-    return (*pieces, *keep_secondary(part, dtype.param))
+def _piece_gather(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    pieces = gather_pieces(group, group.parameters, dtype.param)
+    return (*pieces, *keep_secondary(group, dtype.param))
 
 
-def _piece_again(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    if part.secondary > 1:
-        return gather_pieces(part, part.secondary, dtype.param)
-    return _piece_gather(part, dtype)
+def _piece_gather_backward(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    if group.secondary > 1:
+        return gather_pieces(group, group.secondary, dtype.param)
+    return _piece_gather(group, dtype)
 
 
-def _update_compute_copy(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Updated master weights become compute parameters, in the pieces that uses gather from."""
+def _update_compute_copy(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Copy updated master weights to compute parameters, in the pieces that uses gather."""
     param, master = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.master]
     work: list[WorkItem] = []
     if dtype.param != dtype.master:
-        traffic_bytes = part.shard * (param + master)
-        work.append(streamed("cast", part.shard, traffic_bytes, dtype.param))
-    if part.nests_parameters:
-        size = part.padded // part.parameters * param
-        outer = part.outer(part.parameters)
+        traffic_bytes = group.shard * (param + master)
+        work.append(streamed("cast", group.shard, traffic_bytes, dtype.param))
+    if group.nests_parameters:
+        size = group.padded // group.parameters * param
+        outer = group.outer(group.parameters)
         work.append(Collective("all_gather", *outer, size, dtype.param))
     return tuple(work)

@@ -1,4 +1,4 @@
-"""Work that sharded parameters make: gathers before use, reductions after it, casts and copies."""
+"""Traffic of sharded parameters: gathers, reductions, casts and copies."""
 
 from __future__ import annotations
 
@@ -16,189 +16,189 @@ from .nested import gather_pieces, keep_secondary
 from .param_groups import ParamGroup, UnitShape
 
 MAX_CACHED_GROUPS = 1024
-"""Parts whose work is kept: units that differ in their experts have their dense part in common."""
+"""Groups whose work is cached: units that differ in their experts share their dense group."""
 
 
 def kernel_per_parameter(
     op: str, elements: tuple[int, ...], bytes_each: int, dtype: str
 ) -> tuple[WorkItem, ...]:
-    """One kernel a parameter."""
+    """One kernel per parameter."""
     return tuple(streamed(op, n, n * bytes_each, dtype) for n in elements)
 
 
-def gathered_bytes(shape: UnitShape, part: ParamGroup) -> int:
-    """Bytes of a gather of a whole part, linear weights narrow where the stack gathers them so."""
+def gathered_bytes(shape: UnitShape, group: ParamGroup) -> int:
+    """Bytes of a whole group's gather, linear weights in low precision if the stack does so."""
     size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
     if narrow is None or not shape.stack.narrow_gather:
-        return part.padded * size
-    return (part.padded - part.narrow) * size + weight_bytes(part.narrow, narrow)
+        return group.padded * size
+    return (group.padded - group.narrow) * size + weight_bytes(group.narrow, narrow)
 
 
 def gathers(
     work: Callable[[ParamGroup, DtypeRecord, str], tuple[WorkItem, ...]],
     shape: UnitShape,
-    parts: tuple[ParamGroup, ...],
+    groups: tuple[ParamGroup, ...],
     frozen: tuple[ParamGroup, ...],
 ) -> tuple[WorkItem, ...]:
-    """Gathers of trained parts, cast from the master's format, and of frozen ones.
+    """Gathers of trained groups, cast from the master's format, and of frozen ones.
 
-    Those of one format are one gather: of dense parameters, and of experts, which have ranks of
-    their own.
+    Those of one format are one gather; dense parameters and experts, on separate ranks, each their
+    own.
     """
-    found: list[WorkItem] = []
-    for part in _gathered_at_once(shape, parts, frozen):
-        for item in work(part, shape.formats(part.trained), shape.dtype.param):
+    items: list[WorkItem] = []
+    for group in _gathered_at_once(shape, groups, frozen):
+        for item in work(group, shape.formats(group.trained), shape.dtype.param):
             if isinstance(item, Collective) and shape.stack.narrow_gather:
-                item = item._replace(payload_bytes=gathered_bytes(shape, part))
-            found.append(item)
-    return tuple(found)
+                item = item._replace(payload_bytes=gathered_bytes(shape, group))
+            items.append(item)
+    return tuple(items)
 
 
 def gather_bytes(
-    shape: UnitShape, parts: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
+    shape: UnitShape, groups: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
 ) -> tuple[GatherBytes, ...]:
-    """The bytes of :func:`gathers`: fully_shard does one after the other."""
+    """The bytes of :func:`gathers`, which fully_shard runs one after the other."""
     dtype = shape.dtype
     param, casts = DTYPE_BYTES[dtype.param], dtype.param != dtype.master
-    found = []
-    for part in _gathered_at_once(shape, parts, frozen):
-        sent = part.degree > 1
-        flat_bytes = part.padded * param if sent else 0
-        cast_bytes = part.shard * param if sent and casts and part.trained else 0
-        found.append(GatherBytes(flat_bytes, cast_bytes, part.padded * param))
-    return tuple(found)
+    sizes = []
+    for group in _gathered_at_once(shape, groups, frozen):
+        is_sharded = group.degree > 1
+        flat_bytes = group.padded * param if is_sharded else 0
+        cast_bytes = group.shard * param if is_sharded and casts and group.trained else 0
+        sizes.append(GatherBytes(flat_bytes, cast_bytes, group.padded * param))
+    return tuple(sizes)
 
 
 def _gathered_at_once(
-    shape: UnitShape, parts: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
+    shape: UnitShape, groups: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
 ) -> tuple[ParamGroup, ...]:
-    """Trained and frozen parts, those of one format and the same ranks as one."""
+    """Trained and frozen groups, merged if of one format and the same ranks."""
     if shape.base_dtype != shape.dtype.master:
-        return (*parts, *frozen)
-    return _joined(parts, frozen)
+        return (*groups, *frozen)
+    return _merged(groups, frozen)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def _joined(
-    parts: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
+def _merged(
+    groups: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
 ) -> tuple[ParamGroup, ...]:
-    """Trained and frozen parts as one, dense ones and experts apart."""
-    found = list(parts)
-    for part in frozen:
-        alike = (n for n, other in enumerate(found) if other.experts == part.experts)
-        same = next(alike, None)
-        if same is None:
-            found.append(part)
+    """Merge trained and frozen groups, dense ones and experts apart."""
+    merged = list(groups)
+    for group in frozen:
+        matches = (n for n, other in enumerate(merged) if other.experts == group.experts)
+        position = next(matches, None)
+        if position is None:
+            merged.append(group)
             continue
-        other = found[same]
-        found[same] = replace(
+        other = merged[position]
+        merged[position] = replace(
             other,
-            whole=other.whole + part.whole,
-            shard=other.shard + part.shard,
-            locals=other.locals + part.locals,
-            shards=other.shards + part.shards,
-            narrow=other.narrow + part.narrow,
+            whole=other.whole + group.whole,
+            shard=other.shard + group.shard,
+            locals=other.locals + group.locals,
+            shards=other.shards + group.shards,
+            narrow=other.narrow + group.narrow,
         )
-    return tuple(found)
+    return tuple(merged)
 
 
 def for_each_group(
-    parts: tuple[ParamGroup, ...],
+    groups: tuple[ParamGroup, ...],
     work: Callable[..., tuple[WorkItem, ...]],
     *formats: DtypeRecord | str,
 ) -> tuple[WorkItem, ...]:
-    """The work of each part in turn, in these formats."""
-    return tuple([item for part in parts for item in work(part, *formats)])
+    """The work of each group in turn, in these formats."""
+    return tuple([item for group in groups for item in work(group, *formats)])
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def accumulate_shard(n: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Each parameter's reduced gradient, added to those of micro-batches before."""
-    shards = tuple(shard * (n.gradient_shard // n.shard) for shard in n.shards)
+def accumulate_shard(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Add each parameter's reduced gradient to those of earlier micro-batches."""
+    shards = tuple(shard * (group.gradient_shard // group.shard) for shard in group.shards)
     return kernel_per_parameter("add", shards, 3 * DTYPE_BYTES[dtype.master], dtype.master)
 
 
-def reduces_over_replicas(part: ParamGroup) -> bool:
-    """Whether each reduction also sums shards over ranks that hold equal ones."""
-    return part.replicas.size > 1 and not part.nests_gradients
+def reduces_over_replicas(group: ParamGroup) -> bool:
+    """True if each reduction also sums shards over ranks with equal ones."""
+    return group.replicas.size > 1 and not group.nests_gradients
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def gather_forward(n: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
-    """What a forward pass waits for: the whole part in format ``name``."""
-    if n.nests_parameters:
-        return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
-    return (*_gather_work(n, dtype, name), *_kept_pieces(n, name))
+def gather_forward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
+    """Gather the whole group before a forward, in format ``name``."""
+    if group.nests_parameters:
+        return (*gather_pieces(group, group.parameters, name), *keep_secondary(group, name))
+    return (*_gather_work(group, dtype, name), *_kept_pieces(group, name))
 
 
-def _kept_pieces(n: ParamGroup, name: str) -> tuple[WorkItem, ...]:
-    """What fully_shard keeps of each gathered parameter for the backward pass."""
-    if n.secondary == 1:
+def _kept_pieces(group: ParamGroup, name: str) -> tuple[WorkItem, ...]:
+    """Pieces of each gathered parameter that fully_shard keeps for the backward."""
+    if group.secondary == 1:
         return ()
-    pieces = tuple(shard * n.degree // n.secondary for shard in n.shards)
+    pieces = tuple(shard * group.degree // group.secondary for shard in group.shards)
     return kernel_per_parameter("copy", pieces, 2 * DTYPE_BYTES[name], name)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def gather_backward(n: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
-    """The same before a backward pass, from the second copy where there is one."""
-    if n.secondary == 1:
-        return gather_forward(n, dtype, name)
-    pieces = gather_pieces(n, n.secondary, name)
+def gather_backward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
+    """Gather before a backward, from the secondary copy if there is one."""
+    if group.secondary == 1:
+        return gather_forward(group, dtype, name)
+    pieces = gather_pieces(group, group.secondary, name)
     if name == dtype.master:
         return pieces
     return (pieces[0], *pieces)  # where it casts, fully_shard flattens pieces once more
 
 
-def _gather_work(n: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
+def _gather_work(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
     """Cast and copy in, all-gather, copy out; a plain copy where nothing is sharded."""
     param, master = DTYPE_BYTES[name], DTYPE_BYTES[dtype.master]
     casts = name != dtype.master
-    if n.degree == 1:
-        cast = kernel_per_parameter("cast", n.shards, param + master, name) if casts else ()
-        return (*cast, *kernel_per_parameter("copy", n.shards, 2 * param, name))
+    if group.degree == 1:
+        cast = kernel_per_parameter("cast", group.shards, param + master, name) if casts else ()
+        return (*cast, *kernel_per_parameter("copy", group.shards, 2 * param, name))
     work: list[WorkItem] = []
     if casts:
-        work.append(streamed("copy", n.shard, n.shard * (param + master), name))
-    work.append(streamed("copy", n.shard, 2 * n.shard * param, name))
-    work.append(Collective("all_gather", *n.group, n.padded * param, name))
-    work.append(streamed("copy", n.padded, 2 * n.padded * param, name))
+        work.append(streamed("copy", group.shard, group.shard * (param + master), name))
+    work.append(streamed("copy", group.shard, 2 * group.shard * param, name))
+    work.append(Collective("all_gather", *group.ranks, group.padded * param, name))
+    work.append(streamed("copy", group.padded, 2 * group.padded * param, name))
     return tuple(work)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def reduce_work(n: ParamGroup, dtype: DtypeRecord, source_dtype: str) -> tuple[WorkItem, ...]:
+def reduce_work(group: ParamGroup, dtype: DtypeRecord, source_dtype: str) -> tuple[WorkItem, ...]:
     """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
     master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
-    name, whole = dtype.communication, n.padded
-    source_bytes = n.whole * DTYPE_BYTES[source_dtype]
-    work: list[WorkItem] = [streamed("copy", whole, source_bytes + whole * comm, name)]
-    if n.degree == 1:
-        work.append(streamed("div", n.shard, 2 * n.shard * comm, name))
-        work.append(streamed("copy", n.shard, 2 * n.shard * comm, name))
+    name, padded = dtype.communication, group.padded
+    source_bytes = group.whole * DTYPE_BYTES[source_dtype]
+    work: list[WorkItem] = [streamed("copy", padded, source_bytes + padded * comm, name)]
+    if group.degree == 1:
+        work.append(streamed("div", group.shard, 2 * group.shard * comm, name))
+        work.append(streamed("copy", group.shard, 2 * group.shard * comm, name))
     else:
-        group = n.inner(n.gradients) if n.nests_gradients else n.group
-        work.append(Collective("reduce_scatter", *group, whole * comm, name))
-    if reduces_over_replicas(n):
-        work.append(Collective("all_reduce", *n.replicas, n.shard * comm, name))
+        ranks = group.inner(group.gradients) if group.nests_gradients else group.ranks
+        work.append(Collective("reduce_scatter", *ranks, padded * comm, name))
+    if reduces_over_replicas(group):
+        work.append(Collective("all_reduce", *group.replicas, group.shard * comm, name))
     if master != comm:
-        kept = n.gradient_shard
-        work.append(streamed("cast", kept, kept * (comm + master), dtype.master))
+        shard = group.gradient_shard
+        work.append(streamed("cast", shard, shard * (comm + master), dtype.master))
     return tuple(work)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def upcast_work(n: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Gradients of a first micro-batch, kept in the format that they are reduced in."""
+def upcast_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Cast a first micro-batch's gradients to the format of their reduction."""
     param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    return kernel_per_parameter("cast", n.locals, param + comm, dtype.communication)
+    return kernel_per_parameter("cast", group.locals, param + comm, dtype.communication)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
-def accumulate_upcast(n: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Gradients of a later micro-batch, added to those kept."""
+def accumulate_upcast(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    """Add a later micro-batch's gradients to the kept ones."""
     param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    return kernel_per_parameter("add", n.locals, param + 2 * comm, dtype.communication)
+    return kernel_per_parameter("add", group.locals, param + 2 * comm, dtype.communication)
 
 
 def partial_sum_work(shards: tuple[int, ...], tp: int, dtype: DtypeRecord) -> tuple[WorkItem, ...]:

@@ -1,4 +1,4 @@
-"""What the work of a layer depends on besides the layer: the shapes of what comes in."""
+"""Inputs that shape a layer's work, besides the layer itself."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..technique import TechniquePrices
 
 @dataclass(frozen=True, slots=True)
 class TowerInputShape:
-    """Another tower's output: tokens of a sample, width, whether this layer reads it.
+    """Another tower's output: tokens per sample, width, True if the layer reads it.
 
-    What a layer does not read only passes, which costs something where the layout changes.
+    An unread output only passes, which costs something where the layout changes.
     """
 
     tokens: int
@@ -25,14 +25,14 @@ class TowerInputShape:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What the work of one layer's micro-batch depends on, besides the layer itself.
+    """Inputs that shape one layer's micro-batch, besides the layer itself.
 
-    ``batch`` is samples on this rank; ``dtype`` the compute type. ``before`` is the strategy
-    of the layer that feeds it where that splits activations differently, else None.
-    ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
-    ``sources`` are the outputs of other towers that come along, in the layout of what feeds the
-    layer. ``matmul`` and ``scaling`` are the narrow format of linear layers in blocks,
-    ``training`` what of the layer is trained. ``prices`` are those of the strategy's techniques.
+    ``batch``: samples on this rank; ``dtype``: compute type. ``before``: strategy of the preceding
+    layer where it splits activations differently, else None. ``shares_weight``: an embedding whose
+    table is also the head's of its chunk. ``sources``: outputs of other towers that come along, in
+    the layout of the preceding layer. ``matmul`` and ``scaling``: low-precision format of linear
+    layers in blocks; ``training``: trained parts of the layer; ``prices``: of the strategy's
+    techniques.
     """
 
     strategy: LayerStrategy

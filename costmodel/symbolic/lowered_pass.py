@@ -1,4 +1,4 @@
-"""A lowered pass: the work and memory of one micro-batch through a layer in one direction."""
+"""A lowered pass: work and memory of a micro-batch through a layer in one direction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .tape import TapeEntry
 
 
 class HostWork(NamedTuple):
-    """What the host does in a pass beside eager launches: those of generated code, and the rest.
+    """Host work of a pass: eager launches, launches of generated code, the rest.
 
-    ``generated_s``: host seconds of a launch by generated code, where an eager one takes longer.
+    ``generated_s``: host seconds per launch by generated code, where an eager one takes longer.
     """
 
     eager: int
@@ -25,10 +25,10 @@ class HostWork(NamedTuple):
 class LoweredPass:
     """Work and memory of one micro-batch through one layer in one direction.
 
-    ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
-    its input (an activation forward, a gradient backward) counted. ``gradient_bytes`` of the
-    change are parameter gradients. ``host`` is what the host does where a kernel is not simply
-    an eager launch.
+    ``peak_bytes`` and ``change_bytes`` are relative to the bytes alive when the pass begins,
+    including its input (an activation forward, a gradient backward). ``gradient_bytes`` of the
+    change are parameter gradients. ``host``: host work where a kernel is not simply an eager
+    launch.
     """
 
     entries: tuple[TapeEntry, ...]
@@ -52,7 +52,7 @@ class LoweredPass:
 
     @property
     def recomputed_flops(self) -> int:
-        """Floating-point operations that are done a second time."""
+        """Floating-point operations of recomputation."""
         return sum(
             e.work.flops for e in self.entries if e.recomputed and isinstance(e.work, Kernel)
         )
@@ -62,7 +62,7 @@ NO_PASS = LoweredPass((), 0, 0)
 
 
 def chain_passes(first: LoweredPass, second: LoweredPass) -> LoweredPass:
-    """One pass that does the work of two, one after the other."""
+    """Two passes in sequence as one."""
     return LoweredPass(
         entries=(*first.entries, *second.entries),
         peak_bytes=max(first.peak_bytes, first.change_bytes + second.peak_bytes),
@@ -73,7 +73,7 @@ def chain_passes(first: LoweredPass, second: LoweredPass) -> LoweredPass:
 
 
 def _merged_host_work(first: LoweredPass, second: LoweredPass) -> HostWork | None:
-    """The host's part of two passes; None where every kernel is an eager launch.
+    """Host work of two passes; None where every kernel is an eager launch.
 
     Raises:
         ValueError: both launch generated code, in different times.

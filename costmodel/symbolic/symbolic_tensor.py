@@ -1,4 +1,4 @@
-"""Symbolic tensors: shapes and bytes without data, and the operations that they came from."""
+"""Symbolic tensors: shapes and bytes without data, and their producing operations."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Storage:
 
 
 class SymbolicTensor:
-    """A symbolic tensor; ``producer`` is the node and output number it came from, if any.
+    """A symbolic tensor; ``producer``: its node and output number, if any.
 
-    ``size_bytes`` is that of its elements, not of the storage. ``keeps`` is another tensor that
-    stays alive as long as this one.
+    ``size_bytes``: of its elements, not of the storage. ``keeps``: another tensor kept alive by
+    this one.
     """
 
     __slots__ = ("dtype", "elements", "keeps", "producer", "shape", "size_bytes", "storage")
@@ -47,17 +47,17 @@ class SymbolicTensor:
         self.keeps: SymbolicTensor | None = None
 
     def view(self, *shape: int) -> SymbolicTensor:
-        """The same storage under another shape, still on the path of gradients."""
+        """The same storage in another shape, on the same gradient path."""
         other = SymbolicTensor(shape, self.dtype, self.storage)
         other.producer = self.producer
         return other
 
 
 class Node:
-    """One differentiable operation: where its inputs came from, how gradients pass through.
+    """One differentiable operation: producers of its inputs, and its backward.
 
-    ``gradients`` has a place for each output; ``backward`` takes them all and gives one
-    gradient an input.
+    ``gradients`` has a slot for each output; ``backward`` takes them all and returns one gradient
+    per input.
     """
 
     __slots__ = ("backward", "gradients", "inputs")

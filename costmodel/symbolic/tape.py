@@ -1,11 +1,10 @@
-"""A tape: the symbolic run of a layer, which is how layers are lowered.
+"""The tape: symbolic execution of a layer, by which layers are lowered.
 
 A :class:`SymbolicTensor` stands for a tensor: shape, element size, storage, no data. Operations on
-a
-tape note kernels, collectives and bytes, and register how to go backward, just as eager
-tensors under autograd do. A storage gives its bytes back when its last reference dies, as a
-torch storage does, so lifetimes follow from the shape of the code that mirrors the executor's,
-and peak memory is read off the tape instead of being estimated by a formula.
+a tape note kernels, collectives and bytes, and register their backward, like eager tensors under
+autograd. A storage releases its bytes when its last reference dies, like a torch storage, so
+lifetimes follow from code that mirrors the executor's, and peak memory is read off the tape instead
+of estimated by a formula.
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ WorkItem = Kernel | Collective
 
 
 class TapeEntry(NamedTuple):
-    """One item of work; ``recomputed`` marks what is done a second time for the backward.
+    """One work item; ``recomputed``: repeated for the backward.
 
-    ``term`` is what a collective counts under. ``overlapped_kernels`` is how many of the kernels
-    that come
-    next run while the collective is under way, as the steps of a ring do; 0: it is in line.
-    ``technique`` names the one that adds the item, under which it counts then.
+    ``term``: breakdown term of a collective. ``overlapped_kernels``: following kernels that run
+    while the collective is in flight, as in the steps of a ring; 0: serial. ``technique``: the
+    technique that adds the item, which is then its term.
     """
 
     work: WorkItem
@@ -54,13 +52,13 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 
 class Tape:
-    """Collects the items of symbolic work and follows live and peak bytes.
+    """Collect symbolic work and track live and peak bytes.
 
-    ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
-    ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
-    those of matrix products by the product itself. ``splits``: the work of weight gradients
-    waits for :meth:`run_weight_work`, holding what it needs until then. ``frozen``: the layer's
-    own weights are not trained. ``additions`` counts the kernels that add gradients to others.
+    ``accumulating``: parameter gradients of an earlier micro-batch exist, and new ones are added to
+    them. ``main_gradients``: all are added to resident buffers, those of matrix products by the
+    product itself. ``splits``: the work of weight gradients waits for :meth:`run_weight_work`,
+    holding its inputs until then. ``frozen``: the layer's own weights are not trained.
+    ``additions`` counts the kernels that add gradients to others.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Tape:
         self._recomputing = False
 
     def note_bytes(self, change_bytes: int) -> None:
-        """Bytes that come to life (or die, if negative)."""
+        """Add live bytes (remove, if negative)."""
         self.live_bytes += change_bytes
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
@@ -101,7 +99,7 @@ class Tape:
         return self.new(value.shape, dtype or value.dtype)
 
     def constant(self, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-        """A tensor that lives anyway, such as a parameter: it costs traffic, not memory."""
+        """A resident tensor, such as a parameter: it costs traffic, not memory."""
         return SymbolicTensor(shape, dtype, Storage(self, 0))
 
     def kernel(
@@ -134,14 +132,14 @@ class Tape:
         bias: bool = False,
         operands: str | None = None,
     ) -> None:
-        """A matrix product (m, k) · (k, n), perhaps added to what is there or with a bias.
+        """A matrix product (m, k) · (k, n), optionally accumulated or with a bias.
 
-        ``operands`` is the format of what it reads where that is not ``dtype``.
+        ``operands``: format of its operands if not ``dtype``.
         """
-        read = operands or dtype
+        operand_format = operands or dtype
         written = (2 if accumulate else 1) * m * n + (n if bias else 0)
-        traffic = tensor_bytes(m * k + k * n, read) + tensor_bytes(written, dtype)
-        self._note(Kernel("matmul", (m, k, n), rate_name(read), 2 * m * k * n, traffic))
+        traffic = tensor_bytes(m * k + k * n, operand_format) + tensor_bytes(written, dtype)
+        self._note(Kernel("matmul", (m, k, n), rate_name(operand_format), 2 * m * k * n, traffic))
 
     def collective(
         self,
@@ -155,12 +153,12 @@ class Tape:
         """A collective whose largest buffer on a rank is ``values`` together.
 
         Args:
-            kind: what is done.
-            group: the ranks that take part.
+            kind: the operation.
+            group: participating ranks.
             values: the buffer, of one dtype.
-            term: what it counts under.
-            overlapped_kernels: how many of the kernels noted next run at the same time.
-            copies: how many rows in a row are one token, see :class:`Collective`.
+            term: its breakdown term.
+            overlapped_kernels: following kernels that run at the same time.
+            copies: consecutive rows of one token, see :class:`Collective`.
         """
         size_bytes = sum(value.size_bytes for value in values)
         work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
@@ -177,8 +175,8 @@ class Tape:
     ) -> None:
         """Make ``outs`` the outputs of an operation on ``inputs``.
 
-        ``backward`` takes a gradient for each of ``outs`` and gives one for each of
-        ``inputs``; it holds whatever the operation saves.
+        ``backward`` takes a gradient for each of ``outs`` and returns one for each of ``inputs``;
+        it holds whatever the operation saves.
         """
         if not self._keeps:
             return
@@ -190,9 +188,9 @@ class Tape:
     def parameter_gradient(
         self, gradient: SymbolicTensor, shared: bool = False, trained: bool | None = None
     ) -> None:
-        """A parameter's gradient: kept, or added to the one that is there (``shared``: always).
+        """Keep a parameter's gradient, or add it to the existing one (``shared``: always).
 
-        One of a ``frozen`` layer is dropped unless its parameter is ``trained``.
+        A ``frozen`` layer's gradient is dropped unless its parameter is ``trained``.
         """
         if self.frozen and not trained:
             return
@@ -203,10 +201,11 @@ class Tape:
             self.parameter_gradients.append(gradient)
 
     def weight_work(self, work: Callable[[], None]) -> None:
-        """Gradients of weights, of which nothing else in the backward depends: now, or later.
+        """Run the work of weight gradients, now or (``splits``) later.
 
-        ``work`` is a closure that refers to the input and the output gradient it needs, and to
-        nothing else that could be freed; it has no collectives.
+        Nothing else in the backward depends on it. ``work`` is a closure that refers to the input
+        and the output gradient it needs, and to nothing else that could be freed; it has no
+        collectives.
         """
         if self.splits:
             self._weight_work.append(work)
@@ -214,7 +213,7 @@ class Tape:
             work()
 
     def run_weight_work(self) -> None:
-        """Do what :meth:`weight_work` put off, in order, each giving back what it held."""
+        """Run deferred :meth:`weight_work` in order, each releasing its inputs."""
         while self._weight_work:
             self._weight_work.popleft()()
 
@@ -247,24 +246,24 @@ class Tape:
         return nodes
 
     def run_backward(self, nodes: list[Node]) -> None:
-        """Pass gradients through ``nodes`` in reverse order, freeing each as it is done.
+        """Pass gradients through ``nodes`` in reverse order, freeing each afterwards.
 
-        The gradients of the last outputs are set beforehand; gradients of nodes outside
-        ``nodes`` stay in their ``gradients``.
+        The gradients of the last outputs are set beforehand; gradients of nodes outside ``nodes``
+        stay in their ``gradients``.
         """
         self._pending = nodes
         while nodes:
             _run_node(self, nodes.pop())
 
     def run_next(self, nodes: list[Node]) -> None:
-        """Called while a node runs backward: ``nodes`` go backward after it, the last first.
+        """Run ``nodes`` backward after the current node, the last first.
 
-        The gradient that the node was given is no longer held for it then.
+        The gradient passed to the current node is then no longer held for it.
         """
         self._pending += nodes
 
     def add_gradient(self, producer: tuple[Node, int], gradient: SymbolicTensor) -> None:
-        """A second gradient of one tensor is added to the first, out of place."""
+        """Add a gradient to a tensor's existing one, out of place."""
         node, index = producer
         if node.gradients[index] is not None:
             gradient = self.kernel("add", (gradient, gradient), self.like(gradient))
