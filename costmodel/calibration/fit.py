@@ -1,19 +1,19 @@
-"""Fitting a calibration: six factors from ten or fewer measured steps.
+"""Fit a calibration: six factors from ten or fewer measured steps.
 
 Of rows r with measured seconds t, and factors f_k, the least of
 
     sum_r w_r · (ln T_r(f) - ln t_r)² / s²  +  sum_k (ln f_k)² / d_k²
 
-where T_r is the simulated step. ``s`` is by how much a run differs from itself: the same
-configuration in successive releases of one source drifts by 3 to 10 %. ``d_k`` is how far a shipped
-price of kind k may be off before a row has to say so; with it ten rows suffice for six factors, and
-what no row exercises stays as shipped. Weights w (Huber) keep a row that is mislabelled from
-deciding alone. Gauss-Newton, with derivatives by simulating each row once more for every factor.
+where T_r is the simulated step. ``s`` is a run's own spread: the same configuration in successive
+releases of one source drifts by 3 to 10 %. ``d_k`` is the prior deviation of a shipped price of
+kind k; with it ten rows suffice for six factors, and factors that no row exercises stay as shipped.
+Weights w (Huber) keep a mislabeled row from deciding alone. Gauss-Newton, with derivatives by
+simulating each row once more for every factor.
 
 Each row is then predicted from the others, by the leverage of the linear problem: its residual over
-1 - h, h being its own share in its fitted value. ``spread.py`` says how the interval comes about.
+1 - h, h being its own share in its fitted value. ``interval.py`` derives the interval.
 
-Limits: factors are of kinds of work, so what is missing from the lowering altogether ends up in the
+Limits: factors are of kinds of work, so work missing from the lowering altogether ends up in the
 kind that occurs with it.
 """
 
@@ -35,8 +35,9 @@ from ...spec.cluster.calibration import (
     Calibration,
     Factors,
 )
+from ..arrays import Floats
 from .interval import OWN_SPREAD, half_width
-from .robust_regression import FitVector, Regression, fitted, median_error
+from .robust_regression import Regression, fitted, median_error
 
 MAX_ROWS = 10
 DOUBT = {
@@ -47,7 +48,7 @@ DOUBT = {
     "outer_links": 0.5,
     "host": 0.7,
 }
-"""Standard deviations of the logarithms of the factors, before any row is seen."""
+"""Prior standard deviations of the factors' logarithms."""
 ROUNDS = 3
 STEP = 0.05
 OUTLIER = 2 * OWN_SPREAD
@@ -55,7 +56,7 @@ LIMITS = (math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6)
 
 
 class MeasuredStep(NamedTuple):
-    """A measured step, and what simulates it under factors."""
+    """A measured step, and its simulation under factors."""
 
     name: str
     step_s: float
@@ -65,10 +66,10 @@ class MeasuredStep(NamedTuple):
 def fit_calibration(
     name: str, device: str, stack: str, rows: Sequence[MeasuredStep], products: str = ""
 ) -> Calibration:
-    """The calibration that the rows call for.
+    """Fit a calibration to the rows.
 
     Args:
-        name: what it shall be called.
+        name: of the calibration.
         device: catalogue name of the devices of all rows.
         stack: name of the stack of all rows.
         rows: one to :data:`MAX_ROWS` measured steps.
@@ -79,7 +80,7 @@ def fit_calibration(
     """
     if not 1 <= len(rows) <= MAX_ROWS:
         raise ValueError(f"1 to {MAX_ROWS} rows, not {len(rows)}")
-    found = fitted(
+    fit = fitted(
         Regression(
             residuals=partial(_residuals, rows),
             weights=_weights,
@@ -91,38 +92,38 @@ def fit_calibration(
             limits=LIMITS,
         )
     )
-    width = half_width(found.residuals, _weights(found.residuals), found.own_shares)
+    width = half_width(fit.residuals, _weights(fit.residuals), fit.own_shares)
     return Calibration(
         name=name,
         device=device,
         stack=stack,
         products=products,
-        factors=_factors(found.point),
+        factors=_factors(fit.point),
         fitted_on=tuple(row.name for row in rows),
         half_width=round(width, 6),
-        shipped_error=median_error(found.shipped),
-        fitted_error=median_error(found.residuals),
-        left_out_error=median_error(found.left_out),
+        shipped_error=median_error(fit.shipped),
+        fitted_error=median_error(fit.residuals),
+        left_out_error=median_error(fit.left_out),
     )
 
 
-def _factors(logs: FitVector) -> Factors:
+def _factors(logs: Floats) -> Factors:
     values = {kind: round(math.exp(x), 6) for kind, x in zip(FACTOR_NAMES, logs, strict=True)}
     return replace(SHIPPED, **values)
 
 
-def _residuals(rows: Sequence[MeasuredStep], logs: FitVector) -> FitVector:
+def _residuals(rows: Sequence[MeasuredStep], logs: Floats) -> Floats:
     """Logarithms of simulated over measured seconds."""
     factors = _factors(logs)
     return np.array([math.log(row.simulate(factors) / row.step_s) for row in rows])
 
 
-def _weights(residuals: FitVector) -> FitVector:
-    """Huber's: a residual beyond :data:`OUTLIER` counts as much as one at it pulls."""
+def _weights(residuals: Floats) -> Floats:
+    """Huber's: a residual beyond :data:`OUTLIER` pulls no more than one at it."""
     return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
 
 
-def _misses(residuals: FitVector) -> float:
+def _misses(residuals: Floats) -> float:
     size = np.abs(residuals)
     huber = np.where(size <= OUTLIER, size**2, 2 * OUTLIER * size - OUTLIER**2)
     return float(huber.sum() / OWN_SPREAD**2)

@@ -1,7 +1,7 @@
-"""How far a calibrated prediction may be off: the 80 % interval from few fitted rows.
+"""The 80 % interval of a calibrated prediction, from few fitted rows.
 
 The fit (``fit.py``) takes a row's residual as normal with a standard deviation of ``s``, and rows
-beyond 2 s as less telling (Huber's weights w). What ``s`` is on this cluster and stack the rows say
+beyond 2 s as less telling (Huber's weights w). ``s`` of this cluster and stack comes from the rows
 themselves, together with a prior worth ``PRIOR_ROWS`` rows that differ by ``OWN_SPREAD`` (a scaled
 inverse chi-squared distribution, which is conjugate; Gelman et al., Bayesian Data Analysis, 3rd
 edition, sections 2.6, 14.2 and 14.3). Of n rows with residuals r, of which the factors have used up
@@ -17,14 +17,13 @@ of the next, holds more.
 
 ``PRIOR_ROWS`` is 3, the least whole number with which the variance of Student's t exists.
 
-Worked number: ten rows with residuals of 0.05 and p = 3: nu = 10, sigma = 0.057, t = 1.37, so
-± 8.9 % in the logarithm, from 8.5 % less to 9.3 % more than predicted.
+Worked number: ten rows with residuals of 0.05 and p = 3: nu = 10, sigma = 0.057, t = 1.37, so ± 8.9
+% in the logarithm, from 8.5 % less to 9.3 % more than predicted.
 
-Limits: the prior is confident and outliers count less, so that the interval is short and holds
-less than it promises where errors are large. Of drawn steps with normal errors, ten fitted rows
-hold 81 % with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer
-tails), five rows 76, 69 and 62 %. Rows of another model or layout than the fitted ones differ by
-more.
+Limits: the prior is confident and outliers count less, so that the interval is short and holds less
+than it promises where errors are large. Of drawn steps with normal errors, ten fitted rows hold 81
+% with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer tails),
+five rows 76, 69 and 62 %. Rows of another model or layout than the fitted ones differ by more.
 """
 
 from __future__ import annotations
@@ -36,21 +35,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...spec.report.report import INTERVAL_LEVEL
+from ..arrays import Floats
 
 OWN_SPREAD = 0.05
-"""By how much a run differs from itself: successive releases of one source drift by 3 to 10 %."""
+"""Spread of a run itself: successive releases of one source drift by 3 to 10 %."""
 PRIOR_ROWS = 3.0
-ResidualVector = NDArray[np.float64]
 
 
-def half_width(
-    residuals: ResidualVector, weights: ResidualVector, own_shares: ResidualVector
-) -> float:
-    """By what factor, less one, a row may differ from its prediction, from the rows of a fit.
+def half_width(residuals: Floats, weights: Floats, own_shares: Floats) -> float:
+    """Half width of a row's interval around its prediction: a factor, less one.
 
     Args:
         residuals: logarithms of fitted over measured seconds.
-        weights: how much each row counts, 0 to 1.
+        weights: weight of each row, 0 to 1.
         own_shares: each row's own share in its fitted value (leverage), 0 to 1.
     """
     rows, used = len(residuals), float(own_shares.sum())

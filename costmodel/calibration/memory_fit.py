@@ -1,22 +1,22 @@
-"""Fitting a calibration of memory: three constants from ten or fewer measured peaks.
+"""Fit a memory calibration: three constants from ten or fewer measured peaks.
 
 Of rows r with measured bytes m, and constants c = (ln of the factor of states, ln of the factor of
 activations, bytes of libraries), the least of
 
     sum_r ln(1 + ((ln M_r(c) - ln m_r) / s)²)  +  sum_k c_k² / d_k²
 
-where M_r is the predicted peak by the count that the row prints. ``s`` is by how much one test
-differs between two recordings, ``d_k`` how far a shipped figure may be off before a row has to say
-so: states are counted from parameters, activations from what kernels save, and what libraries
-take is known least. The logarithm (Cauchy's; Holland and Welsch, 1977) lets a row whose model is
-misread decide nothing: allocators repeat themselves closely, so what is off by far is of another
-kind. Seconds do not, which is why :mod:`fit` has weights that fall less.
+where M_r is the predicted peak by the count that the row prints. ``s`` is the difference of one
+test between two recordings, ``d_k`` the prior deviation of a shipped figure: states are counted
+from parameters, activations from saved tensors, and library bytes are known least. The logarithm
+(Cauchy's; Holland and Welsch, 1977) lets a row whose model is misread decide nothing: allocators
+repeat themselves closely, so a large error is of another kind. Seconds do not, which is why
+:mod:`fit` has weights that fall less.
 
 Each row is then predicted from the others by the leverage of the linear problem. The deviation of
 these predictions, from the median of their sizes (one row may be misread) and at least ``s``, is
-what the upper bound of feasibility rests on.
+the basis of feasibility's upper bound.
 
-Limits: what the lowering leaves out of one kind of layer is spread over all activations.
+Limits: omissions of the lowering in one kind of layer are spread over all activations.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from ...spec.cluster.calibration import (
     MemoryConstants,
 )
 from ...spec.units import GIB
+from ..arrays import Floats
 from .fit import MAX_ROWS
-from .robust_regression import FitVector, Regression, fitted, median_error
+from .robust_regression import Regression, fitted, median_error
 
 OWN_SPREAD = 0.02
 """Assumed: the same test of Megatron-LM on one device, recorded with two containers."""
 DOUBT = (0.02, 0.1, 0.1)
-"""Standard deviations before any row is seen: of both logarithms, and of libraries in GiB."""
+"""Prior standard deviations: of both logarithms, and of libraries in GiB."""
 ROUNDS = 8
 STEPS = (0.01, 0.01, 1 / 1024)
 NORMAL = 1.4826
@@ -50,7 +51,7 @@ NORMAL = 1.4826
 
 
 class MeasuredPeak(NamedTuple):
-    """A measured peak, and what predicts it under constants."""
+    """A measured peak, and its prediction under constants."""
 
     name: str
     peak_bytes: float
@@ -58,7 +59,7 @@ class MeasuredPeak(NamedTuple):
 
 
 def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
-    """The constants that the rows call for.
+    """Fit memory constants to the rows.
 
     Args:
         rows: one to :data:`~fit.MAX_ROWS` measured peaks of one device and stack.
@@ -68,7 +69,7 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
     """
     if not 1 <= len(rows) <= MAX_ROWS:
         raise ValueError(f"1 to {MAX_ROWS} rows, not {len(rows)}")
-    found = fitted(
+    fit = fitted(
         Regression(
             residuals=partial(_residuals, rows),
             weights=_weights,
@@ -80,16 +81,16 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
         )
     )
     return MemoryCalibration(
-        constants=_constants(found.point),
+        constants=_constants(fit.point),
         fitted_on=tuple(row.name for row in rows),
-        deviation=_deviation(found.left_out),
-        shipped_error=median_error(found.shipped),
-        fitted_error=median_error(found.residuals),
-        left_out_error=median_error(found.left_out),
+        deviation=_deviation(fit.left_out),
+        shipped_error=median_error(fit.shipped),
+        fitted_error=median_error(fit.residuals),
+        left_out_error=median_error(fit.left_out),
     )
 
 
-def _constants(point: FitVector) -> MemoryConstants:
+def _constants(point: Floats) -> MemoryConstants:
     least, largest = math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6
     states, activations = (round(math.exp(x), 6) for x in np.clip(point[:2], least, largest))
     return MemoryConstants(
@@ -97,23 +98,23 @@ def _constants(point: FitVector) -> MemoryConstants:
     )
 
 
-def _residuals(rows: Sequence[MeasuredPeak], point: FitVector) -> FitVector:
+def _residuals(rows: Sequence[MeasuredPeak], point: Floats) -> Floats:
     """Logarithms of predicted over measured bytes."""
     constants = _constants(point)
     return np.array([math.log(max(1.0, r.predict(constants)) / r.peak_bytes) for r in rows])
 
 
-def _weights(residuals: FitVector) -> FitVector:
+def _weights(residuals: Floats) -> Floats:
     """Cauchy's: half at a residual of :data:`OWN_SPREAD`, and ever less beyond it."""
-    found: FitVector = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
-    return found
+    weights: Floats = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
+    return weights
 
 
-def _misses(residuals: FitVector) -> float:
+def _misses(residuals: Floats) -> float:
     return float(np.log1p((residuals / OWN_SPREAD) ** 2).sum())
 
 
-def _deviation(left_out: FitVector) -> float:
+def _deviation(left_out: Floats) -> float:
     """Relative deviation of measured bytes around those predicted from the other rows."""
-    found = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
-    return round(max(found, OWN_SPREAD), 6)
+    deviation = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
+    return round(max(deviation, OWN_SPREAD), 6)

@@ -1,9 +1,9 @@
-"""Robust regression with priors: the few constants of a calibration from ten or fewer rows.
+"""Robust regression with priors: a few constants from ten or fewer rows.
 
 The least of ``misses(residuals) + sum_k (c_k / d_k)²`` over constants c, where residuals are
-logarithms of predicted over measured and d_k is how far c_k may be off before a row has to say so.
-Gauss-Newton on the reweighted squares (Holland and Welsch, 1977), with derivatives by predicting
-each row once more for every constant.
+logarithms of predicted over measured and d_k is the prior deviation of c_k. Gauss-Newton on the
+reweighted squares (Holland and Welsch, 1977), with derivatives by predicting each row once more for
+every constant. Written out instead of taken from scipy, for a light base and stable bits.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Floats
+
 LEAST_OTHERS = 0.05
-"""Least part of a row's fitted value that is taken to come from the other rows."""
-FitVector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+"""Least share of a row's fitted value attributed to the other rows."""
 
 
 class Regression(NamedTuple):
-    """What is fitted.
+    """A regression problem.
 
     ``residuals`` of constants; ``weights`` and ``misses`` of residuals, ``misses`` in units of
-    ``spread``, the deviation of a residual; ``doubt`` is d_k, ``steps`` how far each constant is
-    moved for its derivative, ``limits`` the least and the largest of any.
+    ``spread``, the deviation of a residual; ``doubt`` is d_k, ``steps`` the finite difference of
+    each constant's derivative, ``limits`` the least and the largest of any.
     """
 
-    residuals: Callable[[FitVector], FitVector]
-    weights: Callable[[FitVector], FitVector]
-    misses: Callable[[FitVector], float]
+    residuals: Callable[[Floats], Floats]
+    weights: Callable[[Floats], Floats]
+    misses: Callable[[Floats], float]
     spread: float
-    doubt: FitVector
+    doubt: Floats
     steps: tuple[float, ...]
     rounds: int
     limits: tuple[float, float] = (-math.inf, math.inf)
@@ -43,39 +43,39 @@ class Regression(NamedTuple):
 class Fitted(NamedTuple):
     """Constants, residuals before and after, each row's share in its own fitted value."""
 
-    point: FitVector
-    shipped: FitVector
-    residuals: FitVector
-    own_shares: FitVector
+    point: Floats
+    shipped: Floats
+    residuals: Floats
+    own_shares: Floats
 
     @property
-    def left_out(self) -> FitVector:
+    def left_out(self) -> Floats:
         """Residuals of each row predicted from the others."""
-        found: FitVector = self.residuals / np.maximum(1 - self.own_shares, LEAST_OTHERS)
-        return found
+        residuals: Floats = self.residuals / np.maximum(1 - self.own_shares, LEAST_OTHERS)
+        return residuals
 
 
 def fitted(problem: Regression) -> Fitted:
-    """The constants that the rows call for, from all of them 0 on."""
+    """Fit the constants, starting from all 0."""
     point = np.zeros(len(problem.doubt))
     shipped = residuals = problem.residuals(point)
     for _ in range(problem.rounds):
         slopes = _slopes(problem, point, residuals)
-        found = _downhill(problem, point, residuals, _move(problem, slopes, residuals, point))
-        if found is None:
+        improved = _downhill(problem, point, residuals, _move(problem, slopes, residuals, point))
+        if improved is None:
             break
-        point, residuals = found
-    own = _own_shares(problem, _slopes(problem, point, residuals), residuals)
-    return Fitted(point, shipped, residuals, own)
+        point, residuals = improved
+    own_shares = _own_shares(problem, _slopes(problem, point, residuals), residuals)
+    return Fitted(point, shipped, residuals, own_shares)
 
 
-def median_error(residuals: FitVector) -> float:
-    """The median of what residuals are as shares of what was measured."""
+def median_error(residuals: Floats) -> float:
+    """Median of the residuals' sizes relative to the measurement."""
     return round(statistics.median(abs(math.expm1(x)) for x in residuals), 6)
 
 
-def _slopes(problem: Regression, point: FitVector, residuals: FitVector) -> Matrix:
-    """How each row's residual changes with each constant."""
+def _slopes(problem: Regression, point: Floats, residuals: Floats) -> Floats:
+    """Derivative of each row's residual by each constant."""
     columns = []
     for number, step in enumerate(problem.steps):
         moved = point.copy()
@@ -84,17 +84,17 @@ def _slopes(problem: Regression, point: FitVector, residuals: FitVector) -> Matr
     return np.column_stack(columns)
 
 
-def _objective(problem: Regression, residuals: FitVector, point: FitVector) -> float:
+def _objective(problem: Regression, residuals: Floats, point: Floats) -> float:
     return float(problem.misses(residuals) + ((point / problem.doubt) ** 2).sum())
 
 
-def _normal(problem: Regression, slopes: Matrix, weights: FitVector) -> Matrix:
-    scaled: Matrix = slopes.T * (weights / problem.spread**2)
+def _normal(problem: Regression, slopes: Floats, weights: Floats) -> Floats:
+    scaled: Floats = slopes.T * (weights / problem.spread**2)
     return scaled @ slopes + np.diag(1 / problem.doubt**2)
 
 
-def _move(problem: Regression, slopes: Matrix, residuals: FitVector, point: FitVector) -> FitVector:
-    """The step of Gauss and Newton."""
+def _move(problem: Regression, slopes: Floats, residuals: Floats, point: Floats) -> Floats:
+    """The Gauss-Newton step."""
     weights = problem.weights(residuals)
     pull = slopes.T @ (weights * residuals) / problem.spread**2 + point / problem.doubt**2
     move = np.linalg.solve(_normal(problem, slopes, weights), -pull)
@@ -102,21 +102,21 @@ def _move(problem: Regression, slopes: Matrix, residuals: FitVector, point: FitV
 
 
 def _downhill(
-    problem: Regression, point: FitVector, residuals: FitVector, move: FitVector
-) -> tuple[FitVector, FitVector] | None:
-    """The whole move, or a part of it, where that is better; None where none is."""
-    best = _objective(problem, residuals, point)
-    for part in (1.0, 0.5, 0.25):
-        tried = np.clip(point + part * move, *problem.limits)
-        found = problem.residuals(tried)
-        if _objective(problem, found, tried) < best:
-            return tried, found
+    problem: Regression, point: Floats, residuals: Floats, move: Floats
+) -> tuple[Floats, Floats] | None:
+    """The whole step, or a part of it that improves; None if none does."""
+    current = _objective(problem, residuals, point)
+    for fraction in (1.0, 0.5, 0.25):
+        candidate = np.clip(point + fraction * move, *problem.limits)
+        candidate_residuals = problem.residuals(candidate)
+        if _objective(problem, candidate_residuals, candidate) < current:
+            return candidate, candidate_residuals
     return None
 
 
-def _own_shares(problem: Regression, slopes: Matrix, residuals: FitVector) -> FitVector:
+def _own_shares(problem: Regression, slopes: Floats, residuals: Floats) -> Floats:
     """Each row's share in its own fitted value: its leverage."""
     weights = problem.weights(residuals)
     spread = np.linalg.solve(_normal(problem, slopes, weights), slopes.T)
-    found: FitVector = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)
-    return found
+    leverage: Floats = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)
+    return leverage

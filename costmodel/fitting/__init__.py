@@ -1,4 +1,7 @@
-"""Fitting what ships: trains the forests of kernel prices and scores them on rows kept back.
+"""Fitting of the bundled kernel price forests, and their scores on held-out rows.
 
 Run by a maintainer with the extra ``fit``; nothing on the way to a plan imports it.
+
+Enters: timed grids of ``datasets``. Leaves: ``datasets/measured/NAME.npz``; a ``Score`` per split.
+Imports: spec, datasets; costmodel.arrays, symbolic, kernel_latency, lowering; xgboost, lazily.
 """

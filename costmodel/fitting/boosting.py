@@ -1,4 +1,4 @@
-"""Gradient boosting by XGBoost, flattened into the arrays that ship."""
+"""Gradient boosting by XGBoost, flattened into the bundled arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..kernel_latency.forest import Forest, Rows
 
-TargetVector = NDArray[np.float64]
 SETTINGS: dict[str, Any] = {
     "max_depth": 7,
     "learning_rate": 0.06,
@@ -29,11 +29,11 @@ TREES = 500
 DEEPER: dict[str, Any] = {"trees": 900, "max_depth": 8, "learning_rate": 0.05}
 """For attention, whose kernels change more often with its sizes."""
 AGREEMENT = 1e-4
-"""How far a flattened forest may be from the library's own sum in 32 bits."""
+"""Tolerance between a flattened forest and the library's own sum in 32 bits."""
 
 
-def fit_forest(rows: Rows, targets: TargetVector, trees: int = TREES, **settings: Any) -> Forest:
-    """The trees that predict ``targets`` from ``rows``; the same rows give the same trees.
+def fit_forest(rows: Rows, targets: Floats, trees: int = TREES, **settings: Any) -> Forest:
+    """Fit trees that predict ``targets`` from ``rows``; equal rows give equal trees.
 
     Raises:
         RuntimeError: the flattened trees do not give the library's values.
@@ -42,8 +42,8 @@ def fit_forest(rows: Rows, targets: TargetVector, trees: int = TREES, **settings
     data = xgboost.DMatrix(rows, label=targets)
     model = xgboost.train({**SETTINGS, **settings}, data, num_boost_round=trees)
     forest = _flattened(json.loads(model.save_raw("json"))["learner"])
-    some = rows[:: max(1, len(rows) // 1000)]
-    if np.abs(forest.at(some) - model.predict(xgboost.DMatrix(some))).max() > AGREEMENT:
+    sample = rows[:: max(1, len(rows) // 1000)]
+    if np.abs(forest.at(sample) - model.predict(xgboost.DMatrix(sample))).max() > AGREEMENT:
         raise RuntimeError("the flattened forest differs from XGBoost's")
     return forest
 
@@ -59,13 +59,13 @@ def _flattened(learner: dict[str, Any]) -> Forest:
         start, order, steps = len(feature), *_order(tree)
         roots.append(start)
         depth = max(depth, steps)
-        place = {node: start + number for number, node in enumerate(order)}
+        positions = {node: start + number for number, node in enumerate(order)}
         for number, node in enumerate(order):
             child = tree["left_children"][node]
             leaf = child < 0
             feature.append(0 if leaf else tree["split_indices"][node])
             threshold.append(np.inf if leaf else tree["split_conditions"][node])
-            left.append(start + number if leaf else place[child])
+            left.append(start + number if leaf else positions[child])
             value.append(tree["split_conditions"][node] if leaf else 0.0)
     return Forest(
         feature=np.array(feature, dtype=np.uint8),
@@ -78,7 +78,7 @@ def _flattened(learner: dict[str, Any]) -> Forest:
 
 
 def _order(tree: dict[str, Any]) -> tuple[list[int], int]:
-    """Nodes level by level, so that a right child follows its sibling; and the deepest level."""
+    """Nodes level by level, so that a right child follows its sibling; and the depth."""
     order, level, depth = [0], [0], 0
     while level := _children(tree, level):
         order += level

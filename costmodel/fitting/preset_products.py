@@ -1,8 +1,8 @@
-"""Which matrix products the preset models run: those of their layers, forward and backward.
+"""Matrix products of the preset models' layers, forward and backward.
 
 Every kind of layer of every preset of one tower, under tensor parallelism of 1, 2, 4 and 8 where
-that is legal, for micro-batches of 2,048, 4,096 and 8,192 tokens: what goes in, what comes back to
-activations and what goes to weights.
+that is legal, for micro-batches of 2,048, 4,096 and 8,192 tokens: forward products, input gradients
+and weight gradients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STACK = "megatron"
 @cache
 def preset_products() -> frozenset[tuple[int, ...]]:
     """Sizes (m, k, n) of every product."""
-    found: set[tuple[int, ...]] = set()
+    sizes: set[tuple[int, ...]] = set()
     for preset in presets().values():
         if len(preset.model.towers) > 1:
             continue  # a layer alone lacks the other tower's output
@@ -37,8 +37,8 @@ def preset_products() -> frozenset[tuple[int, ...]]:
                 strategy = LayerStrategy(tp=degree, sequence_parallel=split)
                 for tokens in TOKENS:
                     if layer_violation(layer, strategy, degree, 1, tokens) is None:
-                        found |= _products(layer, strategy, tokens)
-    return frozenset(found)
+                        sizes |= _products(layer, strategy, tokens)
+    return frozenset(sizes)
 
 
 def _products(layer: Layer, strategy: LayerStrategy, tokens: int) -> set[tuple[int, ...]]:

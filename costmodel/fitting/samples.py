@@ -1,4 +1,4 @@
-"""Rows to fit on: features, base and measured time of every measurement of a timed grid."""
+"""Rows to fit on: features, base and measured time of a timed grid's measurements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...datasets.catalogue.device import Device, device
 from ...datasets.measured.timed_grid import FOLDER, SHARED_HEADS, TimedGrid, timed_grid
+from ..arrays import Floats
 from ..kernel_latency.attention_features import Flash, attention_features, base_seconds
 from ..kernel_latency.experts_features import FusedExperts, experts_features
 from ..kernel_latency.experts_features import base_seconds as experts_base_seconds
@@ -18,7 +19,6 @@ from ..kernel_latency.forest import Rows
 from ..kernel_latency.gemm_features import gemm, gemm_features
 from ..kernel_latency.roofline import kernel_seconds
 
-SampleVector = NDArray[np.float64]
 StringArray = NDArray[np.str_]
 NOT_GATED = frozenset(
     {
@@ -29,35 +29,36 @@ NOT_GATED = frozenset(
         (8192, 5120, 22, 512),
     }
 )
-"""Hidden, ffn, topk and experts of the models whose experts have no gate: Nemotron-3 (squared
-ReLU; NVIDIA, Nemotron 3, 2025)."""
+"""Hidden, ffn, topk and experts of models with ungated experts: Nemotron-3 (squared ReLU;
+NVIDIA, Nemotron 3, 2025).
+"""
 DeviceLookup = Callable[[str], Device]
-"""What is known of a device by name: the catalogue's figures, or less."""
+"""Figures of a device by name: the catalogue's, or fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """One measurement a row.
+    """One measurement per row.
 
-    ``base_s`` is the analytic price that targets are ratios to; ``sizes`` maps the names of the
-    grid's axes to each row's values.
+    ``base_s``: analytic price of which targets are ratios; ``sizes`` maps the names of the grid's
+    axes to each row's values.
     """
 
     features: Rows
-    base_s: SampleVector
-    time_s: SampleVector
+    base_s: Floats
+    time_s: Floats
     device: StringArray
     dtype: StringArray
     sizes: Mapping[str, NDArray[np.int64]]
 
     @property
-    def targets(self) -> SampleVector:
+    def targets(self) -> Floats:
         """log(measured / base)."""
-        found: SampleVector = np.log(self.time_s / self.base_s)
-        return found
+        log_ratios: Floats = np.log(self.time_s / self.base_s)
+        return log_ratios
 
     def where(self, keep: NDArray[np.bool_]) -> Samples:
-        """The rows that ``keep`` marks."""
+        """The rows marked by ``keep``."""
         return Samples(
             features=self.features[keep],
             base_s=self.base_s[keep],
@@ -68,31 +69,31 @@ class Samples:
         )
 
 
-def gemm_samples(known: DeviceLookup = device) -> Samples:
+def gemm_samples(lookup: DeviceLookup = device) -> Samples:
     """Every matrix product of the grid."""
     grid = timed_grid("gemm")
 
     def row(name: str, dtype: str, m: int, n: int, k: int) -> tuple[tuple[float, ...], float]:
-        kernel, on = gemm(m, k, n, dtype), known(name)
+        kernel, on = gemm(m, k, n, dtype), lookup(name)
         return gemm_features(kernel, on), kernel_seconds(kernel, on)
 
     return _samples(grid, row)
 
 
-def attention_samples(known: DeviceLookup = device) -> Samples:
+def attention_samples(lookup: DeviceLookup = device) -> Samples:
     """Every causal forward attention of the grid."""
 
     def row(
-        name: str, dtype: str, head_dim: int, place: int, heads: int, batch: int, seq: int
+        name: str, dtype: str, head_dim: int, kv_position: int, heads: int, batch: int, seq: int
     ) -> tuple[tuple[float, ...], float]:
-        flash = Flash(batch, heads, (*SHARED_HEADS, heads)[place], seq, head_dim, dtype)
-        on = known(name)
+        flash = Flash(batch, heads, (*SHARED_HEADS, heads)[kv_position], seq, head_dim, dtype)
+        on = lookup(name)
         return attention_features(flash, on), base_seconds(flash, on)
 
     return _samples(timed_grid("attention"), row)
 
 
-def experts_samples(known: DeviceLookup = device) -> Samples:
+def experts_samples(lookup: DeviceLookup = device) -> Samples:
     """Every fused layer of experts of the grid; ``model`` is its number in the grid."""
     models = expert_models()
 
@@ -102,7 +103,7 @@ def experts_samples(known: DeviceLookup = device) -> Samples:
         hidden, ffn, topk, experts = models[model]
         gated = models[model] not in NOT_GATED
         layer = FusedExperts(tokens, hidden, ffn, topk, experts, tp, ep, gated, bool(uneven), dtype)
-        on = known(name)
+        on = lookup(name)
         return experts_features(layer, on), experts_base_seconds(layer, on)
 
     return _samples(timed_grid("experts"), row)
@@ -116,10 +117,10 @@ def expert_models() -> list[tuple[int, int, int, int]]:
 
 def _samples(grid: TimedGrid, row: Callable[..., tuple[tuple[float, ...], float]]) -> Samples:
     names = list(grid.axes)
-    places = np.argwhere(np.isfinite(grid.seconds))
+    timed = np.argwhere(np.isfinite(grid.seconds))
     features, bases, tables = [], [], []
-    for table, *place in places.tolist():
-        sizes = [grid.axes[name][i] for name, i in zip(names, place, strict=True)]
+    for table, *position in timed.tolist():
+        sizes = [grid.axes[name][i] for name, i in zip(names, position, strict=True)]
         values, base_s = row(*grid.tables[table], *sizes)
         features.append(values)
         bases.append(base_s)
@@ -127,8 +128,8 @@ def _samples(grid: TimedGrid, row: Callable[..., tuple[tuple[float, ...], float]
     return Samples(
         features=np.array(features, dtype=np.float32),
         base_s=np.array(bases),
-        time_s=np.array([float(grid.seconds[tuple(place)]) for place in places]),
+        time_s=np.array([float(grid.seconds[tuple(position)]) for position in timed]),
         device=np.array([name for name, _ in tables]),
         dtype=np.array([dtype for _, dtype in tables]),
-        sizes={name: np.array(grid.axes[name])[places[:, 1 + i]] for i, name in enumerate(names)},
+        sizes={name: np.array(grid.axes[name])[timed[:, 1 + i]] for i, name in enumerate(names)},
     )

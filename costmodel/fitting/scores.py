@@ -1,14 +1,14 @@
-"""Scores of kernel prices on what they were not fitted to.
+"""Scores of kernel prices on held-out rows.
 
-Each split says what is kept back; the rest is fitted from scratch. Errors are |predicted / measured
-- 1|, and also seconds: the sum of |predicted - measured| over the sum of measured.
+Each split holds rows out; the rest is fitted from scratch. Errors are |predicted / measured - 1|,
+and also seconds: the sum of |predicted - measured| over the sum of measured.
 
 - sizes: a fifth of all (n, k) by seed 0, on every device at once, all m of them.
 - family: Hopper (H100, H200), or Blackwell (B200, GB200, GB300, RTX PRO 6000), together; of them
   only the sizes above are scored, which no other device was fitted on either.
-- device: one device, of which nothing is known that was timed (:mod:`held_out_devices`).
-- preset products: of one device kept back, products of the preset models that the grid holds.
-- between sizes, between heads: one line of a device's grid, from its neighbours alone.
+- device: one device, without any timed figure of it (:mod:`held_out_devices`).
+- preset products: of one held-out device, products of the preset models in the grid.
+- between sizes, between heads: one line of a device's grid, from its neighbors alone.
 - heads: one number of heads, on every device at once.
 - model: one model of experts, on every device at once.
 """
@@ -34,12 +34,12 @@ from .samples import Samples, attention_samples, expert_models, experts_samples,
 Mask = NDArray[np.bool_]
 HOPPER = ("H100-SXM-80GB", "H200-SXM-141GB")
 BLACKWELL = ("B200-SXM-180GB", "GB200-186GB", "GB300-279GB", "RTX-PRO-6000-96GB")
-DATA_CENTRE = (*HOPPER, *BLACKWELL[:3])
-"""Devices that are left out one at a time, of those that train large models."""
+DATA_CENTER = (*HOPPER, *BLACKWELL[:3])
+"""Devices held out one at a time, of those that train large models."""
 FAR = ("A100-SXM-80GB", "L40S-48GB")
-KEPT_BACK_SHARE = 5
+HELD_OUT_SHARE = 5
 LEAST_SIDE = 512
-"""Sides of products from which on sizes are left out: layers of models have no smaller ones."""
+"""Least held-out side of products: layers of models have no smaller ones."""
 MODELS = {
     "DeepSeek-V3": (7168, 2048, 8, 256),
     "Mixtral 8x7B": (4096, 14336, 2, 8),
@@ -52,8 +52,8 @@ LEVEL = 0.8
 class Score(NamedTuple):
     """Errors of one split's rows.
 
-    ``mape`` is their mean, ``seconds`` the summed error over the summed seconds, ``half_width`` the
-    error that four in five stay below.
+    ``mape``: their mean; ``seconds``: summed error over summed seconds; ``half_width``: the error
+    that four in five stay below.
     """
 
     rows: int
@@ -71,10 +71,10 @@ def score(predicted_s: NDArray[np.float64], measured_s: NDArray[np.float64]) -> 
 
 def fitted_score(samples: Samples, fitted: Mask, scored: Mask, **settings: Any) -> Score:
     """Trees fitted to some rows, scored on others."""
-    kept = samples.where(fitted)
-    forest = fit_forest(kept.features, kept.targets, **settings)
-    held = samples.where(scored)
-    return score(held.base_s * np.exp(forest.at(held.features)), held.time_s)
+    training = samples.where(fitted)
+    forest = fit_forest(training.features, training.targets, **settings)
+    test = samples.where(scored)
+    return score(test.base_s * np.exp(forest.at(test.features)), test.time_s)
 
 
 @cache
@@ -96,108 +96,109 @@ def _only_bf16(samples: Samples) -> Samples:
     return samples.where(samples.dtype == "bf16")
 
 
-def _kept_back_sizes(samples: Samples) -> Mask:
+def _held_out_sizes(samples: Samples) -> Mask:
     axes = timed_grid("gemm").axes
     pairs = [(n, k) for n in axes["n"] for k in axes["k"]]
     order = np.random.default_rng(0).permutation(len(pairs))
-    kept = {pairs[i] for i in order[: len(pairs) // KEPT_BACK_SHARE]}
+    held_out = {pairs[i] for i in order[: len(pairs) // HELD_OUT_SHARE]}
     both = zip(samples.sizes["n"].tolist(), samples.sizes["k"].tolist(), strict=True)
-    return np.array([pair in kept for pair in both])
+    return np.array([pair in held_out for pair in both])
 
 
 def unseen_sizes() -> Score:
-    """Products of sizes kept back, on devices whose other sizes are known.
+    """Products of held-out sizes, on devices whose other sizes are known.
 
-    Trees that were fitted to the rest predict them, and the residuals of their neighbours on the
-    device's own grid correct what the trees say, as gaps of a bundled grid are filled.
+    Trees fitted to the rest predict them, corrected by the residuals of their neighbors on the
+    device's own grid, as gaps of a bundled grid are filled.
     """
     samples = _products()
-    held = _kept_back_sizes(samples)
-    kept = samples.where(~held)
-    forest = fit_forest(kept.features, kept.targets)
+    held_out = _held_out_sizes(samples)
+    training = samples.where(~held_out)
+    forest = fit_forest(training.features, training.targets)
     log_learned = forest.at(samples.features) + np.log(samples.base_s)
     predicted = np.exp(log_learned)
-    known = np.where(held, np.nan, np.log(samples.time_s))
+    known_log_s = np.where(held_out, np.nan, np.log(samples.time_s))
     for name in sorted(set(samples.device)):
         rows = samples.device == name
-        place = _places(samples.where(rows))
+        positions = _grid_positions(samples.where(rows))
         log_s = filled(
-            _on_grid(place, known[rows], np.nan), _on_grid(place, log_learned[rows], 0.0)
+            _on_grid(positions, known_log_s[rows], np.nan),
+            _on_grid(positions, log_learned[rows], 0.0),
         )
-        predicted[rows] = np.exp(log_s[place])
-    return score(predicted[held], samples.time_s[held])
+        predicted[rows] = np.exp(log_s[positions])
+    return score(predicted[held_out], samples.time_s[held_out])
 
 
-def _places(samples: Samples) -> tuple[NDArray[np.intp], ...]:
+def _grid_positions(samples: Samples) -> tuple[NDArray[np.intp], ...]:
     axes = timed_grid("gemm").axes.items()
     return tuple(np.searchsorted(axis, samples.sizes[name]) for name, axis in axes)
 
 
 def _on_grid(
-    place: tuple[NDArray[np.intp], ...], values: NDArray[np.float64], untimed: float
+    positions: tuple[NDArray[np.intp], ...], values: NDArray[np.float64], untimed: float
 ) -> NDArray[np.float64]:
-    """Values on the grid of products, and ``untimed`` at sizes that were never timed."""
-    found = np.full([len(axis) for axis in timed_grid("gemm").axes.values()], untimed)
-    found[place] = values
-    return found
+    """Values on the grid of products, and ``untimed`` at sizes never timed."""
+    grid = np.full([len(axis) for axis in timed_grid("gemm").axes.values()], untimed)
+    grid[positions] = values
+    return grid
 
 
 def between(grid: str, axes: tuple[str, ...], least: int = 0) -> Score:
-    """One size of an axis left out at a time, and interpolated between its neighbours.
+    """One size of an axis held out at a time, interpolated between its neighbors.
 
-    No tree takes part: so the product prices sizes between those of the grid, which lie half as
-    far from their neighbours as what is left out here.
+    Without trees: this is how products are priced between sizes of the grid, which lie half as far
+    from their neighbors as the held-out ones here.
 
     Args:
         grid: which.
-        axes: whose sizes are left out, the first and the last apart.
-        least: smallest size that is left out.
+        axes: whose sizes are held out, except the first and the last.
+        least: smallest size that is held out.
     """
-    found = timed_grid(grid)
-    bf16 = [number for number, (_, dtype) in enumerate(found.tables) if dtype == "bf16"]
-    log_s = np.log(found.seconds[bf16], dtype=np.float64)
+    timings = timed_grid(grid)
+    bf16 = [number for number, (_, dtype) in enumerate(timings.tables) if dtype == "bf16"]
+    log_s = np.log(timings.seconds[bf16], dtype=np.float64)
     predicted, measured = [], []
     for name in axes:
-        sizes = found.axes[name]
-        lines = np.moveaxis(log_s, 1 + list(found.axes).index(name), 0)
+        sizes = timings.axes[name]
+        lines = np.moveaxis(log_s, 1 + list(timings.axes).index(name), 0)
         for i in range(1, len(sizes) - 1):
             if sizes[i] >= least:
                 share = math.log(sizes[i] / sizes[i - 1]) / math.log(sizes[i + 1] / sizes[i - 1])
                 middle = (1 - share) * lines[i - 1] + share * lines[i + 1]
-                there = np.isfinite(middle) & np.isfinite(lines[i])
-                predicted.append(np.exp(middle[there]))
-                measured.append(np.exp(lines[i][there]))
+                is_timed = np.isfinite(middle) & np.isfinite(lines[i])
+                predicted.append(np.exp(middle[is_timed]))
+                measured.append(np.exp(lines[i][is_timed]))
     return score(np.concatenate(predicted), np.concatenate(measured))
 
 
 def unseen_family(family: tuple[str, ...]) -> Score:
-    """Products of sizes kept back, on devices kept back together."""
-    samples = _only_bf16(gemm_samples(_blind(family, "gemm")))
-    held, of_family = _kept_back_sizes(samples), np.isin(samples.device, family)
-    return fitted_score(samples, ~held & ~of_family, held & of_family)
+    """Products of held-out sizes, on devices held out together."""
+    samples = _only_bf16(gemm_samples(_untimed(family, "gemm")))
+    held_out, of_family = _held_out_sizes(samples), np.isin(samples.device, family)
+    return fitted_score(samples, ~held_out & ~of_family, held_out & of_family)
 
 
 def preset_products_on(name: str) -> Score:
-    """Products of preset models on a device that is kept back with all its sizes."""
-    samples = _only_bf16(gemm_samples(_blind((name,), "gemm")))
-    own = samples.device == name
+    """Products of preset models on a device held out with all its sizes."""
+    samples = _only_bf16(gemm_samples(_untimed((name,), "gemm")))
+    on_device = samples.device == name
     sides = [samples.sizes[side].tolist() for side in ("m", "k", "n")]
-    wanted = preset_products()
-    asked = np.array([shape in wanted for shape in zip(*sides, strict=True)])
-    return fitted_score(samples, ~own, own & asked)
+    preset_sizes = preset_products()
+    is_preset = np.array([shape in preset_sizes for shape in zip(*sides, strict=True)])
+    return fitted_score(samples, ~on_device, on_device & is_preset)
 
 
 def unseen_attention(names: tuple[str, ...]) -> Score:
-    """Attention on devices kept back together."""
-    samples = attention_samples(_blind(names, "attention"))
-    held = np.isin(samples.device, names)
-    return fitted_score(samples, ~held, held, **DEEPER)
+    """Attention on devices held out together."""
+    samples = attention_samples(_untimed(names, "attention"))
+    held_out = np.isin(samples.device, names)
+    return fitted_score(samples, ~held_out, held_out, **DEEPER)
 
 
 def unseen_heads(heads: int) -> Score:
-    """Attention of one number of heads, kept back on every device."""
-    held = _flash().sizes["heads"] == heads
-    return fitted_score(_flash(), ~held, held, **DEEPER)
+    """Attention of one number of heads, held out on every device."""
+    held_out = _flash().sizes["heads"] == heads
+    return fitted_score(_flash(), ~held_out, held_out, **DEEPER)
 
 
 def unseen_model(number: int, even: bool) -> Score:
@@ -205,21 +206,21 @@ def unseen_model(number: int, even: bool) -> Score:
 
     Args:
         number: of the model in the grid.
-        even: whether only an even routing is scored.
+        even: True if only an even routing is scored.
     """
-    held = _experts().sizes["model"] == number
-    scored = held & (_experts().sizes["uneven"] == 0) if even else held
-    return fitted_score(_experts(), ~held, scored)
+    held_out = _experts().sizes["model"] == number
+    scored = held_out & (_experts().sizes["uneven"] == 0) if even else held_out
+    return fitted_score(_experts(), ~held_out, scored)
 
 
 def unseen_experts_device(name: str) -> Score:
-    """Fused experts on a device kept back."""
-    samples = _only_bf16(experts_samples(_blind((name,), "experts")))
-    held = samples.device == name
-    return fitted_score(samples, ~held, held)
+    """Fused experts on a held-out device."""
+    samples = _only_bf16(experts_samples(_untimed((name,), "experts")))
+    held_out = samples.device == name
+    return fitted_score(samples, ~held_out, held_out)
 
 
-def _blind(targets: tuple[str, ...], grid: str) -> Callable[[str], Device]:
+def _untimed(targets: tuple[str, ...], grid: str) -> Callable[[str], Device]:
     return untimed_devices(
         targets, [name for name, dtype in timed_grid(grid).tables if dtype == "bf16"]
     )
@@ -232,7 +233,7 @@ SPLITS: dict[str, Callable[[], Score]] = {
     "gemm, Hopper": partial(unseen_family, HOPPER),
     "gemm, Blackwell": partial(unseen_family, BLACKWELL),
     **{f"gemm, presets on {name}": partial(preset_products_on, name) for name in FAR},
-    **{f"attention, {name}": partial(unseen_attention, (name,)) for name in DATA_CENTRE},
+    **{f"attention, {name}": partial(unseen_attention, (name,)) for name in DATA_CENTER},
     "attention, Hopper": partial(unseen_attention, HOPPER),
     "attention, Blackwell": partial(unseen_attention, BLACKWELL),
     **{f"attention, {n} heads": partial(unseen_heads, n) for n in (8, 16, 32, 40, 64, 96)},
@@ -246,4 +247,4 @@ SPLITS: dict[str, Callable[[], Score]] = {
     },
     "experts, H100-SXM-80GB": partial(unseen_experts_device, "H100-SXM-80GB"),
 }
-"""Every split by name; each fits a forest of its own."""
+"""Every split by name; each fits its own forest."""

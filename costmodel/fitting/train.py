@@ -1,4 +1,4 @@
-"""Trains the bundled forests; run by a maintainer, not by users.
+"""Train the bundled forests; run by a maintainer, not by users.
 
     python -m shardwright.costmodel.fitting.train
 
@@ -22,7 +22,7 @@ NARROW = ("fp8", "nvfp4")
 
 
 def write_forest(path: Path, forest: Forest) -> None:
-    """Writes the arrays of a forest, compressed."""
+    """Write the arrays of a forest, compressed."""
     np.savez_compressed(
         path,
         feature=forest.feature,
@@ -35,7 +35,7 @@ def write_forest(path: Path, forest: Forest) -> None:
 
 
 def train(name: str, samples: Samples, **settings: Any) -> None:
-    """Fits one forest to all of ``samples`` and writes it."""
+    """Fit one forest to all of ``samples`` and write it."""
     forest = fit_forest(samples.features, samples.targets, **settings)
     write_forest(FOLDER / f"{name}.npz", forest)
     sys.stdout.write(f"{name}: {len(samples.time_s)} rows, {len(forest.feature)} nodes\n")

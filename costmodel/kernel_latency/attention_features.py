@@ -1,9 +1,9 @@
-"""What a learned price of causal flash attention looks at: sizes, tiles, roofline, device.
+"""Features of learned causal flash attention prices: sizes, tiles, roofline, device.
 
 The base is a sum rather than a maximum, since a kernel of many short sequences first reads and then
-computes: ``launch + arithmetic + memory``. Arithmetic is that of whole tiles of 128 queries and
-128 keys on and below the diagonal, at three quarters of the rate of products, and not less than
-the longest row of tiles on one multiprocessor. The trees predict log(measured / base).
+computes: ``launch + arithmetic + memory``. Arithmetic is that of whole tiles of 128 queries and 128
+keys on and below the diagonal, at three quarters of the rate of products, and not less than the
+longest row of tiles on one multiprocessor. The trees predict log(measured / base).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = (
 
 
 class Flash(NamedTuple):
-    """Causal attention of ``batch`` sequences going forward."""
+    """Forward causal attention of ``batch`` sequences."""
 
     batch: float
     heads: float
@@ -64,7 +64,7 @@ def _work(flash: Flash, device: Device) -> _AttentionWork:
 
 
 def base_seconds(flash: Flash, device: Device) -> float:
-    """Launch, arithmetic and memory one after another; keys and values are also written."""
+    """Launch, arithmetic and memory in sequence; keys and values are also written."""
     return _base(_work(flash, device), device)
 
 

@@ -1,7 +1,7 @@
-"""What a learned price looks at of the device, whatever the kernel.
+"""Features of the device, common to all learned kernel prices.
 
-A device counts through its rates alone, so one that no table covers is one more point between those
-that are.
+A device counts through its rates alone, so an unmeasured one is one more point between the
+measured.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .roofline import peak_flops_per_s
 
 
 class DeviceFeatures(NamedTuple):
-    """Rates of a device in one type, logarithms but for the first and the last.
+    """Rates of a device in one format; logarithms except the first and the last.
 
     ``asynchronous`` is 1 where tensor cores take operands from shared memory on their own (wgmma of
     compute capability 9.0, tcgen05 of 10.x: PTX ISA 8.7, section 9.7), and 0 where they multiply
-    registers. ``log_balance`` is of the products' rate over the bandwidth.
+    registers. ``log_balance``: the products' rate over the bandwidth.
     """
 
     asynchronous: float

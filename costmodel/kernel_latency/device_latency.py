@@ -1,8 +1,8 @@
-"""Kernel seconds on a catalogue device, from what was measured on it or on devices like it.
+"""Kernel seconds on a catalogue device, measured on it or on devices like it.
 
-In this order: what was measured on the device (interpolated between sizes); what was measured on a
-device with the same chip, times the ratio of the two rooflines; what trees that were fitted to all
-measured devices predict; nothing, and the roofline answers.
+In this order: measured on the device (interpolated between sizes); measured on a device with the
+same chip, times the ratio of the two rooflines; predicted by trees fitted to all measured devices;
+else nothing, and the roofline answers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SAME_CHIP = {
     "H800-SXM-80GB": "H100-SXM-80GB",
     "B300-SXM-270GB": "GB300-279GB",
 }
-"""Devices that were not measured, with the measured one of the same chip."""
+"""Unmeasured devices, with the measured one of the same chip."""
 UNCOVERED_PREFIXES = ("MI",)
-"""Families that the fitted devices, all of NVIDIA, say nothing about."""
+"""Families that the fitted devices, all of NVIDIA, do not cover."""
 
 
 class DeviceLatency:
-    """Prices kernels on one device.
+    """Price kernels on one device.
 
     Args:
         on: the device.
@@ -46,7 +46,7 @@ class DeviceLatency:
         self._learns = on.sm_count > 1 and not on.family.startswith(UNCOVERED_PREFIXES)
 
     def price(self, kernel: Kernel) -> Latency | None:
-        """Seconds of ``kernel`` alone, None where nothing comparable was measured."""
+        """Seconds of ``kernel`` alone; None if nothing comparable was measured."""
         if kernel.op == "matmul":
             return self._gemm(kernel)
         if kernel.op in (FLASH, f"{FLASH}_backward") and kernel.dtype in DTYPES:
@@ -57,12 +57,12 @@ class DeviceLatency:
 
     @property
     def learns(self) -> bool:
-        """Whether trees price it: nothing of its chip was measured, but devices like it were."""
+        """True if trees price it: its chip was not measured, but devices like it were."""
         return self._learns and not self._timed
 
     @property
     def rests_on(self) -> str:
-        """What products and flash attention rest on, in words."""
+        """Sources of the prices of products and flash attention, in words."""
         grid = timed_grid("gemm")
         if self._timed:
             if self._source == "measured":
@@ -76,7 +76,7 @@ class DeviceLatency:
 
     @property
     def _timed(self) -> bool:
-        """Whether the device or one of the same chip was measured."""
+        """True if the device or one of the same chip was measured."""
         return timed_grid("gemm").table(self._measured, "bf16") is not None
 
     @property

@@ -1,10 +1,10 @@
-"""What a learned price of fused experts looks at: load, weights, tiles, roofline, device.
+"""Features of learned fused expert prices: load, weights, tiles, roofline, device.
 
 A fused kernel sorts the rows of a rank's experts, multiplies each expert's rows by its gate and up
-projections, activates, multiplies by the down projection and sums what belongs to a token. The base
+projections, activates, multiplies by the down projection and sums the rows of each token. The base
 is two grouped products, whose tiles of all experts fill the waves together, beside the traffic of
 weights and rows: ``launch + max + 0.3 · min``. A projection is padded to 64 values along the sum.
-Routing draws ``topk`` experts a token; a power law leaves some experts without a row. The trees
+Routing draws ``topk`` experts per token; a power law leaves some experts without a row. The trees
 predict log(measured / base).
 
 Symbols: a rank of ``ep`` holds ``experts / ep`` experts and a part ``ffn / tp`` of each, and gets
@@ -23,10 +23,10 @@ from .roofline import WAVE_PROLOGUE_S, peak_flops_per_s
 
 TILES = ((128, 128), (128, 256), (64, 128), (64, 256), (64, 64), (32, 128), (16, 128))
 LEAST_TILE_ROWS = 64
-"""Rows that a tile's arithmetic is paid for, however few it holds."""
+"""Least rows charged for a tile's arithmetic."""
 PAD = 64
 LAUNCH_S = 15e-6
-"""Of the handful of kernels that sorting, multiplying and summing are at least."""
+"""Of the handful of kernels for sorting, multiplying and summing."""
 OVERLAP_LOSS = 0.3
 VALUE_BYTES = 2.0
 NAMES = (
@@ -40,7 +40,7 @@ NAMES = (
 
 
 class FusedExperts(NamedTuple):
-    """The experts of one rank going forward; sizes are those of the whole layer."""
+    """Forward of one rank's experts; sizes are those of the whole layer."""
 
     tokens: int
     hidden: int
@@ -99,12 +99,12 @@ def _work(layer: FusedExperts, device: Device) -> _ExpertsWork:
 def _product(
     groups: float, rows: float, width: float, inner: float, dtype: str, device: Device
 ) -> tuple[float, float]:
-    """Arithmetic seconds of a grouped product by its best tiles, and the waves of these."""
-    units, each = device.sm_count, rows / groups
+    """Arithmetic seconds of a grouped product with its best tiles, and their waves."""
+    units, group_rows = device.sm_count, rows / groups
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     best = (math.inf, 0.0)
     for tile_m, tile_n in TILES:
-        waves = groups * math.ceil(each / tile_m) * math.ceil(width / tile_n) / units
+        waves = groups * math.ceil(group_rows / tile_m) * math.ceil(width / tile_n) / units
         padded = math.ceil(inner / PAD) * PAD
         tile_s = 2 * max(tile_m, LEAST_TILE_ROWS) * tile_n * padded * units / rate
         best = min(best, (math.ceil(waves) * (tile_s + WAVE_PROLOGUE_S), waves))

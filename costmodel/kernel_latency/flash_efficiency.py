@@ -1,26 +1,26 @@
-"""How fast flash attention runs: a fraction of the rate of matrix products.
+"""Rate of flash attention, as a fraction of the rate of matrix products.
 
-A causal kernel computes whole tiles on the diagonal, half of which the mask throws away, and its
-last wave of tiles is seldom full; both cost as much as a longer sequence would. So of ``n`` tokens
-(of the window, where one is shorter)
+A causal kernel computes whole tiles on the diagonal, half of which the mask discards, and its last
+wave of tiles is seldom full; both cost as much as a longer sequence would. So of ``n`` tokens (of
+the window, where one is shorter)
 
     rate = products' rate · c · n / (n + n_half)
 
 with one ``n_half`` for all devices and a ``c`` for each family. Both were fitted to forward kernels
-alone, of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in
-the prefill table of aiconfigurator-core 0.12.0: mean error 4 % on A100, 8 to 9 % on Hopper, 12 to
-15 % on Blackwell and on cards, where one ceiling for all lengths was 17 to 43 % off.
+alone, of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in the
+prefill table of aiconfigurator-core 0.12.0: mean error 4 % on A100, 8 to 9 % on Hopper, 12 to 15 %
+on Blackwell and on cards, where one ceiling for all lengths was 17 to 43 % off.
 
 Worked number: A100, bf16, 4,096 tokens: 312 · 0.869 · 0.574 · 4096 / 4796 = 133 TFLOP/s.
 
-Where no kernel of the family was measured, and where nothing is masked, c is 0.75 (Dao,
-FlashAttention-2, 2023, figures 4 to 6: 190 to 230 TFLOP/s on A100). The backward takes 0.8 of the
-forward's rate (the same figures: 170 to 195).
+For unmeasured families and full masks, c is 0.75 (Dao, FlashAttention-2, 2023, figures 4 to 6: 190
+to 230 TFLOP/s on A100). The backward reaches 0.8 of the forward's rate (the same figures: 170 to
+195).
 
-What was measured are kernels written for the device. A stack that calls FlashAttention-2
-(generation 2), which was written for Ampere, reaches 1/1.75 of their rate on Hopper: there they are
-1.5 to 2.0 times as fast (Shah et al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on
-Blackwell every stack is priced as if its kernels were written for it.
+The measured kernels were written for the device. A stack that calls FlashAttention-2 (generation
+2), which was written for Ampere, reaches 1/1.75 of their rate on Hopper: there they are 1.5 to 2.0
+times as fast (Shah et al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on Blackwell
+every stack is priced as if its kernels were written for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ...datasets.catalogue.device import Device
 from ...spec.report.work_items import FLASH_BACKWARDS, FLASH_BAND, FLASH_FORWARDS, FLASH_FULL
 
 HALF_TOKENS = 700
-"""Of 700 tokens a causal kernel reaches half of what it reaches at the longest."""
+"""Tokens at which a causal kernel reaches half of its rate at the longest."""
 CAUSAL: Mapping[str, float] = {
     "A100": 0.574,
     "A800": 0.574,
@@ -47,7 +47,7 @@ CAUSAL: Mapping[str, float] = {
 """By device family; A800 and H800 are the chips of A100 and H100 with other links."""
 HOPPER = ("H100", "H800", "H200")
 SECOND_ON_HOPPER = 1 / 1.75
-"""The rate of FlashAttention-2 there over that of kernels written for it."""
+"""Rate of FlashAttention-2 on Hopper over that of kernels written for it."""
 UNMEASURED = 0.75
 BACKWARD = 0.8
 MEASURED = "forward kernels of the prefill table of aiconfigurator-core 0.12.0"
@@ -56,19 +56,19 @@ PRINTED_3 = "Shah et al., FlashAttention-3, 2024, abstract: 1.5 to 2.0 times as 
 
 
 def flash_share(op: str, shape: tuple[int, ...], device: Device, generation: int = 3) -> float:
-    """The fraction of the products' rate that a flash kernel reaches.
+    """Fraction of the products' rate that a flash kernel reaches.
 
     Args:
         op: a kernel of :data:`work_items.ATTENTIONS`.
-        shape: its sizes, as the kernel has them.
+        shape: its sizes, in the kernel's order.
         device: where it runs; a single core has no tiles to fill.
         generation: of the kernels, see :class:`stack_spec.StackSpec`.
     """
     forward = op if op in FLASH_FORWARDS else FLASH_FORWARDS[FLASH_BACKWARDS.index(op)]
-    way = 1.0 if op == forward else BACKWARD
+    factor = 1.0 if op == forward else BACKWARD
     if generation == 2 and device.family in HOPPER:
-        way *= SECOND_ON_HOPPER
+        factor *= SECOND_ON_HOPPER
     if forward == FLASH_FULL or device.sm_count == 1:
-        return UNMEASURED * way
+        return UNMEASURED * factor
     tokens = shape[3] if forward != FLASH_BAND else min(shape[4], shape[7])
-    return CAUSAL.get(device.family, UNMEASURED) * way * tokens / (tokens + HALF_TOKENS)
+    return CAUSAL.get(device.family, UNMEASURED) * factor * tokens / (tokens + HALF_TOKENS)

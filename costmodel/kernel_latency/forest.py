@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
 MOST_AT_ONCE = 512
-"""Rows evaluated together: the arrays between hold one number for each row and tree."""
+"""Rows evaluated together: intermediate arrays hold one number per row and tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
     """Trees over numbered features.
 
-    ``feature`` uint8, ``threshold`` float32, ``left`` int32 and ``value`` float32 have one entry a
-    node; ``roots`` int32 one a tree; ``depth`` is the most steps from a root to a leaf.
+    ``feature`` uint8, ``threshold`` float32, ``left`` int32 and ``value`` float32 have one entry
+    per node; ``roots`` int32 one per tree; ``depth``: most steps from a root to a leaf.
     """
 
     feature: NDArray[np.uint8]

@@ -1,8 +1,8 @@
-"""What a learned price of a matrix product looks at: sizes, roofline, tiles and device.
+"""Features of learned matrix product prices: sizes, roofline, tiles, device.
 
-The trees predict log(measured seconds / roofline seconds), so they learn what the roofline of
-:mod:`roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles,
-latency of short sums.
+The trees predict log(measured seconds / roofline seconds), so they learn effects that the roofline
+of :mod:`roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles, latency
+of short sums.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .device_features import device_features
 from .roofline import kernel_seconds, tiling
 
 OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
-"""Of a value that is read; nvfp4 has a scale of one byte for 16 values. Results are 2 bytes."""
+"""Bytes per operand value; nvfp4 has a scale of one byte for 16 values. Results are 2 bytes."""
 RESULT_BYTES = 2.0
 SQUARE, WIDE = (128, 128), (128, 256)
-"""Tiles whose waves are features whatever tile the roofline likes best."""
+"""Tiles whose waves are features, whatever tile the roofline picks."""
 NAMES = (
     *("log_m", "log_n", "log_k", "log_math_s", "log_memory_s", "log_intensity", "log_roofline_s"),
     *("log_waves", "wave_share", "tile", "log_flops", "log_bytes_over_l2", "log_result_over_l2"),

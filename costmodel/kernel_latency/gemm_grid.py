@@ -1,15 +1,14 @@
-"""Seconds of matrix products on one device: measured there, or learned from other devices.
+"""Seconds of matrix products on one device, measured or learned.
 
-Measured: the bundled grid of the device; what lies between its points is interpolated. On a device
-without a grid, trees that were fitted to all grids predict the ratio to the roofline on a coarser
-one. Beyond the largest sizes time grows as the work does, below the smallest it does not shrink.
-Where a product moves more bytes than its operands and a 16-bit result, it takes longer by the ratio
-of the rooflines.
+Measured: the device's bundled grid, interpolated between its points. On a device without a grid,
+trees fitted to all grids predict the ratio to the roofline on a coarser one. Beyond the largest
+sizes time grows as the work does, below the smallest it does not shrink. A product that moves more
+bytes than its operands and a 16-bit result takes longer by the ratio of the rooflines.
 
 Times are as measured, and a larger product may take less: at a few sizes of up to 50 us a library
 picks a better kernel (4 % of all pairs in which every side doubles, on L40S down to a fifth of the
-time). From 50 us on no product takes less when every side doubles, on any device. To force seconds
-to rise would cost more than it gives: 3.5 % mean error of sizes kept back become 12 %.
+time). From 50 us on no product takes less when every side doubles, on any device. Forcing seconds
+to rise would cost more than it gives: 3.5 % mean error of held-out sizes become 12 %.
 """
 
 from __future__ import annotations
@@ -23,23 +22,24 @@ import numpy as np
 from ...datasets.catalogue.device import Device, device
 from ...datasets.measured.timed_grid import timed_grid
 from ...spec.report.work_items import Kernel
+from ..arrays import Floats
 from .forest import Forest
 from .gemm_features import gemm, gemm_features
-from .log_grid import LogGrid, Logs, filled
+from .log_grid import LogGrid, filled
 from .roofline import kernel_seconds
 from .shipped_forests import shipped_forest
 
 MEASURED_AS = {"fp16": "bf16"}
-"""Types whose products run at the rate of another's."""
+"""Formats whose products run at the rate of another's."""
 TREES_OF = {"bf16": "gemm_bf16", "fp16": "gemm_bf16", "fp8": "gemm_narrow", "nvfp4": "gemm_narrow"}
-"""The bundled forest of each type."""
+"""The bundled forest of each format."""
 
 
 class GemmGrid:
-    """Seconds of (m, k) x (k, n) on one device in one type.
+    """Seconds of (m, k) x (k, n) on one device in one format.
 
     Args:
-        owner: device that the grid is of.
+        owner: device of the grid.
         dtype: of the operands, one of the grids'.
         grid: log seconds over (m, n, k).
     """
@@ -59,21 +59,21 @@ class GemmGrid:
 
 @cache
 def measured_gemm_grid(name: str, dtype: str) -> GemmGrid | None:
-    """The grid that was measured on the device of that name, None where there is none."""
+    """The grid measured on the named device, or None."""
     dtype = MEASURED_AS.get(dtype, dtype)
-    found = timed_grid("gemm")
-    times = found.table(name, dtype)
+    timings = timed_grid("gemm")
+    times = timings.table(name, dtype)
     if times is None:
         return None
-    m, n, k = (np.log(np.array(found.axes[name])) for name in ("m", "n", "k"))
+    m, n, k = (np.log(np.array(timings.axes[name])) for name in ("m", "n", "k"))
     log_flops = m[:, None, None] + n[None, :, None] + k[None, None, :]
     log_s = filled(np.log(times, dtype=np.float64), log_flops)
-    return GemmGrid(device(name), dtype, LogGrid(list(found.axes.values()), log_s))
+    return GemmGrid(device(name), dtype, LogGrid(list(timings.axes.values()), log_s))
 
 
 @cache
 def learned_gemm_grid(name: str, dtype: str) -> GemmGrid | None:
-    """What the bundled trees predict for a device; None for a type that none was timed in."""
+    """The bundled trees' prediction for a device; None for an unmeasured format."""
     on = device(name)
     if dtype not in TREES_OF or dtype not in on.peak_flops_per_s:
         return None
@@ -82,8 +82,10 @@ def learned_gemm_grid(name: str, dtype: str) -> GemmGrid | None:
     return GemmGrid(on, dtype, LogGrid(axes, log_s))
 
 
-def learned_gemm_times(on: Device, dtype: str, axes: list[tuple[int, ...]], forest: Forest) -> Logs:
-    """Log seconds over (m, n, k) that ``forest`` predicts."""
+def learned_gemm_times(
+    on: Device, dtype: str, axes: list[tuple[int, ...]], forest: Forest
+) -> Floats:
+    """Log seconds over (m, n, k) predicted by ``forest``."""
     kernels = [gemm(m, k, n, dtype) for m, n, k in product(*axes)]
     rows = np.array([gemm_features(kernel, on) for kernel in kernels], dtype=np.float32)
     base = np.log([kernel_seconds(kernel, on) for kernel in kernels])

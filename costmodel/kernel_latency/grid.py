@@ -1,4 +1,4 @@
-"""Measured rates over a grid of sizes, gaps filled with the nearest one."""
+"""Measured rates over a grid of sizes, gaps filled with the nearest rate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Point = tuple[int, ...]
 
 
 class Grid:
-    """Rate of work over a full grid of sizes, whose seconds are a :class:`LogGrid`.
+    """Rate of work over a full grid of sizes; its seconds are a :class:`LogGrid`.
 
-    A point that was not measured takes the rate of the measured point nearest in log sizes. Then
-    a larger size never takes less time.
+    An unmeasured point takes the rate of the measured point nearest in log sizes. Then a larger
+    size never takes less time.
 
     Args:
-        rates: work a second at measured sizes.
+        rates: work per second at measured sizes.
         powers: power of each size in the work.
 
     Raises:
@@ -44,7 +44,7 @@ class Grid:
         self._times = LogGrid(axes, rising(np.reshape(log_s, [len(axis) for axis in axes])))
 
     def rate(self, sizes: Point) -> float:
-        """Work a second at these sizes; outside the grid that of its edge."""
+        """Work per second at these sizes; outside the grid that of its edge."""
         log_s, inside = self._times.at(sizes)
         return math.exp(_log_work(inside, self._powers) - log_s)
 
@@ -61,5 +61,5 @@ def _nearest_rate(point: Point, rates: dict[Point, float]) -> float:
 
 
 def _log_distance(point: Point, other: Point) -> float:
-    """Rounded, so that points that are equally far compare equal."""
+    """Rounded, so that equally far points compare equal."""
     return round(math.dist([math.log(x) for x in point], [math.log(x) for x in other]), 9)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Logs = NDArray[np.float64]
+from ..arrays import Floats
 
 
 class GridPoint(NamedTuple):
-    """Where sizes lie: log seconds there, after each size was brought inside the grid."""
+    """Interpolated log seconds, with each size clamped to the grid."""
 
     log_s: float
     inside: tuple[float, ...]
@@ -32,13 +32,13 @@ class LogGrid:
         log_s: log seconds, one for each combination; none may be missing.
     """
 
-    def __init__(self, axes: Sequence[Sequence[float]], log_s: Logs) -> None:
+    def __init__(self, axes: Sequence[Sequence[float]], log_s: Floats) -> None:
         self.log_s = log_s
         self._edges = [(float(axis[0]), float(axis[-1])) for axis in axes]
         self._logs = [[math.log(size) for size in axis] for axis in axes]
 
     def at(self, sizes: Sequence[float]) -> GridPoint:
-        """Log seconds at these sizes, held at the edge where they lie outside."""
+        """Log seconds at these sizes, clamped to the grid's edges."""
         inside = tuple(
             min(max(size, low), high) for size, (low, high) in zip(sizes, self._edges, strict=True)
         )
@@ -51,7 +51,7 @@ class LogGrid:
 
 
 def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:
-    """Neighbouring positions on an axis and the weight of each; one where x is a point."""
+    """Neighboring positions on an axis and their weights; one where x is a point."""
     right = bisect.bisect_left(axis, x)
     if right >= len(axis):
         return [(len(axis) - 1, 1.0)]
@@ -61,18 +61,18 @@ def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:
     return [(right - 1, 1 - share), (right, share)]
 
 
-def rising(log_s: Logs) -> Logs:
-    """Seconds that never fall with a size: each point at least those of every smaller one."""
+def rising(log_s: Floats) -> Floats:
+    """Make seconds never fall with a size: each point at least every smaller one."""
     for axis in range(log_s.ndim):
         log_s = np.maximum.accumulate(log_s, axis=axis)
     return log_s
 
 
-def filled(log_s: Logs, base: Logs) -> Logs:
-    """``log_s`` with what is missing (NaN) taken from ``base`` and the nearest residuals.
+def filled(log_s: Floats, base: Floats) -> Floats:
+    """Fill missing points (NaN) of ``log_s`` from ``base`` and the nearest residuals.
 
-    The residual of a missing point is the mean of its neighbours' on all axes, of measured ones at
-    first, then of those that have become known.
+    The residual of a missing point is the mean of its neighbors' on all axes, first of measured
+    ones, then of those filled before.
 
     Args:
         log_s: log seconds, NaN where nothing was measured; at least one was.
@@ -80,24 +80,24 @@ def filled(log_s: Logs, base: Logs) -> Logs:
     """
     residual = log_s - base
     while np.isnan(residual).any():
-        known = np.isfinite(residual)
+        is_known = np.isfinite(residual)
         total, count = np.zeros_like(residual), np.zeros_like(residual)
         for axis in range(residual.ndim):
             for towards in (1, -1):
-                value, there = _shifted(residual, known, axis, towards)
-                total += np.where(there, value, 0.0)
-                count += there
-        new = ~known & (count > 0)
-        residual = np.where(new, total / np.maximum(count, 1), residual)
+                value, has_neighbor = _shifted(residual, is_known, axis, towards)
+                total += np.where(has_neighbor, value, 0.0)
+                count += has_neighbor
+        fillable = ~is_known & (count > 0)
+        residual = np.where(fillable, total / np.maximum(count, 1), residual)
     return np.asarray(base + residual, dtype=np.float64)
 
 
 def _shifted(
-    values: Logs, known: NDArray[np.bool_], axis: int, towards: int
-) -> tuple[Logs, NDArray[np.bool_]]:
-    """Each point's neighbour on one side, and whether there is one that is known."""
-    there = np.roll(known, towards, axis=axis)
+    values: Floats, is_known: NDArray[np.bool_], axis: int, towards: int
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Each point's neighbor on one side, and True where it is known."""
+    has_neighbor = np.roll(is_known, towards, axis=axis)
     edge = [slice(None)] * values.ndim
     edge[axis] = slice(0, 1) if towards > 0 else slice(-1, None)
-    there[tuple(edge)] = False
-    return np.roll(values, towards, axis=axis), there
+    has_neighbor[tuple(edge)] = False
+    return np.roll(values, towards, axis=axis), has_neighbor

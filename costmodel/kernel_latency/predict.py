@@ -1,14 +1,13 @@
-"""Seconds of kernels on a catalogue device, each with an interval and where it comes from.
+"""Seconds of kernels on a catalogue device, with interval and source.
 
     predict(kernels, "H100-SXM-80GB") -> one Prediction a kernel
 
-A price is what :class:`device_latency.DeviceLatency` finds, else the roofline's. Its interval of
-80 % is a factor either way, from what four in five errors stay below where such prices were scored
-on rows that nothing was fitted to (``benchmarks/items/costmodel/kernels.py``, 2026-11):
+A price is :class:`device_latency.DeviceLatency`'s, else the roofline's. Its interval of 80 % is a
+factor either way, below which four in five errors stayed where such prices were scored on held-out
+rows (``benchmarks/items/costmodel/kernels.py``, 2026-11):
 
-- measured: between sizes that were measured on the device, products 5 %, attention 9 %;
-- learned: on devices that were kept back, products 25 %, attention 19 %; experts of models that
-  were kept back 23 %;
+- measured: between sizes measured on the device, products 5 %, attention 9 %;
+- learned: on held-out devices, products 25 %, attention 19 %; experts of held-out models 23 %;
 - analytic: nothing of the kind was measured on accelerators, and 50 % is assumed.
 
 Worked number: a product of 4096 x 4096 x 4096 in bf16 took 176 us on H100: 168 to 185 us.
@@ -32,7 +31,7 @@ ANALYTIC = 0.5
 
 
 class KernelPrediction(NamedTuple):
-    """Seconds of a kernel alone, the 80 % interval around them, and what they rest on."""
+    """Seconds of a kernel alone, their 80 % interval, and their source."""
 
     time_s: float
     interval_s: tuple[float, float]
@@ -42,12 +41,12 @@ class KernelPrediction(NamedTuple):
 def predict(
     kernels: Iterable[Kernel], device_name: str, flash_generation: int = 3
 ) -> tuple[KernelPrediction, ...]:
-    """What each kernel takes when nothing else runs.
+    """Seconds of each kernel when nothing else runs.
 
     Args:
-        kernels: shapes as :class:`work_items.Kernel` says; experts of a whole layer are
+        kernels: shapes as in :class:`work_items.Kernel`; experts of a whole layer are
             ``fused_experts`` or ``fused_experts_ungated``.
-        device_name: as the catalogue names it.
+        device_name: catalogue name.
         flash_generation: of the flash kernels, see :class:`stack_spec.StackSpec`.
 
     Raises:
@@ -61,9 +60,9 @@ def predict(
 def _prediction(
     kernel: Kernel, latency: DeviceLatency, on: Device, generation: int
 ) -> KernelPrediction:
-    found = latency.price(kernel)
-    if found is not None:
-        return _around(found.time_s, _half_width(kernel, found.source), found.source)
+    measured = latency.price(kernel)
+    if measured is not None:
+        return _around(measured.time_s, _half_width(kernel, measured.source), measured.source)
     if kernel.op in FUSED:
         allowed = "a device and a type that experts were measured on, or one like it"
         raise InputError("kernel", f"{kernel.op} in {kernel.dtype} on {on.name}", allowed)

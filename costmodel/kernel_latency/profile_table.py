@@ -1,8 +1,8 @@
-"""Kernel seconds from a machine profile: what was measured, between points interpolated.
+"""Kernel seconds from a machine profile, interpolated between measured points.
 
-Rates of products vary smoothly with the logarithm of the sizes, so they lie on a grid of log
-sizes. Elementwise kernels are a curve over the bytes that they move. At a measured size both
-give its own time, unless a smaller size took longer: a larger one never takes less.
+Rates of products vary smoothly with the logarithm of the sizes, so they lie on a grid of log sizes.
+Elementwise kernels are a curve over the bytes that they move. At a measured size both give its own
+time, unless a smaller size took longer: a larger one never takes less.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .grid import Grid
 
 Source = Literal["measured", "learned", "analytic"]
 GENERIC_OP = "add"
-"""Stands in, as an analytic price, for an elementwise operation that was not measured."""
+"""Proxy, as an analytic price, for an unmeasured elementwise operation."""
 GridKey = tuple[str, str, str]
-"""Operation, pattern of its sizes, type."""
+"""Operation, pattern of its sizes, format."""
 
 
 class Latency(NamedTuple):
-    """Seconds and where they come from."""
+    """Seconds and their source."""
 
     time_s: float
     source: Source
@@ -35,13 +35,13 @@ class Curve:
     """Seconds over one size, increasing; log-log linear between points."""
 
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
-        best: dict[float, float] = {}
+        fastest: dict[float, float] = {}
         for size, time_s in points:
-            best[size] = min(time_s, best.get(size, math.inf))
-        self.sizes = sorted(best)
+            fastest[size] = min(time_s, fastest.get(size, math.inf))
+        self.sizes = sorted(fastest)
         self.times_s: list[float] = []
         for size in self.sizes:  # a larger size never takes less time
-            self.times_s.append(max(best[size], self.times_s[-1] if self.times_s else 0.0))
+            self.times_s.append(max(fastest[size], self.times_s[-1] if self.times_s else 0.0))
 
     def at(self, size: float) -> float:
         """Seconds at ``size``: the smallest point's below the curve, its last rate above."""
@@ -57,7 +57,7 @@ class Curve:
 
 
 class KernelTable:
-    """Prices kernels from the rows of one profile."""
+    """Price kernels from the rows of one profile."""
 
     def __init__(self, profile: MachineProfile) -> None:
         self._slowdown = profile.kernel_slowdown
@@ -75,17 +75,17 @@ class KernelTable:
         }
 
     def price(self, kernel: Kernel) -> Latency | None:
-        """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
+        """Seconds of ``kernel`` in a step; None if nothing comparable was measured."""
         if kernel.op in _SHAPED:
             return self._shaped(kernel)
-        if kernel.op in SCANS:  # its time follows its products, not its bytes alone
+        if kernel.op in SCANS:  # time follows products, not bytes alone
             return None
-        own = self._curves.get((kernel.op, kernel.dtype))
-        curve = own or self._curves.get((GENERIC_OP, kernel.dtype))
+        own_curve = self._curves.get((kernel.op, kernel.dtype))
+        curve = own_curve or self._curves.get((GENERIC_OP, kernel.dtype))
         if curve is None:
             return None
         time_s = curve.at(kernel.traffic_bytes) * self._slowdown
-        return Latency(time_s, "measured" if own else "analytic")
+        return Latency(time_s, "measured" if own_curve else "analytic")
 
     def _shaped(self, kernel: Kernel) -> Latency | None:
         for pattern in _patterns(kernel.op, kernel.shape):
@@ -104,10 +104,10 @@ def _work(flops: int) -> float:
 
 
 def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The patterns of sizes that a shaped kernel fits; each has a grid of its own.
+    """Patterns of sizes that a shaped kernel fits; each has its own grid.
 
     Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
-    sizes say all and their grid is full. Where seq is dim a product is both.
+    sizes suffice and their grid is full. Where seq is dim a product is both.
     """
     if op != "batched_matmul":
         return ("all",) if op in _SHAPED else ()
@@ -116,7 +116,7 @@ def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that a shaped kernel's rate depends on: (m, k, n) or (batch, seq, dim)."""
+    """Sizes that a shaped kernel's rate depends on: (m, k, n) or (batch, seq, dim)."""
     if op in ATTENTIONS:
         batch, heads, _, seq, dim = shape
         return (batch * heads, seq, dim)
@@ -131,5 +131,7 @@ def _grid(rows: list[KernelRow]) -> Grid:
     for row in rows:
         sizes = _sizes(row.op, row.shape)
         rates[sizes] = max(_work(row.flops) / row.time_s, rates.get(sizes, 0.0))
-    powers = (1, 1, 1) if rows[0].op == "matmul" else (1, 2, 1)  # of the sizes, in the FLOPs
+    powers = (
+        (1, 1, 1) if rows[0].op == "matmul" else (1, 2, 1)
+    )  # exponents of the sizes in the FLOPs
     return Grid(rates, powers)

@@ -2,22 +2,22 @@
 
 A kernel takes ``launch + max(T_math, T_mem) + OVERLAP_LOSS · min(T_math, T_mem)``.
 
-Matrix products cut the result into tiles; ``tiles / SMs`` rounded up waves of tiles run one
-after another, so a result that fills the last wave badly wastes it (wave quantisation), and
-every wave pays a fixed prologue, so short sums (small k) are less efficient:
+Matrix products cut the result into tiles; ``tiles / SMs`` rounded up waves of tiles run one after
+another, so a result that fills the last wave badly wastes it (wave quantization), and every wave
+pays a fixed prologue, so short sums (small k) are less efficient:
 
     T_math = min over tile shapes of
              ceil(tiles / SMs) · (2·tm·tn·k / (peak·ceiling / SMs) + prologue)
 
-Worked number: A100, bf16, m = 2048, n = 4608, k = 12288: 16 x 18 tiles of 128 x 256 on 108 SMs
-are 3 waves of 0.84 ms ... 0.93 ms in all, 0.80 of peak.
+Worked number: A100, bf16, m = 2048, n = 4608, k = 12288: 16 x 18 tiles of 128 x 256 on 108 SMs are
+3 waves of 0.84 ms ... 0.93 ms in all, 0.80 of peak.
 
 A grouped product (experts) runs the same tiles: those of all groups fill the waves together.
 
-The three constants were fitted once, to bf16 products with every side >= 256 on A100, H100,
-H200 and B200 (``datasets``: aiconfigurator-core gemm table); mean error over those 11,520
-shapes 9 %, 6 to 8 % where every side is >= 1024. Attention and elementwise kernels use the
-same form without tiles; what their mask hides of the score matrix, they skip.
+The three constants were fitted once, to bf16 products with every side >= 256 on A100, H100, H200
+and B200 (``datasets``: aiconfigurator-core gemm table); mean error over those 11,520 shapes 9 %, 6
+to 8 % where every side is >= 1024. Attention and elementwise kernels use the same form without
+tiles; attention skips scores hidden by its mask.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ WAVE_PROLOGUE_S = 0.58e-6
 SMALL_TILE_EXPONENT = 0.02
 OVERLAP_LOSS = 0.15
 SCAN_CEILING = 0.13
-"""Fraction of the matrix-product ceiling that chunked scans reach: many small products that wait
-for each other. Set by hand to the 1,248 forward scans of the gated delta rule of 131,072 or more
-tokens times heads that aiconfigurator-core 0.12.0 (gdn_perf, TensorRT-LLM 1.3.0rc20, the Triton
-kernels of flash-linear-attention) measured: mean error 7 % on H100, 10 % on H200 and on L40S, but
-44 % too fast on B200. Assumed for backward scans and for state spaces, which it does not measure;
-other kernels differ (vLLM 0.24 with FlashInfer on H100 is four times as fast)."""
+"""Fraction of the matrix-product ceiling that chunked scans reach: many small, dependent
+products. Set by hand to the 1,248 forward scans of the gated delta rule of 131,072 or more
+tokens times heads that aiconfigurator-core 0.12.0 (gdn_perf, TensorRT-LLM 1.3.0rc20, the
+Triton kernels of flash-linear-attention) measured: mean error 7 % on H100, 10 % on H200 and
+on L40S, but 44 % too fast on B200. Assumed for backward scans and for state spaces, which it
+does not measure; other kernels differ (vLLM 0.24 with FlashInfer on H100 is four times as
+fast).
+"""
 
 
 class FormulaConstant(NamedTuple):
-    """A constant of the formulas: what was measured for it, and the device families it was on."""
+    """A constant of the formulas: its measurement, and the device families measured."""
 
     name: str
     value: float
@@ -52,7 +54,7 @@ class FormulaConstant(NamedTuple):
     families: tuple[str, ...]
 
     def source(self, device: Device) -> str:
-        """How it is known for a device: elsewhere than on those measured it is assumed."""
+        """Its source for a device: assumed outside the measured families."""
         if device.family in self.families:
             return f"measured: {self.measured}"
         return f"assumed: as on {', '.join(self.families)}; {self.measured}"
@@ -61,37 +63,39 @@ class FormulaConstant(NamedTuple):
 def formula_constants(
     device: Device, flash: int | None, scans: bool
 ) -> tuple[FormulaConstant, ...]:
-    """The constants that analytic prices of kernels on ``device`` rest on.
+    """Constants behind analytic prices of kernels on ``device``.
 
     Args:
         device: whose kernels.
-        flash: generation of the kernels of flash attention, None where it is not used.
-        scans: whether there are chunked scans.
+        flash: generation of the flash attention kernels, None if unused.
+        scans: True if there are chunked scans.
     """
     gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
     fitted = ("A100", "H100", "H200", "B200")
-    found = [FormulaConstant("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
+    constants = [FormulaConstant("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
     if device.sm_count > 1:
-        found.append(FormulaConstant("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
-        found.append(FormulaConstant("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
-        jobs = stragglers
-        found.append(
-            FormulaConstant("device_range", jobs.SPEED_VARIATION, jobs.PRINTED, jobs.FAMILIES)
+        constants.append(FormulaConstant("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
+        constants.append(FormulaConstant("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
+        measured = stragglers
+        constants.append(
+            FormulaConstant(
+                "device_range", measured.SPEED_VARIATION, measured.PRINTED, measured.FAMILIES
+            )
         )
     if flash is not None:
-        found += _flash_figures(device, flash)
+        constants += _flash_figures(device, flash)
     if scans:
         gdn = "forward scans of the gated delta rule, aiconfigurator-core 0.12.0 gdn_perf"
         families = ("H100", "H200", "L40S")
-        found.append(FormulaConstant("scan_ceiling", SCAN_CEILING, gdn, families))
-    return tuple(found)
+        constants.append(FormulaConstant("scan_ceiling", SCAN_CEILING, gdn, families))
+    return tuple(constants)
 
 
 def _flash_figures(device: Device, generation: int) -> list[FormulaConstant]:
-    """What prices of flash attention on ``device`` rest on."""
+    """Constants behind prices of flash attention on ``device``."""
     families, printed = tuple(flash_efficiency.CAUSAL), flash_efficiency.PRINTED
     causal = flash_efficiency.CAUSAL.get(device.family)
-    found = [
+    constants = [
         FormulaConstant("flash_backward", flash_efficiency.BACKWARD, printed, ("A100",)),
         FormulaConstant(
             "flash_half_tokens", flash_efficiency.HALF_TOKENS, flash_efficiency.MEASURED, families
@@ -101,15 +105,15 @@ def _flash_figures(device: Device, generation: int) -> list[FormulaConstant]:
         ceiling = FormulaConstant("flash_ceiling", flash_efficiency.UNMEASURED, printed, ("A100",))
     else:
         ceiling = FormulaConstant("flash_ceiling", causal, flash_efficiency.MEASURED, families)
-    found.append(ceiling)
+    constants.append(ceiling)
     if generation == 2 and device.family in flash_efficiency.HOPPER:
-        share, why = flash_efficiency.SECOND_ON_HOPPER, flash_efficiency.PRINTED_3
-        found.append(FormulaConstant("flash_2_on_hopper", share, why, ("H100",)))
-    return found
+        share, source = flash_efficiency.SECOND_ON_HOPPER, flash_efficiency.PRINTED_3
+        constants.append(FormulaConstant("flash_2_on_hopper", share, source, ("H100",)))
+    return constants
 
 
 def peak_flops_per_s(device: Device, dtype: str) -> float:
-    """Dense matrix rate of the device for a compute type."""
+    """Dense matrix rate of the device for a compute format."""
     return device.peak_flops_per_s.get(dtype, device.peak_flops_per_s["fp32"])
 
 
@@ -159,7 +163,7 @@ def _tiled_seconds(batch: int, m: int, k: int, n: int, dtype: str, device: Devic
 
 
 class Tiling(NamedTuple):
-    """The quickest way to cut a product into tiles: its number in TILES, its tiles."""
+    """The fastest tiling of a product: its number in TILES, its tiles."""
 
     seconds: float
     number: int
@@ -167,7 +171,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> Tiling:
-    """The tiles of ``batch`` products (m, k) x (k, n) that take the least arithmetic seconds."""
+    """Tiles of ``batch`` products (m, k) x (k, n) with the least arithmetic seconds."""
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     units = device.sm_count
     best = Tiling(math.inf, 0, 0)

@@ -1,4 +1,4 @@
-"""The bundled forests: fitted once by :mod:`train`, read when a price needs one."""
+"""Bundled forests: fitted once by :mod:`train`, read on demand."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ FOLDER = Path(__file__).parents[2] / "datasets" / "measured"
 
 @cache
 def shipped_forest(name: str) -> Forest:
-    """The forest of that name, read once a process."""
+    """The named forest, read once per process."""
     return read_forest(FOLDER / f"{name}.npz")

@@ -1,18 +1,18 @@
-"""Devices of one kind differ, and a job runs at the pace of the slowest.
+"""Stragglers: a job runs at the pace of its slowest device.
 
 Sinha et al., "Not All GPUs Are Created Equal" (SC22, arXiv:2208.11035, abstract), find that on five
 clusters identical GPUs differ by 8 % on average, because power management holds each to its own
 clock. Rates of the catalogue are those of some device; every step of a job ends when its slowest
-device does, which is half of that range behind the one in the middle.
+device does, which is half of that range behind the median.
 
-What waits for the clock is arithmetic: kernels of products and attention take ``1 + 0.08 / 2`` of
-their time alone, whatever else they wait for. Memory has a clock of its own.
+Arithmetic depends on that clock: kernels of products and attention take ``1 + 0.08 / 2`` of their
+time alone, whatever else they wait for. Memory has a clock of its own.
 
 Worked number: a product of 10 ms alone takes 10.4 ms in a job.
 
 Limits: measured on V100 (and on MI60 and RTX 5000, which the catalogue lacks), assumed elsewhere;
-taken for every number of devices alike, so that a step of one device is up to 4 % too slow. A core
-is timed as it is.
+applied to any number of devices, so that a step of one device is up to 4 % too slow. A core is
+timed as it is.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 from ...spec.report.work_items import Kernel
 
 SPEED_VARIATION = 0.08
-"""From the fastest device to the slowest, of the one in the middle."""
+"""Range from the fastest device to the slowest, relative to the median."""
 PRINTED = "Sinha et al., Not All GPUs Are Created Equal, SC22, abstract: 8 % average variation"
 FAMILIES = ("V100",)
 
 
 def straggler_seconds(seconds: float, kernel: Kernel) -> float:
-    """Seconds of a kernel that takes ``seconds`` on a device in the middle."""
+    """Seconds in a job of a kernel that takes ``seconds`` on a median device."""
     return (
         seconds * (1 + SPEED_VARIATION / 2) if kernel.term in ("matmul", "attention") else seconds
     )

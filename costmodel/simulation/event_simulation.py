@@ -1,11 +1,10 @@
-"""A step event by event: every span of every pass on its stream, and every message.
+"""Discrete-event simulation of a step: every span of every pass, and every message.
 
-Each rank has a stream of kernels, one of collectives inside layers, one of sharding's traffic and
-one of messages in each direction; each runs its spans in order, one at a time.
-:mod:`pipeline_timing` goes
-pass by pass instead and takes as long, which the tests hold it to, with one difference: a message
-that leaves before the one ahead of it has arrived waits for it here, and there does not. That
-takes messages longer than the passes that send them.
+Each rank has a stream of kernels, one of collectives inside layers, one of sharding traffic and one
+of messages per direction; each runs its spans in order, one at a time. :mod:`pipeline_timing` goes
+pass by pass and gives the same times, as tests check, with one difference: a message sent before
+the previous one has arrived waits for it here, and not there. That takes messages longer than the
+passes that send them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
+from ..arrays import Floats
 from ..lowering.stage_passes import PassKind
 from .overlapped_passes import PAIRED_KINDS
 from .pass_order import pass_order
@@ -28,25 +28,24 @@ from .stage_run import StageRun
 FORWARD_MESSAGES, BACKWARD_MESSAGES = 3, 4
 STREAMS = ("compute", "collectives", "sharding", "messages forward", "messages backward")
 Template = tuple[PassSpan, ...]
-SecondsArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventSpans:
-    """Every span of a step, shapes (spans,): where, when, how long (seconds)."""
+    """Every span of a step, shapes (spans,): stage, stream, start and duration (seconds)."""
 
     stages: NDArray[np.int64]
     streams: NDArray[np.int64]
-    starts_s: SecondsArray
-    durations_s: SecondsArray
+    starts_s: Floats
+    durations_s: Floats
 
     @property
     def events(self) -> int:
-        """Starts and ends."""
+        """Number of starts and ends."""
         return 2 * len(self.starts_s)
 
     def overlap_s(self) -> float:
-        """The longest time that two spans of one stream run at once: 0 but for rounding."""
+        """Longest overlap of two spans of one stream: 0 but for rounding."""
         order = np.lexsort((self.starts_s, self.streams, self.stages))
         starts_s, ends_s = self.starts_s[order], (self.starts_s + self.durations_s)[order]
         stream = (self.stages * len(STREAMS) + self.streams)[order]
@@ -55,7 +54,7 @@ class EventSpans:
 
 
 def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, EventSpans]:
-    """One step of a legal plan, span by span; its end as in ``Simulator.run``.
+    """Simulate one step of a legal plan span by span; its end as in ``Simulator.run``.
 
     Args:
         simulator: of the plan's model, workload, stack and machine.
@@ -64,25 +63,25 @@ def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, Event
     Raises:
         InputError: more passes than can be simulated, or passes that overlap in pairs.
     """
-    kind, untimed_runs = plan.program.schedule.kind, simulator.untimed_runs(plan)
-    if kind in PAIRED_KINDS and plan.program.schedule.actions is None:
-        raise InputError("schedule.kind", kind, "one whose passes do not overlap in pairs")
+    schedule_kind, untimed_runs = plan.program.schedule.kind, simulator.untimed_runs(plan)
+    if schedule_kind in PAIRED_KINDS and plan.program.schedule.actions is None:
+        raise InputError("schedule.kind", schedule_kind, "one whose passes do not overlap in pairs")
     if untimed_runs is None:
         raise RuntimeError("a simulation without a limit ends")
     chunks, runs = untimed_runs
-    known: dict[tuple[object, ...], Template] = {}
+    cache: dict[tuple[object, ...], Template] = {}
     templates = []
     for run in runs:
-        found = []
-        for each in run.passes.kinds:
-            held = run.class_of(each)
-            chunk = held.chunks[each.chunk]
-            key = (chunk.layer_ids, each._replace(chunk=0), held.group, held.link_span)
-            if key not in known:
-                pricer = simulator.prices.at(held.group, held.link_span)
-                known[key] = pass_spans(chunk, each, pricer)
-            found.append(known[key])
-        templates.append(found)
+        stage_templates = []
+        for kind in run.passes.kinds:
+            rank_class = run.class_of(kind)
+            chunk = rank_class.chunks[kind.chunk]
+            key = (chunk.layer_ids, kind._replace(chunk=0), rank_class.group, rank_class.link_span)
+            if key not in cache:
+                pricer = simulator.prices.at(rank_class.group, rank_class.link_span)
+                cache[key] = pass_spans(chunk, kind, pricer)
+            stage_templates.append(cache[key])
+        templates.append(stage_templates)
     spans = _run_events(runs, MessageTimes(plan, chunks, simulator.prices), templates)
     return simulator.finish(plan, chunks, runs), spans
 
@@ -90,29 +89,36 @@ def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, Event
 def _run_events(
     runs: list[StageRun], messages: MessageTimes, templates: list[list[Template]]
 ) -> EventSpans:
-    """Lay out every pass once what it waits for is laid out; fills in ``runs``."""
+    """Place every pass once its inputs are placed; fills in ``runs``."""
     chunks = messages.positions // messages.stages
     shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
     order = pass_order(*shape)
-    sides = [_RankStreams(run, messages, found) for run, found in zip(runs, templates, strict=True)]
-    kinds = [(side, row) for side in sides for row in range(len(side.run.passes.kinds))]
-    arrivals_s = [0.0]  # of the message that passes without one wait for
+    rank_streams = [
+        _RankStreams(run, messages, stage_templates)
+        for run, stage_templates in zip(runs, templates, strict=True)
+    ]
+    kinds = [
+        (stream, row) for stream in rank_streams for row in range(len(stream.run.passes.kinds))
+    ]
+    arrivals_s = [0.0]  # arrival for passes that wait for no message
     for number, source in zip(order.kinds.tolist(), order.sources[0].tolist(), strict=True):
-        side, row = kinds[number]
-        arrivals_s.append(side.run_pass(row, arrivals_s[source]))
-    for side in sides:
-        side.close()
-    laid = [side.laid() for side in sides]
+        stream, row = kinds[number]
+        arrivals_s.append(stream.run_pass(row, arrivals_s[source]))
+    for stream in rank_streams:
+        stream.close()
+    placed = [stream.stream_seconds() for stream in rank_streams]
     return EventSpans(
-        stages=np.repeat(np.arange(len(sides)), [len(side.starts_s) for side in sides]),
-        streams=np.concatenate([streams for streams, _ in laid]).astype(np.int64),
-        starts_s=np.concatenate([np.array(side.starts_s) for side in sides]),
-        durations_s=np.concatenate([seconds for _, seconds in laid]),
+        stages=np.repeat(
+            np.arange(len(rank_streams)), [len(stream.starts_s) for stream in rank_streams]
+        ),
+        streams=np.concatenate([streams for streams, _ in placed]).astype(np.int64),
+        starts_s=np.concatenate([np.array(stream.starts_s) for stream in rank_streams]),
+        durations_s=np.concatenate([seconds for _, seconds in placed]),
     )
 
 
 class _RankStreams:
-    """The streams of one stage's representative rank, and the spans laid on them so far."""
+    """Streams of one stage's representative rank, and the spans placed on them."""
 
     def __init__(self, run: StageRun, messages: MessageTimes, templates: list[Template]) -> None:
         self.run = run
@@ -126,7 +132,7 @@ class _RankStreams:
         self._timings = [timing_of(run, messages, kind) for kind in run.passes.kinds]
 
     def run_pass(self, row: int, arrival_s: float) -> float:
-        """Lay out a pass of kind ``row`` whose input arrives then; when its own message does."""
+        """Place a pass of kind ``row`` with this input arrival; returns its message's arrival."""
         free_s, starts_s = self._free_s, self.starts_s
         begins_s = max(arrival_s, self._clock_s)
         self._note(row, begins_s)
@@ -140,11 +146,11 @@ class _RankStreams:
             starts_s.append(start_s)
             end_s = free_s[stream] = start_s + seconds
             ends_s.append(end_s)
-        self._clock_s = done_s = max(ends_s)
-        return self._send(row, done_s)
+        self._clock_s = end_of_pass_s = max(ends_s)
+        return self._send(row, end_of_pass_s)
 
     def _send(self, row: int, done_s: float) -> float:
-        """The message of a pass that is done then, if it sends one; when it arrives."""
+        """Send the message of a pass done then, if any; returns its arrival."""
         message = self._messages[row]
         if message is None:
             return done_s
@@ -156,28 +162,27 @@ class _RankStreams:
         return end_s
 
     def _note(self, row: int, begins_s: float) -> None:
-        """What the run keeps of a pass: when it starts, what messages took of its time."""
+        """Record a pass in the run: its start, and the time lost to messages."""
         _, travel_s, sends_s = self._timings[row]
         self.run.message_s += min(begins_s - self._clock_s, travel_s) + sends_s
         self.run.starts_s.append(begins_s)
         self._rows.append(row)
 
     def close(self) -> None:
-        """All passes are laid out."""
         self.run.end_s = self._clock_s
 
-    def laid(self) -> tuple[SecondsArray, SecondsArray]:
+    def stream_seconds(self) -> tuple[Floats, Floats]:
         """Streams and seconds of every span in order, shapes (spans,)."""
-        each = []
+        by_kind = []
         for template, message in zip(self._templates, self._messages, strict=True):
             spans = template if message is None else (*template, message)
-            each.append(np.array([span[:2] for span in spans]))
-        streams, seconds = np.concatenate([each[row] for row in self._rows]).T
+            by_kind.append(np.array([span[:2] for span in spans]))
+        streams, seconds = np.concatenate([by_kind[row] for row in self._rows]).T
         return streams, seconds
 
 
 def _message(run: StageRun, messages: MessageTimes, kind: PassKind) -> PassSpan | None:
-    """The message that a pass sends once it is done, if it sends one."""
+    """The message sent at the end of a pass, if any."""
     if kind.part == "weight":
         return None
     seconds = messages.seconds(kind.forward, messages.position(run.stage, kind.chunk))

@@ -1,12 +1,12 @@
-"""Two passes that overlap: a forward and a backward of different micro-batches (DualPipe).
+"""Two overlapping passes: a forward and a backward of different micro-batches (DualPipe).
 
-Each pass is work on the compute stream and communication inside its layers, in line. Beside
-each other the communication of one hides behind the work of the other (DeepSeek-V3, 2024,
-section 3.2.1), so the pair takes at least the work of both, the communication of both, and
-either pass alone; the longest of these is taken. What is hidden slows both by the stack's
-factor, as in :mod:`overlap`. Communication that the stack hides inside a pass anyway, sharding's
-traffic first of all, keeps that overlap and gets no second one; it counts as work. Never
-decreasing in any duration, and never longer than one pass after the other.
+Each pass is work on the compute stream and serial communication inside its layers. Overlapped, the
+communication of one hides behind the work of the other (DeepSeek-V3, 2024, section 3.2.1), so the
+pair takes at least the work of both, the communication of both, and either pass alone; the longest
+of these is taken. Hidden communication slows both by the stack's factor, as in :mod:`overlap`.
+Communication that the stack already hides inside a pass, sharding traffic above all, keeps that
+overlap and counts as work. Never decreasing in any duration, and never longer than one pass after
+the other.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..pricing.pricer import Pricer
 from .pass_time import PASS_TERMS, PassTime, sum_by_name
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
-"""Schedules some of whose passes overlap in pairs."""
+"""Schedules with passes that overlap in pairs."""
 
 INSIDE_LAYERS = {f"exposed_{kind}": kind for kind in ("tp", "cp", "ep")}
-"""Terms of communication inside layers, and the kind of overlap that hides it there."""
+"""Terms of communication inside layers, with the kind of overlap that hides it."""
 MAX_SLOWDOWN = 2.0
-"""With this factor two passes beside each other take as long as in turn."""
+"""With this factor two overlapped passes take as long as in turn."""
 
 
 def serial_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
-    """The terms, by number in PASS_TERMS, of communication that passes leave in line."""
+    """Terms of serial communication inside passes, by number in PASS_TERMS."""
     return tuple(
         PASS_TERMS.index(term)
         for term, kind in INSIDE_LAYERS.items()
@@ -36,12 +36,12 @@ def serial_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
 
 
 def overlappable_terms(pricer: Pricer) -> tuple[int, ...]:
-    """The terms that hide beside another pass: none where everything runs in line."""
+    """Terms that hide beside another pass: none where nothing overlaps."""
     return serial_terms(pricer.overlaps) if pricer.hides_sharding else ()
 
 
 def min_overlapped_s(cost: PassCost, hides: tuple[int, ...]) -> float:
-    """Seconds that a layer's pass takes at least, whatever runs beside it.
+    """Lower bound of a layer pass's seconds, whatever it overlaps with.
 
     Args:
         cost: of the pass alone.
@@ -50,17 +50,17 @@ def min_overlapped_s(cost: PassCost, hides: tuple[int, ...]) -> float:
     return cost.time_s - sum(cost.terms_s[number] for number in hides)
 
 
-def pair_hidden_s(one_s: float, other_s: float, inside_s: float, slowdown: float) -> float:
-    """By how much less two passes take beside each other than one after the other.
+def pair_hidden_s(one_s: float, other_s: float, overlappable_s: float, slowdown: float) -> float:
+    """Seconds saved by overlapping two passes instead of running them in turn.
 
     Args:
         one_s: seconds of a pass alone.
         other_s: seconds of the pass that it starts with.
-        inside_s: what both have of communication that may hide.
+        overlappable_s: both passes' communication that may hide.
         slowdown: factor of work and communication while they share the device.
     """
     in_turn_s = one_s + other_s
-    hidden_s = in_turn_s - max(in_turn_s - inside_s, inside_s, one_s, other_s)
+    hidden_s = in_turn_s - max(in_turn_s - overlappable_s, overlappable_s, one_s, other_s)
     return hidden_s - (min(slowdown, MAX_SLOWDOWN) - 1.0) * hidden_s
 
 
@@ -75,10 +75,10 @@ def pair_time(one: PassTime, other: PassTime, serial: tuple[int, ...], slowdown:
     """
     terms = [a + b for a, b in zip(one.terms_s, other.terms_s, strict=True)]
     in_turn_s = one.time_s + other.time_s
-    inside_s = sum(terms[number] for number in serial)
-    hidden_s = pair_hidden_s(one.time_s, other.time_s, inside_s, slowdown)
+    overlappable_s = sum(terms[number] for number in serial)
+    hidden_s = pair_hidden_s(one.time_s, other.time_s, overlappable_s, slowdown)
     for number in serial:
-        terms[number] *= 1.0 - hidden_s / inside_s if inside_s else 1.0
+        terms[number] *= 1.0 - hidden_s / overlappable_s if overlappable_s else 1.0
     return PassTime(
         in_turn_s - hidden_s,
         terms,

@@ -1,8 +1,8 @@
-"""All passes of a step in one order in which each comes after what it waits for.
+"""Topological order of all passes of a step.
 
-A *group* is what starts together on a stage: a pass, or two that overlap. The order of groups, and
-what each waits for, depend on the pipeline's shape alone, so they are found once for all plans of
-a shape; a simulation then goes through the groups once.
+A *group* starts together on a stage: one pass, or two that overlap. The order of groups and their
+dependencies depend only on the pipeline's shape, so they are computed once for all plans of a
+shape; a simulation then goes through the groups once.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from ..lowering.stage_passes import PassKind, StagePasses, concurrent_groups, st
 
 GroupNumbers = NDArray[np.int32]
 Producers = list[int]
-"""Of each micro-batch, the group that made something of it, or MISSING."""
+"""For each micro-batch, the group that produced its tensor, or MISSING."""
 NONE = 0
-"""Where a pass waits for nothing; groups are counted from 1."""
+"""No dependency; groups are counted from 1."""
 MISSING = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassOrder:
-    """The groups of all stages, one after another, counted from 1.
+    """Groups of all stages in topological order, counted from 1.
 
     Args:
-        kinds: what each is, shape (groups,), as a number into what starts together on the first
-            stage, then on the second, and so on.
-        sources: the groups whose messages its first pass and its second wait for, or NONE, shape
-            (passes of a group, groups).
-        before: the group that its stage runs before it, or NONE.
-        places: for each stage its own groups, as it runs them, shape (groups of the stage,).
+        kinds: kind of each group, shape (groups,), as a number into the concurrent groups of the
+            first stage, then of the second, and so on.
+        sources: groups whose messages its first and second pass wait for, or NONE, shape (passes
+        per
+            group, groups).
+        before: preceding group of the same stage, or NONE.
+        places: for each stage its own groups in execution order, shape (groups of the stage,).
     """
 
     kinds: GroupNumbers
@@ -50,7 +51,7 @@ class PassOrder:
 def pass_order(
     kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: ActionLines = None
 ) -> PassOrder:
-    """The groups of a pipeline; arguments as ``order_of``.
+    """Order the groups of a pipeline; arguments as ``order_of``.
 
     Raises:
         RuntimeError: the schedule waits for itself.
@@ -60,10 +61,12 @@ def pass_order(
         for stage in range(stages)
     ]
     passes = [stage_passes(kind, s, stages, chunks, micro_batches, lines) for s in range(stages)]
-    width = max(len(group) for own in passes for group in own.concurrent_groups)
-    made = _ProducerTable(stages * chunks, micro_batches)
-    every = [_Stage(*each, made, width) for each in zip(passes, positions, strict=True)]
-    pending, total = list(every), 0
+    width = max(len(group) for entry in passes for group in entry.concurrent_groups)
+    producers = _ProducerTable(stages * chunks, micro_batches)
+    all_stages = [
+        _Stage(*arguments, producers, width) for arguments in zip(passes, positions, strict=True)
+    ]
+    pending, total = list(all_stages), 0
     while pending:
         before = total
         for stage in pending:
@@ -71,11 +74,11 @@ def pass_order(
         if total == before:
             raise RuntimeError("the schedule waits for itself")
         pending = [stage for stage in reversed(pending) if len(stage.places) < len(stage.kinds)]
-    return _joined(every, total, width)
+    return _merged(all_stages, total, width)
 
 
 class _ProducerTable:
-    """What passes have made so far, by direction and the position of their chunk."""
+    """Producers so far, by direction and position of their chunk."""
 
     def __init__(self, positions: int, micro_batches: int) -> None:
         self.micro_batches = micro_batches
@@ -85,73 +88,77 @@ class _ProducerTable:
         self.no_input = self.nothing(NONE)
 
     def nothing(self, number: int) -> Producers:
-        """A list in which no pass made anything."""
+        """A list without producers."""
         return [number] * self.micro_batches
 
-    def taken_by(self, kind: PassKind, position: int) -> Producers:
-        """What a kind of pass waits for."""
+    def inputs_of(self, kind: PassKind, position: int) -> Producers:
+        """Producers of the input of a kind of pass."""
         if kind.part == "weight":
             return self.no_input
         source = position - 1 if kind.forward else position + 1
         lists = self._lists[kind.forward]
         return lists[source] if 0 <= source < len(lists) else self.no_input
 
-    def by(self, kind: PassKind, position: int) -> Producers:
-        """What a kind of pass makes: nobody takes gradients of weights."""
+    def outputs_of(self, kind: PassKind, position: int) -> Producers:
+        """Producers of the output of a kind of pass; weight gradients have no consumer."""
         whole = kind.part != "weight"
         return self._lists[kind.forward][position] if whole else self.nothing(MISSING)
 
 
 class _Stage:
-    """One stage while the order is found: how far it has come."""
+    """Progress of one stage while the order is built."""
 
     def __init__(
-        self, passes: StagePasses, positions: Sequence[int], made: _ProducerTable, width: int
+        self, passes: StagePasses, positions: Sequence[int], producers: _ProducerTable, width: int
     ) -> None:
         self.kind_count = len(passes.concurrent_groups)
         self.kinds: list[int] = passes.groups.tolist()
         self.places: list[int] = []
         self.sources: list[list[int]] = []
         self._micro_batches = _micro_batches(passes.order, width)
-        self._ends = []
+        self._inputs_and_outputs = []
         for group in passes.concurrent_groups:
-            takes = [made.taken_by(each, positions[each.chunk]) for each in group]
-            takes += [made.no_input] * (width - len(group))
-            self._ends.append((takes, [made.by(each, positions[each.chunk]) for each in group]))
+            inputs = [producers.inputs_of(kind, positions[kind.chunk]) for kind in group]
+            inputs += [producers.no_input] * (width - len(group))
+            self._inputs_and_outputs.append(
+                (inputs, [producers.outputs_of(kind, positions[kind.chunk]) for kind in group])
+            )
 
-    def advance(self, place: int) -> int:
-        """Number groups from ``place`` on until one's input is missing; how many there were."""
+    def advance(self, number_of_group: int) -> int:
+        """Number groups from ``place`` until an input is missing; returns how many."""
         first = len(self.places)
         for number in range(first, len(self.kinds)):
-            takes, makes = self._ends[self.kinds[number]]
-            own = self._micro_batches[number]
-            sources = [made[m] for made, m in zip(takes, own, strict=True)]
+            inputs, outputs = self._inputs_and_outputs[self.kinds[number]]
+            micro_batches = self._micro_batches[number]
+            sources = [producers[m] for producers, m in zip(inputs, micro_batches, strict=True)]
             if MISSING in sources:
                 break
-            for made, m in zip(makes, own, strict=False):  # fewer, where one pass is alone
-                made[m] = place
+            for producers, m in zip(
+                outputs, micro_batches, strict=False
+            ):  # fewer for a single pass
+                producers[m] = number_of_group
             self.sources.append(sources)
-            self.places.append(place)
-            place += 1
+            self.places.append(number_of_group)
+            number_of_group += 1
         return len(self.places) - first
 
 
 def _micro_batches(order: tuple[Pass, ...], width: int) -> list[tuple[int, ...]]:
-    """The micro-batches of the passes of each group; any for those that it lacks."""
-    found = (tuple(item.micro_batch for item in group) for group in concurrent_groups(order))
-    return [(own * width)[:width] for own in found]
+    """Micro-batches of each group's passes; arbitrary for missing ones."""
+    by_group = (tuple(item.micro_batch for item in group) for group in concurrent_groups(order))
+    return [(micro_batches * width)[:width] for micro_batches in by_group]
 
 
-def _joined(every: list[_Stage], total: int, width: int) -> PassOrder:
-    """The groups of all stages in order."""
+def _merged(all_stages: list[_Stage], total: int, width: int) -> PassOrder:
+    """Groups of all stages in order."""
     kinds, before = (np.zeros(total, dtype=np.int32) for _ in range(2))
     sources = np.zeros((width, total), dtype=np.int32)
     places, first = [], 0
-    for stage in every:
-        own = np.array(stage.places, dtype=np.int32)
-        kinds[own - 1] = np.array(stage.kinds, dtype=np.int32) + first
-        sources[:, own - 1] = np.array(stage.sources, dtype=np.int32).T
-        before[own[1:] - 1] = own[:-1]
-        places.append(own)
+    for stage in all_stages:
+        groups = np.array(stage.places, dtype=np.int32)
+        kinds[groups - 1] = np.array(stage.kinds, dtype=np.int32) + first
+        sources[:, groups - 1] = np.array(stage.sources, dtype=np.int32).T
+        before[groups[1:] - 1] = groups[:-1]
+        places.append(groups)
         first += stage.kind_count
     return PassOrder(kinds, sources, before, tuple(places))

@@ -1,11 +1,11 @@
 """Seconds of one pass: a micro-batch through a chunk, with its gathers and reductions.
 
-Layers compute one after another; sharding's traffic has a stream of its own where the stack
-overlaps it. Going forward, the next unit's gather is issued when a layer starts; going
-backward, the gather for the layer before is issued when a layer starts and the reduction when
-it ends; the traffic runs in the order it was issued. A layer starts when the one before it is
-done and its parameters are there; a pass ends when everything is. Without overlap all of it is
-in line. Times never decrease when any duration grows, which is what makes bounds provable.
+Layers compute one after another; sharding traffic has its own stream where the stack overlaps it.
+Forward, the next unit's gather is issued when a layer starts; backward, the previous layer's gather
+is issued when a layer starts and the reduction when it ends; traffic runs in issue order. A layer
+starts when the previous one is done and its parameters are gathered; a pass ends when everything
+has. Without overlap everything is serial. Times never decrease when any duration grows, which makes
+bounds provable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exp
 
 
 class PassSegment(NamedTuple):
-    """A piece of a pass on one stream, from its start: for timelines."""
+    """A piece of a pass on one stream, from its start, for timelines."""
 
     stream: str
     name: str
@@ -39,7 +39,7 @@ class PassSegment(NamedTuple):
 
 @dataclass(slots=True)
 class PassTime:
-    """Seconds of a pass, by term; ``segments`` only where they were asked for.
+    """Seconds of a pass, by term; ``segments`` only on request.
 
     ``technique_s`` is the term of techniques by name.
     """
@@ -53,23 +53,23 @@ class PassTime:
     technique_s: dict[str, float] = field(default_factory=dict)
 
 
-def sum_by_name(*found: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Seconds by name, added up."""
+def sum_by_name(*named_seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Sum seconds by name."""
     total: dict[str, float] = {}
-    for name, seconds in chain(*found):
+    for name, seconds in chain(*named_seconds):
         total[name] = total.get(name, 0.0) + seconds
     return total
 
 
 def terms_with_techniques(time: PassTime) -> list[tuple[str, float]]:
-    """Seconds of a pass by term, those of techniques under their names."""
+    """Seconds of a pass by term, techniques under their names."""
     terms = [*zip(PASS_TERMS, time.terms_s, strict=True)]
     terms[TECHNIQUE : TECHNIQUE + 1] = time.technique_s.items()
     return terms
 
 
 class LayerSlot(NamedTuple):
-    """One layer's share of a pass: computation, copies, and traffic before and after it.
+    """One layer's share of a pass: computation, copies, traffic before and after.
 
     ``fetched_s`` of the copies come from the host, for the technique ``fetched_by``.
     """
@@ -84,14 +84,14 @@ class LayerSlot(NamedTuple):
     @property
     def technique_s(self) -> tuple[tuple[str, float], ...]:
         """Seconds of techniques by name, of the computation and of the copies."""
-        own = self.cost.technique_s
-        return (*own, (self.fetched_by, self.fetched_s)) if self.fetched_s else own
+        computation = self.cost.technique_s
+        return (*computation, (self.fetched_by, self.fetched_s)) if self.fetched_s else computation
 
 
 def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
     """Seconds of a pass of ``chunk``.
 
-    Of a split backward, the input gradient gathers and the weight gradient reduces.
+    In a split backward, the input gradient gathers and the weight gradient reduces.
 
     Args:
         chunk: its lowered layers.
@@ -108,13 +108,13 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
 
 
 def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
-    """The numbers of a chunk's layers in the order that a pass goes through them."""
+    """Layer numbers of a chunk in a pass's order."""
     numbers = range(len(chunk.layers))
     return list(numbers if kind.forward else reversed(numbers))
 
 
 def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
-    """What the layers of a pass are called on a timeline."""
+    """Labels of a pass's layers on a timeline."""
     letter = "F" if kind.forward else "W" if kind.part == "weight" else "B"
     return [f"layer {chunk.layers[number].index} {letter}" for number in numbers]
 
@@ -122,18 +122,18 @@ def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
 def layer_slots(
     chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer
 ) -> list[LayerSlot]:
-    """The layers of a pass in order; most are as the one before."""
+    """Layers of a pass in order; most equal the previous one."""
     make = _forward_slot if kind.forward else _backward_slot
-    found: list[LayerSlot] = []
-    before = None
+    slots: list[LayerSlot] = []
+    previous_key = None
     for number in numbers:
         entry = chunk.layers[number]
-        alone = entry.unit is None or number == len(chunk.layers) - 1  # may share a unit
-        like = None if alone else (id(entry.lowered), id(entry.unit))
-        same = like is not None and like == before
-        found.append(found[-1] if same else make(chunk, number, kind, pricer))
-        before = like
-    return found
+        is_unique = entry.unit is None or number == len(chunk.layers) - 1  # may share a unit
+        layer_key = None if is_unique else (id(entry.lowered), id(entry.unit))
+        repeats = layer_key is not None and layer_key == previous_key
+        slots.append(slots[-1] if repeats else make(chunk, number, kind, pricer))
+        previous_key = layer_key
+    return slots
 
 
 def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
@@ -147,7 +147,7 @@ def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer
 
 
 def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
-    """Copies and traffic of the gather that a forward pass waits for."""
+    """Copies and traffic of the gather before a forward pass."""
     if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
         return 0.0, 0.0
     if not kind.first:
@@ -198,11 +198,13 @@ def _around_backward_s(
     return copy_s, gather_s, reduce_s
 
 
-def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool) -> float:
-    """Copies that follow a layer's backward: into the reduction, or into what waits for it."""
+def _after_backward_s(
+    cost: UnitCost, kind: PassKind, reduces: bool, each_micro_batch: bool
+) -> float:
+    """Copies after a layer's backward: into the reduction, or into the accumulated gradients."""
     if not reduces:
         return cost.upcast_s if kind.first else cost.accumulate_upcast_s
-    if each:
+    if each_micro_batch:
         return cost.reduce_kernels_s + (0.0 if kind.first else cost.accumulate_shard_s)
     if kind.first:
         return cost.reduce_kernels_s
@@ -210,7 +212,7 @@ def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool)
 
 
 def _summed(slots: list[LayerSlot]) -> PassTime:
-    """Terms of all layers and their copies, without traffic and without the time of the whole."""
+    """Terms of all layers and their copies, without traffic and total time."""
     terms = [0.0] * len(PASS_TERMS)
     priced_s = measured_s = learned_s = 0.0
     for slot in slots:
@@ -226,16 +228,16 @@ def _summed(slots: list[LayerSlot]) -> PassTime:
 
 
 def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
-    """Everything one after another on the compute stream's clock."""
-    found = _summed(slots)
-    found.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
-    found.time_s = sum(found.terms_s)
+    """Everything in turn on the compute stream's clock."""
+    total = _summed(slots)
+    total.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
+    total.time_s = sum(total.terms_s)
     clock_s = 0.0
     for name, slot in zip(names, slots, strict=False):
-        clock_s = _add_collective(found.segments, f"{name} gather", clock_s, slot.gather_s)
-        clock_s = _add_compute(found.segments, name, slot, clock_s, 1.0)
-        clock_s = _add_collective(found.segments, f"{name} reduce", clock_s, slot.reduce_s)
-    return found
+        clock_s = _add_collective(total.segments, f"{name} gather", clock_s, slot.gather_s)
+        clock_s = _add_compute(total.segments, name, slot, clock_s, 1.0)
+        clock_s = _add_collective(total.segments, f"{name} reduce", clock_s, slot.reduce_s)
+    return total
 
 
 def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
@@ -244,8 +246,8 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     Where the stack hides only one of gathers and reductions, the other stops the computation.
     """
     slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
-    found = _summed(slots)
-    terms, segments = found.terms_s, found.segments
+    total = _summed(slots)
+    terms, segments = total.terms_s, total.segments
     compute_free = pending_reduce_s = 0.0
     gathered = wire_free = slots[0].gather_s
     if names:
@@ -253,9 +255,9 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
-        ahead_s = gather_s if hides.dp_parameter else 0.0
+        prefetch_s = gather_s if hides.dp_parameter else 0.0
         start = max(compute_free, gathered)
-        busy_s = slowed(work_s, ahead_s + pending_reduce_s, slowdown)
+        busy_s = slowed(work_s, prefetch_s + pending_reduce_s, slowdown)
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = start + busy_s
@@ -266,18 +268,20 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
             if names:
                 _add_collective(segments, f"{names[number + 1]} gather", issued, duration_s)
         if slot.reduce_s:
-            beside = following is not None and hides.dp_gradient
-            beside_s = following.cost.time_s if following is not None and beside else 0.0
+            overlaps_next = following is not None and hides.dp_gradient
+            next_compute_s = (
+                following.cost.time_s if following is not None and overlaps_next else 0.0
+            )
             issued = max(wire_free, compute_free)
-            duration_s = slowed(slot.reduce_s, beside_s, slowdown)
+            duration_s = slowed(slot.reduce_s, next_compute_s, slowdown)
             wire_free = issued + duration_s
             if names:
                 _add_collective(segments, f"{names[number]} reduce", issued, duration_s)
             compute_free = compute_free if hides.dp_gradient else wire_free
         pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
-    found.time_s = max(compute_free, wire_free)
-    terms[EXPOSED_DP] = max(0.0, found.time_s - sum(terms))  # rounding may leave -1e-17
-    return found
+    total.time_s = max(compute_free, wire_free)
+    terms[EXPOSED_DP] = max(0.0, total.time_s - sum(terms))  # rounding may leave -1e-17
+    return total
 
 
 def _add_collective(
@@ -291,11 +295,11 @@ def _add_collective(
 def _add_compute(
     segments: list[PassSegment], name: str, slot: LayerSlot, start_s: float, stretch: float
 ) -> float:
-    """The layer's terms one after another; collectives inside layers on a stream of theirs."""
+    """A layer's terms in turn; collectives inside layers on their own streams."""
     clock_s = start_s
-    parts = [*zip(TERMS, slot.cost.terms_s, strict=True)]
-    parts[TECHNIQUE : TECHNIQUE + 1] = slot.technique_s
-    for term, seconds in [*parts, ("elementwise", slot.copy_s - slot.fetched_s)]:
+    terms = [*zip(TERMS, slot.cost.terms_s, strict=True)]
+    terms[TECHNIQUE : TECHNIQUE + 1] = slot.technique_s
+    for term, seconds in [*terms, ("elementwise", slot.copy_s - slot.fetched_s)]:
         if not seconds:
             continue
         stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"

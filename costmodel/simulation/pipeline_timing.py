@@ -1,8 +1,8 @@
-"""Playing a step: when each stage's passes start, given their order, times and messages.
+"""Pipeline timing: start of each stage's passes, given order, durations and messages.
 
-A pass starts when its stage is free and its input has arrived; a message leaves when the pass
-that made it ends. Of a split backward only the input gradient waits for a message and sends
-one. Passes that overlap start together, when both inputs are there, and end together.
+A pass starts when its stage is free and its input has arrived; a message leaves when the pass that
+made it ends. In a split backward only the input gradient waits for a message and sends one. Passes
+that overlap start together, when both inputs have arrived, and end together.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...spec.plan.plan import Plan
 from ...spec.schedules.stage_order import chunk_location, chunk_position
+from ..arrays import Floats
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import ConcurrentPasses, PassKind
 from ..pricing.group_pricer import GroupPricer
@@ -21,11 +22,9 @@ from .pass_order import PassOrder, pass_order
 from .stage_messages import BoundaryStage, repartition_s, same_batch_partition, same_partition_s
 from .stage_run import StageRun
 
-Floats = NDArray[np.float64]
-
 
 class MessageTimes:
-    """Seconds of the message that each chunk sends, forward and backward.
+    """Seconds of each chunk's messages, forward and backward.
 
     Where the stack overlaps them a message travels while its sender goes on; otherwise the sender
     waits until it is over (``blocking``).
@@ -45,16 +44,16 @@ class MessageTimes:
             stage, virtual = chunk_location(self.kind, position, self.stages)
             chunk = chunks[stage][virtual]
             for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
-                beyond = (position + (1 if forward else -1)) % self.positions
-                peer, there = chunk_location(self.kind, beyond, self.stages)
+                peer_position = (position + (1 if forward else -1)) % self.positions
+                peer, peer_chunk = chunk_location(self.kind, peer_position, self.stages)
                 seconds = 0.0
                 if size and peer != stage:
-                    ends = chunks[peer][there]
-                    seconds = _message_s(plan, prices, (stage, chunk), (peer, ends), forward)
+                    receiver = chunks[peer][peer_chunk]
+                    seconds = _message_s(plan, prices, (stage, chunk), (peer, receiver), forward)
                 self._seconds[forward, position] = seconds
 
     def position(self, stage: int, chunk: int) -> int:
-        """Which part of the model a chunk of a stage holds."""
+        """Position in the model of a stage's chunk."""
         return chunk_position(self.kind, stage, chunk, self.stages)
 
     def seconds(self, forward: bool, position: int) -> float:
@@ -63,71 +62,79 @@ class MessageTimes:
 
 
 ChunkEnd = tuple[int, StageChunk]
-"""A stage's number, and the chunk of it at a boundary."""
+"""A stage's number, and its chunk at a boundary."""
 
 
 def _message_s(
     plan: Plan, prices: GroupPricer, sender: ChunkEnd, receiver: ChunkEnd, forward: bool
 ) -> float:
-    """Seconds of what a chunk sends another, activations forward or gradients backward."""
+    """Seconds of a message between chunks: activations forward, gradients backward."""
     stages, samples = plan.program.stages, plan.program.micro_batch_samples
-    (place, chunk), (peer, other) = sender, receiver
-    first, following = (chunk, other) if forward else (other, chunk)
-    if all(len(stages[n].devices) == 1 for n in (place, peer)):
-        own, theirs = stages[place].devices[0], stages[peer].devices[0]
-        if own.count == theirs.count:
-            size = chunk.sends_bytes if forward else chunk.receives_bytes
-            return prices.message_s(size, own, theirs)
-    before, after = stages[place if forward else peer], stages[peer if forward else place]
-    ends = BoundaryStage.of(before, first.layers[-1].strategy, samples)
-    begins = BoundaryStage.of(after, following.layers[0].strategy, samples)
-    sides = (ends, begins) if forward else (begins, ends)
+    (sender_stage, sender_chunk), (receiver_stage, receiver_chunk) = sender, receiver
+    first, following = (sender_chunk, receiver_chunk) if forward else (receiver_chunk, sender_chunk)
+    if all(len(stages[n].devices) == 1 for n in (sender_stage, receiver_stage)):
+        sender_devices, receiver_devices = (
+            stages[sender_stage].devices[0],
+            stages[receiver_stage].devices[0],
+        )
+        if sender_devices.count == receiver_devices.count:
+            size = sender_chunk.sends_bytes if forward else sender_chunk.receives_bytes
+            return prices.message_s(size, sender_devices, receiver_devices)
+    before, after = (
+        stages[sender_stage if forward else receiver_stage],
+        stages[receiver_stage if forward else sender_stage],
+    )
+    earlier_side = BoundaryStage.of(before, first.layers[-1].strategy, samples)
+    later_side = BoundaryStage.of(after, following.layers[0].strategy, samples)
+    sides = (earlier_side, later_side) if forward else (later_side, earlier_side)
     if same_batch_partition(before, after):
-        size = chunk.sends_bytes if forward else chunk.receives_bytes
+        size = sender_chunk.sends_bytes if forward else sender_chunk.receives_bytes
         return same_partition_s(size, *sides, prices.message_s)
-    each = ends.replica_samples[0]
-    whole_bytes = first.sends_bytes * ends.strategy.sequence_split * samples // each
+    replica_samples = earlier_side.replica_samples[0]
+    whole_bytes = (
+        first.sends_bytes * earlier_side.strategy.sequence_split * samples // replica_samples
+    )
     return repartition_s(whole_bytes, *sides, prices.message_s)
 
 
 def time_pipeline(runs: list[StageRun], messages: MessageTimes) -> None:
-    """Run every stage's passes to the end: when each starts, and what messages take."""
+    """Run every stage's passes: start times, and seconds lost to messages."""
     chunks = messages.positions // messages.stages
     shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
     order = pass_order(*shape)
     width = len(order.sources)
-    every = [
+    timings = [
         _timing(run, messages, kinds, width)
         for run in runs
         for kinds in run.passes.concurrent_groups
     ]
-    times_s, sends_s, *travels_s = np.array(every).T[:, order.kinds]
+    times_s, sends_s, *travels_s = np.array(timings).T[:, order.kinds]
     inputs = [
         (source.tolist(), travel_s.tolist())
         for source, travel_s in zip(order.sources, travels_s, strict=True)
     ]
     ends = group_ends_s(order.before.tolist(), inputs, times_s.tolist(), sends_s.tolist())
-    ends_s, each = np.array(ends), np.arange(len(times_s))
+    ends_s, indices = np.array(ends), np.arange(len(times_s))
     starts_s, waiting = group_starts_s(order, ends_s, travels_s)
-    travel_s = np.where(waiting < 0, 0.0, np.array(travels_s)[waiting, each])
+    travel_s = np.where(waiting < 0, 0.0, np.array(travels_s)[waiting, indices])
     lost_s = np.minimum(starts_s - ends_s[order.before], travel_s) + sends_s
-    for run, places in zip(runs, order.places, strict=True):
-        run.starts_s += np.repeat(starts_s[places - 1], run.passes.sizes()).tolist()
-        run.end_s = ends[places[-1]]
-        run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
+    for run, groups in zip(runs, order.places, strict=True):
+        run.starts_s += np.repeat(starts_s[groups - 1], run.passes.sizes()).tolist()
+        run.end_s = ends[groups[-1]]
+        run.message_s = float(np.cumsum(lost_s[groups - 1])[-1])
 
 
 GroupInput = tuple[list[int], list[float]]
-"""Of each group, the one whose message its first or its second pass waits for, and its travel."""
+"""For each group, the source its first or second pass waits for, and its travel seconds."""
 
 
 def group_ends_s(
     before: list[int], inputs: Sequence[GroupInput], times_s: list[float], sends_s: list[float]
 ) -> list[float]:
-    """When each group of passes that start together ends, counted from 1; 0 s stands for none.
+    """End of each concurrent group, counted from 1; 0 s stands for none.
 
     Args:
-        before: the group that its stage runs before each.
+        before: preceding group of the same stage.
         inputs: of its first pass, and of its second where passes overlap.
         times_s: seconds of each group.
         sends_s: seconds that its stage then sends.
@@ -141,14 +148,21 @@ def group_ends_s(
             free_s, arrives_s = ends[last], ends[source] + travel_s
             ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
         return ends
-    (ones, one_ways_s), (twos, two_ways_s) = inputs
-    for last, one, one_way_s, two, two_way_s, time_s, send_s in zip(
-        before, ones, one_ways_s, twos, two_ways_s, times_s, sends_s, strict=True
+    (first_sources, first_travels_s), (second_sources, second_travels_s) = inputs
+    for last, first_source, first_travel_s, second_source, second_travel_s, time_s, send_s in zip(
+        before,
+        first_sources,
+        first_travels_s,
+        second_sources,
+        second_travels_s,
+        times_s,
+        sends_s,
+        strict=True,
     ):
-        start_s, arrives_s = ends[last], ends[one] + one_way_s
+        start_s, arrives_s = ends[last], ends[first_source] + first_travel_s
         if arrives_s > start_s:
             start_s = arrives_s
-        arrives_s = ends[two] + two_way_s
+        arrives_s = ends[second_source] + second_travel_s
         if arrives_s > start_s:
             start_s = arrives_s
         ends.append(start_s + time_s + send_s)
@@ -158,7 +172,7 @@ def group_ends_s(
 def group_starts_s(
     order: PassOrder, ends_s: Floats, travels_s: Sequence[Floats]
 ) -> tuple[Floats, NDArray[np.int8]]:
-    """When each group starts, and which of its passes' messages it waited for; -1 for its stage.
+    """Start of each group, and which pass's message it waited for; -1: its stage.
 
     Args:
         order: of the groups.
@@ -177,14 +191,14 @@ def group_starts_s(
 def _timing(
     run: StageRun, messages: MessageTimes, kinds: ConcurrentPasses, width: int
 ) -> list[float]:
-    """Seconds of a group of passes, of sending, of what each pass waits for on its way."""
-    each = [timing_of(run, messages, kind) for kind in kinds]
-    ways_s = [travel_s for _, travel_s, _ in each] + [0.0] * (width - len(each))
-    return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in each), *ways_s]
+    """Seconds of a group of passes, of sending, and of each input's travel."""
+    timings = [timing_of(run, messages, kind) for kind in kinds]
+    padded_travels_s = [travel_s for _, travel_s, _ in timings] + [0.0] * (width - len(timings))
+    return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in timings), *padded_travels_s]
 
 
 def timing_of(run: StageRun, messages: MessageTimes, kind: PassKind) -> tuple[float, float, float]:
-    """Seconds of a kind of pass, of what it waits for on its way, and of sending."""
+    """Seconds of a kind of pass, of its input's travel, and of sending."""
     time_s = run.times[kind].time_s
     if kind.part == "weight":
         return time_s, 0.0, 0.0

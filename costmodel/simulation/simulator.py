@@ -1,9 +1,9 @@
-"""Simulating one step of a plan: every stage's passes in schedule order, messages, the update.
+"""Simulate one step of a plan: passes in schedule order, messages, the update.
 
-One representative rank a stage and device group (:mod:`rank_class`), whose slowest counts;
-:mod:`pipeline_timing` says when each pass starts. The stages then meet
-at the global gradient norm and update. With durations fixed this is the longest path through
-the passes, so it never gets shorter when any pass gets longer.
+One representative rank per stage and device group (:mod:`rank_class`), the slowest of which counts;
+:mod:`pipeline_timing` times the passes. The stages then meet at the global gradient norm and
+update. With fixed durations this is the longest path through the passes, so it never gets shorter
+when any pass gets longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..lowering.chunk import StageChunk
 from ..lowering.plan_lowering import Lowering
 from ..lowering.stage_passes import ConcurrentPasses, PassKind, passes_of
 from ..memory.offload_tiers import tier_rows
-from ..memory.pass_memory_cache import PassMemoryCache
+from ..memory.pass_memory import PassMemoryCache
 from ..memory.peak import memory_row, stage_peak
 from ..pricing.group_pricer import GroupPricer, stage_group, used_devices, used_groups
 from ..pricing.link_span import LinkSpan, stage_link_spans
@@ -42,16 +42,16 @@ MAX_PASSES = 2**21
 def max_microbatches(
     stages: int, chunks: int, kind: ScheduleKind = "1f1b", written: bool = False
 ) -> int:
-    """How many micro-batches a step of so many stages and chunks may have to be simulated."""
+    """Most micro-batches that a step of so many stages and chunks may have."""
     passes = 3 if kind in SPLIT_KINDS or written else 2
     return max(1, MAX_PASSES // (passes * stages * chunks))
 
 
 @dataclass(slots=True)
 class Simulation:
-    """The result of one simulated step; ``stages`` by stage number.
+    """Result of one simulated step; ``stages`` by stage number.
 
-    ``chunks`` are those of each stage's first device group.
+    ``chunks``: of each stage's first device group.
     """
 
     kind: ScheduleKind
@@ -64,22 +64,22 @@ class Simulation:
     memory: tuple[MemoryRow, ...]
 
     def position(self, stage: int, chunk: int) -> int:
-        """Which part of the model a chunk of a stage holds."""
+        """Position in the model of a stage's chunk."""
         return chunk_position(self.kind, stage, chunk, len(self.stages))
 
     @property
     def critical(self) -> StageRun:
-        """The stage whose compute stream is busy longest (the first on a tie)."""
+        """The stage with the busiest compute stream (the first on a tie)."""
         return max(self.stages, key=lambda run: (run.busy_s + run.update_s, -run.stage))
 
 
 class Simulator:
-    """Simulates plans of one model and workload on one machine with one stack.
+    """Simulate plans of one model and workload on one machine with one stack.
 
     Args:
         lowering: layers and units of model, workload and stack.
         pricer: prices on the machine.
-        effects: of the lowering's passes on memory, where they are known from other machines.
+        effects: cached memory effects of the lowering's passes, from other machines.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Simulator:
         stack: StackSpec,
         techniques: TechniquePrices = TECHNIQUES,
     ) -> Simulator:
-        """A simulator for the plan's model and workload, and techniques whose prices are known."""
+        """A simulator for the plan's model and workload, with these techniques' prices."""
         lowering = Lowering(plan.model, plan.workload, stack, techniques)
         return cls(lowering, Pricer(machine, stack))
 
@@ -108,11 +108,11 @@ class Simulator:
         return Simulator(self.lowering, Pricer(machine, self.pricer.stack), self._effects)
 
     def run(self, plan: Plan, cutoff_s: float = float("inf")) -> Simulation | None:
-        """One step of a legal plan.
+        """Simulate one step of a legal plan.
 
         Args:
             plan: the plan.
-            cutoff_s: None is returned where the step certainly takes at least this long.
+            cutoff_s: return None if the step certainly takes at least this long.
 
         Raises:
             InputError: more passes than can be simulated.
@@ -127,17 +127,17 @@ class Simulator:
     def untimed_runs(
         self, plan: Plan, cutoff_s: float = float("inf")
     ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
-        """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
+        """Lowered chunks of every stage and its priced passes, untimed; as ``run``."""
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
-        kind, written = program.schedule.kind, program.schedule.actions is not None
-        most = max_microbatches(stages, program.chunks_per_stage, kind, written)
-        if micro_batches > most:
-            allowed = f"at most {most} with these stages"
-            raise InputError("schedule.microbatches", micro_batches, allowed, most)
+        kind, has_actions = program.schedule.kind, program.schedule.actions is not None
+        limit = max_microbatches(stages, program.chunks_per_stage, kind, has_actions)
+        if micro_batches > limit:
+            allowed = f"at most {limit} with these stages"
+            raise InputError("schedule.microbatches", micro_batches, allowed, limit)
         classes = self.classes(plan)
-        chunks = [held[0].chunks for held in classes]
-        if kind in PAIRED_KINDS or written:
+        chunks = [stage_classes[0].chunks for stage_classes in classes]
+        if kind in PAIRED_KINDS or has_actions:
             runs = []
             for s in range(stages):
                 run = self._paired_run(plan, s, classes[s])
@@ -146,28 +146,33 @@ class Simulator:
                 runs.append(run)
         else:
             counts = pass_kind_counts(kind, micro_batches, program.chunks_per_stage)
-            each = [self._slowest(counts, held) for held in classes]
-            times = [found for found, _ in each]
+            slowest = [self._slowest(counts, stage_classes) for stage_classes in classes]
+            times = [stage_times for stage_times, _ in slowest]
             if cutoff_s < float("inf") and self.step_lower_bound_s(counts, times) >= cutoff_s:
                 return None
             runs = [
-                StageRun(s, passes_of(plan, s), times[s], classes[s], each[s][1])
+                StageRun(s, passes_of(plan, s), times[s], classes[s], slowest[s][1])
                 for s in range(stages)
             ]
         return chunks, runs
 
     def classes(self, plan: Plan) -> list[tuple[RankClass, ...]]:
-        """The classes of ranks of every stage: one for each of its device groups.
+        """Classes of ranks of every stage: one per device group.
 
         Raises:
-            InputError: more than can be priced one by one.
+            InputError: more than can be priced separately.
         """
         refuse_too_many(plan)
-        every, link_spans = plan.layer_strategies(), self.link_spans(plan)
+        strategies, link_spans = plan.layer_strategies(), self.link_spans(plan)
         return [
             tuple(
-                RankClass(part.device_group, part.count, self.lowering.stage(plan, s, n, every), r)
-                for n, (part, r) in enumerate(zip(stage.devices, link_spans[s], strict=True))
+                RankClass(
+                    devices.device_group,
+                    devices.count,
+                    self.lowering.stage(plan, s, n, strategies),
+                    r,
+                )
+                for n, (devices, r) in enumerate(zip(stage.devices, link_spans[s], strict=True))
             )
             for s, stage in enumerate(plan.program.stages)
         ]
@@ -176,45 +181,45 @@ class Simulator:
         self, counts: dict[ConcurrentPasses, int], classes: tuple[RankClass, ...]
     ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
         """Seconds of every kind of pass on the slowest class of a stage, and which that is."""
-        found = [self._times(counts, c.chunks, c.group, c.link_span) for c in classes]
-        if len(found) == 1:
-            return found[0], {}
-        which = {
-            kind: max(range(len(found)), key=lambda n: (found[n][kind].time_s, -n))
-            for kind in found[0]
+        times = [self._times(counts, c.chunks, c.group, c.link_span) for c in classes]
+        if len(times) == 1:
+            return times[0], {}
+        slowest = {
+            kind: max(range(len(times)), key=lambda n: (times[n][kind].time_s, -n))
+            for kind in times[0]
         }
-        return {kind: found[n][kind] for kind, n in which.items()}, which
+        return {kind: times[n][kind] for kind, n in slowest.items()}, slowest
 
     def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
-        """A stage whose kinds of passes are its own: some overlap, or a plan wrote its order."""
+        """A stage with its own kinds of passes: some overlap, or its order is explicit."""
         passes = passes_of(plan, stage)
         counts = passes.counts
         pairs: dict[ConcurrentPasses, PassTime] = {}
-        for held in classes:
-            times = self._times(counts, held.chunks, held.group, held.link_span)
-            pricer = self.prices.inside(held.group)
+        for rank_class in classes:
+            times = self._times(counts, rank_class.chunks, rank_class.group, rank_class.link_span)
+            pricer = self.prices.inside(rank_class.group)
             serial, slowdown = overlappable_terms(pricer), pricer.stack.overlap_slowdown
             for kinds in counts:
                 if len(kinds) == 2:
-                    own = pair_time(times[kinds[0]], times[kinds[1]], serial, slowdown)
-                    if kinds not in pairs or own.time_s > pairs[kinds].time_s:
-                        pairs[kinds] = own
-        slowest, which = self._slowest(counts, classes)
-        return StageRun(stage, passes, slowest, classes, which, pairs)
+                    pair = pair_time(times[kinds[0]], times[kinds[1]], serial, slowdown)
+                    if kinds not in pairs or pair.time_s > pairs[kinds].time_s:
+                        pairs[kinds] = pair
+        slowest, slowest_class = self._slowest(counts, classes)
+        return StageRun(stage, passes, slowest, classes, slowest_class, pairs)
 
     def pass_time(
         self, chunk: StageChunk, kind: PassKind, group: str, link_span: LinkSpan
     ) -> PassTime:
-        """Seconds of one pass on a device group, computed once for chunks of equal layers."""
+        """Seconds of one pass on a device group, cached for chunks of equal layers."""
         key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, link_span)
-        found = self._passes.get(key)
-        if found is None:
+        cached = self._passes.get(key)
+        if cached is None:
             pricer = self.prices.at(group, link_span)
-            found = self._passes[key] = pass_time(chunk, kind, pricer)
-        return found
+            cached = self._passes[key] = pass_time(chunk, kind, pricer)
+        return cached
 
     def link_spans(self, plan: Plan) -> list[list[LinkSpan]]:
-        """How far the rank groups of each stage reach, seen from each of its device groups."""
+        """Link levels that each stage's groups span, seen from each device group."""
         cluster = self.pricer.machine.cluster
         used = {group: used_devices(plan, group) for group in used_groups(plan)}
         return [
@@ -237,7 +242,7 @@ class Simulator:
     def step_lower_bound_s(
         self, counts: dict[ConcurrentPasses, int], times: list[dict[PassKind, PassTime]]
     ) -> float:
-        """Least step time: a stage's work, after and before one micro-batch of earlier stages.
+        """Lower bound of the step: a stage's work, around one micro-batch of earlier stages.
 
         A stage's first forward pass follows the first chunks of all earlier stages, and their
         backward passes follow its last one, unless they are split: then only the forward counts.
@@ -247,13 +252,13 @@ class Simulator:
             times: seconds of each kind on every stage.
         """
         best = earlier = 0.0
-        for held in times:
-            work = sum(t.time_s * counts[k,] for k, t in held.items())
+        for stage_times in times:
+            work = sum(t.time_s * counts[k,] for k, t in stage_times.items())
             best = max(best, work + earlier)
             for forward in (True, False):
                 first = [
                     t.time_s
-                    for k, t in held.items()
+                    for k, t in stage_times.items()
                     if k.chunk == 0 and k.forward == forward and k.part == "whole"
                 ]
                 earlier += min(first, default=0.0)
@@ -262,22 +267,22 @@ class Simulator:
     def finish(
         self, plan: Plan, chunks: list[tuple[StageChunk, ...]], runs: list[StageRun]
     ) -> Simulation:
-        """Open sums, the norm that all stages wait for, the update, and memory."""
+        """Add pending reductions, the global norm, the update, and memory."""
         stack = self.lowering.stack
         barrier_s, norm_s = apply_step_end(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
-        known = tuple(price.value for price in self.lowering.techniques.values())
+        technique_values = tuple(price.value for price in self.lowering.techniques.values())
         rows: list[MemoryRow] = []
-        for run, groups in zip(runs, communicators(plan, known), strict=True):
-            for held in run.classes:
-                place = (run.stage, held.group)
+        for run, groups in zip(runs, communicators(plan, technique_values), strict=True):
+            for rank_class in run.classes:
+                rank_location = (run.stage, rank_class.group)
                 allocated = stage_peak(
-                    plan, stack, run.stage, run.passes, held.chunks, prefetch, self._effects
+                    plan, stack, run.stage, run.passes, rank_class.chunks, prefetch, self._effects
                 )
-                rows.append(memory_row(plan, stack, place, allocated, groups))
-                rows += tier_rows(plan, place, run.passes, held.chunks)
+                rows.append(memory_row(plan, stack, rank_location, allocated, groups))
+                rows += tier_rows(plan, rank_location, run.passes, rank_class.chunks)
         memory = tuple(rows)
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
@@ -286,15 +291,18 @@ class Simulator:
 def pass_kind_counts(
     kind: ScheduleKind, micro_batches: int, chunks: int
 ) -> dict[ConcurrentPasses, int]:
-    """How often every stage runs each kind of pass, where none overlap in pairs."""
-    ends = {(True, True): 1}
+    """Runs of each kind of pass on every stage, without overlapping pairs."""
+    positions = {(True, True): 1}
     if micro_batches > 1:
-        ends = {(True, False): 1, (False, False): micro_batches - 2, (False, True): 1}
+        positions = {(True, False): 1, (False, False): micro_batches - 2, (False, True): 1}
     parts: tuple[BackwardPart, ...] = ("input", "weight") if kind in SPLIT_KINDS else ("whole",)
-    ways: list[tuple[bool, BackwardPart]] = [(True, "whole"), *((False, part) for part in parts)]
+    directions: list[tuple[bool, BackwardPart]] = [
+        (True, "whole"),
+        *((False, part) for part in parts),
+    ]
     return {
-        (PassKind(forward, chunk, *end, part),): count
+        (PassKind(forward, chunk, *position, part),): count
         for chunk in range(chunks)
-        for forward, part in ways
-        for end, count in ends.items()
+        for forward, part in directions
+        for position, count in positions.items()
     }

@@ -1,9 +1,9 @@
-"""Seconds of what crosses between two stages for one micro-batch, and between which ranks.
+"""Seconds of one micro-batch's messages between two stages.
 
-Stages that cut the batch alike send rank to rank: as long as the slowest pair. Others send
-samples to whoever needs them (:mod:`stage_messages`): a rank's messages follow one another
-on its link, and the boundary takes as long as the rank that sends or receives longest. Every
-message has the seconds that it takes alone, so none of this shrinks when a link gets slower.
+Stages with the same batch partition send rank to rank: as long as the slowest pair. Others send
+samples to the ranks that need them: a rank's messages follow one another on its link, and the
+boundary takes as long as the rank that sends or receives longest. Every message takes its seconds
+alone, so none of this shrinks when a link gets slower.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...spec.plan.plan import Stage, StageDevices
 from ...spec.strategy import LayerStrategy
 
 PairSeconds = Callable[[int, StageDevices, StageDevices], float]
-"""Seconds of a message of so many bytes between ranks of two parts of stages."""
+"""Seconds of a message of so many bytes between ranks of two stages' devices."""
 
 
 class BoundaryStage(NamedTuple):
-    """A stage at a boundary: devices, samples of each group, strategy of the layout there."""
+    """A stage at a boundary: devices, samples of each group, strategy there."""
 
     devices: tuple[StageDevices, ...]
     samples: tuple[int, ...]
@@ -37,59 +37,60 @@ class BoundaryStage(NamedTuple):
     @property
     def replica_samples(self) -> list[int]:
         """Samples of a replica of each device group."""
-        parts = zip(self.devices, self.samples, strict=True)
-        return [taken // (part.count // self.strategy.width) for part, taken in parts]
+        groups = zip(self.devices, self.samples, strict=True)
+        return [samples // (devices.count // self.strategy.width) for devices, samples in groups]
 
 
 def same_partition_s(
     size_bytes: int, sender: BoundaryStage, receiver: BoundaryStage, pair: PairSeconds
 ) -> float:
-    """Seconds between stages that cut the batch alike: the slowest pair of ranks.
+    """Seconds between stages with the same batch partition: the slowest pair of ranks.
 
     Args:
         size_bytes: of a message of the first device group's ranks.
-        sender: the stage that sends.
-        receiver: the stage that gets it.
+        sender: the sending stage.
+        receiver: the receiving stage.
         pair: seconds of one message.
     """
-    places = zip(sender.devices, receiver.devices, strict=True)
-    each = sender.replica_samples
+    device_pairs = zip(sender.devices, receiver.devices, strict=True)
+    samples = sender.replica_samples
     return max(
-        pair(size_bytes * own // each[0], a, b) for own, (a, b) in zip(each, places, strict=True)
+        pair(size_bytes * replica // samples[0], a, b)
+        for replica, (a, b) in zip(samples, device_pairs, strict=True)
     )
 
 
 def repartition_s(
     whole_bytes: int, sender: BoundaryStage, receiver: BoundaryStage, pair: PairSeconds
 ) -> float:
-    """Seconds between stages that cut the batch differently.
+    """Seconds between stages with different batch partitions.
 
     Args:
         whole_bytes: of a micro-batch's activations over all samples and tokens.
-        sender: the stage that sends.
-        receiver: the stage that gets it.
+        sender: the sending stage.
+        receiver: the receiving stage.
         pair: seconds of one message.
     """
-    known: dict[tuple[int, int, int], float] = {}
+    cache: dict[tuple[int, int, int], float] = {}
     loads: dict[tuple[bool, int, int], float] = {}
     samples = sum(sender.samples)
     for load in _rank_transfers(sender, receiver):
         size = whole_bytes * load.samples * load.tokens[0] // (samples * load.tokens[1])
         key = (size, load.source[0], load.target[0])
-        if key not in known:
-            places = sender.devices[load.source[0]], receiver.devices[load.target[0]]
-            known[key] = pair(size, *places)
+        if key not in cache:
+            devices = sender.devices[load.source[0]], receiver.devices[load.target[0]]
+            cache[key] = pair(size, *devices)
         for sends, (_, replica, part) in ((True, load.source), (False, load.target)):
-            times = load.serves if sends else 1
-            place = (sends, replica, part)
-            loads[place] = loads.get(place, 0.0) + times * known[key]
+            messages = load.fan_out if sends else 1
+            rank_key = (sends, replica, part)
+            loads[rank_key] = loads.get(rank_key, 0.0) + messages * cache[key]
     return max(loads.values())
 
 
 class _RankTransfer(NamedTuple):
-    """What one rank sends another: samples, and a fraction of their tokens.
+    """Samples, and a fraction of their tokens, that one rank sends another.
 
-    ``source`` and ``target``: device group, replica of the stage, part of the tokens. ``serves``:
+    ``source`` and ``target``: device group, replica of the stage, part of the tokens. ``fan_out``:
     ranks with equal blocks that the busiest of the source's equal ranks sends to.
     """
 
@@ -97,62 +98,68 @@ class _RankTransfer(NamedTuple):
     target: tuple[int, int, int]
     samples: int
     tokens: tuple[int, int]
-    serves: int
+    fan_out: int
 
 
 @lru_cache(maxsize=256)
 def _rank_transfers(sender: BoundaryStage, receiver: BoundaryStage) -> tuple[_RankTransfer, ...]:
-    held, wanted = _replicas(sender), _replicas(receiver)
-    holds, wants = sender.strategy.sequence_split, receiver.strategy.sequence_split
-    copies = sender.strategy.width // holds, receiver.strategy.width // wants
-    serves = -(-copies[1] // copies[0])
+    senders, receivers = _replicas(sender), _replicas(receiver)
+    sender_split, receiver_split = sender.strategy.sequence_split, receiver.strategy.sequence_split
+    copies = sender.strategy.width // sender_split, receiver.strategy.width // receiver_split
+    fan_out = -(-copies[1] // copies[0])
     overlaps = list(_token_overlaps(sender.strategy, receiver.strategy))
     units = _units(sender.strategy, receiver.strategy)
     return tuple(
-        _RankTransfer((group, source, q), (other, target, p), both, (tokens, units), serves)
-        for source, (group, has) in enumerate(held)
-        for target, (other, needs) in _meeting(wanted, has)
-        for both in [_count(has.intersection(needs))]
-        for q, p, tokens in overlaps
+        _RankTransfer(
+            (group, source, sender_part),
+            (other, target, receiver_part),
+            samples,
+            (tokens, units),
+            fan_out,
+        )
+        for source, (group, held_samples) in enumerate(senders)
+        for target, (other, needed_samples) in _meeting(receivers, held_samples)
+        for samples in [_count(held_samples.intersection(needed_samples))]
+        for sender_part, receiver_part, tokens in overlaps
     )
 
 
 def _replicas(side: BoundaryStage) -> list[tuple[int, IndexRange]]:
     """Device group and samples of every replica of a stage, in order."""
-    found, start = [], 0
-    for number, each in enumerate(side.replica_samples):
+    replicas, start = [], 0
+    for number, samples in enumerate(side.replica_samples):
         for _ in range(side.devices[number].count // side.strategy.width):
-            found.append((number, IndexRange(start, start + each)))
-            start += each
-    return found
+            replicas.append((number, IndexRange(start, start + samples)))
+            start += samples
+    return replicas
 
 
 def _meeting(
-    wanted: list[tuple[int, IndexRange]], has: IndexRange
+    receivers: list[tuple[int, IndexRange]], held_samples: IndexRange
 ) -> Iterator[tuple[int, tuple[int, IndexRange]]]:
-    """The replicas that need some of these samples, with their numbers."""
-    for number, (group, needs) in enumerate(wanted):
-        if needs.first < has.end and has.first < needs.end:
-            yield number, (group, needs)
+    """Replicas that need some of these samples, with their numbers."""
+    for number, (group, needed_samples) in enumerate(receivers):
+        if needed_samples.first < held_samples.end and held_samples.first < needed_samples.end:
+            yield number, (group, needed_samples)
 
 
-def _token_overlaps(holds: LayerStrategy, wants: LayerStrategy) -> Iterator[tuple[int, int, int]]:
-    """Parts of a sequence that two layouts have in common, by parts of each, in :func:`_units`."""
-    units = _units(holds, wants)
-    held, wanted = _parts(holds, units), _parts(wants, units)
-    for q, own in enumerate(held):
-        for p, other in enumerate(wanted):
-            if tokens := count(intersect_ranges(own, other)):
-                yield q, p, tokens
+def _token_overlaps(before: LayerStrategy, after: LayerStrategy) -> Iterator[tuple[int, int, int]]:
+    """Common parts of a sequence in two layouts, by parts of each, in :func:`_units`."""
+    units = _units(before, after)
+    parts_before, parts_after = _parts(before, units), _parts(after, units)
+    for sender_part, part_before in enumerate(parts_before):
+        for receiver_part, part_after in enumerate(parts_after):
+            if tokens := count(intersect_ranges(part_before, part_after)):
+                yield sender_part, receiver_part, tokens
 
 
-def _units(holds: LayerStrategy, wants: LayerStrategy) -> int:
-    """Equal pieces of a sequence of which the parts of both layouts have whole ones."""
-    return 2 * math.lcm(holds.width, wants.width)
+def _units(before: LayerStrategy, after: LayerStrategy) -> int:
+    """Equal pieces of a sequence that divide the parts of both layouts."""
+    return 2 * math.lcm(before.width, after.width)
 
 
 def _parts(strategy: LayerStrategy, units: int) -> list[IndexRanges]:
-    """The different parts of a sequence that a replica's ranks hold."""
+    """Distinct parts of a sequence held by a replica's ranks."""
     step = strategy.width // strategy.sequence_split
     return [local_tokens(strategy, rank, units) for rank in range(0, strategy.width, step)]
 

@@ -1,4 +1,4 @@
-"""One stage's step: its passes in order, how long each takes, and when each started."""
+"""One stage's step: passes in order, their durations and start times."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .rank_class import RankClass
 
 @dataclass(slots=True)
 class StageRun:
-    """One stage's step: when each pass started, work by term.
+    """One stage's step: start of each pass, work by term.
 
-    ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest
-    of its ``classes`` of ranks; ``slowest`` says which that is where it has several.
-    ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
+    ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest of
+    its ``classes`` of ranks; ``slowest`` gives its number where there are several. ``message_s`` is
+    its stream's time lost to messages: waiting for one in flight, or sending.
     ``update_technique_s`` of ``update_s`` are techniques'.
     """
 
@@ -47,7 +47,7 @@ class StageRun:
 
     @property
     def counts(self) -> dict[ConcurrentPasses, int]:
-        """How often each kind of pass, or of overlapping pair, runs."""
+        """Runs of each kind of pass, or of overlapping pair."""
         return self.passes.counts
 
     def time_of(self, kinds: ConcurrentPasses) -> PassTime:
@@ -59,7 +59,7 @@ class StageRun:
 
     @property
     def ready_s(self) -> float:
-        """When the stage comes to the norm that all wait for."""
+        """Arrival of the stage at the global norm."""
         return self.end_s + self.pending_reductions_s + self.tied_reduction_s
 
     @property
@@ -84,7 +84,7 @@ class StageRun:
         return sum_by_name(*passes, self.update_technique_s.items())
 
     def shares(self) -> tuple[float, float]:
-        """Measured and learned parts of the layers' kernel and collective seconds."""
+        """Measured and learned shares of the layers' kernel and collective seconds."""
         priced_s = sum(count * time.priced_s for count, time in self._work())
         if not priced_s:
             return 0.0, 0.0

@@ -1,7 +1,7 @@
-"""What follows a stage's last pass: open sums, the norm that all stages wait for, the update.
+"""End of step: pending gradient reductions, global norm, optimizer update.
 
-Stages that hold equal layers do the same, so each kind of stage is priced once. The groups of
-ranks that a stage talks in are counted here too: each has its buffers all step long.
+Stages with equal layers do the same, so each kind of stage is priced once. A stage's process groups
+are counted here too: each has its buffers all step long.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ def apply_step_end(
     chunks: list[tuple[StageChunk, ...]],
     runs: list[StageRun],
 ) -> tuple[float, float]:
-    """Fill in what each stage does after its passes.
+    """Fill in each stage's work after its passes.
 
     Args:
         plan: the plan.
-        stack: the software that runs it.
+        stack: framework profile.
         prices: of its machine.
         chunks: the lowered chunks of every stage.
-        runs: of every stage, played.
+        runs: of every stage, timed.
 
     Returns:
         When all stages have the norm, and the seconds of the norm itself.
     """
-    holding, norm_s = table_stages(plan), 0.0
-    known: dict[tuple[object, ...], _StepEndTimes] = {}
+    tied_stages, norm_s = table_stages(plan), 0.0
+    cache: dict[tuple[object, ...], _StepEndTimes] = {}
     for run in runs:
-        tied = run.stage if run.stage in holding else None
+        tied = run.stage if run.stage in tied_stages else None
         ends = []
-        for held in run.classes:
-            held_layers = tuple(chunk.layer_ids for chunk in held.chunks)
-            key = (held_layers, tied, held.group, held.link_span)
-            if key not in known:
-                known[key] = _step_end_times(plan, stack, prices, run.stage, held)
-            ends.append(known[key])
+        for rank_class in run.classes:
+            layer_ids = tuple(chunk.layer_ids for chunk in rank_class.chunks)
+            key = (layer_ids, tied, rank_class.group, rank_class.link_span)
+            if key not in cache:
+                cache[key] = _step_end_times(plan, stack, prices, run.stage, rank_class)
+            ends.append(cache[key])
         run.pending_reductions_s = max(end.pending_reductions_s for end in ends)
         run.tied_reduction_s = max(end.tied_reduction_s for end in ends)
         run.gathers_s = max(end.gathers_s for end in ends)
@@ -83,18 +83,18 @@ def _step_end_times(
     stack: StackSpec,
     prices: GroupPricer,
     stage: int,
-    held: RankClass,
+    rank_class: RankClass,
 ) -> _StepEndTimes:
-    end = step_end_work(plan, stack, stage, held.chunks)
-    inside = prices.at(held.group, held.link_span)
-    copies_s, pending_reductions_s = inside.split(end.pending_reductions)
-    casts_s, gathers_s = inside.split(end.gathers)
-    technique_s = sum_by_name(*([(name, sum(inside.split(items)))] for name, items in end.added))
+    end = step_end_work(plan, stack, stage, rank_class.chunks)
+    pricer = prices.at(rank_class.group, rank_class.link_span)
+    copies_s, pending_reductions_s = pricer.split(end.pending_reductions)
+    casts_s, gathers_s = pricer.split(end.gathers)
+    technique_s = sum_by_name(*([(name, sum(pricer.split(items)))] for name, items in end.added))
     added_s = sum(technique_s.values())
     return _StepEndTimes(
         pending_reductions_s=pending_reductions_s,
         tied_reduction_s=prices.first_to_last_stage_s(plan, end.tied_reduction),
-        update_s=copies_s + sum(inside.split(end.update)) + casts_s + added_s,
+        update_s=copies_s + sum(pricer.split(end.update)) + casts_s + added_s,
         gathers_s=gathers_s,
         norm_s=prices.all_ranks_collective_s(plan, end.norm),
         technique_s=technique_s,
@@ -104,11 +104,11 @@ def _step_end_times(
 def _exposed_gathers_s(
     stack: StackSpec, prices: GroupPricer, run: StageRun, layers: int, barrier_s: float
 ) -> float:
-    """What shows of gathers after the update: those hidden run beside the next forward.
+    """Exposed gathers after the update: hidden ones overlap the next forward.
 
-    The first layer's gather has nothing before it to hide behind, and a stage's own step
-    lasts as long as its passes with the first forward no shorter than the gathers beside
-    it. ZeRO with whole parameters (DeepSpeed's first two stages) gathers in line.
+    The first layer's gather has nothing before it to hide behind, and a stage's own step lasts as
+    long as its passes with the first forward no shorter than the overlapped gathers. ZeRO with
+    whole parameters (DeepSpeed's first two stages) gathers serially.
     """
     contiguous = stack.state_layout == "contiguous"
     if not (prices.whole.overlaps.dp_parameter and contiguous and run.gathers_s):
@@ -116,26 +116,28 @@ def _exposed_gathers_s(
     forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
     slowdown = prices.whole.stack.overlap_slowdown
     longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
-    own_s = run.busy_s + longer_s + run.pending_reductions_s + run.tied_reduction_s
-    return max(run.gathers_s / layers, own_s - barrier_s)
+    stage_s = run.busy_s + longer_s + run.pending_reductions_s + run.tied_reduction_s
+    return max(run.gathers_s / layers, stage_s - barrier_s)
 
 
 def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
-    """How many process groups of more than one rank a rank of each stage is in, the world too.
+    """Process groups of several ranks that a rank of each stage is in.
+
+    The world counts too.
 
     Args:
         plan: the plan.
-        techniques: those that are known, with groups of their own.
+        techniques: known ones, with groups of their own.
     """
-    stages, every = plan.program.stages, plan.layer_strategies()
+    stages, all_strategies = plan.program.stages, plan.layer_strategies()
     world = sum(stage.device_count for stage in stages)
     messages = 4 if len(stages) > 1 else 0
-    holding = table_stages(plan) if messages else ()
-    found = []
+    tied_stages = table_stages(plan) if messages else ()
+    counts = []
     for number, stage in enumerate(stages):
-        strategies = plan.stage_strategies(number, every)
+        strategies = plan.stage_strategies(number, all_strategies)
         groups = stage_groups(strategies, stage.device_count, plan.expert_strategies(number))
-        tied = len(holding) > 1 and number in holding
-        own = len(stage_technique_groups(plan, number, techniques))
-        found.append(len(groups) + own + messages + tied + (world > 1))
-    return found
+        tied = len(tied_stages) > 1 and number in tied_stages
+        technique_groups = len(stage_technique_groups(plan, number, techniques))
+        counts.append(len(groups) + technique_groups + messages + tied + (world > 1))
+    return counts

@@ -1,7 +1,7 @@
-"""A simulated step as a Timeline: spans of every stage's streams, and messages between them.
+"""A simulated step as a Timeline: spans of every stage's streams, and messages.
 
 Passes are shown term by term for each layer where that gives a readable number of spans, and
-as one span a term for the whole pass where it would not.
+otherwise as one span per term for the whole pass.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
         for items in concurrent_groups(run.order):
             start_s, *_ = (next(starts) for _ in items)
             first = len(spans)
-            found = segments[tuple(kind_of(item, last) for item in items)]
-            spans += _spans(run.stage, found, start_s, items)
+            pass_segments = segments[tuple(kind_of(item, last) for item in items)]
+            spans += _spans(run.stage, pass_segments, start_s, items)
             for item in items:
                 if item.part != "weight":
                     position = simulation.position(run.stage, item.chunk)
@@ -48,7 +48,7 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
 
 
 def _span_count(simulation: Simulation) -> int:
-    """About how many spans the detailed form has: six a layer pass."""
+    """Approximate spans of the detailed form: six per layer pass."""
     return sum(
         6 * len(run.order) * max(len(chunk.layers) for chunk in chunks)
         for run, chunks in zip(simulation.stages, simulation.chunks, strict=True)
@@ -62,20 +62,20 @@ def _segments(
     kinds: ConcurrentPasses,
     detail: bool,
 ) -> list[PassSegment]:
-    """Pieces of a pass; two that overlap are shown as what their work and waiting come to."""
+    """Pieces of a pass; two that overlap are shown as their joint work and waiting."""
     kind = kinds[0]
     if detail and len(kinds) == 1:
-        held = run.class_of(kind)
-        pricer = simulator.prices.at(held.group, held.link_span)
-        return pass_time(held.chunks[kind.chunk], kind, pricer, detail=True).segments
+        rank_class = run.class_of(kind)
+        pricer = simulator.prices.at(rank_class.group, rank_class.link_span)
+        return pass_time(rank_class.chunks[kind.chunk], kind, pricer, detail=True).segments
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
-    clock_s, found = 0.0, []
+    clock_s, segments = 0.0, []
     for term, seconds in terms_with_techniques(run.time_of(kinds)):
         if seconds > 0:
             stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
-            found.append(PassSegment(stream, name, clock_s, seconds, term))
+            segments.append(PassSegment(stream, name, clock_s, seconds, term))
             clock_s += seconds
-    return found
+    return segments
 
 
 def _letter(kind: PassKind) -> str:
@@ -100,7 +100,7 @@ def _spans(
 
 
 def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
-    """Open sums, the norm that all stages wait for, and the update."""
+    """Pending reductions, the global norm, and the update."""
     wire = Stream(rank=run.stage, kind="communication", name="world")
     compute = Stream(rank=run.stage, kind="compute", name="compute")
     host = Stream(rank=run.stage, kind="host", name="host")
@@ -128,10 +128,10 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
 def _flows(
     passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
 ) -> tuple[Flow, ...]:
-    """An arrow from the last span of a pass to the first of the pass that takes its message."""
-    found = []
+    """Arrows from the last span of a pass to the first of its message's receiver."""
+    flows = []
     for (forward, position, micro_batch), (first, _) in passes.items():
         source = passes.get((forward, position + (-1 if forward else 1), micro_batch))
         if source is not None and spans[source[1]].stream.rank != spans[first].stream.rank:
-            found.append(Flow(source=source[1], target=first))
-    return tuple(found)
+            flows.append(Flow(source=source[1], target=first))
+    return tuple(flows)
