@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...costmodel.explain.breakdown import utilisation
+from ...costmodel.explain.breakdown import utilization
 from ...costmodel.explain.compare import compare_terms, relative_error
 from ...costmodel.lowering.model_flops import flops_convention
 from ...costmodel.memory.feasibility import DEFAULT_RISK
@@ -179,7 +179,7 @@ def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
 
     ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak of all devices in stages.
     """
-    used = utilisation(plan, simulated.simulation, simulated.simulator)
+    used = utilization(plan, simulated.simulation, simulated.simulator)
     devices = sum(stage.device_count for stage in plan.program.stages)
     return {
         "flops_per_s_per_device": used.flops / step_s / devices,

@@ -1,4 +1,4 @@
-"""The lowered layers of one virtual stage, and what crosses its ends."""
+"""Lowered layers of one virtual stage, and the messages at its ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tower_outputs import ChunkTowerOutput
 
 @dataclass(frozen=True, slots=True)
 class StageLayer:
-    """One layer of a stage: where it is, what it costs a micro-batch, whose unit it belongs to.
+    """One layer of a stage: index, strategy, lowered micro-batch, FSDP unit.
 
     ``unit`` is None for an embedding whose parameters move with the head's.
     """
@@ -30,9 +30,9 @@ class StageLayer:
 
 @dataclass(frozen=True)
 class StageChunk:
-    """The layers of one virtual stage and the activations that cross its ends (0: none).
+    """Layers of one virtual stage and the activations crossing its ends (0: none).
 
-    ``sources`` are the outputs of towers that it reads from elsewhere, hands on, or makes.
+    ``sources``: tower outputs that it reads from elsewhere, passes on, or makes.
     """
 
     layers: tuple[StageLayer, ...]
@@ -47,27 +47,26 @@ class StageChunk:
 
     @property
     def first_shared(self) -> int:
-        """The first layer, counted from 0, whose parameters move with the head's; -1 for none."""
+        """First layer, from 0, whose parameters move with the head's; -1 for none."""
         return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
 
     @property
     def receives_bytes(self) -> int:
-        """The message that comes in, going forward; going backward, its gradient goes out."""
+        """Bytes received in the forward; in the backward, their gradient is sent."""
         return self.input_bytes + sum(source.receives_bytes for source in self.sources)
 
     @property
     def sends_bytes(self) -> int:
-        """The message that goes out, going forward; going backward, its gradient comes in."""
+        """Bytes sent in the forward; in the backward, their gradient is received."""
         return self.output_bytes + sum(source.sends_bytes for source in self.sources)
 
     def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
-        """Layer ``number``'s work going backward, in the first micro-batch or a later one.
+        """Backward work of layer ``number``, in the first micro-batch or a later one.
 
-        All of it, or one ``part`` where the schedule splits it.
-
-        A later one adds its gradients to those that are there, unless its unit has reduced
-        them away or keeps them in another number format. An embedding whose unit is not in
-        this chunk adds nothing, which makes its work a lower bound.
+        All of it, or one ``part`` where the schedule splits it. A later micro-batch adds to
+        existing gradients, unless its unit has reduced them away or keeps them in another number
+        format. An embedding whose unit is outside this chunk adds nothing, which makes its work a
+        lower bound.
         """
         entry = self.layers[number]
         unit = entry.unit or self.layers[-1].unit
@@ -83,8 +82,8 @@ class StageChunk:
     def backward_passes(
         self, number: int, first: bool, last: bool, part: BackwardPart
     ) -> tuple[LoweredPass, ...]:
-        """:meth:`backward`, and what techniques do once the layer's gradients are complete."""
-        own, unit = self.backward(number, first, part), self.layers[number].unit
+        """:meth:`backward`, then techniques' work on the layer's complete gradients."""
+        backward, unit = self.backward(number, first, part), self.layers[number].unit
         if unit is None or not last or part == "input" or unit.added == NO_PASS:
-            return (own,)
-        return (own, unit.added)
+            return (backward,)
+        return (backward, unit.added)

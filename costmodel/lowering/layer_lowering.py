@@ -1,8 +1,8 @@
-"""Lowering: a layer under a strategy becomes kernels, collectives and live bytes.
+"""Lower a layer under a strategy to kernels, collectives and live bytes.
 
-One symbolic micro-batch per (layer kind, split, batch) is enough: equal layers share it. What
-sharding adds (gathering parameters, reducing gradients, updating them) is lowered by
-``sharding``; what the pipeline adds, by ``memory`` and ``simulate``.
+One symbolic micro-batch per (layer kind, split, batch) suffices: equal layers share it. Sharding's
+own work (gathering parameters, reducing gradients, updating) is lowered by ``sharding``; the
+pipeline's, by ``memory`` and ``simulation``.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
 
 @dataclass(frozen=True)
 class LoweredLayer:
-    """Both directions of a layer; the second backward adds to gradients already there.
+    """Forward and backward of a layer.
 
-    ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
-    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``:
-    what techniques keep on other tiers between the passes.
+    ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
+    the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``: bytes that techniques keep
+    on other tiers between the passes.
     """
 
     layer: LayerSegment
@@ -55,12 +55,12 @@ class LoweredLayer:
 
     @property
     def redistributes_input(self) -> bool:
-        """Whether a seam brings the input into another layout, and lets go of it then."""
+        """True if the input is redistributed to another layout, and released then."""
         before = _redistributed_from(self.layer, self.shape)
         return before is not None and before.layout != self.shape.strategy.layout
 
     def split_backward(self) -> SplitBackward:
-        """The backward in two parts, lowered where a schedule asks for it."""
+        """The backward in two parts, lowered on demand."""
         return self._split
 
     @cached_property
@@ -69,7 +69,7 @@ class LoweredLayer:
 
     @cached_property
     def accumulating_backward(self) -> LoweredPass:
-        """The backward that adds to gradients already there, lowered where it is asked for."""
+        """The backward that adds to existing gradients, lowered on demand."""
         return lower_accumulating(self.layer, self.shape)
 
 
@@ -96,11 +96,11 @@ def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
 
 @dataclass(frozen=True, slots=True)
 class SplitBackward:
-    """A layer's backward in two passes: the gradient of its input, those of its weights.
+    """A layer's backward in two passes: input gradients, weight gradients.
 
-    What the first leaves for the second, inputs and output gradients of linear layers, is alive
-    in between. The gradients of norms, biases of row-split layers and tables come with the
-    first. The ``accumulating`` ones add to gradients already there.
+    The first leaves inputs and output gradients of linear layers alive for the second. Gradients of
+    norms, biases of row-split layers and tables come with the first. The ``accumulating`` passes
+    add to existing gradients.
     """
 
     input: LoweredPass
@@ -117,18 +117,18 @@ def lower_split_backward(layer: LayerSegment, shape: LayerShape) -> SplitBackwar
         layer: the layer kind.
         shape: its split, batch, types and stack.
     """
-    first, again = (_run(layer, shape, added, splits=True) for added in (False, True))
-    return SplitBackward(first.backward, first.weight, again.backward, again.weight)
+    first, accumulating = (_run(layer, shape, added, splits=True) for added in (False, True))
+    return SplitBackward(first.backward, first.weight, accumulating.backward, accumulating.weight)
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
 def lower_accumulating(layer: LayerSegment, shape: LayerShape) -> LoweredPass:
-    """The backward of :func:`lower_layer` where gradients are there already."""
+    """The backward of :func:`lower_layer` with gradients already present."""
     return _run(layer, shape, accumulating=True).backward
 
 
 class _TracedLayer(NamedTuple):
-    """``weight`` is empty unless the backward is split."""
+    """Passes and bytes of a traced layer; ``weight`` is empty unless the backward is split."""
 
     forward: LoweredPass
     backward: LoweredPass
@@ -160,35 +160,40 @@ def _run(
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
-    kept = weakref.ref(x.storage)
-    data = x if isinstance(layer, DATA_LAYERS) else None  # it outlives both passes
-    input_bytes = tape.live_bytes if data is None else 0
+    input_storage = weakref.ref(x.storage)
+    batch_data = x if isinstance(layer, DATA_LAYERS) else None  # it outlives both passes
+    input_bytes = tape.live_bytes if batch_data is None else 0
     start_bytes = tape.peak_bytes = tape.live_bytes
     leaf = Node((), 1, lambda *grads: grads)
-    if data is None:
+    if batch_data is None:
         x.producer = (leaf, 0)
-    moved_from = _redistributed_from(layer, shape)
-    if moved_from is not None:
-        x = redistribute(c, x, moved_from, strategy)
-    over_weights = _over_weights(strategy)
+    redistributed_from = _redistributed_from(layer, shape)
+    if redistributed_from is not None:
+        x = redistribute(c, x, redistributed_from, strategy)
+    weight_strategy = _weight_strategy(strategy)
     with nullcontext() if shape.training.backward else tape.not_recording():
-        read, beside = run_tower_inputs(c, shape, before)
-        outs = run_layer(c, layer, over_weights, x, shape.seq_len, read)
-    del x, read
+        source_inputs, tower_inputs = run_tower_inputs(c, shape, before)
+        outs = run_layer(c, layer, weight_strategy, x, shape.seq_len, source_inputs)
+    del x, source_inputs
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
     added = added_passes(layer, shape)
     forward = _take_pass(tape, start_bytes, shape, forward=True)
     forward = forward if added is None else chain_passes(forward, added.forward)
-    keeps_input = kept() is not None
+    keeps_input = input_storage() is not None
     if not shape.training.backward:
-        skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
-        return _TracedLayer(forward, skipped, none, input_bytes, output_bytes, keeps_input)
+        no_backward, no_weight_pass = (
+            LoweredPass((), 0, input_bytes - output_bytes),
+            LoweredPass((), 0, 0),
+        )
+        return _TracedLayer(
+            forward, no_backward, no_weight_pass, input_bytes, output_bytes, keeps_input
+        )
     _set_output_gradients(tape, outs)
     del outs
-    beside.set_gradients()
+    tower_inputs.set_gradients()
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
-    beside.add_gradients()
+    tower_inputs.add_gradients()
     backward = _take_pass(tape, start_bytes, shape)
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_weight_work()
@@ -201,26 +206,26 @@ def _run(
 
 
 def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:
-    """The strategy whose layout the input comes in; None where it comes as the layer wants it."""
+    """Strategy in whose layout the input comes; None if no redistribution is needed."""
     return None if isinstance(layer, DATA_LAYERS) else shape.before
 
 
 def _precision(layer: LayerSegment, shape: LayerShape) -> Precision | None:
-    """The narrow format of a layer's linear products: blocks have one, their ends do not."""
+    """Low-precision format of a layer's linear products; only blocks have one."""
     if shape.matmul is None or not isinstance(layer, BLOCKS):
         return None
     return Precision(shape.matmul, shape.scaling, shape.stack.narrow_weights == "cached")
 
 
-def _over_weights(strategy: LayerStrategy) -> LayerStrategy:
-    """The strategy as the layer's weights see it: with Ulysses tp splits none of them."""
+def _weight_strategy(strategy: LayerStrategy) -> LayerStrategy:
+    """The strategy seen by weights: under Ulysses tp splits none of them."""
     if not strategy.ulysses:
         return strategy
     return replace(strategy, tp=1, sequence_parallel="none")
 
 
 def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
-    """Gradients of what the layer makes: of the next layer's input, and one for a loss."""
+    """Seed the gradients of outputs: the next layer's input, and one for a loss."""
     for out in outs:
         if out is None:
             continue

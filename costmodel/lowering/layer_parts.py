@@ -1,14 +1,12 @@
-"""The work of a layer put together from its parts, for tables of very many splits.
+"""Work of a layer assembled from its sub-layers, for tables of many splits.
 
-A block that adds its parts one after the other is lowered part by part: how experts are spread
-changes nothing of the attention before them, and what attention recomputes nothing of the
-experts. The passes of a layer are those of its parts in a row, so its kernels, collectives and
-kept bytes are those of :func:`layer_lowering.lower_layer`; its peaks are not known this way. With
-full
-recomputation a block keeps its input and goes forward again before it goes backward.
-
-A layer that is no such chain is one part, lowered whole; so is one whose parts are fused. What
-techniques add to every micro-batch is one more part.
+A block that runs its sub-layers in sequence is lowered one by one: the split of experts changes
+nothing in the attention before them, and recomputed attention nothing in the experts. A layer's
+passes are those of its sub-layers in a row, so its kernels, collectives and kept bytes are those of
+:func:`layer_lowering.lower_layer`; its peaks are not known this way. Under full recomputation a
+block keeps its input and runs forward again before its backward. Any other layer, or one with fused
+sub-layers, is lowered whole as one part. Techniques' additions to every micro-batch are one more
+part.
 """
 
 from __future__ import annotations
@@ -32,23 +30,23 @@ Passes = tuple[LoweredPass, ...]
 
 
 class LoweredSubLayer:
-    """One part of a layer, lowered; its rarer passes are found when they are asked for.
+    """One lowered sub-layer; its rarer passes are lowered on demand.
 
     Args:
-        segment: the part.
+        segment: the sub-layer.
         shape: its shape.
     """
 
-    __slots__ = ("_accumulating", "_again", "_turns", "lowered")
+    __slots__ = ("_accumulating", "_recompute_then_backward", "_recomputed", "lowered")
 
     def __init__(self, segment: LayerSegment, shape: LayerShape) -> None:
         self.lowered = lower_layer(segment, shape)
         self._accumulating: LoweredPass | None = None
-        self._again: dict[bool, LoweredPass] = {}
-        self._turns: dict[tuple[bool, bool], LoweredPass] = {}
+        self._recomputed: dict[bool, LoweredPass] = {}
+        self._recompute_then_backward: dict[tuple[bool, bool], LoweredPass] = {}
 
     def backward(self, accumulates: bool) -> LoweredPass:
-        """Its backward; ``accumulates``: to gradients that are there."""
+        """Its backward; ``accumulates``: to existing gradients."""
         if not accumulates:
             return self.lowered.backward
         if self._accumulating is None:
@@ -56,37 +54,42 @@ class LoweredSubLayer:
         return self._accumulating
 
     def weights(self, accumulates: bool) -> LoweredPass:
-        """Its weight gradients alone; ``accumulates``: to those there."""
+        """Its weight gradients alone; ``accumulates``: to existing ones."""
         split = self.lowered.split_backward()
         return split.accumulating_weight if accumulates else split.weight
 
-    def recomputed_forward(self, whole: bool) -> LoweredPass:
+    def recomputed_forward(self, with_residual: bool) -> LoweredPass:
         """Its forward as recomputation, with the residual sum at its end or without."""
-        if whole not in self._again:
+        if with_residual not in self._recomputed:
             entries = self.lowered.forward.entries
-            marked = (e._replace(recomputed=True) for e in (entries if whole else entries[:-1]))
-            self._again[whole] = LoweredPass(tuple(marked), 0, 0)
-        return self._again[whole]
+            marked = (
+                e._replace(recomputed=True) for e in (entries if with_residual else entries[:-1])
+            )
+            self._recomputed[with_residual] = LoweredPass(tuple(marked), 0, 0)
+        return self._recomputed[with_residual]
 
-    def recompute_then_backward(self, whole: bool, accumulates: bool) -> LoweredPass:
-        """Recomputed and gone backward in one pass: what ends the one may hide the other's start.
+    def recompute_then_backward(self, with_residual: bool, accumulates: bool) -> LoweredPass:
+        """Recomputation and backward in one pass, so that they may overlap.
 
-        Without the residual sum between them the last product runs beside the first collective.
+        Without the residual sum between them the last product overlaps the first collective.
         """
-        key = (whole, accumulates)
-        if key not in self._turns:
-            entries = (*self.recomputed_forward(whole).entries, *self.backward(accumulates).entries)
-            self._turns[key] = LoweredPass(entries, 0, 0)
-        return self._turns[key]
+        key = (with_residual, accumulates)
+        if key not in self._recompute_then_backward:
+            entries = (
+                *self.recomputed_forward(with_residual).entries,
+                *self.backward(accumulates).entries,
+            )
+            self._recompute_then_backward[key] = LoweredPass(entries, 0, 0)
+        return self._recompute_then_backward[key]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWork:
-    """The parts of a layer: those before its block, of its block, and after it.
+    """Sub-layers of a layer: before its block, of its block, and after it.
 
-    ``recomputes``: the block runs again going backward, but for its last sum where the stack
-    ``stops_early``. ``output_bytes`` is the activation handed to the next layer. ``added`` is what
-    techniques do more, where the parts do not have it.
+    ``recomputes``: the block runs again in the backward, except its last sum where the stack
+    ``stops_early``. ``output_bytes``: activation passed to the next layer. ``added``: techniques'
+    further work, where the sub-layers lack it.
     """
 
     before: tuple[LoweredSubLayer, ...]
@@ -103,33 +106,33 @@ class LayerWork:
 
     @property
     def kept_bytes(self) -> int:
-        """What the forward keeps for the backward, the layer's input with it."""
-        changing = self._parts
+        """Bytes that the forward keeps for the backward, including the layer's input."""
+        counted = self._parts
         change_bytes = self._parts[0].lowered.input_bytes - self.output_bytes
         change_bytes += 0 if self.added is None else self.added.kept_bytes
         if self.recomputes:
-            changing = (*self.before, *self.after)
+            counted = (*self.before, *self.after)
             change_bytes += self.block[-1].lowered.output_bytes
-        return change_bytes + sum(part.lowered.forward.change_bytes for part in changing)
+        return change_bytes + sum(part.lowered.forward.change_bytes for part in counted)
 
     @property
     def waiting_bytes(self) -> int:
-        """What the input part of a split backward leaves for the weight gradients alone."""
+        """Bytes kept by the input part of a split backward for the weight gradients."""
         weights = (part.weights(False) for part in self._parts)
         return sum(weight.gradient_bytes - weight.change_bytes for weight in weights)
 
     @property
     def forward(self) -> Passes:
-        """Going forward."""
-        own = tuple(part.lowered.forward for part in self._parts)
-        return own if self.added is None else (*own, self.added.forward)
+        """Forward passes."""
+        passes = tuple(part.lowered.forward for part in self._parts)
+        return passes if self.added is None else (*passes, self.added.forward)
 
     def backward(self, accumulates: bool) -> Passes:
-        """Going backward; ``accumulates``: to gradients that are there."""
-        own = self._own_backward(accumulates)
-        return own if self.added is None else (self.added.backward, *own)
+        """Backward passes; ``accumulates``: to existing gradients."""
+        passes = self._layer_backward(accumulates)
+        return passes if self.added is None else (self.added.backward, *passes)
 
-    def _own_backward(self, accumulates: bool) -> Passes:
+    def _layer_backward(self, accumulates: bool) -> Passes:
         after, block, before = (
             tuple(part.backward(accumulates) for part in reversed(parts))
             for parts in (self.after, self.block, self.before)
@@ -142,12 +145,12 @@ class LayerWork:
         return (*after, *recomputed_forward, recompute_then_backward, *block[1:], *before)
 
     def weight_part(self, accumulates: bool) -> Passes:
-        """Its weight gradients; ``accumulates``: to those that are there."""
+        """Weight gradient passes; ``accumulates``: to existing gradients."""
         return tuple(part.weights(accumulates) for part in reversed(self._parts))
 
 
 class LayerWorkCache:
-    """The work of the layers of a model, every part lowered once.
+    """Work of a model's layers, each sub-layer lowered once.
 
     Args:
         lowering: of the model, workload and stack.
@@ -168,18 +171,18 @@ class LayerWorkCache:
             strategy: its decisions.
             ranks: ranks of its stage.
             samples: samples of a micro-batch over the stage.
-            shares_weight: whether its table is also the head's of its chunk.
+            shares_weight: True if its table is also the head's of its chunk.
         """
         batch = samples // strategy.data_parallel(ranks)
-        place = (self._lowering.kinds[index], batch, shares_weight)
-        key = (*place, split_key(strategy))
+        shape_key = (self._lowering.kinds[index], batch, shares_weight)
+        key = (*shape_key, split_key(strategy))
         if key not in self._works:
 
-            def part(segment: LayerSegment, own: LayerShape) -> LoweredSubLayer:
-                known = (*place, segment, split_key(own.strategy))
-                if known not in self._parts:
-                    self._parts[known] = LoweredSubLayer(segment, own)
-                return self._parts[known]
+            def part(segment: LayerSegment, part_shape: LayerShape) -> LoweredSubLayer:
+                part_key = (*shape_key, segment, split_key(part_shape.strategy))
+                if part_key not in self._parts:
+                    self._parts[part_key] = LoweredSubLayer(segment, part_shape)
+                return self._parts[part_key]
 
             shape = self._lowering.shape(index, split_only(strategy), None, batch, shares_weight)
             self._works[key] = assemble_layer_work(self._lowering.layers[index], shape, part)
@@ -191,29 +194,29 @@ def assemble_layer_work(
     shape: LayerShape,
     part: Callable[[LayerSegment, LayerShape], LoweredSubLayer] = LoweredSubLayer,
 ) -> LayerWork:
-    """A layer's work from its parts.
+    """Assemble a layer's work from its sub-layers.
 
     Args:
         layer: the layer.
         shape: its shape.
-        part: lowers a part under its own shape, or finds what was lowered before.
+        part: lowers a sub-layer under its own shape, or returns a cached one.
     """
-    joined = shape.stack.fusion.across_parts
-    passes_on = shape.training.backward and not shape.sources and not joined
-    before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
+    fused = shape.stack.fusion.across_parts
+    is_chain = shape.training.backward and not shape.sources and not fused
+    before, block, after = _chain(layer) if is_chain else ((layer,), (), ())
 
     def lowered(segments: tuple[LayerSegment, ...]) -> tuple[LoweredSubLayer, ...]:
         return tuple(part(s, _sub_layer_shape(s, shape) if block else shape) for s in segments)
 
     first, inner, last = lowered(before), lowered(block), lowered(after)
-    handing = first if after else inner or first
+    last_forward = first if after else inner or first
     return LayerWork(
         before=first,
         block=inner,
         after=last,
         recomputes=bool(block) and shape.strategy.recompute == "full",
         stops_early=shape.stack.recompute_stops_early and not _last_sum_keeps(block, shape),
-        output_bytes=handing[-1].lowered.output_bytes,
+        output_bytes=last_forward[-1].lowered.output_bytes,
         added=added_passes(layer, shape) if block else None,
     )
 
@@ -226,7 +229,7 @@ def _last_sum_keeps(block: tuple[LayerSegment, ...], shape: LayerShape) -> bool:
 def _chain(
     layer: LayerSegment,
 ) -> tuple[tuple[LayerSegment, ...], tuple[LayerSegment, ...], tuple[LayerSegment, ...]]:
-    """What runs one after the other: before the block, the block's parts, after it."""
+    """Segments in sequence: before the block, the block's sub-layers, after it."""
     if isinstance(layer, MultiTokenLayer) and (parts := _block_parts(layer.block)):
         return (MultiTokenEnd(layer, True),), parts, (MultiTokenEnd(layer, False),)
     if isinstance(layer, BlockLayer) and (parts := _block_parts(layer)):
@@ -235,7 +238,7 @@ def _chain(
 
 
 def _block_parts(block: BlockLayer) -> tuple[LayerSegment, ...]:
-    """The mixer and the feed-forward part as blocks of their own; none if it is no such chain."""
+    """Mixer and feed-forward as blocks of their own; empty if not a sequence."""
     if block.parallel or block.cross_attention is not None or block.norm_placement == "post":
         return ()
     if block.attention is None or block.mlp is None:
@@ -244,7 +247,7 @@ def _block_parts(block: BlockLayer) -> tuple[LayerSegment, ...]:
 
 
 def _sub_layer_shape(segment: LayerSegment, shape: LayerShape) -> LayerShape:
-    """The shape with only those decisions that mean something to the part."""
+    """The shape with only the decisions that affect the sub-layer."""
     strategy = shape.strategy
     mixes = isinstance(segment, BlockLayer) and segment.attention is not None
     if not (isinstance(segment, BlockLayer) and isinstance(segment.mlp, Moe)):
@@ -253,7 +256,7 @@ def _sub_layer_shape(segment: LayerSegment, shape: LayerShape) -> LayerShape:
         strategy = replace(strategy, recompute="none")
     if not shape.prices:
         return replace(shape, strategy=strategy)
-    prices = within_parts(shape.prices)  # what they add to a whole layer is no part's
+    prices = within_parts(shape.prices)  # additions to a whole layer belong to no sub-layer
     names = {price.name for price in prices}
-    kept = {name: value for name, value in strategy.techniques.items() if name in names}
-    return replace(shape, strategy=replace(strategy, techniques=kept), prices=prices)
+    techniques = {name: value for name, value in strategy.techniques.items() if name in names}
+    return replace(shape, strategy=replace(strategy, techniques=techniques), prices=prices)

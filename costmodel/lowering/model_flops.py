@@ -1,10 +1,10 @@
-"""Model FLOPs: what training on a sample needs, whatever is split, padded or recomputed.
+"""Model FLOPs: training FLOPs of a sample, without splits, padding or recomputation.
 
-A trained layer needs its forward pass three times, the backward being twice it: each product
-again for the gradient of its input and for that of its weight. Where weights are frozen the
-second is not needed: linear layers count twice, core attention, which has no weights, three
-times, and adapters beside them three times (4 N instead of 6 N FLOPs a token for N frozen
-parameters). A layer before the first trained one is only run forward.
+A trained layer needs three forward passes' worth, the backward being two: one product for the
+gradient of its input, one for that of its weight. Frozen weights need no second: linear layers
+count twice, core attention, which has no weights, three times, and adapters beside them three times
+(4 N instead of 6 N FLOPs per token for N frozen parameters). A layer before the first trained one
+only runs forward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .layer_lowering import lower_layer
 from .tower_outputs import tower_input_shapes
 
 TRAINING_FACTOR = 3
-"""A training step has the forward pass's model FLOPs three times: the backward is twice it."""
+"""A training step costs three forward passes: the backward is two."""
 LINEAR = GROUPED | {"matmul"}
 FLOPS_STACK = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
 
@@ -37,52 +37,56 @@ FLOPS_STACK = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True)
 def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     """Model FLOPs of training on one sample, unsplit and unpadded.
 
-    Every score of a causal mask counts, of a sliding window those that it lets be seen.
+    Every score of a causal mask counts; of a sliding window, the visible ones.
     """
-    places = layer_contexts(model, workload.seq_len)
+    contexts = layer_contexts(model, workload.seq_len)
     trainings = workload.layer_trainings(model)
-    kinds = Counter(zip(model.layers(), places, trainings, strict=True))
+    kinds = Counter(zip(model.layers(), contexts, trainings, strict=True))
     dtype = workload.dtype.param
     return sum(count * _layer_flops(*kind, dtype) for kind, count in kinds.items())
 
 
 def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
     """Model FLOPs of every layer's forward pass on one sample, unsplit and unpadded."""
-    places, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
-    kinds = list(zip(model.layers(), places, strict=True))
-    known = {kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)}
-    return tuple(known[kind] for kind in kinds)
+    contexts, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
+    kinds = list(zip(model.layers(), contexts, strict=True))
+    flops_by_kind = {
+        kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)
+    }
+    return tuple(flops_by_kind[kind] for kind in kinds)
 
 
-def _layer_flops(layer: Layer, place: LayerContext, training: LayerTraining, dtype: str) -> int:
-    forward = _forward(layer, place, FULLY_TRAINED, dtype)
+def _layer_flops(layer: Layer, context: LayerContext, training: LayerTraining, dtype: str) -> int:
+    forward = _forward(layer, context, FULLY_TRAINED, dtype)
     if not training.backward:
         return forward.flops
     if training.weights:
         return TRAINING_FACTOR * forward.flops
     adapters = 0
     if training.adapters is not None:
-        adapters = _forward(layer, place, training, dtype).flops - forward.flops
+        adapters = _forward(layer, context, training, dtype).flops - forward.flops
     linear = sum(kernel.flops for kernel in forward.kernels() if kernel.op in LINEAR)
     return TRAINING_FACTOR * (forward.flops + adapters) - linear
 
 
-def _forward(layer: Layer, place: LayerContext, training: LayerTraining, dtype: str) -> LoweredPass:
+def _forward(
+    layer: Layer, context: LayerContext, training: LayerTraining, dtype: str
+) -> LoweredPass:
     shape = LayerShape(
         strategy=LayerStrategy(),
         before=None,
         batch=1,
-        seq_len=place.tokens,
+        seq_len=context.tokens,
         dtype=dtype,
         stack=FLOPS_STACK,
-        sources=tower_input_shapes(place, redistributes=False),
+        sources=tower_input_shapes(context, redistributes=False),
         training=training,
     )
     return lower_layer(dropless(layer), shape).forward
 
 
 def flops_convention(workload: Workload) -> str:
-    """How FLOPs and the peak that they are held against are counted."""
+    """Describe how FLOPs and the peak for MFU are counted."""
     text = FLOPS_CONVENTION
     if workload.trainable != "full" or workload.frozen:
         text += "; frozen weights have no gradient: their products count twice, not three times"

@@ -1,4 +1,4 @@
-"""Lowering a plan: the layers of each stage, with the units their parameters move in."""
+"""Lower a plan: the layers of each stage, with their FSDP units."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .layer_lowering import LoweredLayer, lower_layer
 from .tower_outputs import chunk_tower_outputs, tower_input_shapes
 
 MAX_CACHED_CHUNKS = 4096
-"""Chunks that are kept: plans that are enumerated have many in common."""
+"""Cached chunks; enumerated plans have many in common."""
 
 
 class Lowering:
-    """Lowers the layers and units of one model, workload and stack, each kind once.
+    """Lower the layers and units of one model, workload and stack, each kind once.
 
     Args:
         model: whose layers.
         workload: sequence length and number formats.
-        stack: the software that runs them.
-        techniques: prices of those that are known.
+        stack: framework profile.
+        techniques: prices of known techniques.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class Lowering:
         self.model = model
         self.workload = workload
         self.stack = stack
-        self.techniques: dict[str, TechniquePrice] = {each.name: each for each in techniques}
+        self.techniques: dict[str, TechniquePrice] = {
+            technique.name: technique for technique in techniques
+        }
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
         self.contexts = layer_contexts(model, workload.seq_len)
-        self.outputs = tuple(dict.fromkeys(s for place in self.contexts for s in place.sources))
+        self.outputs = tuple(dict.fromkeys(s for context in self.contexts for s in context.sources))
         numbers: dict[tuple[Layer, LayerTraining, LayerContext], int] = {}
         self.kinds = tuple(
             numbers.setdefault(kind, len(numbers))
@@ -82,18 +84,18 @@ class Lowering:
             before: strategy of the layer that feeds it, None for the first.
             ranks: ranks of its stage.
             samples: samples of a micro-batch over the stage.
-            shares_weight: whether its table is also the head's of its chunk.
-            copies: whether it holds a copy of its tower's table of relative positions.
+            shares_weight: True if its table is also the head's of its chunk.
+            copies: True if it holds a copy of its tower's relative position table.
         """
-        place = self.contexts[index]
-        alone = place.begins_tower and not place.sources
-        layout = None if alone else differing_layout(before, strategy)
+        context = self.contexts[index]
+        starts_tower = context.begins_tower and not context.sources
+        layout = None if starts_tower else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
         key = (self.kinds[index], split_key(strategy), layout, batch, shares_weight, copies)
         if key not in self._lowered:
             shape = self.shape(index, split_only(strategy), layout, batch, shares_weight)
-            # Kept simulators serve several threads: the first to be done wins, for numbers of
-            # layers (id) are keys elsewhere, and no layer that has one may be thrown away.
+            # Cached simulators serve several threads. The first result wins: ids of layers are keys
+            # elsewhere, so no layer with one may be discarded.
             layer = with_table(self.model, index) if copies else self.layers[index]
             self._lowered.setdefault(key, lower_layer(layer, shape))
         return self._lowered[key]
@@ -106,17 +108,17 @@ class Lowering:
         batch: int,
         shares: bool,
     ) -> LayerShape:
-        """What a layer is lowered under: its split, the differing layout before it, samples."""
-        place, prices = self.contexts[index], technique_prices(split, self.techniques)
+        """Split, preceding layout and batch under which a layer is lowered."""
+        context, prices = self.contexts[index], technique_prices(split, self.techniques)
         return LayerShape(
             strategy=split,
             before=layout,
             batch=batch,
-            seq_len=place.tokens,
+            seq_len=context.tokens,
             dtype=self.workload.dtype.param,
             stack=stack_with(self.stack, split, prices),
             shares_weight=shares,
-            sources=tower_input_shapes(place, redistributes=layout is not None),
+            sources=tower_input_shapes(context, redistributes=layout is not None),
             matmul=self.workload.dtype.matmul,
             scaling=self.workload.dtype.scaling,
             training=self.trainings[index],
@@ -126,11 +128,10 @@ class Lowering:
     def unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool = False
     ) -> FsdpUnit:
-        """The parameters of these layers under a strategy, as they move together.
+        """FSDP unit of these layers' parameters under a strategy.
 
-        It is kept as long as this: numbers of units (id) are keys elsewhere, too.
-
-        ``copies``: with a copy of the tower's table of relative positions, which a block holds.
+        Kept as long as this object: ids of units are keys elsewhere, too. ``copies``: with the copy
+        of the tower's relative position table that a block holds.
         """
         key = self._unit_key(members, strategy, ranks, copies)
         if key not in self._units:
@@ -140,9 +141,9 @@ class Lowering:
     def uncached_unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int
     ) -> FsdpUnit:
-        """As :meth:`unit`, but not kept: tables of options need each of tens of thousands once."""
-        known = self._units.get(self._unit_key(members, strategy, ranks, False))
-        return self._new_unit(members, strategy, ranks, False) if known is None else known
+        """As :meth:`unit`, uncached: option tables need tens of thousands once each."""
+        cached = self._units.get(self._unit_key(members, strategy, ranks, False))
+        return self._new_unit(members, strategy, ranks, False) if cached is None else cached
 
     def _unit_key(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool
@@ -168,11 +169,15 @@ class Lowering:
         unit, techniques = lower_unit(shape), dict(self._state_techniques(strategy))
         if not techniques:
             return unit
-        own = replace(shape.strategy, techniques=techniques)
-        return unit_with(replace(shape, strategy=own), unit, technique_prices(own, self.techniques))
+        strategy_with_techniques = replace(shape.strategy, techniques=techniques)
+        return unit_with(
+            replace(shape, strategy=strategy_with_techniques),
+            unit,
+            technique_prices(strategy_with_techniques, self.techniques),
+        )
 
     def _state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
-        """A strategy's techniques but those that leave the layer's states alone."""
+        """Techniques of a strategy that change the layer's states."""
         return tuple(
             (name, value)
             for name, value in technique_key(strategy)
@@ -191,21 +196,21 @@ class Lowering:
 
         Args:
             layers: layer numbers and strategies, in order.
-            before: strategy whose layout the activations come in, None at the start of the model
-                and where they come in that of the first layer.
+            before: strategy of the incoming activations' layout; None at the start of the model and
+                where it is that of the first layer.
             ranks: ranks of one device group of the stage.
             samples: samples of a micro-batch over them.
             state_ranks: ranks of the whole stage, where it has several device groups.
         """
         key = (tuple([(i, id(s)) for i, s in layers]), id(before), ranks, samples, state_ranks)
-        known = self._chunks.get(key)
-        if known is None:
+        cached = self._chunks.get(key)
+        if cached is None:
             if len(self._chunks) >= MAX_CACHED_CHUNKS:
                 self._chunks.clear()
-            # What is kept keeps the strategies too, so that their ids stay theirs.
+            # The entry keeps the strategies alive, so that their ids stay unique.
             chunk = self._new_chunk(layers, before, ranks, samples, state_ranks)
-            known = self._chunks[key] = (chunk, before)
-        return known[0]
+            cached = self._chunks[key] = (chunk, before)
+        return cached[0]
 
     def _new_chunk(
         self,
@@ -217,42 +222,42 @@ class Lowering:
     ) -> StageChunk:
         holders = ranks if state_ranks is None else state_ranks
         tied = self._tied_ends(layers)
-        holding = table_copies(self.model, [index for index, _ in layers])
-        found: list[StageLayer] = []
-        feeding, known = before, None
+        table_blocks = table_copies(self.model, [index for index, _ in layers])
+        stage_layers: list[StageLayer] = []
+        feeding, previous_key = before, None
         for index, strategy in layers:
-            # Most layers are as the one before: the same kind, strategy and layout before it.
-            special = index in tied or index in holding
-            like = None if special else (self.kinds[index], id(strategy), id(feeding))
-            if like is not None and like == known:
-                lowered, unit = found[-1].lowered, found[-1].unit
+            # Most layers equal the previous one in kind, strategy and incoming layout.
+            has_own_unit = index in tied or index in table_blocks
+            layer_key = None if has_own_unit else (self.kinds[index], id(strategy), id(feeding))
+            if layer_key is not None and layer_key == previous_key:
+                lowered, unit = stage_layers[-1].lowered, stage_layers[-1].unit
             else:
-                shares, copies = index in tied[:-1], index in holding
+                shares, copies = index in tied[:-1], index in table_blocks
                 lowered = self.layer(index, strategy, feeding, ranks, samples, shares, copies)
                 members = tied if index in tied[-1:] else (index,)
                 unit = None if shares else self.unit(members, strategy, holders, copies)
-            layer = holding.get(index, self.layers[index])
-            found.append(StageLayer(index, layer, strategy, lowered, unit))
-            feeding, known = strategy, like
-        first, last = found[0], found[-1]
+            layer = table_blocks.get(index, self.layers[index])
+            stage_layers.append(StageLayer(index, layer, strategy, lowered, unit))
+            feeding, previous_key = strategy, layer_key
+        first, last = stage_layers[0], stage_layers[-1]
         ends = last.index + 1 == len(self.contexts) or self.contexts[last.index + 1].begins_tower
         itemsize = DTYPE_BYTES[self.workload.dtype.param]
 
         def local_bytes(tokens: int, hidden: int, strategy: LayerStrategy) -> int:
-            own = samples // strategy.data_parallel(ranks)
-            return tokens // strategy.sequence_split * own * hidden * itemsize
+            local_samples = samples // strategy.data_parallel(ranks)
+            return tokens // strategy.sequence_split * local_samples * hidden * itemsize
 
         return StageChunk(
-            tuple(found),
+            tuple(stage_layers),
             input_bytes=0 if self.contexts[first.index].begins_tower else first.lowered.input_bytes,
             output_bytes=0 if ends else last.lowered.output_bytes,
             sources=chunk_tower_outputs(self.contexts, self.outputs, layers, before, local_bytes),
         )
 
     def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, ...]:
-        """Tables and head that are one weight inside one chunk, where it has the head.
+        """Tables and head sharing one weight inside a chunk with the head.
 
-        Tables that are one without the head in their chunk are counted each on its own.
+        Shared tables without the head in their chunk are counted separately.
         """
         if not self.model.tie_embeddings:
             return ()
@@ -262,15 +267,15 @@ class Lowering:
 
     def stages(self, plan: Plan) -> list[tuple[StageChunk, ...]]:
         """Every chunk of every stage of a plan, on the first device group of each."""
-        every = plan.layer_strategies()
-        return [self.stage(plan, stage, 0, every) for stage in range(len(plan.program.stages))]
+        strategies = plan.layer_strategies()
+        return [self.stage(plan, stage, 0, strategies) for stage in range(len(plan.program.stages))]
 
     def stage(
         self,
         plan: Plan,
         stage: int,
         part: int = 0,
-        every: tuple[LayerStrategy, ...] | None = None,
+        strategies: tuple[LayerStrategy, ...] | None = None,
     ) -> tuple[StageChunk, ...]:
         """Every chunk of a stage of a plan.
 
@@ -278,28 +283,28 @@ class Lowering:
             plan: the plan.
             stage: number of the stage.
             part: which of its device groups.
-            every: ``plan.layer_strategies()``, where whoever asks for many stages has them.
+            every: ``plan.layer_strategies()``, if the caller has them.
         """
-        every = plan.layer_strategies() if every is None else every
-        program, place = plan.program, plan.program.stages[stage]
-        own, several = place.devices[part], len(place.devices) > 1
+        strategies = plan.layer_strategies() if strategies is None else strategies
+        program, stage_spec = plan.program, plan.program.stages[stage]
+        devices, several = stage_spec.devices[part], len(stage_spec.devices) > 1
         samples = program.micro_batch_samples
         if several:
-            samples = group_samples(place, samples)[part]
-        found = []
-        for number, parts in enumerate(place.virtual_stages):
-            held = plan.chunk_layers(parts, own.device_group if several else None)
-            layers = tuple((i, strategy) for i, _, strategy in held)
+            samples = group_samples(stage_spec, samples)[part]
+        chunks = []
+        for number, parts in enumerate(stage_spec.virtual_stages):
+            placed = plan.chunk_layers(parts, devices.device_group if several else None)
+            layers = tuple((i, strategy) for i, _, strategy in placed)
             first = layers[0][0]
-            alike = first and program.same_entry_partition(stage, number)
-            before = every[first - 1] if alike else None
-            ranks = place.device_count if several else None
-            found.append(self.chunk(layers, before, own.count, samples, ranks))
-        return tuple(found)
+            same_entry = first and program.same_entry_partition(stage, number)
+            before = strategies[first - 1] if same_entry else None
+            ranks = stage_spec.device_count if several else None
+            chunks.append(self.chunk(layers, before, devices.count, samples, ranks))
+        return tuple(chunks)
 
 
 def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> LayerStrategy | None:
-    """``before`` where it holds activations differently from ``strategy``, else None."""
+    """``before`` if its activation layout differs from that of ``strategy``, else None."""
     if before is None:
         return None
     if before.layout == strategy.layout:
@@ -311,12 +316,12 @@ TechniqueKey = tuple[tuple[str, Any], ...]
 
 
 def technique_key(strategy: LayerStrategy) -> TechniqueKey:
-    """Names and values of a strategy's techniques, in an order of their own."""
+    """Names and values of a strategy's techniques, sorted by name."""
     return tuple(sorted(strategy.techniques.items())) if strategy.techniques else ()
 
 
 def split_only(strategy: LayerStrategy) -> LayerStrategy:
-    """A strategy with what :func:`split_key` says of it, and nothing else."""
+    """A strategy with only the fields of :func:`split_key`."""
     tp, sequence_parallel, cp, ep, etp, techniques, recompute = split_key(strategy)
     return LayerStrategy(
         tp=tp,
@@ -332,6 +337,6 @@ def split_only(strategy: LayerStrategy) -> LayerStrategy:
 def split_key(
     strategy: LayerStrategy,
 ) -> tuple[int, SequenceParallel, int, int, int, TechniqueKey, Recompute]:
-    """What shapes a layer's own work, recomputation last; sharding is the unit's business."""
+    """Decisions that shape a layer's own work, recomputation last; no sharding."""
     s = strategy
     return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, technique_key(s), s.recompute)

@@ -1,7 +1,7 @@
-"""A stage's passes in order, with the few kinds that they are of.
+"""Passes of a stage in order, grouped by kind.
 
-Time and memory of a pass depend on its kind only. Which kinds a schedule has, and in what order,
-depends on the pipeline's shape alone, so it is found once for all plans of a shape.
+Time and memory of a pass depend only on its kind. The kinds of a schedule and their order depend
+only on the pipeline's shape, and are computed once for all plans of a shape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...spec.schedules.stage_order import ScheduleKind
 
 
 class PassKind(NamedTuple):
-    """What a pass does to time and memory depends on this and nothing else."""
+    """Everything that time and memory of a pass depend on."""
 
     forward: bool
     chunk: int
@@ -36,24 +36,24 @@ ConcurrentPasses = tuple[PassKind, ...]
 
 
 def concurrent_groups(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
-    """The passes of an order, those that overlap as pairs."""
+    """Passes of an order, overlapping ones as pairs."""
     items = iter(order)
     for item in items:
         yield (item, next(items)) if item.overlaps else (item,)
 
 
 def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
-    """What the time and memory of a pass depend on."""
+    """The kind of a pass."""
     first, last = item.micro_batch == 0, item.micro_batch == last_micro_batch
     return PassKind(item.forward, item.chunk, first, last, item.part)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePasses:
-    """The passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
+    """Passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
 
-    ``groups`` are those of them that start together, one after another, as numbers into
-    ``concurrent_groups``: an overlapping pair, or one alone.
+    ``groups``: passes that start together, in sequence, as indices into ``concurrent_groups``: an
+    overlapping pair, or a single pass.
     """
 
     order: tuple[Pass, ...]
@@ -69,7 +69,7 @@ class StagePasses:
 
 
 def passes_of(plan: Plan, stage: int) -> StagePasses:
-    """The passes of a stage of a plan."""
+    """Passes of a stage of a plan."""
     program = plan.program
     schedule = program.schedule
     stages, chunks = len(program.stages), program.chunks_per_stage
@@ -86,7 +86,7 @@ def stage_passes(
     micro_batches: int,
     lines: ActionLines = None,
 ) -> StagePasses:
-    """The passes of ``stage`` in the order it runs them; arguments as ``order_of``."""
+    """Passes of ``stage`` in execution order; arguments as ``order_of``."""
     order = order_of(kind, stage, stages, chunks, micro_batches, lines)
     last = micro_batches - 1
     numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
@@ -100,9 +100,9 @@ def stage_passes(
     if any(item.overlaps for item in order):
         pairs = {}
         groups = [pairs.setdefault(group, len(pairs)) for group in _grouped(order, rows)]
-    found = tuple(tuple(kinds[n] for n in group) for group in pairs)
-    counts = {found[number]: count for number, count in sorted(Counter(groups).items())}
-    return StagePasses(order, kinds, _numbers(rows), found, _numbers(groups), counts)
+    kind_groups = tuple(tuple(kinds[n] for n in group) for group in pairs)
+    counts = {kind_groups[number]: count for number, count in sorted(Counter(groups).items())}
+    return StagePasses(order, kinds, _numbers(rows), kind_groups, _numbers(groups), counts)
 
 
 def _numbers(values: list[int]) -> NDArray[np.int64]:
@@ -111,8 +111,8 @@ def _numbers(values: list[int]) -> NDArray[np.int64]:
 
 def _grouped(order: tuple[Pass, ...], rows: list[int]) -> Iterator[tuple[int, ...]]:
     """Kinds of the passes that start together, group by group."""
-    place = 0
-    while place < len(order):
-        size = 2 if order[place].overlaps else 1
-        yield tuple(rows[place : place + size])
-        place += size
+    position = 0
+    while position < len(order):
+        size = 2 if order[position].overlaps else 1
+        yield tuple(rows[position : position + size])
+        position += size

@@ -1,8 +1,8 @@
-"""All the work of one optimizer step on one stage's representative rank, as a flat list.
+"""All work of one optimizer step on a stage's representative rank, as a flat list.
 
-This is the lowering that a recorded run is held against: every kernel and collective that a
-rank of the stage issues between two optimizer steps, in no particular order. Prices and
-schedules use the same lowered layers and units.
+The lowering that a recorded run is compared with: every kernel and collective that a rank of the
+stage issues between two optimizer steps, in no particular order. Prices and schedules use the same
+lowered layers and units.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def step_work(
 
     Args:
         plan: the plan.
-        stack: the software that runs it.
+        stack: framework profile.
         stage: number of the stage.
-        techniques: prices of those that are known.
+        techniques: prices of known techniques.
     """
     lowering = Lowering(plan.model, plan.workload, stack, techniques)
     chunks = lowering.stage(plan, stage)
@@ -53,8 +53,8 @@ def step_work(
     work: list[WorkItem] = []
     for index, chunk in enumerate(chunks):
         for number in range(len(chunk.layers)):
-            unadded = _last_reads(lowering, chunk.layers[number])
-            work += _layer_work(chunk, number, micro_batches, unadded)
+            omitted_sums = _last_reads(lowering, chunk.layers[number])
+            work += _layer_work(chunk, number, micro_batches, omitted_sums)
         work += _messages(plan, stage, index, chunk, micro_batches)
     end = step_end_work(plan, stack, stage, chunks)
     added = [item for _, items in end.added for item in items]
@@ -70,31 +70,31 @@ def step_work(
 
 
 def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
-    """Sums that the last layer to read another tower's output does not do.
+    """Gradient sums that the last reader of a tower's output omits.
 
-    Equal layers are lowered once, each adding its gradient of the output to that of later readers.
-    The last reader finds none. Prices keep its sum, some bytes of one layer of a model.
+    Equal layers are lowered once, each adding its gradient of the output to that of later readers;
+    the last reader has none to add to. Prices keep its sum, some bytes of one layer.
     """
     index, shape = entry.index, entry.lowered.shape
     following = tower_outputs_after(lowering.contexts, index)
-    found = []
+    sums = []
     for source in lowering.contexts[index].read:
         if source not in following:
             sizes = activation_shape(shape, shape.strategy, source.tokens, source.hidden)
             elements = math.prod(sizes)
             traffic_bytes = 3 * elements * DTYPE_BYTES[lowering.workload.dtype.param]
-            found.append(streamed("add", elements, traffic_bytes, shape.dtype))
-    return tuple(found)
+            sums.append(streamed("add", elements, traffic_bytes, shape.dtype))
+    return tuple(sums)
 
 
 def _layer_work(
-    chunk: StageChunk, number: int, micro_batches: int, unadded: tuple[WorkItem, ...]
+    chunk: StageChunk, number: int, micro_batches: int, omitted_sums: tuple[WorkItem, ...]
 ) -> Iterator[WorkItem]:
     forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
     for micro_batch in range(micro_batches):
         backward = chunk.backward(number, first=micro_batch == 0)
         work = [e.work for e in (*forward.entries, *backward.entries)]
-        for item in unadded:
+        for item in omitted_sums:
             if item in work:  # frozen layers have no backward
                 work.remove(item)
         yield from work
@@ -114,8 +114,10 @@ def _unit_work(unit: FsdpUnit, micro_batch: int, last: bool) -> Iterator[WorkIte
     elif micro_batch == 0:
         yield from unit.gather
     if last or unit.reduces_each_micro_batch:
-        waited = micro_batch > 0 and not unit.reduces_each_micro_batch
-        yield from (*unit.accumulate_upcast, *unit.reduce_accumulated) if waited else unit.reduce
+        accumulated = micro_batch > 0 and not unit.reduces_each_micro_batch
+        yield from (
+            (*unit.accumulate_upcast, *unit.reduce_accumulated) if accumulated else unit.reduce
+        )
         if micro_batch and unit.reduces_each_micro_batch:
             yield from unit.accumulate_shard
     else:
@@ -129,7 +131,7 @@ def _messages(
 ) -> Iterator[WorkItem]:
     """Activations and gradients that cross between ranks at the chunk's ends.
 
-    Outputs of other towers are messages of their own; prices take all that cross as one.
+    Outputs of other towers are separate messages; prices take all that cross as one.
     """
     schedule, stages = plan.program.schedule.kind, len(plan.program.stages)
     if stages == 1:
@@ -137,43 +139,43 @@ def _messages(
     position = chunk_position(schedule, stage, number, stages)
     first = _first_ranks(plan)
     dtype = plan.workload.dtype.param
-    into = (chunk.input_bytes, *(source.receives_bytes for source in chunk.sources))
-    out = (chunk.output_bytes, *(source.sends_bytes for source in chunk.sources))
-    ends = [(size, position - 1, ("recv", "send")) for size in into]
-    ends += [(size, position, ("send", "recv")) for size in out]
-    for size, boundary, kinds in ends:
-        beyond = boundary if kinds[0] == "recv" else boundary + 1
-        neighbour = chunk_location(schedule, beyond, stages)[0] if size else stage
-        if neighbour == stage:
+    received = (chunk.input_bytes, *(source.receives_bytes for source in chunk.sources))
+    sent = (chunk.output_bytes, *(source.sends_bytes for source in chunk.sources))
+    crossings = [(size, position - 1, ("recv", "send")) for size in received]
+    crossings += [(size, position, ("send", "recv")) for size in sent]
+    for size, boundary, kinds in crossings:
+        peer_position = boundary if kinds[0] == "recv" else boundary + 1
+        neighbor = chunk_location(schedule, peer_position, stages)[0] if size else stage
+        if neighbor == stage:
             continue
-        if same_batch_partition(plan.program.stages[stage], plan.program.stages[neighbour]):
-            distance = abs(first[neighbour] - first[stage])
+        if same_batch_partition(plan.program.stages[stage], plan.program.stages[neighbor]):
+            distance = abs(first[neighbor] - first[stage])
             for kind in kinds:
                 message = Collective(kind, 2, distance, size, dtype)  # type: ignore[arg-type]
                 yield from [message] * micro_batches
             continue
-        pair = (stage, neighbour)
+        pair = (stage, neighbor)
         for message in _crossing(plan, boundary, pair, size, kinds[0] == "send"):
             yield from [message] * micro_batches
 
 
 def _first_ranks(plan: Plan) -> list[int]:
-    """The number of each stage's first rank, counted over all stages."""
+    """Number of each stage's first rank, counted over all stages."""
     counts = (stage.device_count for stage in plan.program.stages)
     return list(accumulate(counts, initial=0))
 
 
 def _crossing(
-    plan: Plan, boundary: int, pair: tuple[int, int], own_bytes: int, leaves: bool
+    plan: Plan, boundary: int, pair: tuple[int, int], block_bytes: int, leaves: bool
 ) -> Iterator[Collective]:
-    """Messages of the first rank of a stage, ``pair[0]``, with ranks that cut the batch otherwise.
+    """Messages of the first rank of stage ``pair[0]`` across differing batch partitions.
 
     Args:
         plan: the plan.
         boundary: position of the chunk before the boundary.
         pair: the stage, and the one beyond.
-        own_bytes: of the rank's whole block.
-        leaves: whether activations leave the stage here; they come in otherwise.
+        block_bytes: bytes of the rank's whole block.
+        leaves: True if activations leave the stage here; they come in otherwise.
     """
     first, dtype = _first_ranks(plan), plan.workload.dtype.param
     blocks = boundary_blocks(plan, boundary)
@@ -181,21 +183,20 @@ def _crossing(
     for forward in (True, False):
         sends = forward == leaves
         for item in boundary_messages(plan, boundary, forward):
-            own, peer = (item.source, item.target) if sends else (item.target, item.source)
-            if own == 0:
+            rank, peer = (item.source, item.target) if sends else (item.target, item.source)
+            if rank == 0:
                 distance = abs(first[pair[1]] + peer - first[pair[0]])
-                size = own_bytes * item.block.rows // rows
+                size = block_bytes * item.block.rows // rows
                 yield Collective("send" if sends else "recv", 2, distance, size, dtype)
 
 
 class StepEndWork(NamedTuple):
-    """What follows the last backward pass on a rank, in this order.
+    """Work after the last backward pass on a rank, in this order.
 
-    ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that
-    of a weight
-    which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
-    optimizer. ``gathers``: updated parameters, where they stay whole or quantised between steps.
-    ``added``: what techniques do with the update, by name.
+    ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that of
+    a weight shared by two stages. ``norm``: the global norm with the loss. ``update``: norm,
+    clipping, optimizer. ``gathers``: updated parameters, where they stay whole or quantized between
+    steps. ``added``: techniques' work at the update, by name.
     """
 
     pending_reductions: tuple[WorkItem, ...]
@@ -209,7 +210,7 @@ class StepEndWork(NamedTuple):
 def step_end_work(
     plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
 ) -> StepEndWork:
-    """Sums that backward leaves open, the global norm, the update."""
+    """Pending gradient sums, the global norm, the update."""
     entries = [entry for chunk in chunks for entry in chunk.layers]
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
@@ -237,7 +238,7 @@ def norm_sum(devices: int) -> Collective:
 
 
 def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[WorkItem]:
-    """One sum a tensor-parallel degree, over everything that is open at it."""
+    """One sum per tensor-parallel degree, over all gradients pending at it."""
     by_degree: dict[int, tuple[int, ...]] = {}
     for entry in entries:
         if entry.unit is not None and entry.unit.partial_shards:
@@ -250,10 +251,10 @@ def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterat
 def _tied_reduction(
     plan: Plan, stage: int, entries: list[StageLayer]
 ) -> tuple[tuple[WorkItem, ...], int]:
-    """The sum of a shared weight's gradient, and how many elements the norm leaves to another.
+    """The sum of a shared weight's gradient, and elements left to other ranks' norms.
 
-    Copies on one stage, as at the ends of a V, are added there, and each has the sum in the end;
-    stages sum theirs. A frozen table has no gradient.
+    Copies on one stage, as at the ends of a V, are added there, and each gets the sum; then stages
+    sum. A frozen table has no gradient.
     """
     stages = table_stages(plan)
     if stage not in stages or len(plan.program.stages) == 1:

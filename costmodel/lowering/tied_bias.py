@@ -1,4 +1,4 @@
-"""Sums of the gradients of tables of relative positions that chunks have copies of."""
+"""Gradient sums of relative position tables copied to several chunks."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from .tied_embeddings import table_group
 
 
 def tied_bias_reductions(plan: Plan, stage: int) -> tuple[tuple[WorkItem, ...], int]:
-    """The sums on a rank of a stage, and how many elements norms leave to other copies.
+    """The sums on a rank of a stage, and elements that norms leave to other copies.
 
-    Copies on one stage are added there, and each has the sum in the end; stages sum theirs.
+    Copies on one stage are added there, and each gets the sum; then stages sum.
     """
-    dtype, left = plan.workload.dtype.master, 0
+    dtype, excluded = plan.workload.dtype.master, 0
     work: list[WorkItem] = []
     trainings = plan.workload.layer_trainings(plan.model)
     strategies, itemsize = plan.layer_strategies(), DTYPE_BYTES[dtype]
-    for block, held in bias_holders(plan).items():
-        own = [index for number, index in held if number == stage]
-        stages = tuple(sorted({number for number, _ in held}))
-        if not own or not trainings[block].weights:
+    for block, holders in bias_holders(plan).items():
+        local_holders = [index for number, index in holders if number == stage]
+        stages = tuple(sorted({number for number, _ in holders}))
+        if not local_holders or not trainings[block].weights:
             continue
         elements = _table_shard(plan, block, strategies[block])
-        each = (3 * elements * itemsize, 2 * elements * itemsize)
-        copies = len(own) - 1
-        work += [streamed("add", elements, each[0], dtype)] * copies
+        traffic_bytes = (3 * elements * itemsize, 2 * elements * itemsize)
+        copies = len(local_holders) - 1
+        work += [streamed("add", elements, traffic_bytes[0], dtype)] * copies
         if len(stages) > 1:
             group = table_group(plan, stages)
             work.append(Collective("all_reduce", *group, elements * itemsize, dtype))
-        work += [streamed("copy", elements, each[1], dtype)] * copies
-        left += elements * (len(own) - (block in own))
-    return tuple(work), left
+        work += [streamed("copy", elements, traffic_bytes[1], dtype)] * copies
+        excluded += elements * (len(local_holders) - (block in local_holders))
+    return tuple(work), excluded
 
 
 def _table_shard(plan: Plan, block: int, strategy: LayerStrategy) -> int:
-    """Elements of a rank's part of the table of relative positions of a block."""
+    """Elements of a rank's part of a block's relative position table."""
     specs = layer_parameters(plan.model.layers()[block])
     rows, heads = next(s for s in specs if s.name == TABLE).local_shape(strategy.weight_split)
     return -(-rows // strategy.shard.optimizer) * heads

@@ -1,4 +1,4 @@
-"""Stages that hold the same table: embeddings that are one, and the head tied to them."""
+"""Stages that hold the same table: tied embeddings and head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...spec.plan.plan import Plan
 
 
 def table_stages(plan: Plan) -> tuple[int, ...]:
-    """The stages with a copy of the shared table, in order; empty where no layers share one."""
+    """Stages with a copy of the shared table, in order; empty without one."""
     layers = shared_tables(plan.model)
     if not layers:
         return ()
@@ -29,7 +29,7 @@ def table_stages(plan: Plan) -> tuple[int, ...]:
 
 
 def table_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
-    """The ranks that sum the table's gradient; with uneven distances, their mean."""
+    """Ranks that sum the table's gradient; uneven distances as their mean."""
     apart = (stages[-1] - stages[0]) // (len(stages) - 1)
     between = plan.program.stages[stages[0] : stages[0] + apart]
     return RankGroup(len(stages), sum(stage.device_count for stage in between))

@@ -1,6 +1,6 @@
-"""What libraries take of a device beside live tensors, and what a calibration of memory changes.
+"""Library workspaces beside live tensors, and a memory calibration's corrections.
 
-PyTorch takes the workspaces of cuBLAS from its allocator, one for each thread that multiplies, and
+PyTorch takes cuBLAS workspaces from its allocator, one for each thread that multiplies, and
 Transformer Engine one of its own; on Hopper and Blackwell they are larger than before.
 """
 
@@ -18,7 +18,7 @@ STATES = ("parameters", "gradients", "optimizer")
 
 
 def workspace_bytes(stack: StackSpec, device_name: str) -> int:
-    """Bytes of the libraries' workspaces on a device of the catalogue, never below 0."""
+    """Library workspace bytes on a device of the catalogue, at least 0."""
     allocator = stack.allocator
     large = device(device_name).family in CAPABILITY_9_OR_10
     shipped = allocator.large_workspace_bytes if large else allocator.workspace_bytes
@@ -26,14 +26,14 @@ def workspace_bytes(stack: StackSpec, device_name: str) -> int:
 
 
 def min_workspace_bytes(stack: StackSpec) -> int:
-    """Bytes of workspaces on any device, at least (for bounds)."""
+    """Lower bound of the workspace bytes on any device."""
     allocator = stack.allocator
     shipped = min(allocator.workspace_bytes, allocator.large_workspace_bytes)
     return max(0, shipped + stack.memory.library_bytes)
 
 
 def calibrated_stack(stack: StackSpec, measured: Measured | None) -> StackSpec:
-    """The stack with the constants of memory that a calibration of it has."""
+    """The stack with the memory constants of its calibration, if any."""
     calibration = calibration_of(measured)
     if calibration is None or calibration.memory is None:
         return stack
@@ -41,7 +41,7 @@ def calibrated_stack(stack: StackSpec, measured: Measured | None) -> StackSpec:
 
 
 def calibrated_bytes(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:
-    """Bytes of live tensors by term, times the factors of a calibration."""
+    """Bytes of live tensors by term, times a calibration's factors."""
     if constants == MEMORY_AS_SHIPPED:
         return dict(live)
     return {
@@ -53,18 +53,18 @@ def calibrated_bytes(live: dict[str, int], constants: MemoryConstants) -> dict[s
 def recalibrated_row(
     row: MemoryRow, stack: StackSpec, device_name: str, constants: MemoryConstants
 ) -> MemoryRow:
-    """A row as predicted with a stack as shipped, under constants of memory; ``by`` stays."""
+    """A row predicted with the stack as shipped, under other constants; ``by`` stays."""
     states = state_bytes(row)
     others = row.allocated_bytes - states
     live = round(states * constants.states) + round(others * constants.activations)
     fragmentation = int(stack.allocator.fragmentation * live)
-    beside = row.reserved_bytes - row.allocated_bytes - row.by["fragmentation"]
+    overhead = row.reserved_bytes - row.allocated_bytes - row.by["fragmentation"]
     calibrated = replace(stack, memory=constants)
-    beside += workspace_bytes(calibrated, device_name) - workspace_bytes(stack, device_name)
-    reserved = live + fragmentation + beside
+    overhead += workspace_bytes(calibrated, device_name) - workspace_bytes(stack, device_name)
+    reserved = live + fragmentation + overhead
     return replace(row, allocated_bytes=live, reserved_bytes=reserved)
 
 
 def state_bytes(row: MemoryRow) -> int:
-    """Parameters, gradients and optimizer states of a device: what textbooks count."""
+    """Parameters, gradients and optimizer states of a device."""
     return sum(row.by.get(term, 0) for term in STATES)

@@ -1,7 +1,7 @@
-"""Memory outside the device: what techniques hold of a stage on host or drive.
+"""Memory outside the device: bytes that techniques keep on host or drive.
 
-Bytes that a micro-batch keeps there come with its forward and go with its backward, in the order
-of the stage's schedule; those of states are there all along.
+Bytes of a micro-batch come with its forward and go with its backward, in the order of the stage's
+schedule; bytes of states stay throughout.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ..symbolic.tier_bytes import TIERS, Tier, TierBytes, total_bytes
 
 
 def tier_rows(
-    plan: Plan, place: tuple[int, str], passes: StagePasses, chunks: tuple[StageChunk, ...]
+    plan: Plan, rank_location: tuple[int, str], passes: StagePasses, chunks: tuple[StageChunk, ...]
 ) -> tuple[MemoryRow, ...]:
-    """Peak bytes of the tiers beyond the device's own that a rank uses; none where it uses none.
+    """Peak bytes of tiers other than the device's own; empty if unused.
 
-    A tier that the cluster does not have has no capacity.
+    A tier absent from the cluster has no capacity.
 
     Args:
         plan: the plan.
-        place: stage and device group.
+        rank_location: stage and device group.
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
     """
     kept = [_sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks]
     states = _sum(e.unit.added_tier_bytes for c in chunks for e in c.layers if e.unit is not None)
-    found = []
+    rows = []
     for tier in TIERS:
-        each = [total_bytes(size, tier) for size in kept]
-        held = total_bytes(states, tier)
-        if held or any(each):
-            found.append(_row(plan, place, tier, held, _in_flight(passes, each)))
-    return tuple(found)
+        chunk_bytes = [total_bytes(size, tier) for size in kept]
+        resident = total_bytes(states, tier)
+        if resident or any(chunk_bytes):
+            rows.append(_row(plan, rank_location, tier, resident, _in_flight(passes, chunk_bytes)))
+    return tuple(rows)
 
 
 def _sum(sizes: Iterable[TierBytes]) -> TierBytes:
@@ -46,25 +46,27 @@ def _sum(sizes: Iterable[TierBytes]) -> TierBytes:
 
 
 def _in_flight(passes: StagePasses, kept: list[int]) -> int:
-    """The most bytes that micro-batches in flight keep at once."""
+    """Peak bytes kept by the micro-batches in flight."""
     signs = [1 if k.forward else 0 if k.part == "weight" else -1 for k in passes.kinds]
     change = [sign * kept[k.chunk] for sign, k in zip(signs, passes.kinds, strict=True)]
     moments = np.cumsum(np.array(change, dtype=np.int64)[passes.rows])
     return max(0, int(moments.max()))
 
 
-def _row(plan: Plan, place: tuple[int, str], tier: Tier, held: int, in_flight: int) -> MemoryRow:
-    stage, name = place
+def _row(
+    plan: Plan, rank_location: tuple[int, str], tier: Tier, resident: int, in_flight: int
+) -> MemoryRow:
+    stage, name = rank_location
     memory = plan.cluster.group(name).memory
-    given = memory.host_bytes if tier == "host" else memory.nvme_bytes
-    by = {**dict.fromkeys(MEMORY_TERMS, 0), "activations": in_flight, "workspace": held}
+    capacity = memory.host_bytes if tier == "host" else memory.nvme_bytes
+    by = {**dict.fromkeys(MEMORY_TERMS, 0), "activations": in_flight, "workspace": resident}
     return MemoryRow(
         program=plan.program.name,
         stage=stage,
         device_group=name,
         tier=tier,
-        allocated_bytes=held + in_flight,
-        reserved_bytes=held + in_flight,
-        capacity_bytes=given or 0,
+        allocated_bytes=resident + in_flight,
+        reserved_bytes=resident + in_flight,
+        capacity_bytes=capacity or 0,
         by=by,
     )

@@ -1,7 +1,9 @@
-"""What one pass does to the live bytes of a rank, by term.
+"""Effect of one pass on the live bytes of a rank, by term.
 
-A pass is played on a fresh ledger: gathers, the layers' own peaks and what they leave behind,
-reductions. Messages are the schedule's business (see ``memory``).
+A pass runs on a fresh ledger: gathers, the layers' own peaks and retained bytes, reductions.
+Messages belong to the schedule (see ``peak``). Effects depend on layers and kind, not on prices:
+the middle stages of a pipeline hold equal layers, and so do the plans of a sweep over rates, so
+each is computed once.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ LEDGER_TERMS = MEMORY_TERMS[:6]
 
 
 class PassMemory(NamedTuple):
-    """Bytes by term against the start of a pass: at its fullest moment, and after it."""
+    """Bytes by term relative to the start of a pass: at its peak, and after it."""
 
     peak: tuple[int, ...]
     change: tuple[int, ...]
 
 
 class Ledger:
-    """Live bytes by term, and the fullest moment so far."""
+    """Live bytes by term, and the peak so far."""
 
     def __init__(self) -> None:
         self.live = [0] * len(LEDGER_TERMS)
@@ -36,23 +38,23 @@ class Ledger:
         self._peak_total = 0
 
     def add(self, term: int, size_bytes: int) -> None:
-        """Bytes that come (or go, if negative) and stay until further notice."""
+        """Add bytes (remove, if negative) until further notice."""
         self.live[term] += size_bytes
         if size_bytes > 0:
             self.touch(0)
 
     def touch(self, workspace_bytes: int) -> None:
-        """A moment at which ``workspace_bytes`` are needed on top."""
+        """Account for a moment with ``workspace_bytes`` on top."""
         total = sum(self.live) + workspace_bytes
         if total > self._peak_total:
             self._peak_total = total
-            fullest = list(self.live)
-            fullest[WORKSPACE] += workspace_bytes
-            self.peak = tuple(fullest)
+            peak = list(self.live)
+            peak[WORKSPACE] += workspace_bytes
+            self.peak = tuple(peak)
 
 
 class PassMemoryModel:
-    """Plays one pass of a chunk on a fresh ledger."""
+    """Run one pass of a chunk on a fresh ledger."""
 
     def __init__(self, stack: StackSpec, chunks: tuple[StageChunk, ...], prefetch: bool) -> None:
         self.chunks = chunks
@@ -81,31 +83,36 @@ class PassMemoryModel:
             else None
             for number in range(len(chunk.layers))
         ]
-        held = 0
+        buffer_bytes = 0
         for number, entry in enumerate(chunk.layers):
-            own = gathers[number]
-            held = self._gather(ledger, own.gathers if own is not None else (), held)
+            gathered = gathers[number]
+            buffer_bytes = self._gather(
+                ledger, gathered.gathers if gathered is not None else (), buffer_bytes
+            )
             following = gathers[number + 1] if number + 1 < len(gathers) else None
-            ahead = following.flat_bytes if self.prefetch and following is not None else 0
-            ledger.add(COMMUNICATION, ahead)
+            prefetched_bytes = (
+                following.flat_bytes if self.prefetch and following is not None else 0
+            )
+            ledger.add(COMMUNICATION, prefetched_bytes)
             self._layer_forward(ledger, entry.lowered, number == 0 and chunk.input_bytes > 0)
-            ledger.live[COMMUNICATION] -= ahead
+            ledger.live[COMMUNICATION] -= prefetched_bytes
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(PARAMETERS, -entry.unit.whole_bytes)
-        ledger.add(COMMUNICATION, -held)
+        ledger.add(COMMUNICATION, -buffer_bytes)
         ledger.add(ACTIVATIONS, -chunk.output_bytes)
         ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if not s.kept))
 
     @staticmethod
     def _layer_forward(ledger: Ledger, lowered: LoweredLayer, received: bool) -> None:
-        """A layer goes forward.
+        """Run a layer forward.
 
         Args:
-            ledger: what is alive.
+            ledger: live bytes.
             lowered: the layer.
-            received: whether its input came to the chunk, which keeps it for the backward. At a
-                seam the layer lets go of it at once, else when it ends. While the seam moves it, it
-                is counted twice: an upper bound where that is the fullest moment.
+            received: True if its input came to the chunk, which keeps it for the backward. A
+                redistributing layer releases it at once, others at their end. During
+                redistribution it
+                is counted twice: an upper bound where that is the peak.
         """
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
         if lowered.redistributes_input:
@@ -116,36 +123,36 @@ class PassMemoryModel:
             ledger.add(ACTIVATIONS, kept_bytes)
 
     @staticmethod
-    def _gather(ledger: Ledger, gathers: tuple[GatherBytes, ...], held: int) -> int:
-        """Gather a unit; a buffer stays until the next gather, the former one goes."""
-        for each in gathers:
-            ledger.add(COMMUNICATION, each.flat_bytes)
-            ledger.touch(each.cast_bytes)
-            ledger.add(COMMUNICATION, -held)
-            ledger.add(PARAMETERS, each.whole_bytes)
-            held = each.flat_bytes
-        return held
+    def _gather(ledger: Ledger, gathers: tuple[GatherBytes, ...], buffer_bytes: int) -> int:
+        """Gather a unit; each buffer stays until the next gather."""
+        for gather in gathers:
+            ledger.add(COMMUNICATION, gather.flat_bytes)
+            ledger.touch(gather.cast_bytes)
+            ledger.add(COMMUNICATION, -buffer_bytes)
+            ledger.add(PARAMETERS, gather.whole_bytes)
+            buffer_bytes = gather.flat_bytes
+        return buffer_bytes
 
     def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
         ledger.add(ACTIVATIONS, chunk.output_bytes + sum(s.size_bytes for s in chunk.sources))
-        reduced = held = 0
+        reduced = replicated_bytes = 0
         for number in reversed(range(len(chunk.layers))):
             entry = chunk.layers[number]
             if entry.unit is not None and entry.unit.gathers_each_use:
-                for each in entry.unit.gathers:  # the buffer goes as soon as it is copied from
-                    ledger.add(COMMUNICATION, -self._gather(ledger, (each,), 0))
-            ahead = self._ahead_backward(chunk, number)
-            ledger.add(COMMUNICATION, ahead)
+                for gather in entry.unit.gathers:  # the buffer is freed once copied
+                    ledger.add(COMMUNICATION, -self._gather(ledger, (gather,), 0))
+            prefetched_bytes = self._prefetched_backward(chunk, number)
+            ledger.add(COMMUNICATION, prefetched_bytes)
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
                 self._layer_backward(ledger, lowered)
-            ledger.live[COMMUNICATION] -= ahead
+            ledger.live[COMMUNICATION] -= prefetched_bytes
             unit = self._finished_unit(chunk, number)
             if unit is not None and kind.part == "input":
                 ledger.add(PARAMETERS, -unit.whole_bytes if unit.gathers_each_use else 0)
             elif unit is not None:
-                reduced, more = self._finish_unit(ledger, unit, kind, reduced)
-                held += more
-        ledger.add(COMMUNICATION, -reduced - held)
+                reduced, added_bytes = self._finish_unit(ledger, unit, kind, reduced)
+                replicated_bytes += added_bytes
+        ledger.add(COMMUNICATION, -reduced - replicated_bytes)
         first = chunk.layers[0]
         ledger.add(ACTIVATIONS, -sum(s.receives_bytes for s in chunk.sources))
         ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if s.kept))
@@ -155,16 +162,16 @@ class PassMemoryModel:
                 ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
 
     def _weights(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
-        """The second part of a split backward: no messages, no gathers, then the reductions."""
-        reduced = held = 0
+        """Second part of a split backward: no messages or gathers, then the reductions."""
+        reduced = replicated_bytes = 0
         for number in reversed(range(len(chunk.layers))):
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
                 self._layer_backward(ledger, lowered)
             unit = self._finished_unit(chunk, number)
             if unit is not None:
-                reduced, more = self._finish_unit(ledger, unit, kind, reduced)
-                held += more
-        ledger.add(COMMUNICATION, -reduced - held)
+                reduced, added_bytes = self._finish_unit(ledger, unit, kind, reduced)
+                replicated_bytes += added_bytes
+        ledger.add(COMMUNICATION, -reduced - replicated_bytes)
 
     def _finished_unit(self, chunk: StageChunk, number: int) -> FsdpUnit | None:
         """The sharded unit whose gradients are complete after layer ``number``'s backward.
@@ -177,8 +184,8 @@ class PassMemoryModel:
         unit = entry.unit if entry.unit is not None else entry_unit(chunk, number)
         return unit if unit is not None and unit.wrapped else None
 
-    def _ahead_backward(self, chunk: StageChunk, number: int) -> int:
-        """Buffer of the gather for the layer before, under way while this one goes backward."""
+    def _prefetched_backward(self, chunk: StageChunk, number: int) -> int:
+        """Buffer of the previous layer's gather, in flight during this backward."""
         unit = chunk.layers[number - 1].unit if number else None
         if not self.prefetch or unit is None or not unit.gathers_each_use:
             return 0
@@ -195,23 +202,25 @@ class PassMemoryModel:
     ) -> tuple[int, int]:
         """After a unit's backward: keep its gradients, or reduce them.
 
-        Returns the reduction's buffer, held until the next one, and what is held until the
-        pass ends.
+        Returns the reduction's buffer, held until the next one, and the bytes held until the pass
+        ends.
         """
         if not (kind.last or unit.reduces_each_micro_batch):
             self._keep_gradients(ledger, unit, kind)
             return reduced, 0
-        waiting = unit.gradient_bytes
+        unreduced_bytes = unit.gradient_bytes
         if unit.upcast and not kind.first and not unit.reduces_each_micro_batch:
             ledger.add(GRADIENTS, -unit.gradient_bytes)
-            waiting = unit.accumulated_bytes
+            unreduced_bytes = unit.accumulated_bytes
         gathered = kind.part == "whole" or not unit.gathers_each_use
         if gathered and (kind.last or unit.gathers_each_use):
             ledger.add(PARAMETERS, -unit.whole_bytes)
         ledger.add(COMMUNICATION, unit.reduce_input_bytes - reduced)
-        ledger.live[GRADIENTS] += unit.shard_gradient_bytes - waiting
-        held = waiting * unit.last_gradient_elements // max(unit.local_elements, 1)
-        ledger.touch(max(unit.reduce_scratch_bytes, held))
+        ledger.live[GRADIENTS] += unit.shard_gradient_bytes - unreduced_bytes
+        last_gradient_bytes = (
+            unreduced_bytes * unit.last_gradient_elements // max(unit.local_elements, 1)
+        )
+        ledger.touch(max(unit.reduce_scratch_bytes, last_gradient_bytes))
         if kind.first or not unit.reduces_each_micro_batch:
             return unit.reduce_input_bytes, 0
         ledger.add(GRADIENTS, -unit.shard_gradient_bytes)
@@ -231,7 +240,45 @@ class PassMemoryModel:
 def entry_unit(chunk: StageChunk, number: int) -> FsdpUnit | None:
     """The unit that must be gathered before layer ``number`` runs forward."""
     entry = chunk.layers[number]
-    if entry.unit is None:  # an embedding that shares the head's unit, gathered for the first
+    if entry.unit is None:  # an embedding in the head's unit, gathered for the first such layer
         return chunk.layers[-1].unit if number == chunk.first_shared else None
     shared = number == len(chunk.layers) - 1 and chunk.first_shared >= 0
     return None if shared else entry.unit
+
+
+class PassMemoryCache:
+    """Cached effects of passes on the live bytes of a rank.
+
+    Args:
+        stack: framework profile.
+    """
+
+    def __init__(self, stack: StackSpec) -> None:
+        self.stack = stack
+        # Chunks keep alive the layers and units whose ids are in the keys.
+        self._effects: dict[tuple[object, ...], tuple[StageChunk, dict[PassKind, PassMemory]]] = {}
+
+    def of_stage(
+        self, chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...], prefetch: bool
+    ) -> list[PassMemory]:
+        """The effect of each kind of pass of a stage.
+
+        Args:
+            chunks: its lowered chunks.
+            kinds: of its passes.
+            prefetch: True if the next unit's gather overlaps a layer's computation.
+        """
+        caches = [self._of_chunk(chunk, prefetch) for chunk in chunks]
+        model = PassMemoryModel(self.stack, chunks, prefetch)
+        effects = []
+        for kind in kinds:
+            cache, chunk_kind = caches[kind.chunk], kind._replace(chunk=0)
+            if chunk_kind not in cache:
+                cache[chunk_kind] = model.effect_of(kind)
+            effects.append(cache[chunk_kind])
+        return effects
+
+    def _of_chunk(self, chunk: StageChunk, prefetch: bool) -> dict[PassKind, PassMemory]:
+        """Cached effects of chunks with equal layers, units and messages."""
+        key = (chunk.layer_ids, chunk.input_bytes, chunk.output_bytes, chunk.sources, prefetch)
+        return self._effects.setdefault(key, (chunk, {}))[1]

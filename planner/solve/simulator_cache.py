@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...costmodel.lowering.plan_lowering import Lowering
-from ...costmodel.memory.pass_memory_cache import PassMemoryCache
+from ...costmodel.memory.pass_memory import PassMemoryCache
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
