@@ -1,9 +1,9 @@
-"""How near predictions come to measurements, and whether they put layouts in the right order.
+"""Accuracy of predictions: errors against measurements, and ranking of layouts.
 
 Errors are predicted over measured, less one. Ranks are compared inside groups of layouts of one
-question (model, machine, batch): the rank correlation of Spearman (1904), ties at their mean
-rank, and the regret of the top pick: how much slower the layout predicted fastest was measured
-than the layout measured fastest.
+question (model, machine, batch): the rank correlation of Spearman (1904), ties at their mean rank,
+and the regret of the top pick: how much slower the layout predicted fastest was measured than the
+layout measured fastest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Sizes of relative errors; None where there is no pair. ``signed_median`` keeps the sign."""
+    """Relative errors; None without pairs. ``signed_median`` keeps the sign."""
 
     median_ape: float | None
     mape: float | None
@@ -44,13 +44,13 @@ def errors_of(pairs: Sequence[Pair]) -> Errors:
 
 
 def fitted_mfu(rows: Sequence[Pair]) -> float:
-    """The median MFU of rows that would take ``row[0]`` at an MFU of 1 and took ``row[1]``."""
+    """Median MFU of rows (seconds at an MFU of 1, measured seconds)."""
     return statistics.median(at_peak / measured for at_peak, measured in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Means over ``groups`` groups of layouts; None where there is no group."""
+    """Means over ``groups`` groups of layouts; None without a group."""
 
     spearman: float | None
     top1_regret: float | None
@@ -58,7 +58,7 @@ class Ranking:
 
 
 def ranking_of(groups: Sequence[Sequence[Pair]]) -> Ranking:
-    """Order within the groups that have ``LEAST_LAYOUTS`` layouts or more."""
+    """Ranking within groups of at least ``LEAST_LAYOUTS`` layouts."""
     large = [group for group in groups if len(group) >= LEAST_LAYOUTS]
     if not large:
         return Ranking(spearman=None, top1_regret=None, groups=0)
@@ -70,7 +70,7 @@ def ranking_of(groups: Sequence[Sequence[Pair]]) -> Ranking:
 
 
 def top1_regret(group: Sequence[Pair]) -> float:
-    """How much slower the layout predicted fastest is than the fastest, as measured.
+    """Measured slowdown of the layout predicted fastest against the measured fastest.
 
     Of several predicted equally fast, the mean.
     """
@@ -91,7 +91,7 @@ def spearman(group: Sequence[Pair]) -> float:
 def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1, equal values at the mean of theirs."""
     order = sorted(values)
-    places: dict[float, list[int]] = {}
-    for place, value in enumerate(order, start=1):
-        places.setdefault(value, []).append(place)
-    return [statistics.fmean(places[value]) for value in values]
+    ranks: dict[float, list[int]] = {}
+    for rank, value in enumerate(order, start=1):
+        ranks.setdefault(value, []).append(rank)
+    return [statistics.fmean(ranks[value]) for value in values]

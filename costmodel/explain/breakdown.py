@@ -1,7 +1,7 @@
 """From a simulation to a prediction whose terms add up.
 
 The breakdown is that of the critical stage, the one whose passes and update take longest: its
-passes by term, what its stream lost to messages and to open sums, its update, the host, and
+passes by term, its stream's time lost to messages and pending reductions, its update, the host, and
 the rest of the step, in which it waits for others: the bubble.
 """
 
@@ -25,15 +25,16 @@ ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
 ROUNDS = 4
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
-"""Half of the 80 % interval of the step time over the prediction: of work that was measured on this
-machine, and of any other. What was measured on another machine of the kind makes a kernel's price
-better, and says nothing of how that machine's steps differ from this one's."""
+"""Half of the 80 % interval of the step time over the prediction: of work measured on this
+machine, and of any other. Measurements on another machine of the kind improve a kernel's
+price, and say nothing of how that machine's steps differ from this one's.
+"""
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
     """Seconds of the step by term on the critical stage; they add up to the step time.
 
-    What techniques add stands under their names, where the stage's layers have any.
+    Techniques' additions stand under their names, where the stage's layers have any.
     """
     run = simulation.critical
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
@@ -55,39 +56,39 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     return _exact(terms, simulation.step_time_s)
 
 
-def _exact(terms: dict[str, float], whole_s: float) -> dict[str, float]:
-    """The terms with an exact sum, rounded once (``math.fsum``), that is the whole.
+def _exact(terms: dict[str, float], total_s: float) -> dict[str, float]:
+    """Terms whose exact sum, rounded once (``math.fsum``), is the whole.
 
-    What rounding left over goes to the smallest term that it does not change by 1e-6 of itself.
+    The rounding error goes to the smallest term that it changes by less than 1e-6 of itself.
     """
     for _ in range(ROUNDS):
-        left_s = math.fsum([whole_s, *(-seconds for seconds in terms.values())])
-        if math.fsum(terms.values()) == whole_s:
+        error_s = math.fsum([total_s, *(-seconds for seconds in terms.values())])
+        if math.fsum(terms.values()) == total_s:
             break
-        able = [name for name, seconds in terms.items() if seconds > 1e6 * abs(left_s)]
-        name = min(able, key=lambda each: terms[each])
-        terms[name] += left_s
+        candidates = [name for name, seconds in terms.items() if seconds > 1e6 * abs(error_s)]
+        name = min(candidates, key=lambda term: terms[term])
+        terms[name] += error_s
     return terms
 
 
 def executed_flops(plan: Plan, simulation: Simulation) -> int:
-    """FLOPs that all ranks run in a step, recomputation included."""
+    """FLOPs run by all ranks in a step, recomputation included."""
     micro_batches = plan.program.schedule.microbatches
-    known: dict[int, int] = {}  # the simulation keeps the layers alive
+    layer_flops: dict[int, int] = {}  # the simulation keeps the layers alive
     total = 0
-    for held in (held for run in simulation.stages for held in run.classes):
-        for lowered in (entry.lowered for chunk in held.chunks for entry in chunk.layers):
-            if id(lowered) not in known:
-                known[id(lowered)] = lowered.forward.flops + lowered.backward.flops
-            total += held.count * micro_batches * known[id(lowered)]
+    for rank_class in (rank_class for run in simulation.stages for rank_class in run.classes):
+        for lowered in (entry.lowered for chunk in rank_class.chunks for entry in chunk.layers):
+            if id(lowered) not in layer_flops:
+                layer_flops[id(lowered)] = lowered.forward.flops + lowered.backward.flops
+            total += rank_class.count * micro_batches * layer_flops[id(lowered)]
     return total
 
 
-class Utilisation(NamedTuple):
-    """FLOPs of a step and the rate that they are held against, over all devices in stages.
+class Utilization(NamedTuple):
+    """FLOPs of a step and their reference rate, over all devices in stages.
 
-    ``flops`` are the model's, ``executed_flops`` count what is run again too;
-    ``peak_flops_per_s`` is the devices' dense rate in the parameters' format.
+    ``flops`` are the model's, ``executed_flops`` include recomputation; ``peak_flops_per_s``: the
+    devices' dense rate in the parameters' format.
     """
 
     flops: int
@@ -95,18 +96,18 @@ class Utilisation(NamedTuple):
     peak_flops_per_s: float
 
     def mfu(self, step_s: float) -> float:
-        """Model FLOPs utilisation (Chowdhery et al., 2022, appendix B) of a step of ``step_s``."""
+        """Model FLOPs utilization (Chowdhery et al., 2022, appendix B) of a step of ``step_s``."""
         return self.flops / step_s / self.peak_flops_per_s
 
     def hfu(self, step_s: float) -> float:
-        """The same of the FLOPs that are run."""
+        """The same of executed FLOPs."""
         return self.executed_flops / step_s / self.peak_flops_per_s
 
 
-def utilisation(plan: Plan, simulation: Simulation, simulator: Simulator) -> Utilisation:
-    """What a step of a plan, simulated or measured, is held against."""
+def utilization(plan: Plan, simulation: Simulation, simulator: Simulator) -> Utilization:
+    """Reference FLOPs of a plan's step, simulated or measured."""
     per_sample = model_flops_per_sample(plan.model, plan.workload)
-    return Utilisation(
+    return Utilization(
         flops=per_sample * plan.workload.global_batch,
         executed_flops=executed_flops(plan, simulation),
         peak_flops_per_s=_peak_flops_per_s(plan, simulator),
@@ -124,7 +125,7 @@ def predict(
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
     step_s = simulation.step_time_s
-    used = utilisation(plan, simulation, simulator)
+    used = utilization(plan, simulation, simulator)
     low, high = interval(simulation, simulator.pricer.machine)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
@@ -142,25 +143,25 @@ def predict(
 
 
 def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
-    """Dense rate at the compute type of all devices in stages."""
+    """Dense rate at the compute format of all devices in stages."""
     counts: Counter[str] = Counter()
-    for part in (part for stage in plan.program.stages for part in stage.devices):
-        counts[part.device_group] += part.count
-    dtype, inside = plan.workload.dtype.param, simulator.prices.inside
+    for devices in (devices for stage in plan.program.stages for devices in stage.devices):
+        counts[devices.device_group] += devices.count
+    dtype, pricer_of = plan.workload.dtype.param, simulator.prices.inside
     return sum(
-        peak_flops_per_s(inside(group).machine.device, dtype) * count
+        peak_flops_per_s(pricer_of(group).machine.device, dtype) * count
         for group, count in counts.items()
     )
 
 
 def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
-    """The ends of the 80 % interval over the step time; a calibration of times knows its own."""
+    """Ends of the 80 % interval over the step time; a time calibration has its own."""
     if machine.calibration is not None and machine.calibration.fitted_on:
         factor = 1 + machine.calibration.half_width
         return 1 / factor, factor
-    here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
+    measured_share = 0.0 if machine.profile is None else source_share(simulation)["measured"]
     shipped = RELATIVE_HALF_WIDTH
-    half = here * shipped["measured"] + (1 - here) * shipped["analytic"]
+    half = measured_share * shipped["measured"] + (1 - measured_share) * shipped["analytic"]
     return 1 - half, 1 + half
 
 

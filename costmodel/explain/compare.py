@@ -1,4 +1,4 @@
-"""Two breakdowns side by side, term by term: of two plans, or of a prediction and a run."""
+"""Two breakdowns side by side, term by term: two plans, or prediction and run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class TermPair:
 
     @property
     def by(self) -> float:
-        """How much more the second has; over all terms these add up to the sums' difference."""
+        """Second minus first; over all terms these add up to the sums' difference."""
         return self.second - self.first
 
 
 def paired_terms(
     first: Mapping[str, float], second: Mapping[str, float], order: Sequence[str]
 ) -> list[TermPair]:
-    """The terms that are not 0 on both sides: those of ``order`` first, then as they come."""
+    """Terms nonzero on either side: those of ``order`` first, then in given order."""
     return [
         TermPair(term=term, first=first.get(term, 0), second=second.get(term, 0))
         for term in dict.fromkeys((*order, *first, *second))
@@ -46,13 +46,13 @@ def paired_terms(
 def compare_terms(
     predicted_s: Mapping[str, float], measured_s: Mapping[str, float], step_time_s: float
 ) -> list[TermDifference]:
-    """Differences by term, in the order of the breakdown; terms that are 0 on both sides left out.
+    """Differences by term, in the order of the breakdown; terms 0 on both sides omitted.
 
     Args:
         predicted_s: breakdown of the prediction.
         measured_s: breakdown of one traced step, on the same stage.
-        step_time_s: measured step; the traced one is slower by its tracing, so its terms are
-            scaled to this.
+        step_time_s: measured step; the traced one is slower by its tracing, so its terms are scaled
+            to this.
     """
     traced_s = sum(measured_s.values())
     scale = step_time_s / traced_s if traced_s else 1.0

@@ -1,7 +1,7 @@
-"""Seconds of lowered work by term and by where each price comes from.
+"""Seconds of lowered work by term and by source of the price.
 
-Every item counts by itself, as if nothing ran beside it: the question is what prices rest on, not
-how long a step takes.
+Every item counts alone, without overlap: this shows the sources of prices, not the duration of a
+step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SourceSeconds = Mapping[str, Mapping[Source, float]]
 
 
 class SourceSum:
-    """Adds up seconds by term and source.
+    """Sum seconds by term and source.
 
     Args:
         pricer: prices of one machine and stack.
@@ -30,32 +30,31 @@ class SourceSum:
 
     def __init__(self, pricer: Pricer) -> None:
         self._pricer = pricer
-        self._found: dict[str, dict[Source, float]] = defaultdict(
+        self._seconds: dict[str, dict[Source, float]] = defaultdict(
             lambda: dict.fromkeys(SOURCES, 0.0)
         )
 
     def add_layer(self, lowered: LoweredLayer, times: int = 1) -> None:
-        """Forward and backward of one micro-batch through a layer, so many ``times``."""
+        """Add ``times`` micro-batches through a layer, forward and backward."""
         for entry in (*lowered.forward.entries, *lowered.backward.entries):
             self._add(entry.work, entry.breakdown_term, times)
 
     def add_unit(self, unit: FsdpUnit, times: int = 1) -> None:
-        """What sharding adds to a step of one micro-batch: gathers, and a sum of the gradients."""
-        again = unit.gather_backward if unit.gathers_each_use else ()
-        for item in (*unit.gather, *again, *unit.reduce, *unit.post_update):
+        """Add a unit's sharding traffic in a step of one micro-batch."""
+        backward_gather = unit.gather_backward if unit.gathers_each_use else ()
+        for item in (*unit.gather, *backward_gather, *unit.reduce, *unit.post_update):
             term = "elementwise" if isinstance(item, Kernel) else "exposed_dp"
             self._add(item, term, times)
 
     def add_update(self, work: Iterable[WorkItem]) -> None:
-        """The optimizer's update."""
         for item in work:
             self._add(item, "optimizer", 1)
 
     def _add(self, item: WorkItem, term: str, times: int) -> None:
         pricer = self._pricer
         price = pricer.kernel(item) if isinstance(item, Kernel) else pricer.collective(item)
-        self._found[term][price.source] += price.time_s * times
+        self._seconds[term][price.source] += price.time_s * times
 
     def seconds(self) -> SourceSeconds:
-        """What was added so far."""
-        return self._found
+        """Sums so far."""
+        return self._seconds

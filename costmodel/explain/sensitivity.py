@@ -1,9 +1,9 @@
-"""Sensitivities of a plan: its step simulated again with one resource a little better.
+"""Sensitivities of a plan: its step simulated with one resource slightly better.
 
 The plan stays; FLOP/s and memory bandwidth of the devices and the bandwidth of each link level
-change by a factor, one after the other. By how much the step shortens says which resource it
-waits for: over all resources the changes add up to less than the change itself, the rest being
-latencies, launches and the host.
+change by a factor, one after the other. The change of the step shows which resource it waits for:
+over all resources the changes add up to less than the change itself, the rest being latencies,
+launches and the host.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from ..pricing.rate_changes import LinkRateChange, RateChanges
 from ..simulation.simulator import Simulator
 
 CHANGE = 0.01
-"""How much better each resource gets."""
+"""Relative improvement of each resource."""
 
 
 def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple[Sensitivity, ...]:
-    """What one per cent more of each resource does to the step of a plan.
+    """Effect on a plan's step of one per cent more of each resource.
 
     Args:
         plan: the plan, which stays as it is.
-        simulator: of the plan, with the rates as they are.
+        simulator: of the plan, at unchanged rates.
         step_time_s: of the plan as simulated with it.
     """
     machine = simulator.pricer.machine
-    found = []
+    results = []
     for resource, rates in _better(plan.cluster, machine.rates):
         simulation = simulator.on(replace(machine, rates=rates)).run(plan)
         if simulation is None:
             raise RuntimeError("a simulation without a limit ends")
         change = simulation.step_time_s / step_time_s - 1
-        found.append(Sensitivity(resource=resource, change=CHANGE, step_time_change=change))
-    return tuple(found)
+        results.append(Sensitivity(resource=resource, change=CHANGE, step_time_change=change))
+    return tuple(results)
 
 
 def _better(cluster: ClusterSpec, rates: RateChanges) -> Iterator[tuple[str, RateChanges]]:
-    """Each resource by its name in ``plan what-if``, with the rates that have more of it."""
-    more = 1 + CHANGE
-    yield "device.flops", replace(rates, flops_factor=rates.flops_factor * more)
+    """Each resource by its name in ``plan what-if``, with its improved rates."""
+    factor = 1 + CHANGE
+    yield "device.flops", replace(rates, flops_factor=rates.flops_factor * factor)
     yield (
         "device.bandwidth",
-        replace(rates, memory_bandwidth_factor=rates.memory_bandwidth_factor * more),
+        replace(rates, memory_bandwidth_factor=rates.memory_bandwidth_factor * factor),
     )
-    inside = [level for group in cluster.groups for level in cluster.alone(group.name).levels]
-    known = {link.level: link for link in rates.links}
-    for name in dict.fromkeys(level.level for level in (*inside, *cluster.levels)):
-        link = known.get(name, LinkRateChange(level=name))
+    levels = [level for group in cluster.groups for level in cluster.alone(group.name).levels]
+    changes = {link.level: link for link in rates.links}
+    for name in dict.fromkeys(level.level for level in (*levels, *cluster.levels)):
+        link = changes.get(name, LinkRateChange(level=name))
         others = tuple(other for other in rates.links if other.level != name)
-        wider = replace(link, bandwidth_factor=link.bandwidth_factor * more)
-        yield f"{name}.bandwidth", replace(rates, links=(*others, wider))
+        improved = replace(link, bandwidth_factor=link.bandwidth_factor * factor)
+        yield f"{name}.bandwidth", replace(rates, links=(*others, improved))

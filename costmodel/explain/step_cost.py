@@ -1,4 +1,4 @@
-"""What a step costs: the price of the devices in use times its seconds, a token's share of it."""
+"""Cost of a step: rental price of its devices times its seconds, and per token."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MILLION = 1_000_000
 
 
 def with_cost(prediction: Prediction, plan: Plan, prices: RentalPrices | None) -> Prediction:
-    """The prediction with what the plan costs.
+    """Add the plan's cost to the prediction.
 
     cost_per_token = Σ over used devices and their nodes of price_per_s x step_time_s / tokens.
 
     Args:
         prediction: of the plan.
         plan: whose stages name the devices in use.
-        prices: with one for each of its device groups; None leaves the prediction as it is.
+        prices: rental prices of its device groups; None leaves the prediction as it is.
     """
     if prices is None:
         return prediction

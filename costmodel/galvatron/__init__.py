@@ -1,1 +1,6 @@
-"""Galvatron's own cost semantics, so that its plans and ours are priced alike."""
+"""Galvatron's own cost semantics, so that its plans and ours are priced alike.
+
+Enters: a ``GalvatronJob`` (profile, layers, batch, devices) and a ``GalvatronPlan``. Leaves: a
+``GalvatronCost``, and a ``Prediction`` in a report's terms. Imports: spec, datasets;
+costmodel.kernel_latency, lowering (FLOPs and peaks of reports only).
+"""

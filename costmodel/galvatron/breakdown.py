@@ -1,9 +1,9 @@
-"""Where the seconds and bytes of a plan go under Galvatron's costs, in a report's terms.
+"""Breakdown of seconds and bytes under Galvatron's costs, in a report's terms.
 
-Galvatron prices a layer as a whole, so all computation stands under ``matmul``; embedding and
-head are counted there with what shows of their own messages. Its 16-bit training keeps an eighth
-of the states in parameters, an eighth in gradients and the rest for the optimizer; 32-bit
-training a quarter, a quarter and a half.
+Galvatron prices a layer as a whole, so all computation stands under ``matmul``; embedding and head
+are counted there with the exposed part of their own messages. Its 16-bit training keeps an eighth
+of the states in parameters, an eighth in gradients and the rest for the optimizer; 32-bit training
+a quarter, a quarter and a half.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .strategy import GalvatronStrategy
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
 PARTS = ("matmul", "recompute", "exposed_tp", "exposed_dp", "exposed_pp")
-"""The terms of the parts of a layer's seconds."""
+"""Terms of a layer's seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBytes:
-    """What a stage takes: ``used_bytes``, with the share that is withheld ``reserved_bytes``."""
+    """Bytes of a stage: ``used_bytes``, and with the withheld share ``reserved_bytes``."""
 
     used_bytes: int
     reserved_bytes: int
@@ -37,39 +37,41 @@ class StageBytes:
 def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> dict[str, float]:
     """Seconds of the step by term on the busier of the first and last stage.
 
-    The formula holds no other stage's work against the step.
+    The formula counts no other stage's work in the step.
     """
-    ends = embedding_head_seconds(job, plan.ends, plan.microbatches)
-    stages = [_stage_terms(job, plan, stage, ends[stage]) for stage in {0, len(plan.division) - 1}]
+    ends_s = embedding_head_seconds(job, plan.ends, plan.microbatches)
+    stages = [
+        _stage_terms(job, plan, stage, ends_s[stage]) for stage in {0, len(plan.division) - 1}
+    ]
     busiest = max(stages, key=lambda parts: sum(parts.values()))
-    found = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
+    terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
     for name, seconds in busiest.items():
-        found[name] = plan.microbatches * seconds
-    found["exposed_dp"] += price.exposed_s
-    rest = price.step_s - sum(found.values())
+        terms[name] = plan.microbatches * seconds
+    terms["exposed_dp"] += price.exposed_s
+    rest = price.step_s - sum(terms.values())
     if abs(rest) > ROUNDING * price.step_s:
-        found["bubble" if rest > 0 else "unattributed"] += rest
-    return found
+        terms["bubble" if rest > 0 else "unattributed"] += rest
+    return terms
 
 
 def _stage_terms(
     job: GalvatronJob, plan: GalvatronPlan, stage: int, ends_s: float
 ) -> dict[str, float]:
     """Seconds of a stage for one micro-batch by term."""
-    found = dict.fromkeys(PARTS, 0.0)
+    terms = dict.fromkeys(PARTS, 0.0)
     for kind, strategy in zip(plan.kinds(job)[stage], plan.stages[stage], strict=True):
         parts = layer_time(job, kind, strategy, plan.microbatches).parts
         for name, seconds in zip(PARTS, parts, strict=True):
-            found[name] += seconds
-    found["matmul"] += ends_s
-    found["exposed_tp"] += plan.stage_reshards_s(job, stage)
-    return found
+            terms[name] += seconds
+    terms["matmul"] += ends_s
+    terms["exposed_tp"] += plan.stage_reshards_s(job, stage)
+    return terms
 
 
 def stage_bytes(
     job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost, withheld_mb: int
 ) -> list[StageBytes]:
-    """Bytes of each stage by term; rounding to whole MB and what is withheld are fragmentation."""
+    """Bytes of each stage by term; fragmentation is rounding to MB plus the withheld share."""
     ends = embedding_head_memory(job, plan.ends, plan.microbatches)
     return [
         _stage_bytes(job, plan, stage, (ends[stage].states_mb, ends[stage].activation_mb),
@@ -109,12 +111,12 @@ def _states(
     job: GalvatronJob, strategy: GalvatronStrategy, states_mb: float, microbatches: int
 ) -> Sequence[float]:
     """MB of parameters, gradients and optimizer in the states of a layer."""
-    whole = (1 / 8, 1 / 8, 6 / 8) if job.half else (1 / 4, 1 / 4, 2 / 4)
+    shares = (1 / 8, 1 / 8, 6 / 8) if job.half else (1 / 4, 1 / 4, 2 / 4)
     even = 1.0 if strategy.dp == 1 else 1 / strategy.shard_ranks + UNEVEN
-    kept = (
+    kept_shares = (
         even if strategy.zero3 else 1.0,
         even if microbatches == 1 else 1.0,
         even,
     )
-    sizes = [part * share for part, share in zip(whole, kept, strict=True)]
+    sizes = [part * share for part, share in zip(shares, kept_shares, strict=True)]
     return [states_mb * size / sum(sizes) for size in sizes]

@@ -1,8 +1,8 @@
-"""Embedding and head, which have one strategy of their own: seconds and whole MB by stage.
+"""Seconds and whole MB by stage of embedding and head, which share one strategy.
 
-With one stage both lie on it; with more, half of their work is on the first and half on the
-last. Going forward their parameters are gathered (ZeRO-3), going backward gathered or reduced;
-computation beside it is slowed, communication is not.
+With one stage both lie on it; with more, half of their work is on the first and half on the last.
+Forward their parameters are gathered (ZeRO-3), backward gathered or reduced; overlapped computation
+is slowed, communication is not.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .strategy import GalvatronStrategy
 
 
 class EmbeddingHeadMemory(NamedTuple):
-    """MB of embedding and head on a stage, and the device context that every stage has."""
+    """MB of embedding and head on a stage, and every stage's device context."""
 
     states_mb: float
     activation_mb: float
 
     @property
     def whole_mb(self) -> int:
-        """What is counted against the budget."""
+        """Whole MB counted against the budget."""
         return math.ceil(self.states_mb + self.activation_mb + CONTEXT_MB)
 
 
@@ -49,18 +49,18 @@ def embedding_head_seconds(
 def embedding_head_memory(
     job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int
 ) -> tuple[EmbeddingHeadMemory, ...]:
-    """MB by stage; the first of several keeps the activations of all that are in flight."""
+    """MB by stage; the first of several keeps the activations of all in flight."""
     share = state_share(job, strategy.zero3, strategy.dp, strategy.shard_ranks, microbatches)
     samples = job.samples(microbatches, strategy.dp)
     stages, profiles = strategy.pp, _profiles(job, strategy.pp)
-    found = [EmbeddingHeadMemory(0.0, 0.0)] * stages
-    for place, in_flight in ((0, stages), (stages - 1, 1)):
-        profile = profiles[0 if place == 0 else -1]
-        found[place] = EmbeddingHeadMemory(
+    by_stage = [EmbeddingHeadMemory(0.0, 0.0)] * stages
+    for stage, in_flight in ((0, stages), (stages - 1, 1)):
+        profile = profiles[0 if stage == 0 else -1]
+        by_stage[stage] = EmbeddingHeadMemory(
             profile.states_mb[strategy.tp] * share,
             profile.activation_mb[strategy.degree] * (in_flight * samples),
         )
-    return tuple(found)
+    return tuple(by_stage)
 
 
 def _profiles(job: GalvatronJob, stages: int) -> tuple[EmbeddingHeadProfile, ...]:
@@ -69,7 +69,7 @@ def _profiles(job: GalvatronJob, stages: int) -> tuple[EmbeddingHeadProfile, ...
 
 
 def _message_ms(job: GalvatronJob, strategy: GalvatronStrategy, samples: int, end: int) -> float:
-    """The all-gather of the tokens of the first or last layer type; Ulysses has none."""
+    """All-gather of the tokens of the first or last layer type; Ulysses has none."""
     if strategy.tp == 1:
         return 0.0
     size = 2 if job.half else 4
@@ -95,7 +95,7 @@ def _end_s(
 
 
 def _overlapped(communication_ms: float, computation_ms: float, slowdown: float) -> float:
-    """Computation, slowed while there is communication beside it."""
+    """Computation, slowed while it overlaps communication."""
     if computation_ms * slowdown > communication_ms:
         return communication_ms + (computation_ms * slowdown - communication_ms) / slowdown
     return communication_ms

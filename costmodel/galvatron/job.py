@@ -1,4 +1,4 @@
-"""What Galvatron is asked: the layers of a model by type, a batch, and devices."""
+"""Galvatron's problem: a model's layers by type, a batch, and devices."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .rates import Line, Rates, forward_line
 MB = 2**20
 CONTEXT_MB = 1024.0
 RESERVED_SHARE, RESERVED_ABOVE_GB = 0.2, 20
-"""What is withheld of a budget for the allocator's cache, and above which budget."""
+"""Share of a budget withheld for the allocator's cache, and the budget above which it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GalvatronJob:
-    """A question under Galvatron's costs.
+    """A problem under Galvatron's costs.
 
     Args:
-        profile: what was measured.
+        profile: Galvatron's measurements.
         layers: layers of each type, in the model's order.
         hidden: hidden size of each type.
-        seq_lens: tokens of a sample for each type.
-        devices: devices in all, a power of two.
-        global_batch: samples a step.
+        seq_lens: tokens per sample for each type.
+        devices: total devices, a power of two.
+        global_batch: samples per step.
         half: 16-bit computation (mixed precision), else 32-bit.
     """
 
@@ -48,7 +48,7 @@ class GalvatronJob:
 
     @cached_property
     def ends_forward(self) -> Line:
-        """The same of embedding and head together."""
+        """Forward milliseconds over samples of embedding and head together."""
         return forward_line(self.profile.model.embedding_head_forward_ms)
 
     def samples(self, microbatches: int, dp: int) -> int:
@@ -56,12 +56,12 @@ class GalvatronJob:
         return self.global_batch // microbatches // dp
 
     def message_mb(self, layer_type: int, samples: float) -> float:
-        """The activations between layers of so many samples."""
+        """MB of activations between layers of so many samples."""
         size = 2 if self.half else 4
         return samples * self.seq_lens[layer_type] * self.hidden[layer_type] * size / 1024 / 1024
 
     def buffer_mb(self, microbatches: int, stages: int, degree: int) -> int:
-        """The buffer that tensor-parallel layers of at most ``degree`` gather into.
+        """Gather buffer of tensor-parallel layers of at most ``degree``.
 
         Galvatron halves it for every number format.
         """
@@ -72,7 +72,7 @@ class GalvatronJob:
 
 
 def usable_mb(budget_mb: int) -> int:
-    """What Galvatron plans with: a fifth of a budget of more than 20 GB is withheld."""
+    """Usable part of a budget: above 20 GB a fifth is withheld."""
     if budget_mb // 1024 > RESERVED_ABOVE_GB:
         return budget_mb - int(budget_mb * RESERVED_SHARE)
     return budget_mb

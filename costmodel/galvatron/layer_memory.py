@@ -1,9 +1,9 @@
 """Whole MB of one layer on a stage, as Galvatron counts and rounds them.
 
-States take four times the 32-bit weights. With d ranks that hold equal weights, ZeRO-3 keeps
-1/d + 0.003 of them; of 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with
-several micro-batches, whose gradients add up, of two eighths. Activations are kept for as many
-micro-batches as are in flight: p - s on stage s of p.
+States take four times the 32-bit weights. With d ranks of equal weights, ZeRO-3 keeps 1/d + 0.003
+of them; of 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with several
+micro-batches, whose gradients add up, of two eighths. Activations are kept for the micro-batches in
+flight: p - s on stage s of p.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .strategy import GalvatronStrategy
 
 STATES = 4
 UNEVEN = 0.003
-"""What sharding adds over an even share."""
+"""Addition of sharding to an even share."""
 
 
 class LayerMemory(NamedTuple):
@@ -27,7 +27,7 @@ class LayerMemory(NamedTuple):
 
     @property
     def whole_mb(self) -> int:
-        """What is counted against the budget."""
+        """Whole MB counted against the budget."""
         return math.ceil(self.states_mb + self.activation_mb)
 
 
@@ -37,11 +37,11 @@ def state_share(
     """Share of a layer's states that one rank keeps.
 
     Args:
-        job: the question.
-        zero3: whether parameters are sharded too.
-        replicas: data-parallel ranks; alone, nothing is sharded.
-        ranks: those that hold equal weights.
-        microbatches: micro-batches of a step.
+        job: the problem.
+        zero3: True if parameters are sharded too.
+        replicas: data-parallel ranks; with one, nothing is sharded.
+        ranks: ranks of equal weights.
+        microbatches: micro-batches per step.
     """
     if replicas == 1:
         return 1.0

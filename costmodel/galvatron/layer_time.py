@@ -3,9 +3,9 @@
 With f = m·(b/t) + c the forward milliseconds for b samples on t ranks, backward takes 2f, and f
 more where the layer is recomputed. Gradients of p MB of weights are 2(d-1)/d · p MB on d ranks,
 half of it in 16 bits, and are reduced beside the backward, both slowed by k while they coexist:
-max(reduce, backward) + (k-1)·min(reduce, backward). ZeRO-3 adds half that message, hidden by
-nothing. Tensor parallelism adds 6 all-gathers, Ulysses 4 all-to-alls, half as many again with
-recomputation. A pipeline's message is charged once for all layers of a type.
+max(reduce, backward) + (k-1)·min(reduce, backward). ZeRO-3 adds half that message, fully exposed.
+Tensor parallelism adds 6 all-gathers, Ulysses 4 all-to-alls, half as many again with recomputation.
+A pipeline's message is charged once for all layers of a type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MS = 0.001
 
 
 class LayerTime(NamedTuple):
-    """Seconds of a layer in a micro-batch that does not reduce gradients, and what one adds.
+    """Seconds of a layer in a micro-batch without gradient reduction, and a reduction's addition.
 
     ``parts`` of the first are: computation, recomputation, messages of split layers, gathers of
     parameters, messages between stages.
@@ -38,36 +38,36 @@ def layer_time(
     """Seconds of a layer.
 
     Args:
-        job: the question.
+        job: the problem.
         layer_type: which kind of layer.
         strategy: its split; its data-parallel ranks divide the micro-batch.
-        microbatches: micro-batches of a step.
+        microbatches: micro-batches per step.
     """
     samples = job.samples(microbatches, strategy.dp)
     forward = job.forward[layer_type].at(samples / strategy.degree)
-    again = forward if strategy.recompute else 0.0
+    recomputed = forward if strategy.recompute else 0.0
     weights_mb = job.profile.model.layers[layer_type].parameter_mb / strategy.tp
     reduce_mb = _reduced_mb(job, weights_mb, strategy.shard_ranks)
     per_mb = job.rates.reduce_ms_per_mb(strategy.shard_ranks, strategy.tp == 1)
     gather = reduce_mb * 0.5 * per_mb if strategy.zero3 else 0.0
-    between = 0.0
+    stage_messages = 0.0
     if strategy.pp > 1:
-        between = _stage_ms(job, layer_type, strategy, samples) / job.layers[layer_type]
+        stage_messages = _stage_ms(job, layer_type, strategy, samples) / job.layers[layer_type]
     messages = _messages_ms(job, layer_type, strategy, samples)
-    parts = (forward * (1 + BACKWARD), again, messages, gather, between)
+    parts = (forward * (1 + BACKWARD), recomputed, messages, gather, stage_messages)
     added = 0.0
     if strategy.dp > 1:
-        backward, reduce = forward * BACKWARD + again, reduce_mb * per_mb
-        beside = max(reduce, backward) + (job.rates.slowdown - 1) * min(reduce, backward)
-        added = beside - backward
+        backward, reduce = forward * BACKWARD + recomputed, reduce_mb * per_mb
+        overlapped = max(reduce, backward) + (job.rates.slowdown - 1) * min(reduce, backward)
+        added = overlapped - backward
     in_s = tuple(part * MS for part in parts)
     return LayerTime(sum(in_s), added * MS, in_s)
 
 
 def _reduced_mb(job: GalvatronJob, weights_mb: float, ranks: int) -> float:
-    """What a rank sends to reduce the gradients of so many MB of 32-bit weights."""
-    whole = 2 * (ranks - 1) * (weights_mb / ranks)
-    return whole / 2 if job.half else whole
+    """MB that a rank sends to reduce gradients of so many MB of 32-bit weights."""
+    sent_mb = 2 * (ranks - 1) * (weights_mb / ranks)
+    return sent_mb / 2 if job.half else sent_mb
 
 
 def _messages_ms(
@@ -77,10 +77,10 @@ def _messages_ms(
     if strategy.degree == 1:
         return 0.0
     size_mb = job.message_mb(layer_type, samples)
-    more = RECOMPUTED_MESSAGES if strategy.recompute else 1.0
+    factor = RECOMPUTED_MESSAGES if strategy.recompute else 1.0
     if strategy.tp == 1:
-        return job.rates.exchange_ms(strategy.sp, size_mb) * (EXCHANGES * more)
-    return job.rates.gather_ms(strategy.tp, size_mb) * (GATHERS * more)
+        return job.rates.exchange_ms(strategy.sp, size_mb) * (EXCHANGES * factor)
+    return job.rates.gather_ms(strategy.tp, size_mb) * (GATHERS * factor)
 
 
 def _stage_ms(

@@ -4,9 +4,9 @@ With s_i the seconds of stage i for a micro-batch, m micro-batches and p stages,
 
     T = max(Σ s + (m-1)·s_last, max(n·s_0, Σ_{i>0} s) + (m+1-p)·s_0) + E,    n = min(p, m) - 1
 
-where E = max(0, max_i (c_i - Σ_{j≤i} s_j)) is what shows of the last reduction of gradients: c_i
-are the seconds of the stage's layers (not of embedding and head) with it. Stages between first
-and last count in sums only, which is why their sizes are not searched under these costs.
+where E = max(0, max_i (c_i - Σ_{j≤i} s_j)) is the exposed part of the last gradient reduction: c_i
+are the seconds of the stage's layers (not of embedding and head) with it. Stages between first and
+last count in sums only, which is why their sizes are not searched under these costs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 
 class StageTime(NamedTuple):
-    """Seconds of a stage for one micro-batch, and what a reduction of its gradients adds to it.
+    """Seconds of a stage for one micro-batch, and a gradient reduction's addition.
 
-    ``reduce_s`` is measured from ``plain_s``, which holds embedding and head, that reduce nothing
+    ``reduce_s`` is relative to ``plain_s``, which includes embedding and head, that reduce nothing
     here; it is negative where they outweigh the reduction.
     """
 
@@ -32,7 +32,7 @@ def step_seconds(stages: Sequence[StageTime], microbatches: int) -> float:
 
     Args:
         stages: their times, first to last.
-        microbatches: micro-batches of a step, at least as many as stages.
+        microbatches: micro-batches per step, at least as many as stages.
     """
     times = [stage.plain_s for stage in stages]
     return work_seconds(times, microbatches) + exposed_seconds(stages)
@@ -40,10 +40,10 @@ def step_seconds(stages: Sequence[StageTime], microbatches: int) -> float:
 
 def work_seconds(times: Sequence[float], microbatches: int) -> float:
     """Seconds of a step without the reduction: the first branch of the formula."""
-    whole, first, last = sum(times), times[0], times[-1]
+    total, first, last = sum(times), times[0], times[-1]
     filling = (min(len(times), microbatches) - 1) * first
     steady = first * max(0, microbatches + 1 - len(times))
-    return max(whole + (microbatches - 1) * last, max(filling, whole - first) + steady)
+    return max(total + (microbatches - 1) * last, max(filling, total - first) + steady)
 
 
 def exposed_seconds(stages: Sequence[StageTime]) -> float:

@@ -1,4 +1,4 @@
-"""The price of one whole plan under Galvatron's costs."""
+"""Cost of one whole plan under Galvatron's semantics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GalvatronPlan:
     Args:
         layers: the strategy of each layer between embedding and head.
         ends: that of embedding and head.
-        microbatches: micro-batches of a step.
+        microbatches: micro-batches per step.
         division: layers of each stage.
     """
 
@@ -44,29 +44,29 @@ class GalvatronPlan:
         return [types[a:b] for a, b in pairwise(cuts)]
 
     def stage_reshards_s(self, job: GalvatronJob, stage: int) -> float:
-        """Seconds a micro-batch of the changes of degree inside a stage."""
-        neighbours = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
+        """Seconds per micro-batch of the changes of degree inside a stage."""
+        neighbors = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
         count, m = len(self.division), self.microbatches
         return sum(
             reshard_seconds(job, kind, before.degree, after.degree, count, m)
-            for kind, (before, after) in neighbours
+            for kind, (before, after) in neighbors
         )
 
     def buffer_mb(self, job: GalvatronJob) -> int:
-        """The buffer of the largest degree in the plan; none where nothing is tensor-parallel."""
-        every = (*self.layers, self.ends)
-        if not any(strategy.tp > 1 for strategy in every):
+        """The buffer of the largest degree in the plan; 0 without tensor parallelism."""
+        strategies = (*self.layers, self.ends)
+        if not any(strategy.tp > 1 for strategy in strategies):
             return 0
         m, p = self.microbatches, len(self.division)
-        degree = max(least_buffer_degree(job, m, p), *(s.degree for s in every))
+        degree = max(least_buffer_degree(job, m, p), *(s.degree for s in strategies))
         return job.buffer_mb(m, p, degree)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronCost:
-    """Seconds of a step by part, and bytes by stage, which are whole MB.
+    """Seconds of a step by part, and bytes by stage, in whole MB.
 
-    ``step_s`` is all of it, ``reshard_s`` the part that changes of degree add.
+    ``step_s``: total; ``reshard_s``: the part added by changes of degree.
     """
 
     step_s: float
@@ -78,8 +78,8 @@ class GalvatronCost:
 
 def even_division(layers: int, stages: int) -> tuple[int, ...]:
     """Galvatron's split of layers over stages: the last one takes the rest."""
-    each = layers // stages
-    return (each,) * (stages - 1) + (layers - each * (stages - 1),)
+    per_stage = layers // stages
+    return (per_stage,) * (stages - 1) + (layers - per_stage * (stages - 1),)
 
 
 def least_buffer_degree(job: GalvatronJob, microbatches: int, stages: int) -> int:
@@ -89,26 +89,26 @@ def least_buffer_degree(job: GalvatronJob, microbatches: int, stages: int) -> in
 
 
 def plan_cost(job: GalvatronJob, plan: GalvatronPlan) -> GalvatronCost:
-    """The price of a plan.
+    """The cost of a plan.
 
     Raises:
         InputError: the profile lacks a figure that it needs.
     """
     m = plan.microbatches
     ends_s = embedding_head_seconds(job, plan.ends, m)
-    with_changes, without = [], []
+    with_reshards, without_reshards = [], []
     for stage, (kinds, strategies) in enumerate(zip(plan.kinds(job), plan.stages, strict=True)):
         times = [layer_time(job, k, s, m) for k, s in zip(kinds, strategies, strict=True)]
-        own, added = ends_s[stage], plan.stage_reshards_s(job, stage)
+        end_s, reshard_s = ends_s[stage], plan.stage_reshards_s(job, stage)
         plain, reduce = sum(t.plain_s for t in times), sum(t.reduce_s for t in times)
-        without.append(StageTime(plain + own, reduce - own))
-        with_changes.append(StageTime(plain + added + own, reduce - own))
-    work, exposed = _parts(with_changes, m)
+        without_reshards.append(StageTime(plain + end_s, reduce - end_s))
+        with_reshards.append(StageTime(plain + reshard_s + end_s, reduce - end_s))
+    work, exposed = _parts(with_reshards, m)
     return GalvatronCost(
         step_s=work + exposed,
         work_s=work,
         exposed_s=exposed,
-        reshard_s=work + exposed - sum(_parts(without, m)),
+        reshard_s=work + exposed - sum(_parts(without_reshards, m)),
         used_bytes=tuple(mb * MB for mb in used_mb(job, plan)),
     )
 
@@ -119,7 +119,7 @@ def _parts(stages: Sequence[StageTime], microbatches: int) -> tuple[float, float
 
 
 def used_mb(job: GalvatronJob, plan: GalvatronPlan) -> tuple[int, ...]:
-    """Whole MB of each stage, each layer rounded up, without what a budget withholds."""
+    """Whole MB of each stage, each layer rounded up, without the withheld share."""
     m, buffer = plan.microbatches, plan.buffer_mb(job)
     ends = embedding_head_memory(job, plan.ends, m)
     return tuple(

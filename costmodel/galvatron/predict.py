@@ -13,50 +13,58 @@ from .job import MB, GalvatronJob, usable_mb
 from .plan_cost import GalvatronCost, GalvatronPlan
 
 HALF_WIDTH = 0.25
-"""Half of the 80 % interval over the step time, that of prices nobody measured here."""
+"""Half of the 80 % interval over the step time, as for unmeasured prices."""
 
 
 def predict(
-    job: GalvatronJob, found: GalvatronPlan, price: GalvatronCost, plan: Plan, budget_mb: int
+    job: GalvatronJob,
+    galvatron_plan: GalvatronPlan,
+    cost: GalvatronCost,
+    plan: Plan,
+    budget_mb: int,
 ) -> Prediction:
     """Time, throughput and memory of a step.
 
     Args:
-        job: the question.
-        found: Galvatron's decisions.
-        price: their price.
+        job: the problem.
+        galvatron_plan: Galvatron's decisions.
+        cost: of them.
         plan: the same decisions as a plan of ours.
         budget_mb: MB of a device, of which a part may be withheld.
     """
-    workload, step_s = plan.workload, price.step_s
+    workload, step_s = plan.workload, cost.step_s
     flops = model_flops_per_sample(plan.model, workload) * workload.global_batch
-    again = _recomputed_flops(plan, found) * workload.global_batch
+    recomputed = _recomputed_flops(plan, galvatron_plan) * workload.global_batch
     rate = peak_flops_per_s(device(plan.cluster.groups[0].device), workload.dtype.param)
     peak = job.devices * rate
     return Prediction(
-        feasible=max(price.used_bytes) <= usable_mb(budget_mb) * MB,
+        feasible=max(cost.used_bytes) <= usable_mb(budget_mb) * MB,
         step_time_s=step_s,
         step_time_interval_s=(step_s * (1 - HALF_WIDTH), step_s * (1 + HALF_WIDTH)),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / job.devices,
         flops_per_s_per_device=flops / step_s / job.devices,
         mfu=flops / step_s / peak,
-        hfu=(flops + again) / step_s / peak,
-        memory=_memory(job, found, price, plan, budget_mb),
-        breakdown_s=breakdown(job, found, price),
+        hfu=(flops + recomputed) / step_s / peak,
+        memory=_memory(job, galvatron_plan, cost, plan, budget_mb),
+        breakdown_s=breakdown(job, galvatron_plan, cost),
         flops_convention=flops_convention(workload),
     )
 
 
-def _recomputed_flops(plan: Plan, found: GalvatronPlan) -> int:
-    """FLOPs a sample that recomputed blocks run again."""
+def _recomputed_flops(plan: Plan, galvatron_plan: GalvatronPlan) -> int:
+    """FLOPs per sample that recomputed blocks run again."""
     forward = zip(plan.model.layers(), forward_flops(plan.model, plan.workload), strict=True)
     blocks = [flops for layer, flops in forward if isinstance(layer, BlockLayer)]
-    return sum(f for f, s in zip(blocks, found.layers, strict=True) if s.recompute)
+    return sum(f for f, s in zip(blocks, galvatron_plan.layers, strict=True) if s.recompute)
 
 
 def _memory(
-    job: GalvatronJob, found: GalvatronPlan, price: GalvatronCost, plan: Plan, budget_mb: int
+    job: GalvatronJob,
+    galvatron_plan: GalvatronPlan,
+    cost: GalvatronCost,
+    plan: Plan,
+    budget_mb: int,
 ) -> tuple[MemoryRow, ...]:
     withheld = budget_mb - usable_mb(budget_mb)
     return tuple(
@@ -64,10 +72,10 @@ def _memory(
             program=plan.program.name,
             stage=stage,
             device_group=plan.cluster.groups[0].name,
-            allocated_bytes=part.used_bytes,
-            reserved_bytes=part.reserved_bytes,
+            allocated_bytes=stage_memory.used_bytes,
+            reserved_bytes=stage_memory.reserved_bytes,
             capacity_bytes=budget_mb * MB,
-            by=part.by,
+            by=stage_memory.by,
         )
-        for stage, part in enumerate(stage_bytes(job, found, price, withheld))
+        for stage, stage_memory in enumerate(stage_bytes(job, galvatron_plan, cost, withheld))
     )

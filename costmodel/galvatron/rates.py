@@ -1,7 +1,7 @@
-"""Galvatron's reading of its tables: lines through times, milliseconds of messages.
+"""Galvatron's use of its tables: lines through times, milliseconds of messages.
 
-Times of messages are taken from the table where it has the very size, else from the line that
-is fitted to it by least squares; gradients and pipelines are priced by bandwidth alone.
+Times of messages come from the table at its exact sizes, else from the line fitted to it by least
+squares; gradients and pipelines are priced by bandwidth alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fitted(points: Sequence[tuple[float, float]]) -> Line:
 
 
 def forward_line(rows: Sequence[tuple[int, float]]) -> Line:
-    """Forward milliseconds over samples: through the origin where one batch size was measured."""
+    """Forward milliseconds over samples: through the origin if one batch size was measured."""
     if len(rows) == 1:
         return Line(rows[0][1], 0.0)
     return fitted([(samples, samples * each_ms) for samples, each_ms in rows])
@@ -48,20 +48,20 @@ class _Messages:
     """Milliseconds of one collective on a number of ranks."""
 
     def __init__(self, rows: Sequence[tuple[int, float]], share: float) -> None:
-        self._known = {float(size): share * ms for size, ms in rows}
+        self._table = {float(size): share * ms for size, ms in rows}
         self._line = fitted([(size, share * ms) for size, ms in rows])
 
     def at(self, size_mb: float) -> float:
         """Milliseconds of a message."""
-        known = self._known.get(size_mb)
-        return self._line.at(size_mb) if known is None else known
+        listed_ms = self._table.get(size_mb)
+        return self._line.at(size_mb) if listed_ms is None else listed_ms
 
 
 class Rates:
     """Milliseconds of messages on a cluster.
 
     Args:
-        machine: what was measured of it.
+        machine: its measurements.
         where: the folder, for errors.
     """
 
@@ -95,26 +95,26 @@ class Rates:
         return tables[ranks]
 
     def reduce_ms_per_mb(self, ranks: int, consecutive: bool) -> float:
-        """Milliseconds a MB of gradients; nothing for one rank.
+        """Milliseconds per MB of gradients; 0 for one rank.
 
         Raises:
             InputError: that group was not measured.
         """
         if ranks == 1:
             return 0.0
-        found = self._machine.allreduce.get((ranks, int(consecutive)))
-        if found is None:
+        bandwidth = self._machine.allreduce.get((ranks, int(consecutive)))
+        if bandwidth is None:
             key = f"{self._where}: allreduce_size_{ranks}_consec_{int(consecutive)}"
             raise InputError(key, "nothing", "the bandwidth of this group")
-        return 1.0 / found
+        return 1.0 / bandwidth
 
     def stage_ms_per_mb(self, stages: int) -> float:
-        """Milliseconds a MB between pipeline stages.
+        """Milliseconds per MB between pipeline stages.
 
         Raises:
             InputError: that many stages were not measured.
         """
-        found = self._machine.p2p.get(stages)
-        if found is None:
+        bandwidth = self._machine.p2p.get(stages)
+        if bandwidth is None:
             raise InputError(f"{self._where}: pp_size_{stages}", "nothing", "this bandwidth")
-        return 1.0 / found
+        return 1.0 / bandwidth

@@ -1,8 +1,8 @@
-"""What Galvatron charges where neighbouring layers split samples over different numbers of ranks.
+"""Galvatron's charge for a change of degree between neighboring layers.
 
 An all-gather of (g-1)/g of the activations, g the larger number, at 1e-7 s for a byte over the
-bandwidth's GB/s: about a hundred times what the bandwidth means. Galvatron weighs layers by it
-and leaves it out of the time that it prints; here a plan pays it, so that no change is free.
+bandwidth's GB/s: about a hundred times what the bandwidth means. Galvatron weighs layers by it and
+leaves it out of the time that it prints; here a plan pays it, so that no change is free.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SECONDS_PER_BYTE = 1e-7
 def reshard_seconds(
     job: GalvatronJob, layer_type: int, before: int, after: int, stages: int, microbatches: int
 ) -> float:
-    """Seconds a micro-batch of a change of degree in front of a layer of a type.
+    """Seconds per micro-batch of a change of degree before a layer of a type.
 
     Args:
-        job: the question.
-        layer_type: of the layer behind the change.
-        before: ranks that work on a sample in front of it.
-        after: ranks behind it.
+        job: the problem.
+        layer_type: of the layer after the change.
+        before: ranks that work on a sample before it.
+        after: ranks after it.
         stages: pipeline stages.
-        microbatches: micro-batches of a step.
+        microbatches: micro-batches per step.
     """
     if before == after:
         return 0.0

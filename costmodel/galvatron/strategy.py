@@ -1,4 +1,4 @@
-"""How Galvatron splits one layer, in its own notation.
+"""Galvatron's split of one layer, in its own notation.
 
 ``1-4*-2f-c`` is one stage, four tensor-parallel ranks, two data-parallel ones with ZeRO-3 (``f``),
 recomputed (``-c``); ``-sp`` at the end makes the four ranks Ulysses ones.
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 
 class GalvatronStrategy(NamedTuple):
-    """Stages, tensor-parallel or Ulysses ranks (one of the two), data-parallel ranks, and how.
+    """Degrees of pipeline, tensor or Ulysses (one of the two), and data parallelism.
 
-    ``zero3`` shards parameters too; else states shard as ZeRO-2 where ``dp`` is above 1. Shards
-    lie over data-parallel and Ulysses ranks together.
+    ``zero3`` shards parameters too; else states shard as ZeRO-2 where ``dp`` is above 1. Shards lie
+    over data-parallel and Ulysses ranks together.
     """
 
     pp: int
@@ -30,7 +30,7 @@ class GalvatronStrategy(NamedTuple):
 
     @property
     def shard_ranks(self) -> int:
-        """Ranks that hold the same weights."""
+        """Ranks with the same weights."""
         return self.dp * self.sp
 
     @property

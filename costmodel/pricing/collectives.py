@@ -1,20 +1,20 @@
-"""Seconds of a collective over a rank group: latency and bandwidth of the links it crosses.
+"""Seconds of a collective over a rank group, by latency and bandwidth of its links.
 
-A ring of n ranks sends ``wire_fraction · payload`` bytes a rank (2(n-1)/n of an all-reduce's
-buffer, (n-1)/n of what an all-gather makes or a reduce-scatter takes). Where it leaves a group
-of a link level that holds m of its ranks, it leaves over the shares of m devices, for as many
-rings run beside each other; the slowest level on the way sets the pace. Set-up adds up over the
-levels: over the groups that a level joins at that level's latency. A ring sends and receives
-at once, which halves the rate of a link that is not duplex.
+A ring of n ranks sends ``wire_fraction · payload`` bytes per rank (2(n-1)/n of an all-reduce's
+buffer, (n-1)/n of an all-gather's output or a reduce-scatter's input). Where it leaves a group of a
+link level with m of its ranks, it leaves over the shares of m devices, for as many rings run beside
+each other; the slowest level on the way sets the pace. Set-up adds up over the levels: over the
+groups that a level joins at that level's latency. A ring sends and receives at once, which halves
+the rate of a link that is not duplex.
 
-Groups are priced at their worst place in a stage: ranks 6 to 8 of a group of three cross the
+Groups are priced at their worst position in a stage: ranks 6 to 8 of a group of three cross the
 edge of a node of eight, so all groups of three are priced as leaving it over one device.
 
-An all-to-all and a ring's step leave a level's group over each device's own share: no other
-rank forwards their messages.
+An all-to-all and a ring's step leave a level's group over each device's own share: no other rank
+forwards their messages.
 
-Worked number: all-gather of 256 MiB over 8 H100 of one node: 235 MB a rank at 0.735 · 450 GB/s
-and 23 us set-up: 0.73 ms.
+Worked number: all-gather of 256 MiB over 8 H100 of one node: 235 MB a rank at 0.735 · 450 GB/s and
+23 us set-up: 0.73 ms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REGIMES = (0, 1)
 
 
 class CrossedLevel(NamedTuple):
-    """A level that a collective crosses: how many groups of ranks it joins, of how many each."""
+    """A level crossed by a collective: number of groups joined, ranks of each."""
 
     level: LinkRates
     groups: int
@@ -43,7 +43,7 @@ class CrossedLevel(NamedTuple):
 
 
 def collective_seconds(item: Collective, machine: Machine) -> float:
-    """Seconds that a collective takes when nothing disturbs it.
+    """Seconds of an undisturbed collective.
 
     Args:
         item: kind, ranks, stride and payload.
@@ -76,10 +76,10 @@ def message_seconds(size_bytes: int, level: LinkRates) -> float:
 
 
 def _ring_step_seconds(item: Collective, machine: Machine) -> float:
-    """Every rank sends to the next and receives from the one before, at once.
+    """Every rank sends to the next and receives from the previous at once.
 
-    The slowest link on the way round sets the pace, and a message leaves over its own device's
-    share of it; a link that is not duplex halves the rate.
+    The slowest link of the ring sets the pace, and a message leaves over its own device's share of
+    it; a link that is not duplex halves the rate.
     """
     crossed = crossed_levels(item.ranks, item.stride, machine)
     return max(
@@ -88,13 +88,13 @@ def _ring_step_seconds(item: Collective, machine: Machine) -> float:
 
 
 def _exchange_seconds(item: Collective, machine: Machine) -> float:
-    """Every rank sends an equal part of its buffer to every other one, straight there.
+    """Every rank sends an equal part of its buffer directly to every other one.
 
-    Of a rank's buffer that part crosses a level which is meant for ranks of other groups of the
-    level below; it leaves over the device's own share. Levels carry their parts at once.
+    The part addressed to other groups of the level below crosses a level; it leaves over the
+    device's own share. Levels carry their parts at once.
     """
     crossed = crossed_levels(item.ranks, item.stride, machine)
-    best = math.inf
+    fastest_s = math.inf
     for regime in REGIMES:
         setup_s = slowest_s = 0.0
         for level, groups, members in crossed:
@@ -102,19 +102,19 @@ def _exchange_seconds(item: Collective, machine: Machine) -> float:
             share = level.bandwidth_bytes_per_s / level.oversubscription
             share *= protocol.efficiency * (1.0 if level.duplex else 0.5)
             setup_s += protocol.setup_s
-            inside = min(groups * members, item.ranks)
-            slowest_s = max(slowest_s, crossing_bytes(item, members, inside) / share)
-        best = min(best, setup_s + slowest_s)
-    return best
+            joined_ranks = min(groups * members, item.ranks)
+            slowest_s = max(slowest_s, crossing_bytes(item, members, joined_ranks) / share)
+        fastest_s = min(fastest_s, setup_s + slowest_s)
+    return fastest_s
 
 
 def crossing_bytes(item: Collective, members: int, inside: int) -> float:
-    """Bytes that a rank sends over a level which joins groups of ``members`` to one of ``inside``.
+    """Bytes a rank sends over a level joining groups of ``members`` to one of ``inside``.
 
-    A token of which there are ``copies`` rows, for experts that are spread evenly, travels once
-    to each group of the level that holds any of them, and what comes from outside the level is
-    passed on over it (DeepEP, csrc/kernels/internode.cu: tokens go once to a node, from there to
-    the ranks). A group holds one with a probability of 1 - (1 - members / ranks)^copies.
+    A token with ``copies`` rows, for evenly spread experts, travels once to each group of the level
+    that holds any of them, and what comes from outside the level is passed on over it (DeepEP,
+    csrc/kernels/internode.cu: tokens go once to a node, from there to the ranks). A group holds one
+    with a probability of 1 - (1 - members / ranks)^copies.
 
     Worked number: 8 copies over 32 ranks in nodes of 8: 2.7 instead of 6 tokens leave a node.
     """
@@ -127,26 +127,26 @@ def crossing_bytes(item: Collective, members: int, inside: int) -> float:
 
 
 def crossed_levels(ranks: int, stride: int, machine: Machine) -> list[CrossedLevel]:
-    """The levels that a group of ``ranks``, ``stride`` apart, crosses, the innermost first."""
-    found = []
+    """Levels crossed by a group of ``ranks``, ``stride`` apart, innermost first."""
+    crossed = []
     inside = 1
     for level in machine.levels:
-        outermost_level = level is machine.levels[-1]
-        members = ranks if outermost_level else members_inside(ranks, stride, level.group_size)
+        is_outermost = level is machine.levels[-1]
+        members = ranks if is_outermost else members_inside(ranks, stride, level.group_size)
         if members > inside:
-            found.append(CrossedLevel(level, math.ceil(members / inside), inside))
+            crossed.append(CrossedLevel(level, math.ceil(members / inside), inside))
             inside = members
         if members == ranks:
             break
-    return found
+    return crossed
 
 
 def members_inside(ranks: int, stride: int, group_size: int) -> int:
-    """Ranks of the group that share a group of a level, at the worst place in a stage.
+    """Ranks sharing a group of a level, at the worst position in a stage.
 
-    Groups tile a stage in blocks of ``ranks · stride``. Where blocks and the level's groups
-    nest, that is how many fit; else some block straddles an edge and leaves a part as small as
-    the greatest common divisor on one side of it.
+    Groups tile a stage in blocks of ``ranks · stride``. Where blocks and the level's groups nest,
+    all that fit do; else some block straddles an edge and leaves a part as small as the greatest
+    common divisor on one side of it.
     """
     if group_size % stride:
         return 1
@@ -154,7 +154,7 @@ def members_inside(ranks: int, stride: int, group_size: int) -> int:
 
 
 def _ring_seconds(kind: str, wire_bytes: float, crossed: list[CrossedLevel]) -> float:
-    best = math.inf
+    fastest_s = math.inf
     for regime in REGIMES:
         setup_s, rate = 0.0, math.inf
         for level, groups, members in crossed:
@@ -163,5 +163,5 @@ def _ring_seconds(kind: str, wire_bytes: float, crossed: list[CrossedLevel]) -> 
             share *= protocol.efficiency * (1.0 if level.duplex else 0.5)
             setup_s += protocol.setup_s
             rate = min(rate, share * members)
-        best = min(best, setup_s + wire_bytes / rate)
-    return best
+        fastest_s = min(fastest_s, setup_s + wire_bytes / rate)
+    return fastest_s

@@ -1,4 +1,4 @@
-"""What prices come to: seconds of a layer's pass by term, and of a unit's traffic."""
+"""Cost records: seconds of a layer pass by term, and of an FSDP unit's traffic."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ TERMS = (
     "host",
     "technique",
 )
-"""Terms of a pass by number; ``technique`` is what all techniques add, named beside it."""
+"""Terms of a pass by number; ``technique`` is the sum of all techniques, named beside it."""
 TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 EXPOSED_EP = TERM_NUMBER["exposed_ep"]
 TECHNIQUE = TERM_NUMBER["technique"]
 KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
 TermSeconds = tuple[float, ...]
 TechniqueSeconds = tuple[tuple[str, float], ...]
-"""Seconds under the names of techniques."""
+"""Seconds by name of technique."""
 
 
 class PassCost(NamedTuple):
-    """Seconds of one layer's pass on the compute stream, and what they consist of.
+    """Seconds of one layer's pass on the compute stream, by term and source.
 
     ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
-    of this machine or its kind, ``learned_s`` on what was learned from others. ``technique_s`` is
-    the
+    of this machine or its kind, ``learned_s`` on prices learned from others. ``technique_s`` is the
     term of techniques by name.
     """
 

@@ -1,10 +1,10 @@
-"""Prices on a cluster of several device groups: inside each group, around it, and between groups.
+"""Prices on a cluster of several device groups: inside, around, and between groups.
 
 A stage's kernels run on its own devices, and its collectives cross the links of its device group;
-where it holds devices of several groups, what all of them take part in crosses the levels that
-join the groups too. What all stages take part in also crosses those levels, at the pace of the
-slowest group: a node with fewer adapters a device holds the others up. A message takes one level,
-that inside the zone of its ends, or between their zones.
+where it holds devices of several groups, stage-wide collectives cross the levels that join the
+groups too. Collectives of all stages also cross those levels, at the pace of the slowest group: a
+node with fewer adapters per device delays the others. A message takes one level, inside the zone of
+its ends, or between their zones.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from .pricer import Pricer
 
 
 def stage_group(stage: Stage) -> str:
-    """The (first) device group that a stage lies in."""
+    """The (first) device group of a stage."""
     return stage.devices[0].device_group
 
 
 def used_groups(plan: Plan) -> list[str]:
-    """The device groups that stages lie in, in the order of the stages."""
+    """Device groups of the stages, in stage order."""
     return list(
         dict.fromkeys(p.device_group for stage in plan.program.stages for p in stage.devices)
     )
 
 
 def used_devices(plan: Plan, group: str | None = None) -> int:
-    """Devices from a group's first to the last that a stage holds (the first stage's group)."""
+    """Devices of a group from the first to the last in use (default: the first stage's)."""
     stages = plan.program.stages
-    wanted = stage_group(stages[0]) if group is None else group
-    parts = (part for stage in stages for part in stage.devices if part.device_group == wanted)
-    return max(part.first_rank + part.count for part in parts)
+    name = stage_group(stages[0]) if group is None else group
+    devices = (entry for stage in stages for entry in stage.devices if entry.device_group == name)
+    return max(entry.first_rank + entry.count for entry in devices)
 
 
 class GroupPricer:
-    """Prices of one stack on every device group of a machine; one group is the machine itself.
+    """Prices of one stack on every device group; one group is the machine itself.
 
     Args:
         whole: prices on the machine.
@@ -51,32 +51,38 @@ class GroupPricer:
 
     def __init__(self, whole: Pricer) -> None:
         self.whole = whole
-        self._found: dict[tuple[str, LevelName | None], Pricer] = {}
+        self._by_group: dict[tuple[str, LevelName | None], Pricer] = {}
         self._unaligned: dict[tuple[str, UnalignedLinkSpan], Pricer] = {}
         self._around_group: dict[tuple[str, int, tuple[LinkLevel, ...]], Pricer] = {}
 
     def inside(self, group: str) -> Pricer:
         """Prices of work that stays in a group."""
-        return self._of(group)
+        return self._group_pricer(group)
 
     def at(self, group: str, link_span: LinkSpan) -> Pricer:
-        """Prices on a rank of a group whose stage reaches so far."""
+        """Prices on a rank of a group with a stage of this link span."""
         if isinstance(link_span, int):
             return self.inside(group).with_link_span(link_span)
-        found = self._unaligned.get((group, link_span))
-        if found is None:
-            found = self._unaligned[group, link_span] = self._at(group, link_span)
-        return found
+        pricer = self._unaligned.get((group, link_span))
+        if pricer is None:
+            pricer = self._unaligned[group, link_span] = self._unaligned_pricer(group, link_span)
+        return pricer
 
-    def _at(self, group: str, spread: UnalignedLinkSpan) -> Pricer:
-        """Prices of a stage that lies askew, or in several groups, each with its view of links."""
-        machine, parts = self.whole.machine, {group: spread.sizes, **dict(spread.others)}
-        joined: tuple[LinkLevel, ...] = ()
-        if spread.others:
-            joined = joining_levels(machine.cluster, parts, spread.in_zone)
-        cut = [cut_cluster(machine.cluster, name, sizes, joined) for name, sizes in parts.items()]
+    def _unaligned_pricer(self, group: str, link_span: UnalignedLinkSpan) -> Pricer:
+        """Prices of an unaligned or multi-group stage, each group with its view of links."""
+        machine, sizes_by_group = (
+            self.whole.machine,
+            {group: link_span.sizes, **dict(link_span.others)},
+        )
+        joining: tuple[LinkLevel, ...] = ()
+        if link_span.others:
+            joining = joining_levels(machine.cluster, sizes_by_group, link_span.in_zone)
+        cut = [
+            cut_cluster(machine.cluster, name, sizes, joining)
+            for name, sizes in sizes_by_group.items()
+        ]
         views = [Pricer(replace(machine, cluster=cluster), self.whole.stack) for cluster in cut]
-        return JointPricer(views, len(joined)) if joined else views[0]
+        return JointPricer(views, len(joining)) if joining else views[0]
 
     def all_ranks_collective_s(self, plan: Plan, item: Collective) -> float:
         """Seconds of a collective over all ranks of a plan."""
@@ -87,20 +93,20 @@ class GroupPricer:
 
     def first_to_last_stage_s(self, plan: Plan, items: tuple[WorkItem, ...]) -> float:
         """Seconds of work between a rank of the first stage and one of the last."""
-        parts = [part for end in (0, -1) for part in plan.program.stages[end].devices]
-        ends = {part.device_group for part in parts}
-        if len(ends) == 1:
-            return sum(self._across(plan, ends.pop()).split(items))
-        return max(sum(end.split(items)) for end in self._between(ends))
-
-    def message_s(self, size_bytes: int, place: StageDevices, peer: StageDevices) -> float:
-        """Seconds of the slowest message between the ranks of two parts of stages."""
-        groups = {place.device_group, peer.device_group}
+        devices = [entry for stage in (0, -1) for entry in plan.program.stages[stage].devices]
+        groups = {entry.device_group for entry in devices}
         if len(groups) == 1:
-            first = min(place.first_rank, peer.first_rank)
-            last = max(p.first_rank + p.count - 1 for p in (place, peer))
-            inside = self.inside(place.device_group)
-            return inside.message(size_bytes, inside.machine.level_between(first, last))
+            return sum(self._across(plan, groups.pop()).split(items))
+        return max(sum(stage.split(items)) for stage in self._between(groups))
+
+    def message_s(self, size_bytes: int, sender: StageDevices, receiver: StageDevices) -> float:
+        """Seconds of the slowest message between the ranks of two stages' devices."""
+        groups = {sender.device_group, receiver.device_group}
+        if len(groups) == 1:
+            first = min(sender.first_rank, receiver.first_rank)
+            last = max(p.first_rank + p.count - 1 for p in (sender, receiver))
+            pricer = self.inside(sender.device_group)
+            return pricer.message(size_bytes, pricer.machine.level_between(first, last))
         return max(end.message(size_bytes, end.machine.levels[-1]) for end in self._between(groups))
 
     def _across(self, plan: Plan, group: str) -> Pricer:
@@ -109,41 +115,40 @@ class GroupPricer:
         return pricer.with_link_span(pricer.machine.link_span_of(used, used))
 
     def _around(self, plan: Plan, group: str) -> Pricer:
-        """Prices of what crosses all groups, as one sees it that is as large as its held devices.
+        """Prices of collectives over all groups, seen from a group cut to its used devices.
 
-        How many devices a node has beyond those does not count, but for their share of its
-        adapters.
+        A node's further devices do not count, except for their share of its adapters.
         """
-        machine, held = self.whole.machine, Counter[str]()
-        for part in (part for stage in plan.program.stages for part in stage.devices):
-            held[part.device_group] += part.count
+        machine, device_counts = self.whole.machine, Counter[str]()
+        for devices in (devices for stage in plan.program.stages for devices in stage.devices):
+            device_counts[devices.device_group] += devices.count
         cluster, zone = machine.cluster, machine.cluster.group(group).zone
-        in_zone = sum(n for name, n in held.items() if cluster.group(name).zone == zone)
-        joined = joining_levels(cluster, held, in_zone)
-        found = self._around_group.get((group, held[group], joined))
-        if found is None:
+        in_zone = sum(n for name, n in device_counts.items() if cluster.group(name).zone == zone)
+        joining = joining_levels(cluster, device_counts, in_zone)
+        pricer = self._around_group.get((group, device_counts[group], joining))
+        if pricer is None:
             levels = cluster.alone(group).levels
-            sizes = tuple(min(level.group_size, held[group]) for level in levels)
-            seen = cut_cluster(cluster, group, sizes, joined)
-            found = Pricer(replace(machine, cluster=seen), self.whole.stack)
-            self._around_group[group, held[group], joined] = found
-        return found
+            sizes = tuple(min(level.group_size, device_counts[group]) for level in levels)
+            view = cut_cluster(cluster, group, sizes, joining)
+            pricer = Pricer(replace(machine, cluster=view), self.whole.stack)
+            self._around_group[group, device_counts[group], joining] = pricer
+        return pricer
 
     def _between(self, groups: Collection[str]) -> list[Pricer]:
-        """Prices of work between devices of several groups, as each sees what joins them all."""
+        """Prices of work between several groups, as each sees the joining level."""
         level = self.whole.machine.cluster.joining(groups)[-1]
-        return [self._of(group, level) for group in sorted(groups)]
+        return [self._group_pricer(group, level) for group in sorted(groups)]
 
-    def _of(self, group: str, over: LinkLevel | None = None) -> Pricer:
+    def _group_pricer(self, group: str, joining: LinkLevel | None = None) -> Pricer:
         """Prices inside a group, or over a level that joins it to others."""
         cluster = self.whole.machine.cluster
         if len(cluster.groups) == 1:
             return self.whole
-        key = (group, None if over is None else over.level)
-        found = self._found.get(key)
-        if found is None:
+        key = (group, None if joining is None else joining.level)
+        pricer = self._by_group.get(key)
+        if pricer is None:
             view = cluster.alone(group)
-            view = view if over is None else replace(view, levels=(over,))
+            view = view if joining is None else replace(view, levels=(joining,))
             machine = replace(self.whole.machine, cluster=view)
-            found = self._found[key] = Pricer(machine, self.whole.stack)
-        return found
+            pricer = self._by_group[key] = Pricer(machine, self.whole.stack)
+        return pricer

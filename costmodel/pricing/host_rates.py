@@ -1,9 +1,9 @@
-"""Seconds of what a device and its host do together: copies over their link, and the host's work.
+"""Seconds of host work and of copies over the host link.
 
 A copy of n bytes takes ``launch + n / (link · LINK_SHARE)``, one direction; a profile's pinned
-copies stand in the formula's place where there are any. What the host does over m bytes takes
-``m / (NODE_BYTES_PER_S / devices of the node)``: all of them share its memory. On a core both are
-operations of its own memory.
+copies replace the formula if there are any. Host work over m bytes takes ``m / (NODE_BYTES_PER_S /
+devices of the node)``: all of them share its memory. On a core both are operations of its own
+memory.
 
 Worked number: 1 GiB of gradients to the host of an A100: 1.07 GB at 0.85 · 31.5 GB/s: 40 ms; the
 update of their 268 million weights on a node of 8, 28 bytes each: 7.5 GB at 25.6 GB/s: 294 ms.
@@ -19,19 +19,21 @@ from ..kernel_latency.profile_table import Curve, Latency
 from .machine import Machine
 
 LINK_SHARE = 0.85
-"""Of one direction of the link that large copies from or to pinned memory reach. Assumed: PCI
-Express packets carry up to 256 bytes of data beside 24 to 28 of headers, and some are flow control.
-Unmeasured; ``plan profile`` measures it."""
+"""Of one direction of the link, reached by large copies from or to pinned memory. Assumed: PCI
+Express packets carry up to 256 bytes of data beside 24 to 28 of headers, and some are flow
+control. Unmeasured; ``plan profile`` measures it.
+"""
 NODE_BYTES_PER_S = 204.8e9
-"""Of the memory of a node's host for a stream of reads and writes. Assumed: half of two sockets of
-eight channels of DDR4-3200 (409.6 GB/s). Unmeasured."""
+"""Of a node's host memory for a stream of reads and writes. Assumed: half of two sockets of
+eight channels of DDR4-3200 (409.6 GB/s). Unmeasured.
+"""
 KINDS: Mapping[str, CopyKind] = {TO_HOST: "device_to_host", TO_DEVICE: "host_to_device"}
 
 
 def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
     """Measured seconds of pinned copies over their bytes, by the kernel's name."""
     rows = () if profile is None else profile.copies
-    found = {}
+    curves = {}
     for op, kind in KINDS.items():
         points = [
             (row.payload_bytes, row.time_s)
@@ -39,21 +41,23 @@ def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
             if row.kind == kind and row.pinned and not row.both_ways
         ]
         if points:
-            found[op] = Curve(points)
-    return found
+            curves[op] = Curve(points)
+    return curves
 
 
 def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) -> Latency:
-    """Seconds of a copy over the link, or of the host's own work, beside an accelerator.
+    """Seconds of a copy over the link, or of host work, beside an accelerator.
 
     Args:
         kernel: one whose name says that it is on the host.
         machine: device, and how many share the host.
-        copies: what was measured of the link.
+        copies: measured curves of the link.
     """
     device = machine.device
     if kernel.op in KINDS:
-        moved_bytes = kernel.traffic_bytes / 2  # each is read here and written there
+        moved_bytes = (
+            kernel.traffic_bytes / 2
+        )  # each byte is read on one side and written on the other
         if kernel.op in copies:
             return Latency(copies[kernel.op].at(moved_bytes), "measured")
         rate = device.host_link_bytes_per_s * LINK_SHARE

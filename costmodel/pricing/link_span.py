@@ -1,11 +1,11 @@
-"""How far the rank groups of a stage reach over the link levels of its device groups.
+"""Number of link levels that a stage's process groups span.
 
-Stages that lie evenly in the levels (the first device a multiple of the width) cross so many
-innermost levels: a number. A stage that lies askew, or holds devices of several groups, cuts the
-levels' groups: of a level of ``size`` devices only blocks count that stay inside it wherever
-blocks of the stage's ranks lie. With the stage's ranks o to e in a device group from its device f
-on, the largest such block is gcd(size, f - o, o), and of e where other devices follow: the
-stage's blocks are as fine as the edges among them. That never prices a group as nearer than it is.
+Stages aligned with the levels (the first device a multiple of the width) cross so many innermost
+levels: a number. An unaligned stage, or one with devices of several groups, cuts the levels'
+groups: of a level of ``size`` devices only blocks count that stay inside it wherever blocks of the
+stage's ranks lie. With the stage's ranks o to e in a device group from its device f on, the largest
+such block is gcd(size, f - o, o), and of e where other devices follow: the stage's blocks are as
+fine as the edges among them. That never prices a group as nearer than it is.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .machine import Machine
 
 
 class UnalignedLinkSpan(NamedTuple):
-    """Devices that count as together in each of the innermost levels, and with them the rest.
+    """Devices per block of each innermost level up to the one that holds the rest.
 
-    ``others`` are the same of the stage's other device groups, by name: collectives over all of
-    them cross the levels that join groups. Of a stage in several zones, ``in_zone`` devices count
-    as together in one.
+    ``others``: the same of the stage's other device groups, by name: collectives over all of them
+    cross the levels that join groups. In a stage of several zones, ``in_zone`` devices count as
+    together in one.
     """
 
     sizes: tuple[int, ...]
@@ -38,7 +38,7 @@ LinkSpan = int | UnalignedLinkSpan
 
 
 def is_aligned(stage: Stage) -> bool:
-    """Whether a stage holds devices of one group, the first a multiple of its width."""
+    """True for a stage in one group, its first device a multiple of its width."""
     first = stage.devices[0]
     return len(stage.devices) == 1 and first.first_rank % first.count == 0
 
@@ -46,7 +46,7 @@ def is_aligned(stage: Stage) -> bool:
 def stage_link_spans(
     cluster: ClusterSpec, stage: Stage, machine: Machine, used: int
 ) -> list[LinkSpan]:
-    """The reach of a stage's groups, seen from each of its device groups.
+    """Link span of a stage's groups, seen from each of its device groups.
 
     Args:
         cluster: the whole cluster.
@@ -56,44 +56,48 @@ def stage_link_spans(
     """
     if is_aligned(stage):
         return [machine.link_span_of(stage.device_count, used)]
-    cut = [(part.device_group, _sizes(cluster, stage, n)) for n, part in enumerate(stage.devices)]
+    sizes_by_group = [
+        (devices.device_group, _sizes(cluster, stage, n)) for n, devices in enumerate(stage.devices)
+    ]
     in_zone = _in_zone(cluster, stage)
     return [
-        UnalignedLinkSpan(sizes, tuple(other for other in cut if other[0] != name), in_zone)
-        for name, sizes in cut
+        UnalignedLinkSpan(
+            sizes, tuple(other for other in sizes_by_group if other[0] != name), in_zone
+        )
+        for name, sizes in sizes_by_group
     ]
 
 
 def _in_zone(cluster: ClusterSpec, stage: Stage) -> int:
-    """Devices of a stage that lie in one zone wherever blocks of so many do; 0 where all do."""
-    zones = [cluster.group(part.device_group).zone for part in stage.devices]
-    ends = accumulate(part.count for part in stage.devices)
-    pairs = zip(ends, pairwise(zones), strict=False)
-    return math.gcd(*(end for end, (zone, following) in pairs if zone != following))
+    """Largest block of devices within one zone wherever it lies; 0 if all are."""
+    zones = [cluster.group(devices.device_group).zone for devices in stage.devices]
+    cuts = accumulate(devices.count for devices in stage.devices)
+    pairs = zip(cuts, pairwise(zones), strict=False)
+    return math.gcd(*(cut for cut, (zone, following) in pairs if zone != following))
 
 
 def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
-    """Blocks inside the levels of one device group, up to the one that holds all of its part."""
-    part = stage.devices[number]
+    """Blocks inside the levels of one device group, up to the one holding its whole part."""
+    devices = stage.devices[number]
     starts = list(accumulate((p.count for p in stage.devices), initial=0))
     start, end = starts[number], starts[number + 1]
     last = number + 1 == len(stage.devices)
     edge = 0 if last else end
-    found = []
-    for level in cluster.alone(part.device_group).levels:
+    sizes = []
+    for level in cluster.alone(devices.device_group).levels:
         size = level.group_size
-        inside = part.first_rank // size == (part.first_rank + part.count - 1) // size
-        if inside:
-            found.append(math.gcd(start, edge) or part.count)
+        fits = devices.first_rank // size == (devices.first_rank + devices.count - 1) // size
+        if fits:
+            sizes.append(math.gcd(start, edge) or devices.count)
             break
-        found.append(math.gcd(size, part.first_rank - start, start, edge))
-    return tuple(found)
+        sizes.append(math.gcd(size, devices.first_rank - start, start, edge))
+    return tuple(sizes)
 
 
 def joining_levels(
     cluster: ClusterSpec, groups: Collection[str], in_zone: int
 ) -> tuple[LinkLevel, ...]:
-    """The levels that join device groups, of which ``in_zone`` devices of a zone are together."""
+    """Levels that join device groups, with ``in_zone`` devices of a zone together."""
     levels = cluster.joining(groups)
     if len(levels) == 1:
         return levels
@@ -103,15 +107,15 @@ def joining_levels(
 def cut_cluster(
     cluster: ClusterSpec, group: str, sizes: tuple[int, ...], joined: tuple[LinkLevel, ...] = ()
 ) -> ClusterSpec:
-    """A device group whose innermost levels hold ``sizes`` devices each, with no other of its own.
+    """A device group whose innermost levels hold ``sizes`` devices each.
 
     Args:
         cluster: the whole cluster.
         group: the name of the device group.
-        sizes: devices that count as together, by level from the innermost on.
+        sizes: devices per block, by level from the innermost on.
         joined: the levels that follow, which join device groups.
     """
     alone = cluster.alone(group)
-    kept = zip(alone.levels, sizes, strict=False)
-    levels = tuple(replace(level, group_size=size) for level, size in kept)
+    cut = zip(alone.levels, sizes, strict=False)
+    levels = tuple(replace(level, group_size=size) for level, size in cut)
     return replace(alone, levels=levels + joined)

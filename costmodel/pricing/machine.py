@@ -1,4 +1,4 @@
-"""Machine: a cluster's catalogue names resolved to rates, and what was measured of it."""
+"""Machine: a cluster's catalogue names resolved to rates and measurements."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NODE_LEVELS = ("intra_pair", "intra_node")
 
 @dataclass(frozen=True)
 class Machine:
-    """What pricing needs to know of a homogeneous cluster.
+    """Rates of a homogeneous cluster, as pricing needs them.
 
     ``levels`` go from the innermost link level to the outermost; ``link_span`` limits them to the
     innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
-    figures where it has measurements; the factors of a ``calibration`` multiply what they say.
-    ``rates`` are what a question changes of them.
+    figures where it has measurements; the factors of a ``calibration`` multiply them; ``rates`` are
+    a question's changes.
     """
 
     cluster: ClusterSpec
@@ -33,43 +33,43 @@ class Machine:
 
     @property
     def profile(self) -> MachineProfile | None:
-        """The profile of the machine, where there is one."""
+        """The profile of the machine, if any."""
         return profile_of(self.measured)
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of prices, where there is one."""
+        """The calibration of prices, if any."""
         return calibration_of(self.measured)
 
     @property
     def factors(self) -> Factors:
-        """Those of the calibration; 1 everywhere without one."""
+        """Factors of the calibration; 1 everywhere without one."""
         return SHIPPED if self.calibration is None else self.calibration.factors
 
     @cached_property
     def device(self) -> Device:
-        """The device of the (first) device group: the catalogue's, with what is changed of it."""
+        """The catalogue's device of the (first) device group, with its rate changes."""
         return self.rates.device(device(self.cluster.groups[0].device))
 
     @cached_property
     def listed(self) -> Machine:
-        """The machine with nothing changed: what measurements of it are of."""
+        """The machine without rate changes, to which measurements refer."""
         return self if self.rates == NO_RATE_CHANGES else replace(self, rates=NO_RATE_CHANGES)
 
     @property
     def fastest_device(self) -> Device:
-        """Of the changed and the listed device the one of more FLOP/s: no kernel beats its peak."""
+        """The changed or the listed device, whichever has more FLOP/s: no kernel beats its peak."""
         return self.listed.device if self.rates.flops_factor < 1 else self.device
 
     @cached_property
     def levels(self) -> tuple[LinkRates, ...]:
-        """Rates of each link level within reach."""
+        """Rates of each link level within the span."""
         levels = self.cluster.levels[: self.link_span]
         return tuple(self.rates.link(link_rates(self.cluster, level)) for level in levels)
 
     @property
     def is_cpu(self) -> bool:
-        """Whether devices are cores: kernels run on the host and nothing overlaps."""
+        """True if devices are cores: kernels run on the host and nothing overlaps."""
         return self.device.name == CPU
 
     def link_factor(self, level: LinkRates) -> float:
@@ -77,7 +77,7 @@ class Machine:
         return self.factors.inner_links if self.in_node(level) else self.factors.outer_links
 
     def in_node(self, level: LinkRates) -> bool:
-        """Whether a level lies within one node; one that is cut into blocks keeps its name."""
+        """True for a level within one node, even if cut into blocks."""
         fits = level.group_size <= self.cluster.groups[0].devices_per_node
         return fits and level.level in NODE_LEVELS
 
@@ -87,11 +87,11 @@ class Machine:
         return self.levels[min(position, len(self.levels) - 1)]
 
     def link_span_of(self, width: int, used: int) -> int:
-        """How many levels the groups of stages of ``width`` devices cross.
+        """Number of levels that the groups of stages of ``width`` devices cross.
 
-        Stages that nest in the levels lie alike wherever they lie; others may straddle every
-        edge that the ``used`` devices of a plan hold. What a plan costs does not depend on
-        devices that it leaves idle.
+        Stages that nest in the levels span the same wherever they lie; others may straddle every
+        edge among the ``used`` devices of a plan. A plan's cost does not depend on devices that it
+        leaves idle.
         """
         sizes = [level.group_size for level in self.levels]
         nests = all(size % width == 0 or width % size == 0 for size in sizes)

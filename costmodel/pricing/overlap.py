@@ -1,22 +1,22 @@
-"""Communication beside computation: what is hidden, and what the sharing costs.
+"""Overlap of communication and computation: hidden time, and the cost of sharing.
 
 Four rules, all never decreasing in either duration.
 
 A tensor-parallel collective beside its matrix product, cut into c chunks, runs as a two-step
 pipeline: product and collective together take ``max(P, C) + min(P, C)/c``, so the collective
-shows ``that - P`` (c = 4, as in Flux's medium-grained baseline and Megatron's userbuffers).
+exposes ``that - P`` (c = 4, as in Flux's medium-grained baseline and Megatron's userbuffers).
 
-A gather or reduction beside a layer's computation slows both while they coexist (Galvatron,
-section 4.2; measured factor 1.1256 on A100, 1.3 on TITAN): with factor f each of the two is
-longer by (f - 1) times the shorter one.
+A gather or reduction beside a layer's computation slows both while they coexist (Galvatron, section
+4.2; measured factor 1.1256 on A100, 1.3 on TITAN): with factor f each of the two is longer by (f -
+1) times the shorter one.
 
-A step of a ring (keys and values on their way while attention works on those at hand: Liu et
-al., arXiv:2310.01889, section 3) takes the longer of message and attention, each longer by that
-rule; the message shows what outlasts the attention alone.
+A step of a ring (keys and values in flight while attention works on the present ones: Liu et al.,
+arXiv:2310.01889, section 3) takes the longer of message and attention, each longer by that rule;
+the message exposes what outlasts the attention alone.
 
-Tokens on their way to experts run beside the computation of another micro-batch, of which a
-layer's pass has as much as of its own (DeepSeek-V3, arXiv:2412.19437, section 3.2.1): they show
-what outlasts the kernels of their pass, by the same rule.
+Expert dispatch runs beside the computation of another micro-batch, of which a layer's pass has as
+much as of its own (DeepSeek-V3, arXiv:2412.19437, section 3.2.1): it exposes what outlasts the
+kernels of its pass, by the same rule.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ CHUNKS = 4
 
 
 def exposed_over_product(collective_s: float, product_s: float) -> float:
-    """Seconds that a chunked collective adds to the matrix product it runs beside."""
+    """Seconds that a chunked collective adds to the matrix product it overlaps."""
     if product_s == 0.0:
         return collective_s
-    both_s = max(collective_s, product_s) + min(collective_s, product_s) / CHUNKS
-    return min(collective_s, both_s - product_s)
+    joint_s = max(collective_s, product_s) + min(collective_s, product_s) / CHUNKS
+    return min(collective_s, joint_s - product_s)
 
 
 def exposed_over_kernels(collective_s: float, work_s: float, factor: float) -> float:
-    """Seconds that a collective adds to the kernels it runs beside: 0 where it hides whole."""
+    """Seconds that a collective adds to the kernels it overlaps: 0 if fully hidden."""
     return max(slowed(collective_s, work_s, factor), slowed(work_s, collective_s, factor)) - work_s
 
 
-def slowed(duration_s: float, beside_s: float, factor: float) -> float:
-    """A duration that shares the device with ``beside_s`` of other work."""
-    return duration_s + (factor - 1.0) * min(duration_s, beside_s)
+def slowed(duration_s: float, overlapped_s: float, factor: float) -> float:
+    """A duration that shares the device with ``overlapped_s`` of other work."""
+    return duration_s + (factor - 1.0) * min(duration_s, overlapped_s)

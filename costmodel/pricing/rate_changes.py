@@ -1,9 +1,8 @@
-"""Rates that a question changes: what if a link, a device or the host were faster or slower.
+"""Rate changes of a question: what if links, devices or host were faster or slower.
 
-Each figure is a factor on what the catalogue lists, so that a change says the same of every price.
-An analytic price is taken anew from the changed figures. One that was measured (a kernel timed on
-the device, a collective timed between its ranks) is multiplied by what the change does to its
-formula:
+Each figure is a factor on the catalogue's, so that a change means the same for every price. An
+analytic price is computed from the changed figures. A measured one (a kernel timed on the device, a
+collective timed between its ranks) is multiplied by the change of its formula:
 
     seconds = measured · formula(changed figures) / formula(listed figures)
 
@@ -25,7 +24,7 @@ from ...spec.cluster.cluster_spec import LevelName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRateChange:
-    """Factors on one link level: its bytes per second, and its seconds before the first byte."""
+    """Factors on one link level: bandwidth, and latency before the first byte."""
 
     level: LevelName
     bandwidth_factor: float = 1.0
@@ -34,11 +33,11 @@ class LinkRateChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChanges:
-    """Factors on the figures of devices, host and links; 1 everywhere is the catalogue itself.
+    """Factors on the figures of devices, host and links; 1 everywhere is the catalogue.
 
-    ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own
-    memory; ``kernel_launch_factor`` of the least seconds of a kernel; ``host_launch_factor`` of the
-    host's seconds a kernel. ``overlap_slowdown`` is the stack's factor itself, None where it stays.
+    ``flops_factor``: every number format; ``memory_bandwidth_factor``: a device's own memory;
+    ``kernel_launch_factor``: least seconds of a kernel; ``host_launch_factor``: host seconds per
+    kernel. ``overlap_slowdown`` is the stack's factor itself, None for no change.
     """
 
     flops_factor: float = 1.0
@@ -50,7 +49,7 @@ class RateChanges:
 
     @property
     def changes_device(self) -> bool:
-        """Whether any figure of the device itself differs."""
+        """True if any figure of the device itself differs."""
         return (self.flops_factor, self.memory_bandwidth_factor, self.kernel_launch_factor) != (
             1.0,
             1.0,
