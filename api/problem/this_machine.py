@@ -9,7 +9,7 @@ from pathlib import Path
 from ...datasets.catalogue.device import CPU
 from ...datasets.catalogue.local import core_count, memory_bytes
 from ...executor.groups.rank_layout import plan_device, plan_world_size
-from ...executor.launch.refusals import find_unsupported
+from ...executor.launch.unsupported import find_unsupported
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan

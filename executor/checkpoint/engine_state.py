@@ -16,8 +16,8 @@ from ...spec.errors import InputError
 from ..engine.engine import Engine
 from ..stage.local_parameters import LocalParameter
 from .manifest import Manifest
-from .tensor_boxes import parameter_slice, saved_name, state_slice
-from .tensor_parts import TensorSlice, dtype_of
+from .tensor_offsets import parameter_slice, saved_name, state_slice
+from .tensor_slices import TensorSlice, dtype_of
 
 MODEL, OPTIMIZER, RANDOM, TECHNIQUES = "model.", "optimizer.", "random.", "techniques."
 LOSS_SCALE = "loss_scale"

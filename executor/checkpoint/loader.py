@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 from ...spec.errors import InputError, RunError
-from ..launch.json_gather import gather_json
+from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
 from .folders import step_folders, step_of
 from .integrity import Damage, damages, manifest_damage
 from .manifest import DamagedManifestError, Manifest, read_manifest
 from .reader import CheckpointReader
-from .tensor_parts import SliceLoadPlanner, TensorSlices
+from .tensor_slices import SliceLoadPlanner, TensorSlices
 
 Notify = Callable[[str], None]
 """Says a line to whoever watches the run."""

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from .tensor_parts import dtype_of
+from .tensor_slices import dtype_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1

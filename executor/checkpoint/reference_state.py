@@ -7,7 +7,7 @@ import torch
 from ..reference.model import Reference
 from .engine_state import LOSS_SCALE, MODEL, OPTIMIZER
 from .loader import FoundCheckpoint, load_slices
-from .tensor_parts import TensorSlice, dtype_of
+from .tensor_slices import TensorSlice, dtype_of
 
 
 def fill_reference(reference: Reference, found: FoundCheckpoint) -> None:

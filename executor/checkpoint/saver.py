@@ -23,11 +23,11 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
 
 from ...spec.errors import InputError, RunError
-from ..launch.json_gather import gather_json
+from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
 from .folders import prune, step_folder, sweep, unfinished_folder
 from .manifest import RunFacts
-from .tensor_parts import SliceRecord, SliceSavePlanner, TensorSlice, TensorSlices, plan_saves
+from .tensor_slices import SliceRecord, SliceSavePlanner, TensorSlice, TensorSlices, plan_saves
 from .writer import CheckpointWriter
 
 POLL_S = 0.02

@@ -33,7 +33,7 @@ from .manifest import (
     StoredTensor,
     stored_slice,
 )
-from .tensor_parts import dtype_name
+from .tensor_slices import dtype_name
 
 LENGTH_BYTES = 8
 """A safetensors file begins with the length of its header."""

@@ -25,6 +25,7 @@ from ...spec.model.layers import BlockLayer, ClassifierLayer, PatchLayer
 from ...spec.model.mixers import Attention
 from ...spec.model.model_spec import ModelSpec
 from ...spec.model.towers import layer_contexts
+from ...spec.parallel.sequence_partition import IndexRanges, count
 from ...spec.plan.plan import Plan
 
 Batch = Callable[[int, int], Tensor]
@@ -136,4 +137,20 @@ def _patches(layer: PatchLayer, records: Tensor) -> Tensor:
     return torch.from_numpy(rows.astype(np.float32) / np.float32(BYTE_MIDDLE) - np.float32(1))
 
 
-__all__ = ["Batch", "Task", "class_count", "plan_task", "task_of"]
+def select_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
+    """Some tokens of what samples give a layer side by side, in storage of their own.
+
+    Args:
+        whole: (tokens, samples) or (tokens, samples, width).
+        spans: which tokens.
+    """
+    out = whole.new_empty(count(spans), *whole.shape[1:])
+    first = 0
+    for span in spans:
+        parts = whole[span.first : span.end].unbind(1)
+        torch.stack(parts, dim=1, out=out[first : first + span.size])
+        first += span.size
+    return out
+
+
+__all__ = ["Batch", "Task", "class_count", "plan_task", "select_tokens", "task_of"]

@@ -21,8 +21,7 @@ from ...spec.plan.plan import LayerPlan, Plan
 from ...spec.plan.send_buffers import send_buffer_release
 from ...spec.report.trace_marks import READ_DATA, STEP, UPDATE
 from ...spec.strategy import LayerStrategy
-from ..data.tasks import Batch, plan_task
-from ..data.token_batch import select_tokens
+from ..data.tasks import Batch, plan_task, select_tokens
 from ..groups.process_groups import ProcessGroups
 from ..host.transfers import finish, to_device
 from ..pipeline.mailbox import Activations

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .json_gather import gather_json
+from .consistency import gather_json
 
 ROUNDS = 10
 BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -27,7 +27,7 @@ from ...spec.technique_values import relocated_states
 from ...spec.techniques import TECHNIQUES
 from ...spec.units import format_bytes
 from ...spec.workload.number_formats import DTYPE_BYTES
-from .json_gather import gather_json
+from .consistency import gather_json
 
 AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 

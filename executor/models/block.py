@@ -22,7 +22,7 @@ from .latent_attention import latent_attention
 from .layer import LayerBuild, LayerModule, recomputed
 from .mlp import mlp
 from .moe.experts import mixture
-from .relative_position import score_bias
+from .positions import score_bias
 
 RunSubLayer = Callable[["Block", Any, Tensor], Tensor]
 """What a block adds by one of its parts: takes the block, the part's spec and its input."""

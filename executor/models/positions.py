@@ -1,10 +1,22 @@
-"""Rows of a table of positions that belong to a rank's tokens."""
+"""Position tables: rows of a rank's tokens, and T5's learned biases of relative positions.
+
+Pairs of positions fall into buckets: half of them one for each short distance, half for ranges
+that grow with the distance; where queries see both sides, each side has half of all (Raffel et
+al., 2020, section 2.1). Runs what ``shardwright.costmodel.ops.position.score_bias`` prices.
+"""
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ...spec.parallel.sequence_partition import IndexRanges
+
+MAX_DISTANCE = 128
+"""The distance from which on all share the last bucket."""
 
 
 def position_rows(table: Tensor, held: IndexRanges) -> Tensor:
@@ -31,4 +43,34 @@ def position_rows(table: Tensor, held: IndexRanges) -> Tensor:
     )
 
 
-__all__ = ["position_rows"]
+def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tensor:
+    """The bias of every pair of positions.
+
+    Args:
+        table: (buckets, local heads).
+        queries: positions 0 to so many.
+        keys: likewise.
+        both_sides: queries see later keys too, which have buckets of their own.
+
+    Returns:
+        (queries, keys, local heads): heads last, for what a sharded block gives must be no view.
+    """
+    found = _buckets(queries, keys, len(table), both_sides, table.device)
+    return F.embedding(found, table)
+
+
+def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torch.device) -> Tensor:
+    """The bucket of each pair, (queries, keys) int64; a key that is not seen has any."""
+    order = torch.arange(keys, device=device) - torch.arange(queries, device=device).unsqueeze(1)
+    side = count // 2 if both_sides else count
+    distance, exact = order.abs(), max(1, side // 2)
+    near = distance < exact
+    far = distance.to(torch.float32).div_(exact).log_()
+    far.mul_((side - exact) / math.log(max(MAX_DISTANCE, exact + 1) / exact))
+    ranges = far.to(torch.int64).add_(exact)
+    torch.minimum(ranges, torch.full((), side - 1, device=device), out=ranges)
+    found = torch.where(near, distance, ranges)
+    return found.add_(order.gt(0).mul(side)) if both_sides else found
+
+
+__all__ = ["MAX_DISTANCE", "position_rows", "score_bias"]

@@ -21,7 +21,7 @@ from ...spec.errors import RunError
 from ...spec.model.experts import experts_of
 from ...spec.plan.plan import Plan
 from ..engine.engine import Engine
-from ..launch.json_gather import gather_json
+from ..launch.consistency import gather_json
 from ..stage.local_parameters import gather_full
 from .model import Reference
 

@@ -17,7 +17,7 @@ import torch
 from ..engine.engine import Engine
 from ..host.tier import on_host
 from ..host.transfers import release
-from ..launch.json_gather import gather_json
+from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
 from .memory_snapshot import Snapshot, allocated_curve, cpu_snapshot, cuda_snapshot, recording_cuda
 from .recorder import LiveBytes

@@ -16,7 +16,7 @@ from ...spec.report.trace_marks import STEP
 from .. import torch_compat
 from ..engine.engine import Engine
 from ..launch.clock_sync import clock_lead_ns
-from ..launch.json_gather import gather_json
+from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
 from .device_segments import DeviceOperation, device_segments
 from .segments import Operation, segments, send_times

@@ -33,12 +33,11 @@ from ..engine.optimizer_step import AdamWOptions
 from ..host.process_memory import peak_resident_bytes, reset_peak, resident_bytes
 from ..host.transfers import release
 from ..huggingface.run_endpoints import RunEndpoints, default_tokenizer
-from ..launch.consistency import require_consistency, text_digest
+from ..launch.consistency import gather_json, require_consistency, text_digest
 from ..launch.fault_injection import Fault, FaultList, attempt_of
-from ..launch.json_gather import gather_json
 from ..launch.preflight import preflight
 from ..launch.rank_context import RankContext
-from ..launch.refusals import find_unsupported
+from ..launch.unsupported import find_unsupported
 from ..reference.model import Reference
 from ..reference.verify import gather_gradients, verification_document, verify
 from ..stage.chunk import TORCH_DTYPES

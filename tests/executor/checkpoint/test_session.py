@@ -24,8 +24,8 @@ from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices,
 from shardwright.executor.checkpoint.manifest import MANIFEST, read_manifest
 from shardwright.executor.checkpoint.saver import Saver
 from shardwright.executor.checkpoint.settings import CheckpointSettings
-from shardwright.executor.checkpoint.tensor_boxes import state_slice
-from shardwright.executor.checkpoint.tensor_parts import TensorSlice
+from shardwright.executor.checkpoint.tensor_offsets import state_slice
+from shardwright.executor.checkpoint.tensor_slices import TensorSlice
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.technique import NamedState, Placement, RunTechniques
 from shardwright.executor.techniques import SHIPPED

@@ -29,7 +29,7 @@ from shardwright.executor.checkpoint.manifest import (
     read_manifest,
 )
 from shardwright.executor.checkpoint.reader import CheckpointReader
-from shardwright.executor.checkpoint.tensor_parts import SliceSavePlanner, TensorSlice, plan_saves
+from shardwright.executor.checkpoint.tensor_slices import SliceSavePlanner, TensorSlice, plan_saves
 from shardwright.executor.checkpoint.writer import CheckpointWriter
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from generators.family_cases import FamilyCase, t5
 
-from shardwright.executor.models.relative_position import MAX_DISTANCE, score_bias
+from shardwright.executor.models.positions import MAX_DISTANCE, score_bias
 from shardwright.executor.train.job import require_executable
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.relative_position_bias import bias_holders, table_blocks, table_copies

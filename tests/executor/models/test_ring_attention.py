@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardwright.executor.data.token_batch import select_tokens
+from shardwright.executor.data.tasks import select_tokens
 from shardwright.executor.models.positions import position_rows
 from shardwright.executor.models.token_layout import TokenLayout, token_layout
 from shardwright.kernels.attention.attention import attention_reference

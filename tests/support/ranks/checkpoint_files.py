@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shardwright.executor.checkpoint.folders import step_folder, unfinished_folder
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest, RunFacts
-from shardwright.executor.checkpoint.tensor_parts import (
+from shardwright.executor.checkpoint.tensor_slices import (
     SliceSavePlanner,
     TensorSlice,
     TensorSlices,

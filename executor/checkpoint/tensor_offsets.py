@@ -18,7 +18,7 @@ from ..groups.process_groups import ProcessGroups
 from ..stage.initial_weights import parameter_name, tied_source
 from ..stage.local_parameters import LocalParameter
 from ..technique import NamedState
-from .tensor_parts import TensorSlice
+from .tensor_slices import TensorSlice
 
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:

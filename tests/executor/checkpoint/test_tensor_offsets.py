@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardwright.executor.checkpoint import tensor_boxes
-from shardwright.executor.checkpoint.tensor_parts import plan_saves
+from shardwright.executor.checkpoint import tensor_offsets
+from shardwright.executor.checkpoint.tensor_slices import plan_saves
 from shardwright.spec.model.layer_parameters import ParameterSpec
 from shardwright.spec.parallel.rank_groups import (
     expert_group,
@@ -60,7 +60,7 @@ def test_every_rank_knows_where_its_experts_lie(
     monkeypatch: pytest.MonkeyPatch, ep: int, etp: int, ranks: int, split_dim: int, level: str
 ) -> None:
     """Each number is where it belongs, and what all ranks hold makes up the whole."""
-    monkeypatch.setattr(tensor_boxes, "DTensor", Sharded)
+    monkeypatch.setattr(tensor_offsets, "DTensor", Sharded)
     strategy = LayerStrategy(ep=ep, etp=etp, shard=Sharding.from_text(level, ranks))
     flat, rows = WHOLE.flatten(0, 1), []
     for rank in range(ranks):
@@ -68,7 +68,7 @@ def test_every_rank_knows_where_its_experts_lie(
         if not local.data.numel():
             continue
         process_groups: Any = SimpleNamespace(local_rank=rank, stage_ranks=ranks)
-        part = tensor_boxes.parameter_slice(local, process_groups)
+        part = tensor_offsets.parameter_slice(local, process_groups)
         assert part.full_shape == tuple(flat.shape)
         assert torch.equal(torch.cat([box.tensor for box in part.contiguous_slices()]), local.data)
         for box in part.contiguous_slices():
