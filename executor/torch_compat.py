@@ -123,8 +123,7 @@ def parameter_groups(unit: FSDPModule) -> list[Any]:
 
     A group has ``post_backward()``, which fully_shard calls where a backward has passed the unit:
     it casts, keeps or reduces the gradients of :func:`unsharded_parameters`, as the unit is armed;
-    and
-    ``reshard()``, which frees gathered parameters.
+    and ``reshard()``, which frees gathered parameters.
     """
     state: Any = unit._get_fsdp_state()
     if hasattr(state, "_fsdp_param_groups"):

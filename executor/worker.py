@@ -1,8 +1,8 @@
 """One rank: ``python -m shardwright.executor.worker PLAN.json`` under torchrun, or a pool's.
 
 Under torchrun's environment every rank trains the plan, rank 0 prints the steps and writes the
-result. A pool gives its workers jobs over a pipe instead; see :mod:`pool`. Either way a rank
-that fails says so in one line and ends at once, for its peers may wait for it in a collective.
+result. A pool gives its workers jobs over a pipe instead; see :mod:`pool`. Either way a rank that
+fails says so in one line and ends at once, for its peers may wait for it in a collective.
 """
 
 from __future__ import annotations

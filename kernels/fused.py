@@ -1,7 +1,7 @@
 """What fused kernels need: a device that Triton compiles for, and the libraries.
 
-Fused kernels are operations of the namespace ``shardwright``, so that a recorded run names them
-as the lowering does, and a compiler sees one opaque operation. On cores Triton's interpreter runs
+Fused kernels are operations of the namespace ``shardwright``, so that a recorded run names them as
+the lowering does, and a compiler sees one opaque operation. On cores Triton's interpreter runs
 them, slowly, for checks: it is on in a process that starts with ``TRITON_INTERPRET=1``.
 """
 

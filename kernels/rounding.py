@@ -3,8 +3,8 @@
 The bits are Philox-4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3",
 section 3.3): a counter of four 32-bit words goes through ten rounds under a key of two, and four
 random words come out. So any element finds its bits from its place alone, on any device, in any
-order. The mapping is Triton's: the seed is the key, low word first; the counter holds 64 bits,
-low word first, and two zeros.
+order. The mapping is Triton's: the seed is the key, low word first; the counter holds 64 bits, low
+word first, and two zeros.
 """
 
 from __future__ import annotations

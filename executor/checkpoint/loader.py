@@ -33,8 +33,8 @@ class FoundCheckpoint:
 def newest_valid(place: Path, rank: int, device: torch.device, tell: Notify) -> FoundCheckpoint:
     """The newest checkpoint whose every byte is what was written. Collective.
 
-    Each rank looks at some of the files. A damaged checkpoint is told of, and the one before it
-    is tried.
+    Each rank looks at some of the files. A damaged checkpoint is told of, and the one before it is
+    tried.
 
     Args:
         place: a folder of checkpoints, or one checkpoint's.

@@ -1,9 +1,9 @@
 """What a checkpoint says of itself: its run, its tensors, and a digest of every byte.
 
-The manifest is written last, so a folder with one is whole. Digests are SHA-256, which the standard
-library has and which tells any damage, where a cyclic sum is sure only of short ones; it is worked
-out beside the run, on the thread that writes. A manifest's text is the only one that its content
-has, so any change of a byte of it shows too.
+The manifest is written last, so a folder with one is whole. Digests are SHA-256, which the
+standard library has and which tells any damage, where a cyclic sum is sure only of short ones; it
+is worked out beside the run, on the thread that writes. A manifest's text is the only one that its
+content has, so any change of a byte of it shows too.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class RunFacts:
     """The run that a checkpoint is of.
 
     ``text`` is the digest of the text that it reads; ``plan`` and ``model`` are hashes;
-    ``versions`` are those of the software. The next step reads on at sample
-    ``step · global_batch``.
+    ``versions`` are those of the software. The next step reads on at sample ``step ·
+    global_batch``.
     """
 
     plan: str

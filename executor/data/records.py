@@ -1,6 +1,6 @@
 """Records of tasks other than next tokens: hidden tokens, images.
 
-Which record a sample has depends on the seed and its number only.
+The record of a sample depends on the seed and its number only.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MASKED, REPLACED = 0.8, 0.9
 
 
 class MaskedTokens:
-    """Records of an encoder: tokens of which 15 % are hidden, then the same tokens as they were.
+    """Records of an encoder: tokens of which 15 % are hidden, then the original tokens.
 
     Args:
-        tokens: gives (seq + 1,) tokens, of which the last is left out.
+        tokens: (seq + 1,) tokens of a sample, of which the last is left out.
         vocab: of the model; its last number stands for a masked token.
         global_batch: samples of a step.
-        seed: of what is hidden.
+        seed: of the hidden tokens.
     """
 
     def __init__(self, tokens: Batch, vocab: int, global_batch: int, seed: int) -> None:
@@ -37,16 +37,16 @@ class MaskedTokens:
         self.global_batch, self.seed = global_batch, seed
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """The record of the ``sample``-th sample of optimizer step ``step``."""
-        whole = self.tokens(step, sample)[:-1].numpy()
+        """Record of the ``sample``-th sample of optimizer step ``step``."""
+        tokens = self.tokens(step, sample)[:-1].numpy()
         number = step * self.global_batch + sample
-        source = np.random.default_rng([self.seed, number])
-        hidden = source.random(len(whole)) < MASK_SHARE
-        fate = source.random(len(whole))
-        others = source.integers(0, self.vocab, len(whole))
-        seen = np.where(hidden & (fate < MASKED), self.vocab - 1, whole)
-        seen = np.where(hidden & (fate >= MASKED) & (fate < REPLACED), others, seen)
-        return torch.from_numpy(np.concatenate((seen, whole)))
+        generator = np.random.default_rng([self.seed, number])
+        hidden = generator.random(len(tokens)) < MASK_SHARE
+        fate = generator.random(len(tokens))
+        others = generator.integers(0, self.vocab, len(tokens))
+        masked = np.where(hidden & (fate < MASKED), self.vocab - 1, tokens)
+        masked = np.where(hidden & (fate >= MASKED) & (fate < REPLACED), others, masked)
+        return torch.from_numpy(np.concatenate((masked, tokens)))
 
 
 class RandomImages:
@@ -57,19 +57,19 @@ class RandomImages:
         self.global_batch, self.seed = global_batch, seed
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """The record of the ``sample``-th sample of optimizer step ``step``."""
+        """Record of the ``sample``-th sample of optimizer step ``step``."""
         number = step * self.global_batch + sample
-        source = np.random.default_rng([self.seed, number])
-        label = source.integers(0, self.classes, 1)
-        return torch.from_numpy(np.concatenate((label, source.integers(0, 256, self.values))))
+        generator = np.random.default_rng([self.seed, number])
+        label = generator.integers(0, self.classes, 1)
+        return torch.from_numpy(np.concatenate((label, generator.integers(0, 256, self.values))))
 
 
 class StoredImages:
-    """Records of images on disk, in an order shuffled anew by the seed in every epoch.
+    """Records of images on disk, shuffled by the seed in every epoch.
 
     Args:
         folder: holds ``images.npy`` (images, channels, side, side) uint8 and ``classes.npy``.
-        layer: whose images.
+        layer: the patch layer that reads them.
         classes: of the model.
         global_batch: samples of a step.
         seed: of the order.
@@ -84,8 +84,8 @@ class StoredImages:
         self.images, self.labels = _array(folder, "images"), _array(folder, "classes")
         shape = (len(self.labels), layer.channels, layer.image, layer.image)
         if self.images.shape != shape or self.images.dtype != np.uint8 or not len(self.labels):
-            given = f"images.npy of {self.images.dtype} {self.images.shape}"
-            raise InputError("--data", given, f"uint8 {shape}, as classes.npy and the model say")
+            stored = f"images.npy of {self.images.dtype} {self.images.shape}"
+            raise InputError("--data", stored, f"uint8 {shape}, as classes.npy and the model say")
         integer = self.labels.ndim == 1 and np.issubdtype(self.labels.dtype, np.integer)
         if not integer or self.labels.min() < 0 or self.labels.max() >= classes:
             raise InputError("--data", "classes.npy", f"whole numbers from 0 to {classes - 1}")
@@ -93,12 +93,12 @@ class StoredImages:
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """The record of the ``sample``-th sample of optimizer step ``step``."""
-        epoch, place = divmod(step * self.global_batch + sample, len(self.labels))
+        """Record of the ``sample``-th sample of optimizer step ``step``."""
+        epoch, position = divmod(step * self.global_batch + sample, len(self.labels))
         if self._order[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
             self._order = (epoch, generator.permutation(len(self.labels)))
-        number = int(self._order[1][place])
+        number = int(self._order[1][position])
         label, image = self.labels[number], self.images[number]
         row = np.concatenate(([label], image.reshape(-1))).astype(np.int64)
         return torch.from_numpy(row)
@@ -106,11 +106,11 @@ class StoredImages:
 
 def _array(folder: Path, name: str) -> np.ndarray:
     try:
-        found: np.ndarray = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        array: np.ndarray = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError):
         allowed = f"a folder with images.npy and classes.npy ({name}.npy cannot be read)"
         raise InputError("--data", str(folder), allowed) from None
-    return found
+    return array
 
 
 def random_batches(plan: Plan, seed: int) -> Batch:
@@ -123,10 +123,10 @@ def random_batches(plan: Plan, seed: int) -> Batch:
 
 
 def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: int) -> Batch:
-    """The records of a plan's model from text or images; random images where none are given.
+    """Records of a plan's model from text or images; random images where none are given.
 
     Args:
-        plan: whose model and batch.
+        plan: its model and batch size the records.
         data: text file or folder of them (None: the standard library's sources); for images a
             folder of arrays.
         tokenizer: a ``tokenizer.json``, or None.
@@ -145,7 +145,6 @@ def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: in
 
 
 def _hidden(plan: Plan, tokens: Batch, seed: int) -> Batch:
-    """``tokens`` as records of the plan's task."""
     if plan_task(plan).kind != "hidden tokens":
         return tokens
     return MaskedTokens(tokens, plan.model.vocab, plan.workload.global_batch, seed)

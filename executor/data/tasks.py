@@ -1,4 +1,4 @@
-"""What a sample is for each kind of model, and what of it each layer reads.
+"""Tasks: the record of a sample for each model type, and the part each layer reads.
 
 A sample is a record: one row of whole numbers, the same whatever the plan.
 
@@ -37,7 +37,7 @@ BYTE_MIDDLE = 127.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """How the records of a model are read.
+    """Layout of the records of a model.
 
     ``firsts``: number and tokens of the layers that begin a tower. ``patches``: the layer that
     takes images.
@@ -49,7 +49,7 @@ class Task:
 
     @property
     def leading(self) -> int:
-        """Tokens of the first layer that stand before those of the data: a class token."""
+        """Tokens of the first layer before those of the data: a class token."""
         return int(self.patches is not None and self.patches.class_token)
 
     @property
@@ -70,7 +70,7 @@ class Task:
         return 1 if self.kind == "classes" else self.firsts[-1][1]
 
     def feed(self, layer: int, records: Tensor) -> Tensor:
-        """What the first layer of a tower reads.
+        """Input of the first layer of a tower.
 
         Args:
             layer: its number.
@@ -89,19 +89,21 @@ class Task:
         raise ValueError(f"layer {layer} begins no tower")
 
     def targets(self, records: Tensor) -> Tensor:
-        """What the last layer has to find: tokens (seq, batch), or classes (1, batch)."""
+        """Targets of the last layer: tokens (seq, batch), or classes (1, batch)."""
         return records[:1] if self.patches is not None else records[-self.losses :]
 
 
 def task_of(model: ModelSpec, seq_len: int) -> Task:
-    """The task of a model that the executor runs.
+    """Task of a model that the executor runs.
 
     Args:
         model: the model.
         seq_len: the workload's tokens of a sample.
     """
-    places, layers = layer_contexts(model, seq_len), model.layers()
-    firsts = tuple((n, place.tokens) for n, place in enumerate(places) if place.begins_tower)
+    contexts, layers = layer_contexts(model, seq_len), model.layers()
+    firsts = tuple(
+        (n, context.tokens) for n, context in enumerate(contexts) if context.begins_tower
+    )
     first = layers[0]
     if isinstance(first, PatchLayer):
         return Task(kind="classes", firsts=firsts, patches=first)
@@ -117,7 +119,7 @@ def _sees_all(layer: object) -> bool:
 
 
 def plan_task(plan: Plan) -> Task:
-    """The task of a plan's model."""
+    """Task of a plan's model."""
     return task_of(plan.model, plan.workload.seq_len)
 
 
@@ -137,17 +139,17 @@ def _patches(layer: PatchLayer, records: Tensor) -> Tensor:
     return torch.from_numpy(rows.astype(np.float32) / np.float32(BYTE_MIDDLE) - np.float32(1))
 
 
-def select_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
-    """Some tokens of what samples give a layer side by side, in storage of their own.
+def select_tokens(data: Tensor, spans: IndexRanges) -> Tensor:
+    """Copy of some tokens of a layer's data.
 
     Args:
-        whole: (tokens, samples) or (tokens, samples, width).
-        spans: which tokens.
+        data: (tokens, samples) or (tokens, samples, width).
+        spans: the tokens.
     """
-    out = whole.new_empty(count(spans), *whole.shape[1:])
+    out = data.new_empty(count(spans), *data.shape[1:])
     first = 0
     for span in spans:
-        parts = whole[span.first : span.end].unbind(1)
+        parts = data[span.first : span.end].unbind(1)
         torch.stack(parts, dim=1, out=out[first : first + span.size])
         first += span.size
     return out

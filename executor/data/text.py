@@ -1,8 +1,8 @@
-"""Training text: the standard library's own sources, tokenised to the model's vocabulary.
+"""Training text: the standard library's own sources, tokenized to the model's vocabulary.
 
-Nothing is downloaded. A byte-level BPE is trained on the sources and cut to the vocabulary;
-the tokens are cached, keyed by the files, the interpreter's version and the vocabulary. Which
-window of the text a sample is depends on the seed and the sample's number only.
+Nothing is downloaded. A byte-level BPE is trained on the sources and cut to the vocabulary; the
+tokens are cached, keyed by the files, the interpreter's version and the vocabulary. The window of
+a sample depends on the seed and the sample's number only.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 MIN_VOCAB = 257
 TEXT_CHARACTERS = 6_000_000
-"""How much of the standard library is read, and how much of any text trains a tokenizer."""
+"""Characters read of the standard library, and of any text to train a tokenizer."""
 PIECE_CHARACTERS = 1 << 18
 PIECES_AT_ONCE = 32
 
 
 def cache_dir() -> Path:
-    """Where derived data is kept between runs: $XDG_CACHE_HOME/shardwright."""
+    """Cache of derived data: $XDG_CACHE_HOME/shardwright."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "shardwright"
 
@@ -47,8 +47,8 @@ def source_files() -> list[Path]:
     """The standard library's Python files, in a fixed order."""
     root = Path(sysconfig.get_path("stdlib"))
     skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "__pycache__"}
-    found = [p for p in root.rglob("*.py") if not skipped & set(p.relative_to(root).parts)]
-    return sorted(found, key=lambda p: p.relative_to(root).as_posix())
+    files = [p for p in root.rglob("*.py") if not skipped & set(p.relative_to(root).parts)]
+    return sorted(files, key=lambda p: p.relative_to(root).as_posix())
 
 
 def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
@@ -93,7 +93,7 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
     cached = cache_dir() / f"tokens-{_cache_key(paths, vocab, tokenizer)}.npy"
     with _one_at_a_time(cached):
         if not cached.is_file():
-            tokens = _tokenise(paths, limit, vocab, tokenizer)
+            tokens = _tokenize(paths, limit, vocab, tokenizer)
             if not _store(cached, tokens):
                 return tokens
     loaded: np.ndarray = np.load(cached, mmap_mode="r", allow_pickle=False)
@@ -102,7 +102,7 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
 
 @contextmanager
 def _one_at_a_time(cached: Path) -> Iterator[None]:
-    """The ranks of a machine ask for the same corpus at once; one makes it, the others wait."""
+    """Lock of a corpus: one rank of a machine makes it, the others wait."""
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         lock = cached.with_suffix(".lock").open("w")
@@ -125,12 +125,12 @@ def _data_files(data: Path) -> list[Path]:
 
 def _cache_key(paths: list[Path], vocab: int, tokenizer: Path | None) -> str:
     facts = [sys.version, str(vocab), str(TEXT_CHARACTERS)]
-    every = paths if tokenizer is None else [tokenizer, *paths]
-    facts += [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in every]
+    files = paths if tokenizer is None else [tokenizer, *paths]
+    facts += [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in files]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _tokenise(
+def _tokenize(
     paths: list[Path], limit: int | None, vocab: int, tokenizer_path: Path | None
 ) -> np.ndarray:
     tokenizer = _train(paths, vocab) if tokenizer_path is None else _read(tokenizer_path, vocab)
@@ -178,7 +178,7 @@ def _train(paths: list[Path], vocab: int) -> Tokenizer:
 
 
 def _store(path: Path, tokens: np.ndarray) -> bool:
-    """Whether the tokens could be kept."""
+    """True if the tokens could be kept."""
     buffer = io.BytesIO()
     np.save(buffer, tokens, allow_pickle=False)
     try:
@@ -191,8 +191,8 @@ def _store(path: Path, tokens: np.ndarray) -> bool:
 class TextBatches:
     """Samples of a token sequence: ``batches(step, sample)`` is (seq + 1,) int64 tokens.
 
-    Windows of ``seq_len`` tokens are visited in an order shuffled by the seed, all of them
-    before any comes again.
+    Windows of ``seq_len`` tokens are visited in an order shuffled by the seed, all of them before
+    any comes again.
     """
 
     def __init__(self, tokens: np.ndarray, seq_len: int, global_batch: int, seed: int) -> None:
@@ -207,11 +207,11 @@ class TextBatches:
 
     def __call__(self, step: int, sample: int) -> Tensor:
         """The ``sample``-th sample of optimizer step ``step``."""
-        epoch, place = divmod(step * self.global_batch + sample, self.windows)
+        epoch, position = divmod(step * self.global_batch + sample, self.windows)
         if self._order[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
             self._order = (epoch, generator.permutation(self.windows))
-        start = int(self._order[1][place]) * self.seq_len
+        start = int(self._order[1][position]) * self.seq_len
         window = self.tokens[start : start + self.seq_len + 1].astype(np.int64)
         return torch.from_numpy(window)
 

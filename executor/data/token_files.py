@@ -1,7 +1,7 @@
-"""Files of token numbers: text that was tokenised before.
+"""Files of token numbers: text that was tokenized before.
 
-``.npy`` says itself how wide its numbers are. ``.bin`` is bare little-endian numbers of the width
-that GPT data tools write: uint16 where the vocabulary fits, else uint32.
+``.npy`` states the width of its numbers. ``.bin`` is bare little-endian numbers of the width that
+GPT data tools write: uint16 where the vocabulary fits, else uint32.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Tokens = np.ndarray[Any, np.dtype[Any]]
 
 
 def is_token_file(path: Path | None) -> bool:
-    """Whether a path of ``--data`` holds token numbers instead of text."""
+    """True if a path of ``--data`` holds token numbers instead of text."""
     return path is not None and path.suffix in SUFFIXES and path.is_file()
 
 
 def load_token_file(path: Path, vocab: int) -> Tokens:
-    """The numbers of a token file, (tokens,), left on the disk until they are used.
+    """Numbers of a token file, (tokens,), memory-mapped.
 
     Args:
         path: one of :data:`SUFFIXES`.

@@ -1,4 +1,4 @@
-"""AdamW as a run uses it: its settings, and which parameters decay."""
+"""AdamW of a run: its settings, and the parameters that decay."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class AdamWOptions:
 
 Groups = list[dict[str, Any]]
 Pair = tuple[LocalParameter, nn.Parameter]
-"""A parameter of this rank with the leaf that the optimizer has for it."""
+"""A parameter of this rank with the optimizer's leaf for it."""
 
 
 def decayed(pairs: Iterable[Pair], decay: float) -> Groups:
-    """Groups of leaves: matrices, which decay, and vectors, which do not; no empty ones."""
+    """Non-empty groups of leaves: matrices, which decay, and vectors, which do not."""
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for parameter, leaf in pairs:
@@ -44,7 +44,7 @@ def decayed(pairs: Iterable[Pair], decay: float) -> Groups:
 
 
 def make_adamw(groups: Groups, options: AdamWOptions, fused: bool) -> torch.optim.AdamW:
-    """The library's AdamW over these groups, one kernel for each or some passes over all."""
+    """torch's AdamW over these groups, fused or foreach."""
     return torch.optim.AdamW(
         groups,
         lr=options.learning_rate.peak,
@@ -56,5 +56,5 @@ def make_adamw(groups: Groups, options: AdamWOptions, fused: bool) -> torch.opti
 
 
 def _is_matrix(parameter: LocalParameter) -> bool:
-    """Whether it is a matrix, or one an expert."""
+    """True for a matrix, or one per expert."""
     return len(parameter.spec.shape) - parameter.spec.expert > 1

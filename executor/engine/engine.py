@@ -39,13 +39,13 @@ from .optimizer_step import AdamWOptions, Updater
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer step reports."""
+    """Result of one optimizer step."""
 
     loss: float
     gradient_norm: float
     time_s: float
     skipped: bool = False
-    """Whether gradients overflowed in fp16, so that no weight has changed."""
+    """True if gradients overflowed in fp16, so that no weight has changed."""
 
 
 class Engine:
@@ -55,10 +55,10 @@ class Engine:
         plan: a legal plan.
         rank: this rank.
         options: seed, device, attention.
-        batch: gives any sample of any step.
+        batch: any sample of any step.
         adamw: optimizer settings.
-        last_step: the step that the run is to reach, where a learning rate's decay may end.
-        process_groups: this rank's groups, where they are made already.
+        last_step: last step of the run, where a learning rate's decay may end.
+        process_groups: this rank's groups, where they exist already.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class Engine:
         self.process_groups = process_groups or ProcessGroups(
             plan, rank, options.device.type, timeout_s, values
         )
-        parts = plan.program.stages[self.process_groups.stage].virtual_stages
+        chunk_plans = plan.program.stages[self.process_groups.stage].virtual_stages
         self.kernels = Dispatcher(options.kernels)
         self.chunks = [
             build_chunk(plan, number, self.process_groups, options, self.kernels)
-            for number in range(len(parts))
+            for number in range(len(chunk_plans))
         ]
-        held = local_parameters(plan, self.chunks, self.process_groups)
-        self.parameters = [p for p in held if p.trained]
-        self.frozen = [p for p in held if not p.trained]
+        parameters = local_parameters(plan, self.chunks, self.process_groups)
+        self.parameters = [p for p in parameters if p.trained]
+        self.frozen = [p for p in parameters if not p.trained]
         self.technique_hooks = self._start_techniques()
         self.parameters = [self.technique_hooks.relocated(p) for p in self.parameters]
         clip = plan.workload.gradient_clip_norm
@@ -103,46 +103,46 @@ class Engine:
             self.technique_hooks.gradients_final,
         )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
-        self.runtime = self._make_runtime(parts)
+        self.runtime = self._make_runtime(chunk_plans)
         self.step_index = 0
 
     def resident_tensors(self) -> list[Tensor]:
-        """What lives between steps: parameters, optimizer state, techniques', angle tables."""
-        found = self.updater.resident_tensors()
-        found += [entry.tensor for entry in self.technique_hooks.state().values()]
-        return self.weight_tensors() + found + cached_tables()
+        """Tensors that live between steps: weights, states, angle tables."""
+        tensors = self.updater.resident_tensors()
+        tensors += [state.tensor for state in self.technique_hooks.state().values()]
+        return self.weight_tensors() + tensors + cached_tables()
 
     def weight_tensors(self) -> list[Tensor]:
-        """This rank's weights, on whatever tier; where the host updates them, both copies."""
-        held = (*self.parameters, *self.frozen)
-        copies = (p.device_tensor for p in held)
-        return [p.data for p in held] + [copy for copy in copies if copy is not None]
+        """This rank's weights on any tier; both copies where the host updates them."""
+        parameters = (*self.parameters, *self.frozen)
+        copies = (p.device_tensor for p in parameters)
+        return [p.data for p in parameters] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
-        """What techniques keep from step to step, by name: what a checkpoint saves of them."""
+        """State that techniques keep between steps and checkpoints save, by name."""
         return self.technique_hooks.state()
 
-    def load_technique_state(self, given: Mapping[str, Tensor]) -> None:
-        """Put the states of techniques back, tensor by tensor.
+    def load_technique_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the states of techniques, tensor by tensor.
 
         Raises:
             InputError: an entry is missing, unknown, or of another form.
         """
-        self.technique_hooks.load_state(given)
+        self.technique_hooks.load_state(tensors)
 
     def weights_changed(self) -> None:
-        """Weights or states were put in place from elsewhere: what techniques copy is stale."""
+        """Tell techniques that weights or states were loaded: their copies are stale."""
         self.technique_hooks.relocated_changed()
 
     def close(self) -> None:
-        """Give back groups and tables; every rank calls this, no later use is possible."""
+        """Free groups and tables; every rank calls this, no later use is possible."""
         dist.barrier()
         self.technique_hooks.close()
         self.process_groups.close()
         forget_tables()
 
     def _start_techniques(self) -> TechniqueHookList:
-        """The techniques on this rank, told to the chunks whose layers they are at work in."""
+        """Start the techniques on this rank and attach them to their chunks."""
         layers = {
             index: (
                 strategy,
@@ -165,11 +165,11 @@ class Engine:
                 chunk.technique_hooks = technique_hooks
         return technique_hooks
 
-    def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
+    def _make_runtime(self, chunk_plans: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         process_groups = self.process_groups
         order = self.plan.program.passes(process_groups.stage)
         until = send_buffer_release(self.plan.program, process_groups.stage)
-        ports = [self._make_port(index) for index in range(len(parts))]
+        ports = [self._make_port(index) for index in range(len(chunk_plans))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
         return PipelineRuntime(
             ports,
@@ -189,26 +189,26 @@ class Engine:
         splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
         backward = ChunkBackward(chunk, splits, dtype)
         return ChunkPort(
-            run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
+            run=lambda inputs, micro_batch: self._run_chunk(chunk, inputs, micro_batch),
             around_backward=backward.around,
             weights=backward.weights,
             source=source,
             target=target,
         )
 
-    def _run_chunk(self, chunk: Chunk, entry: Activations | None, micro_batch: int) -> Activations:
+    def _run_chunk(self, chunk: Chunk, inputs: Activations | None, micro_batch: int) -> Activations:
         task, strategies = self.task, chunk.strategies
         feeds = {
             n: self._data(micro_batch, strategies[n], partial(task.feed, n), task.leading)
             for n in chunk.data_layers
         }
         if not chunk.has_head:
-            out: Activations = chunk(entry or (), feeds)
+            out: Activations = chunk(inputs or (), feeds)
             return out
         targets = self._data(micro_batch, chunk.last_strategy, self.task.targets)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         scale /= self.plan.workload.global_batch * self.task.losses
-        loss: Activations = chunk(entry or (), feeds, targets, scale)
+        loss: Activations = chunk(inputs or (), feeds, targets, scale)
         return loss
 
     def _data(
@@ -223,31 +223,31 @@ class Engine:
         ``leading`` tokens of the layer come before those of the data.
         """
         with mark(READ_DATA):
-            whole = part(self._read(micro_batch, strategy))
+            records = part(self._read(micro_batch, strategy))
             tokens = input_tokens(
-                strategy, self.process_groups.local_rank, whole.shape[0] + leading
+                strategy, self.process_groups.local_rank, records.shape[0] + leading
             )
-            own = select_tokens(whole, drop_leading(tokens, leading))
-            return to_device(own, self.options.device)
+            local = select_tokens(records, drop_leading(tokens, leading))
+            return to_device(local, self.options.device)
 
     def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
         """This rank's records of a micro-batch, (record, batch), on the host."""
-        mine = self.process_groups.samples(strategy)
+        samples = self.process_groups.samples(strategy)
         start = micro_batch * self.plan.program.micro_batch_samples
-        rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
+        rows = [self.batch(self.step_index, start + i) for i in range(samples.first, samples.end)]
         return torch.stack(rows, dim=1)
 
     def backward_step(self) -> Tensor:
-        """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
+        """Forward and backward of one global batch; (norm, loss) float64."""
         self.technique_hooks.begin_step()
         loss = self.runtime.step()
         with mark(UPDATE):
             self.updater.finish_gradients()
-            found = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+            norm_and_loss = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
             if self.loss_scale is not None:
                 self.updater.unscale(self.loss_scale.value)
-                found /= self.loss_scale.value
-            return found
+                norm_and_loss /= self.loss_scale.value
+            return norm_and_loss
 
     def _loss_replicas(self) -> int:
         """Ranks that report one loss: the tensor-parallel ranks of the last layer."""
@@ -276,14 +276,14 @@ class Engine:
         return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
 
     def dry_run_step(self) -> None:
-        """One step of which no number is read, for tensors that have none."""
+        """One step of which no number is read, for fake tensors."""
         norm = self.backward_step()[0]
         self.technique_hooks.before_update()
         self.updater.update(norm, self.adamw.learning_rate.peak)
         self.technique_hooks.end_step()
 
     def _update(self, norm: Tensor) -> bool:
-        """Use the gradients, unless they have overflowed in fp16; whether they have.
+        """Update the weights unless gradients overflowed in fp16; return whether they did.
 
         There the host waits for the norm before the update, which it otherwise need not.
         """

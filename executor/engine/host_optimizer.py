@@ -1,4 +1,4 @@
-"""The optimizer of what the host keeps: AdamW on the host's processor, in the host's memory.
+"""AdamW of offloaded parameters, on the host's processor and in its memory.
 
 Its states are made at once and not with the first step, so that all of them are the host's. Each
 layer is a call of its own, as it is priced: its matrices, then its vectors.
@@ -17,11 +17,11 @@ from .adamw import AdamWOptions, Groups, Pair, decayed, make_adamw
 
 HOST = torch.device("cpu")
 COUNT, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
-"""What torch's AdamW keeps of a parameter."""
+"""State of torch's AdamW for a parameter."""
 
 
 class HostOptimizer:
-    """AdamW over parameters on the host; nothing where there are none.
+    """AdamW over parameters on the host; does nothing without any.
 
     Args:
         pairs: those parameters with their leaves, in the order of the layers.
@@ -37,11 +37,11 @@ class HostOptimizer:
 
     @property
     def states(self) -> dict[Tensor, dict[str, Tensor]]:
-        """What it keeps of each leaf."""
+        """State of each leaf."""
         if self._optimizer is None:
             return {}
-        found: dict[Tensor, dict[str, Tensor]] = self._optimizer.state
-        return found
+        states: dict[Tensor, dict[str, Tensor]] = self._optimizer.state
+        return states
 
     @property
     def param_groups(self) -> Groups:
@@ -49,7 +49,7 @@ class HostOptimizer:
         return [] if self._optimizer is None else self._optimizer.param_groups
 
     def put(self, leaf: nn.Parameter, optimizer_state: Mapping[str, Tensor]) -> None:
-        """Go on from what was kept of a parameter."""
+        """Restore the state of a parameter."""
         self.states[leaf] = {
             name: host_copy(value, HOST) for name, value in optimizer_state.items()
         }
@@ -61,14 +61,13 @@ class HostOptimizer:
 
 
 def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, Any]]:
-    """The groups of each layer after the other."""
     layers = dict.fromkeys(parameter.layer for parameter, _ in pairs)
     for layer in layers:
         yield from decayed([pair for pair in pairs if pair[0].layer == layer], decay)
 
 
 def _fresh(leaf: nn.Parameter) -> dict[str, Tensor]:
-    """The states before the first step."""
+    """States before the first step."""
     moments = {name: host_like(leaf, HOST, zero=True) for name in MOMENTS}
     count = torch.empty((), dtype=torch.float32, device="meta")
     return {COUNT: host_like(count, HOST, zero=True), **moments}

@@ -1,4 +1,4 @@
-"""From raw gradients to updated weights: sums still owed, clipping, AdamW.
+"""From raw gradients to updated weights: pending sums, clipping, AdamW.
 
 All of it works on local parts. The global norm and the loss travel in one all-reduce of two
 float64 numbers over the world: each part's squared norm is divided by the ranks that hold it.
@@ -25,15 +25,15 @@ from .host_optimizer import HostOptimizer
 
 
 class Updater:
-    """Owns the optimizer of one rank.
+    """The optimizer of one rank.
 
     Args:
         parameters: this rank's parameters.
         process_groups: its groups.
         clip_norm: global gradient norm to clip to, None for none.
         options: AdamW's hyper-parameters.
-        kernels: of the run; says which form of the step it takes.
-        gradients_final: called when gradients are clipped; it fills those of the host's.
+        kernels: of the run; they choose the form of the step.
+        gradients_final: called when gradients are clipped; fills those on the host.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class Updater:
         for leaf in self._leaves:
             leaf.requires_grad_(True)
         pairs = [*zip(parameters, self._leaves, strict=True)]
-        own = [(p, leaf) for p, leaf in pairs if not p.on_host]
-        fused = bool(own) and fused_adamw(kernels, own[0][1])
-        nothing = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
-        groups = decayed(own, options.weight_decay) or [{"params": [nothing]}]
+        device_pairs = [(p, leaf) for p, leaf in pairs if not p.on_host]
+        fused = bool(device_pairs) and fused_adamw(kernels, device_pairs[0][1])
+        empty = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
+        groups = decayed(device_pairs, options.weight_decay) or [{"params": [empty]}]
         self.optimizer = make_adamw(groups, options, fused)
         self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options)
 
     def resident_tensors(self) -> list[Tensor]:
-        """States of the optimizer, and the gradients that wait for it on the host."""
+        """States of the optimizer, and gradients that wait for it on the host."""
         states = (*self.optimizer.state.values(), *self.host.states.values())
-        found = [value for state in states for value in state.values()]
-        return found + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
+        tensors = [value for state in states for value in state.values()]
+        return tensors + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
 
     def optimizer_state(self, parameter: LocalParameter) -> dict[str, Tensor]:
-        """What the optimizer keeps of a parameter, by its own names; nothing before an update."""
+        """Optimizer state of a parameter, by its own names; empty before an update."""
         states = self.host.states if parameter.on_host else self.optimizer.state
         state = states.get(self._leaf(parameter), {})
         return {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -75,7 +75,7 @@ class Updater:
     def load_optimizer_state(
         self, parameter: LocalParameter, optimizer_state: Mapping[str, Tensor]
     ) -> None:
-        """Restore a parameter's optimizer state, in the form of :meth:`optimizer_state`.
+        """Restore a parameter's optimizer state from :meth:`optimizer_state`.
 
         A count stays on the host unless the step is fused, as the optimizer makes it itself.
         """
@@ -90,11 +90,11 @@ class Updater:
         }
 
     def _leaf(self, parameter: LocalParameter) -> nn.Parameter:
-        places = zip(self.parameters, self._leaves, strict=True)
-        return next(leaf for own, leaf in places if own is parameter)
+        pairs = zip(self.parameters, self._leaves, strict=True)
+        return next(leaf for other, leaf in pairs if other is parameter)
 
     def finish_gradients(self) -> None:
-        """Sums over ranks that backward leaves open: sequence-parallel parts, shared parameters."""
+        """Pending sums over ranks: sequence-parallel parts, shared parameters."""
         self._sum_partial()
         self._sum_tied()
 
@@ -118,24 +118,24 @@ class Updater:
     def _sum_tied(self) -> None:
         """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
         for name, tied in self.process_groups.tied.items():
-            held = [_grad(p) for p in self.parameters if p.tied == name]
-            for other in held[1:]:
-                held[0].add_(other)
-            if held and len(tied.ranks) > 1:  # a frozen one has none
+            copies = [_grad(p) for p in self.parameters if p.tied == name]
+            for other in copies[1:]:
+                copies[0].add_(other)
+            if copies and len(tied.ranks) > 1:  # a frozen one has none
                 if tied.weight_of(self.process_groups.rank) != 1:
-                    held[0].mul_(tied.weight_of(self.process_groups.rank))
+                    copies[0].mul_(tied.weight_of(self.process_groups.rank))
                 with mark(COMMUNICATE_SUMS):
-                    dist.all_reduce(held[0], group=self.process_groups.group_of(tied.ranks))
-            for other in held[1:]:
-                other.copy_(held[0])
+                    dist.all_reduce(copies[0], group=self.process_groups.group_of(tied.ranks))
+            for other in copies[1:]:
+                other.copy_(copies[0])
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""
         total = torch.zeros(2, dtype=torch.float64, device=loss.device)
-        counted = [p for p in self.parameters if p.in_norm and p.grad is not None]
-        if counted:
-            norms = torch.stack(torch._foreach_norm([_grad(p) for p in counted], 2))
-            weights = to_device(torch.tensor([1 / p.replicas for p in counted]), norms.device)
+        parameters = [p for p in self.parameters if p.in_norm and p.grad is not None]
+        if parameters:
+            norms = torch.stack(torch._foreach_norm([_grad(p) for p in parameters], 2))
+            weights = to_device(torch.tensor([1 / p.replicas for p in parameters]), norms.device)
             total[0] = norms.square_().mul_(weights).sum()
         total[1] = loss / loss_replicas
         with mark(COMMUNICATE_NORM):
@@ -144,13 +144,13 @@ class Updater:
         return total
 
     def unscale(self, factor: float) -> None:
-        """Divide all gradients by what the loss was multiplied with."""
+        """Divide all gradients by the loss scale."""
         grads = [grad for p in self.parameters if (grad := p.grad) is not None]
         if grads:
             torch._foreach_mul_(grads, 1 / factor)
 
     def drop_gradients(self) -> None:
-        """Forget a step's gradients without using them."""
+        """Drop a step's gradients without using them."""
         for p in self.parameters:
             p.parameter.grad = None
 

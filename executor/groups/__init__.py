@@ -1,1 +1,6 @@
-"""executor groups."""
+"""Process groups and meshes of a plan, and the ranks that share or exchange data.
+
+Enters: a plan, this rank.
+Leaves: ``ProcessGroups``, ``TiedGroup``, ``TokenExchange``; ranks and devices of a plan.
+Imports: spec, ``models``; ``rank_layout`` loads no torch.
+"""

@@ -1,7 +1,7 @@
 """Process groups of a plan, all made up front from the whole plan.
 
-Making a group is collective over the world, so a group made late inside one stage would hang
-the others: every rank makes every group of every stage here, in one order.
+Making a group is collective over the world, so a group made late inside one stage would hang the
+others: every rank makes every group of every stage here, in one order.
 """
 
 from __future__ import annotations
@@ -52,28 +52,30 @@ from .tied_parameters import TiedGroup, shared_parameters, tied_groups
 from .token_exchange import TokenExchange, token_exchange
 
 Channel = tuple[bool, bool, int]
-"""A kind of message between stages: forward or backward, towards a higher stage or a lower one,
-and 0 or 1 for an even or odd stage that forward messages leave there."""
+"""A channel between stages: forward or backward, towards a higher stage or a lower one, and 0 or 1
+for an even or odd stage that forward messages leave there."""
 
 
 def channel_of(forward: bool, source: int, target: int) -> Channel:
-    """The wire of messages from stage ``source`` to stage ``target``."""
+    """Channel of messages from stage ``source`` to stage ``target``."""
     return forward, source < target, (source if forward else target) % 2
 
 
 def plan_channels(plan: Plan) -> list[Channel]:
-    """The wires that a plan's messages need, in the order in which every rank makes them."""
+    """Channels of a plan's messages, in the order in which every rank makes them."""
     stages = plan.program.stages
     positions = len(stages) * len(stages[0].virtual_stages)
     kind = plan.program.schedule.kind
-    places = [chunk_location(kind, position, len(stages))[0] for position in range(positions)]
-    hops = [(a, b) for a, b in pairwise(places) if a != b]
-    found = {channel_of(True, a, b) for a, b in hops} | {channel_of(False, b, a) for a, b in hops}
-    return sorted(found)
+    stages_of = [chunk_location(kind, position, len(stages))[0] for position in range(positions)]
+    hops = [(a, b) for a, b in pairwise(stages_of) if a != b]
+    channels = {channel_of(True, a, b) for a, b in hops} | {
+        channel_of(False, b, a) for a, b in hops
+    }
+    return sorted(channels)
 
 
 class ProcessGroups:
-    """The process groups and meshes of one rank.
+    """Process groups and meshes of one rank.
 
     Args:
         plan: a legal plan.
@@ -131,7 +133,6 @@ class ProcessGroups:
             self._groups[ranks] = group
 
     def _new_alone(self) -> dist.ProcessGroup:
-        """A group of this rank only."""
         group: dist.ProcessGroup = dist.new_group(
             [self.rank], timeout=self._timeout, use_local_synchronization=True
         )
@@ -148,10 +149,10 @@ class ProcessGroups:
                     self._make(tuple(first + r for r in shape.members(local)))
 
     def _make_expert_groups(self, plan: Plan, index: int) -> None:
-        """Groups over which states of experts move.
+        """Make the groups of experts' states.
 
-        They are never those of the dense parameters beside them: fully_shard would take what has
-        one group for one unit.
+        They are never those of the dense parameters beside them: fully_shard would take parameters
+        of one group for one unit.
         """
         first, count = self.layout[index]
         strategies = plan.expert_strategies(index)
@@ -166,7 +167,7 @@ class ProcessGroups:
                         self._expert_groups[ranks] = group
 
     def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
-        """Groups that techniques of a stage's layers have of their own, in an order all ranks know.
+        """Make the techniques' own groups, in the same order on all ranks.
 
         Two techniques never share one, nor one with the layers: their collectives may be under way
         at the same time.
@@ -181,28 +182,28 @@ class ProcessGroups:
                         self._technique_groups[name, ranks] = group
 
     def technique_group(self, name: str, shape: RankGroup) -> dist.ProcessGroup:
-        """A technique's own process group of this shape that holds this rank."""
+        """A technique's own process group of this shape with this rank."""
         members = shape.members(self.local_rank)
         return self._technique_groups[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
-        """This rank's group of each parameter that chunks share; groups of all ranks are made."""
-        mine = {}
+        """This rank's group of each shared parameter; makes those of all ranks."""
+        groups = {}
         for name, stages in shared_parameters(plan).items():
             for group in tied_groups(plan, stages, self.layout):
                 if len(group.ranks) > 1:
                     self._make(group.ranks)
                 if self.rank in group.ranks:
-                    mine[name] = group
-        return mine
+                    groups[name] = group
+        return groups
 
     def _make_channels(self, plan: Plan) -> dict[Channel, dist.ProcessGroup]:
-        """A group for each kind of message between stages, made of all ranks.
+        """One group of all ranks for each channel between stages.
 
         NCCL runs all messages that a rank sends or receives in a group one after the other. So
         forward and backward traffic, both ways of a ring, and what a stage receives and what it
-        sends on need groups of their own: a rank then only sends in a group, or only receives,
-        and no message waits behind one that is not there yet.
+        sends on need groups of their own: a rank then only sends in a group, or only receives, and
+        no message waits behind one that is not there yet.
         """
         return {
             channel: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
@@ -210,32 +211,32 @@ class ProcessGroups:
         }
 
     def channel(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
-        """The group of messages from rank ``source`` to rank ``target`` of another stage."""
+        """Group of messages from rank ``source`` to rank ``target`` of another stage."""
         return self._channels[channel_of(forward, self._stage_of(source), self._stage_of(target))]
 
     def _stage_of(self, rank: int) -> int:
         return next(i for i, (first, count) in enumerate(self.layout) if rank < first + count)
 
     def close(self) -> None:
-        """Give the groups' connections back; every rank calls this when all are done."""
-        books = (self._groups, self._expert_groups, self._channels, self._technique_groups)
-        for group in [group for book in books for group in book.values()]:
+        """Close the groups' connections; every rank calls this when all are done."""
+        tables = (self._groups, self._expert_groups, self._channels, self._technique_groups)
+        for group in [group for table in tables for group in table.values()]:
             dist.destroy_process_group(group)
-        for book in (*books, self._meshes, self._expert_meshes):
-            book.clear()
+        for table in (*tables, self._meshes, self._expert_meshes):
+            table.clear()
         self._exchanges.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
-        """The process group of this shape that holds this rank."""
+        """Process group of this shape with this rank."""
         members = shape.members(self.local_rank)
         return self._groups[tuple(self.first_rank + r for r in members)]
 
     def group_of(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
-        """The process group of exactly these ranks."""
+        """Process group of exactly these ranks."""
         return self._groups[ranks]
 
     def tensor_parallel(self, strategy: LayerStrategy) -> TensorParallel:
-        """The ranks that split a layer's weights: with Ulysses none do."""
+        """Ranks that split a layer's weights: with Ulysses none do."""
         if strategy.weight_split == 1:
             return TensorParallel(None, 1, 0, False)
         shape = tensor_group(strategy)
@@ -243,7 +244,7 @@ class ProcessGroups:
         return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
 
     def sequence_split(self, strategy: LayerStrategy, seq_len: int) -> SequenceSplit:
-        """How a layer splits samples of ``seq_len`` tokens, seen from this rank."""
+        """A layer's split of samples of ``seq_len`` tokens on this rank."""
         tokens, ring = token_layout(strategy, self.local_rank, seq_len), None
         if strategy.cp > 1:
             shape = context_group(strategy)
@@ -253,7 +254,7 @@ class ProcessGroups:
         return SequenceSplit(tokens, ring, ulysses_group)
 
     def expert_ranks(self, strategy: LayerStrategy) -> ExpertRanks:
-        """The ranks that the experts of a layer are spread over."""
+        """Ranks that hold the experts of a layer."""
         ep_group, etp_group = expert_group(strategy), expert_tensor_group(strategy)
         return ExpertRanks(
             ep_group=self.group(ep_group) if ep_group.size > 1 else None,
@@ -266,11 +267,11 @@ class ProcessGroups:
         )
 
     def samples(self, strategy: LayerStrategy) -> IndexRange:
-        """The samples of a micro-batch that this rank works on in a layer."""
+        """Samples of a micro-batch that this rank works on in a layer."""
         return self.samples_by_rank(strategy)[self.local_rank]
 
     def samples_by_rank(self, strategy: LayerStrategy) -> tuple[IndexRange, ...]:
-        """The samples of a micro-batch that each rank of the stage works on in a layer."""
+        """Samples of a micro-batch that each rank of the stage works on."""
         return batch_partition(self._stage, strategy, self._samples)
 
     def local_tokens(self, strategy: LayerStrategy) -> int:
@@ -278,21 +279,21 @@ class ProcessGroups:
         return self._seq_len // strategy.sequence_split
 
     def token_exchange(self, before: LayerStrategy, after: LayerStrategy) -> TokenExchange:
-        """How this rank exchanges tokens between two layouts, each rank's tokens its own."""
+        """Exchange of tokens between two layouts, each rank's tokens its own."""
         key = (before.layout[:2], after.layout[:2])
         if key not in self._exchanges:
             shape = exchange_group(before, after)
             self._exchanges[key] = token_exchange(
                 self.group(shape),
-                self._cut_blocks(before, shape),
-                self._cut_blocks(after, shape),
+                self._split_blocks(before, shape),
+                self._split_blocks(after, shape),
                 shape.position(self.local_rank),
                 torch.device(self.device_type),
             )
         return self._exchanges[key]
 
-    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[ActivationBlock]:
-        """What each rank of a group holds of an activation, no row on two of them."""
+    def _split_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[ActivationBlock]:
+        """Activation block of each rank of a group, no row on two of them."""
         samples = self.samples_by_rank(strategy)
         return [
             ActivationBlock(exchanged_tokens(strategy, rank, self._seq_len), samples[rank])
@@ -300,14 +301,14 @@ class ProcessGroups:
         ]
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
-        """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
+        """Replica × shard mesh of a layer, or the shard axis alone without replicas."""
         shape = shard_group(strategy), replica_group(strategy, self.stage_ranks)
         if shape not in self._meshes:
             self._meshes[shape] = self._new_mesh(*shape, self._groups)
         return self._meshes[shape]
 
     def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
-        """Ranks that hold equal pieces of a second copy × ranks that such a copy is cut over."""
+        """Replica × shard mesh of a layer's secondary parameter shards."""
         pieces = inner_group(strategy, strategy.shard.secondary_parameters)
         key = pieces, secondary_replicas(strategy, self.stage_ranks)
         if key not in self._meshes:
@@ -315,14 +316,14 @@ class ProcessGroups:
         return self._meshes[key]
 
     def expert_secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh | None:
-        """The same of a layer's experts, where they have a second copy."""
+        """The same for a layer's experts; None without secondary shards."""
         shape = expert_secondary(strategy, self.stage_ranks)
         if shape is not None and shape not in self._expert_meshes:
             self._expert_meshes[shape] = self._new_mesh(*shape, self._expert_groups)
         return None if shape is None else self._expert_meshes[shape]
 
     def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
-        """The same of the states of a layer's experts."""
+        """Replica × shard mesh of the states of a layer's experts."""
         ranks = self.stage_ranks
         shape = expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks)
         if shape not in self._expert_meshes:
@@ -330,7 +331,7 @@ class ProcessGroups:
         return self._expert_meshes[shape]
 
     def expert_state_group(self, shape: RankGroup) -> dist.ProcessGroup:
-        """The process group of this shape that holds states of this rank's experts."""
+        """Process group of this shape with states of this rank's experts."""
         members = shape.members(self.local_rank)
         return self._expert_groups[tuple(self.first_rank + r for r in members)]
 
@@ -356,5 +357,4 @@ class ProcessGroups:
 
 
 def _device_groups(stage: Stage) -> list[str]:
-    """The device group of each rank of a stage."""
     return [part.device_group for part in stage.devices for _ in range(part.count)]

@@ -1,4 +1,4 @@
-"""Which ranks a plan runs on; nothing here needs torch."""
+"""Ranks and devices of a plan; needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...spec.plan.plan import Plan
 from ...spec.rules.layer_rules import CORE
 
 CPU_DEVICE = CORE
-"""The catalogue's name of one core of this machine."""
+"""Catalogue name of one core of this machine."""
 
 
 def plan_world_size(plan: Plan) -> int:
@@ -17,15 +17,15 @@ def plan_world_size(plan: Plan) -> int:
 
 def stage_layout(plan: Plan) -> list[tuple[int, int]]:
     """First rank and number of ranks of each stage; ranks follow the stages' order."""
-    found, first = [], 0
+    ranges, first = [], 0
     for stage in plan.program.stages:
-        found.append((first, stage.device_count))
+        ranges.append((first, stage.device_count))
         first += stage.device_count
-    return found
+    return ranges
 
 
 def plan_devices(plan: Plan) -> tuple[str, ...]:
-    """The catalogue names of the devices that a plan's stages run on, by rank."""
+    """Catalogue names of the devices of a plan's stages, by rank."""
     return tuple(
         plan.cluster.group(part.device_group).device
         for stage in plan.program.stages
@@ -35,10 +35,10 @@ def plan_devices(plan: Plan) -> tuple[str, ...]:
 
 
 def plan_device(plan: Plan) -> str:
-    """The catalogue name of the one kind of device that the plan's stages run on.
+    """Catalogue name of the one device type that the plan's stages run on.
 
     Raises:
-        InputError: stages on different kinds of device.
+        InputError: stages on different device types.
     """
     names = sorted(set(plan_devices(plan)))
     if len(names) != 1:
@@ -48,5 +48,5 @@ def plan_device(plan: Plan) -> str:
 
 
 def runs_on_cores(plan: Plan) -> bool:
-    """Whether a plan's ranks are cores of a machine, not accelerators."""
+    """True if a plan's ranks are cores of a machine, not accelerators."""
     return CPU_DEVICE in plan_devices(plan)

@@ -1,4 +1,4 @@
-"""Parameters that several chunks hold copies of, and the ranks that sum their gradients."""
+"""Parameters copied in several chunks, and the ranks that sum their gradients."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ class TiedGroup(NamedTuple):
     """Ranks that sum the gradient of a shared parameter.
 
     ``copies``: how many ranks of each of the stages are in the group. Those of one stage hold
-    equal gradients already, so each gives its part of one.
+    equal gradients already, so each contributes its share of one.
     """
 
     ranks: tuple[int, ...]
     copies: tuple[int, ...]
 
     def weight_of(self, rank: int) -> float:
-        """What a rank multiplies its gradient with before the sum."""
-        place, ends = self.ranks.index(rank), accumulate(self.copies)
-        return 1 / next(n for n, end in zip(self.copies, ends, strict=True) if place < end)
+        """Factor on a rank's gradient before the sum."""
+        position, ends = self.ranks.index(rank), accumulate(self.copies)
+        return 1 / next(n for n, end in zip(self.copies, ends, strict=True) if position < end)
 
 
 def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
-    """The stages that hold a copy of each parameter that chunks share, by its name in the model.
+    """Stages with a copy of each parameter that chunks share, by its name.
 
     A vocabulary table is one parameter inside a chunk that has the head; elsewhere every layer
     with one, and every chunk of blocks that share a bias, has its own copy.
     """
     if len(plan.program.stages) == 1:
         return {}
-    found = {}
+    stages_by_name = {}
     if tables := shared_tables(plan.model):
         stages = [
             number
@@ -48,33 +48,33 @@ def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
                 for i, _, _ in plan.chunk_layers(parts)
             )
         ]
-        found[f"layers.{tables[0]}.{TOKEN_TABLE}"] = tuple(stages)
-    for block, held in bias_holders(plan).items():
-        found[f"layers.{block}.{TABLE}"] = tuple(sorted({stage for stage, _ in held}))
-    return found
+        stages_by_name[f"layers.{tables[0]}.{TOKEN_TABLE}"] = tuple(stages)
+    for block, holders in bias_holders(plan).items():
+        stages_by_name[f"layers.{block}.{TABLE}"] = tuple(sorted({stage for stage, _ in holders}))
+    return stages_by_name
 
 
 def tied_groups(
     plan: Plan, stages: Sequence[int], layout: Sequence[tuple[int, int]]
 ) -> list[TiedGroup]:
-    """The groups that sum one parameter's gradient, in one order.
+    """Groups that sum one parameter's gradient, in one order.
 
-    One rank of each stage where all are equally wide; else all that hold a part, for one stage
-    has more copies of it than another.
+    One rank of each stage where all are equally wide; else all that hold a part, for one stage has
+    more copies of it than another.
 
     Args:
         plan: the plan.
         stages: those that hold the parameter.
         layout: first rank and number of ranks of each stage.
     """
-    held = [layout[number] for number in stages]
+    ranges = [layout[number] for number in stages]
     strategy = plan.program.first_strategy
-    alike = len({count for _, count in held}) == 1
-    parts = held[0][1] if alike else strategy.weight_split * strategy.shard.optimizer
+    equal_widths = len({count for _, count in ranges}) == 1
+    parts = ranges[0][1] if equal_widths else strategy.weight_split * strategy.shard.optimizer
     return [
         TiedGroup(
-            tuple(r for first, count in held for r in range(first + part, first + count, parts)),
-            tuple(count // parts for _, count in held),
+            tuple(r for first, count in ranges for r in range(first + part, first + count, parts)),
+            tuple(count // parts for _, count in ranges),
         )
         for part in range(parts)
     ]

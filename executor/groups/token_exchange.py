@@ -1,6 +1,6 @@
-"""Who sends which rows to whom where ranks exchange tokens between two layouts.
+"""Rows that ranks send each other in an exchange of tokens between two layouts.
 
-Worked out from the plan alone: every rank knows what each other one holds before and wants after.
+Derived from the plan alone: every rank knows the blocks of all others before and after.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ...spec.plan.stage_messages import ActivationBlock
 class TokenExchange:
     """One rank's part of an exchange of rows; a row is a token of a sample.
 
-    ``packed`` are the rows of its block in the order in which they are sent, ``arranged`` the
-    places, among the rows that come, of those of its new block; ``unpacked`` and ``restored``
-    are their inverses, for the way back. ``sends`` and ``gets`` count rows by rank.
+    ``packed``: rows of its block in the order of sending; ``arranged``: positions of its new
+    block's rows among those received; ``unpacked`` and ``restored`` are their inverses, for the
+    way back. ``sends`` and ``receives`` count rows by rank.
     """
 
     group: dist.ProcessGroup
@@ -33,39 +33,39 @@ class TokenExchange:
     arranged: Tensor
     restored: Tensor
     sends: list[int]
-    gets: list[int]
+    receives: list[int]
 
 
 def token_exchange(
     group: dist.ProcessGroup,
-    held: list[ActivationBlock],
-    wanted: list[ActivationBlock],
+    before: list[ActivationBlock],
+    after: list[ActivationBlock],
     position: int,
     device: torch.device,
 ) -> TokenExchange:
-    """The exchange after which every rank of a group has the block that it wants.
+    """Exchange after which every rank of a group has its new block.
 
     Args:
         group: the ranks.
-        held: blocks before, by position in the group; no row twice.
-        wanted: blocks after, of the same rows.
+        before: blocks before, by position in the group; no row twice.
+        after: blocks after, of the same rows.
         position: this rank's.
         device: of the activations.
     """
-    mine, own = held[position], wanted[position]
-    out = [_rows(mine, mine.intersection(other)) for other in wanted]
-    come = [_rows(own, own.intersection(other)) for other in held]
-    packed, restored = torch.cat(out).to(device), torch.cat(come).to(device)
+    source, target = before[position], after[position]
+    sent = [_rows(source, source.intersection(other)) for other in after]
+    received = [_rows(target, target.intersection(other)) for other in before]
+    packed, restored = torch.cat(sent).to(device), torch.cat(received).to(device)
     return TokenExchange(
         group=group,
-        before=_shape(mine),
-        after=_shape(own),
+        before=_shape(source),
+        after=_shape(target),
         packed=packed,
         unpacked=packed.argsort(),
         arranged=restored.argsort(),
         restored=restored,
-        sends=[len(rows) for rows in out],
-        gets=[len(rows) for rows in come],
+        sends=[len(rows) for rows in sent],
+        receives=[len(rows) for rows in received],
     )
 
 
@@ -74,7 +74,7 @@ def _shape(block: ActivationBlock) -> tuple[int, int]:
 
 
 def _rows(block: ActivationBlock, part: ActivationBlock) -> Tensor:
-    """The numbers of a part's rows among those of its block, token by token."""
+    """Numbers of a part's rows among those of its block, token by token."""
     if not part.rows:
         return torch.empty(0, dtype=torch.int64)
     spans = positions_of(block.tokens, part.tokens)

@@ -1,1 +1,6 @@
-"""executor host."""
+"""Host memory of a run: offloaded tensors, copies to and from the device, process memory.
+
+Enters: tensors, local parameters.
+Leaves: host tensors, fetched shards, bytes of the process.
+Imports: kernels, ``stage``.
+"""

@@ -1,8 +1,8 @@
-"""Shards that come from the host before each gather, and go when it is filled.
+"""Shards fetched from the host before each gather, and freed when it is filled.
 
 fully_shard has an offload of its own (CPUOffloadPolicy), but on cores that copies nothing, and a
-gradient that it moves is gone from the device before norms and clipping. So the shards are brought
-here, below its public surface, around what starts a gather: on the stream that reads them.
+gradient that it moves is gone from the device before norms and clipping. So the shards are fetched
+here, below its public surface, around the start of a gather, on the stream that reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..stage.local_parameters import LocalParameter
 
 
 def fetch_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], name: str) -> None:
-    """Have a unit's shards on the device only while a gather is filled from them.
+    """Keep a unit's shards on the device only while a gather is filled from them.
 
     Until the first gather they stay where they were made.
 
@@ -36,7 +36,7 @@ def fetch_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], na
 
 
 def device_copy(parameter: LocalParameter) -> Tensor:
-    """The tensor of the module whose numbers the host keeps."""
+    """Module's tensor of a parameter that the host keeps."""
     if parameter.device_tensor is None:
         raise RuntimeError(f"{parameter.name} is not on the host")
     return parameter.device_tensor
@@ -47,7 +47,7 @@ class _FetchedShard:
 
     Args:
         host: its numbers.
-        device: where the gather reads them; its storage, perhaps padded, has no bytes in between.
+        device: source of the gather; its storage, perhaps padded, has no bytes in between.
     """
 
     def __init__(self, host: Tensor, device: Tensor) -> None:
@@ -56,19 +56,19 @@ class _FetchedShard:
         self._size_bytes = self._storage.nbytes()
 
     def fill(self) -> None:
-        """Make room."""
+        """Allocate the device storage."""
         if self._storage.nbytes() != self._size_bytes:
             self._storage.resize_(self._size_bytes)
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the device storage."""
         self._storage.resize_(0)
 
 
 def _around(
     group: Any, start: Callable[[bool], None], shards: list[_FetchedShard], name: str
 ) -> Callable[[bool], None]:
-    """What starts a gather, with the copies around it."""
+    """The start of a gather, with the copies around it."""
     filled = [shard for shard in shards if shard.host.numel()]
 
     def unshard(async_op: bool = False) -> None:
@@ -89,7 +89,7 @@ def _around(
 
 
 def _where_read(group: Any, async_op: bool) -> AbstractContextManager[Any]:
-    """On the stream that copies shards into a gather's buffer."""
+    """Stream that copies shards into a gather's buffer."""
     if group.device.type == "cpu":
         return nullcontext()
     reading, _ = group.comm_ctx.get_all_gather_streams(async_op, group._training_state)

@@ -1,4 +1,4 @@
-"""What this process holds of the machine's memory, as the operating system counts it."""
+"""Memory of this process, as the operating system counts it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ KIB = 1024
 
 def resident_bytes() -> int:
     """Resident bytes now; the peak so far where the system tells no more."""
-    found = _status("VmRSS")
-    return found if found is not None else peak_resident_bytes()
+    current = _status("VmRSS")
+    return current if current is not None else peak_resident_bytes()
 
 
 def peak_resident_bytes() -> int:
-    """The largest number of resident bytes since the start or the last reset."""
-    found = _status("VmHWM")
-    if found is not None:
-        return found
+    """Peak resident bytes since the start or the last reset."""
+    peak = _status("VmHWM")
+    if peak is not None:
+        return peak
     unit = 1 if sys.platform == "darwin" else KIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -1,4 +1,4 @@
-"""Between the host and a rank's device: data on its way, and waiting for it."""
+"""Transfers between the host and a rank's device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on ``device``; the host does not wait for what is queued there.
+    """Copy a host tensor to ``device`` without waiting for its queue.
 
-    From ordinary memory a copy would: it begins when all earlier work of the device is done, so
-    every read of tokens would drain the queue. From pinned memory it only joins the queue.
+    A copy from ordinary memory begins when all earlier work of the device is done, so every read
+    of tokens would drain the queue. From pinned memory it only joins the queue.
     """
     if device.type == "cpu":
         return tensor
@@ -20,13 +20,13 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done all that was asked of it; nothing to wait for on a core."""
+    """Wait until the device has finished its queued work; a core has none."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def release(device: torch.device) -> None:
-    """Give back the memory of what nothing refers to, cycles too, that the allocator keeps."""
+    """Free the memory of unreferenced objects, cycles included, that the allocator keeps."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

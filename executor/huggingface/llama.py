@@ -1,7 +1,7 @@
 """Names of Llama's tensors, which Mistral, Qwen2 and Qwen3 share.
 
-Every weight is (out, in) as here, and heads turn by halves as here: channel i with channel
-i + head_dim / 2. So each parameter is one tensor as it is.
+Every weight is (out, in) as here, and heads turn by halves as here: channel i with channel i +
+head_dim / 2. So each parameter is one tensor as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether this process gets on, is kept from it, or waits for other ranks; for the heartbeat.
 
-A process that neither computes nor makes progress may be starved of a core or wait for a disk; only
-one that does none of it is idle. The main thread does all of a rank's work.
+A process that neither computes nor makes progress may be starved of a core or wait for a disk;
+only one that does none of it is idle. The main thread does all of a rank's work.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Starting ranks on this machine, giving them jobs, and ending them when one breaks.
 
-A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a
-job often less. A job is a function ``package.module:name`` that every rank calls with a
-context and a JSON payload; its result is JSON too. Nothing here imports torch.
+A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a job
+often less. A job is a function ``package.module:name`` that every rank calls with a context and a
+JSON payload; its result is JSON too. Nothing here imports torch.
 
-A rank that dies, raises, stops answering or waits in vain ends the whole pool within seconds:
-all ranks are killed and one RunError names the rank and the cause. Workers end with their
-launcher, however it ends.
+A rank that dies, raises, stops answering or waits in vain ends the whole pool within seconds: all
+ranks are killed and one RunError names the rank and the cause. Workers end with their launcher,
+however it ends.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class PoolOptions:
     """Limits in seconds, and where jobs may come from.
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
-    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how long
-    all ranks may neither work nor get on; None for a little longer than a collective waits.
+    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how
+    long all ranks may neither work nor get on; None for a little longer than a collective waits.
     ``missing_after_s``: how long a rank that has yet to join the others may show no sign of life.
     ``start_timeout_s``: until every rank has loaded its libraries and found the others.
-    ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of
-    the workers.
+    ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of the
+    workers.
     """
 
     collective_timeout_s: float = CPU_TIMEOUTS.collective_s

@@ -1,8 +1,8 @@
 """What a launcher knows of its ranks while a job runs, and which of them broke it.
 
-A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes
-its peers fail too, with errors about connections and time limits, so the cause is chosen by
-kind: a death before an exception, an exception before silence, silence before a time-out.
+A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes its
+peers fail too, with errors about connections and time limits, so the cause is chosen by kind: a
+death before an exception, an exception before silence, silence before a time-out.
 """
 
 from __future__ import annotations

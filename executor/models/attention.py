@@ -1,6 +1,6 @@
 """Multi-head attention around its core: projections, positions, output.
 
-Runs what :mod:`shardwright.costmodel.layers.attention` prices, in the same order.
+Runs what ``shardwright.costmodel.layers.attention`` prices, in the same order.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Self-attention of a block; takes and gives what every part of a block does.
+    """Self-attention of a block.
 
     ``bias`` (seq, seq, local heads) is added to the scores where the block has relative positions.
     """
-    mixed = _core(block, spec, block.column(x, "query", "key", "value"), bias)
-    return block.row(mixed, "output")
+    attended = _core(block, spec, block.column(x, "query", "key", "value"), bias)
+    return block.row(attended, "output")
 
 
 def cross_attention(block: Block, spec: Attention, x: Tensor, source: Tensor) -> Tensor:
-    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    """Attention of ``x`` to another tower's output ``source``, of its own length."""
     (query,) = block.column(x, "cross_query")
     key, value = block.column(source, "cross_key", "cross_value")
-    mixed = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
-    return block.row(mixed, "cross_output")
+    attended = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
+    return block.row(attended, "cross_output")
 
 
 def angles_of(spec: Attention, seq_len: int, positions: IndexRanges = ()) -> Angles:
-    """The angles by which heads turn: of these positions, or of 0 to ``seq_len``."""
+    """Rotary angles of these positions, or of 0 to ``seq_len``."""
     rows = count(positions) if positions else seq_len
     return Angles(rows, spec.head_dim, spec.rope_theta, positions)
 
@@ -70,8 +70,8 @@ def _attend(
     attend: Attend = partial(block.attend, causal=causal)
     if bias is not None:
         attend = partial(_biased, bias, causal)
-    again = block.recompute == "selective"
-    return core_attention(block.sequence, attend, spec.heads, again, query, key, value, causal)
+    recompute = block.recompute == "selective"
+    return core_attention(block.sequence, attend, spec.heads, recompute, query, key, value, causal)
 
 
 def _biased(bias: Tensor, causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def _heads(spec: Attention, x: Tensor) -> Tensor:
 
 
 def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> Tensor:
-    """Split into heads, which Qwen3 normalises."""
+    """Split into heads, which Qwen3 normalizes."""
     x = _heads(spec, x)
     if not spec.qk_norm:
         return x

@@ -1,6 +1,6 @@
-"""A residual block: a token mixer, perhaps attention to another tower, a feed-forward part.
+"""A residual block: token mixer, optional cross-attention, feed-forward.
 
-Each part is told by its spec's type. Runs what :mod:`shardwright.costmodel.layers.block` prices.
+The spec's type selects each sub-layer. Runs what ``shardwright.costmodel.layers.block`` prices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .moe.experts import mixture
 from .positions import score_bias
 
 RunSubLayer = Callable[["Block", Any, Tensor], Tensor]
-"""What a block adds by one of its parts: takes the block, the part's spec and its input."""
+"""Output of a sub-layer from the block, the sub-layer's spec and its input."""
 
 MIXERS: dict[type[Any], RunSubLayer] = {
     Attention: attention_mixer,
@@ -34,15 +34,15 @@ MIXERS: dict[type[Any], RunSubLayer] = {
 FEED_FORWARDS: dict[type[Any], RunSubLayer] = {Mlp: mlp, Moe: mixture}
 
 SubLayer = tuple[str, Callable[[Tensor], Tensor]]
-"""A part of a block bound to all but its input, and the name of its norms."""
+"""A sub-layer bound to all but its input, and the name of its norms."""
 
 
 class Block(LayerModule):
     """A transformer block.
 
     Raises:
-        NotBuiltError: a block of a kind that does not run.
-        InputError: flash attention where biases of scores are learned.
+        NotBuiltError: a block type that does not run.
+        InputError: flash attention where score biases are learned.
     """
 
     def __init__(self, layer: BlockLayer, build: LayerBuild) -> None:
@@ -60,10 +60,10 @@ class Block(LayerModule):
         self.expert_ranks = build.experts
         self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
         self.body: Callable[..., Any] = Block._run
-        """What the block does; a technique may put another in its place."""
+        """The block's computation; a technique may replace it."""
 
     def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
-        """One block; ``full`` recomputation keeps only what comes in.
+        """Run the block; ``full`` recomputation keeps its inputs only.
 
         Args:
             x: (seq, batch, hidden).
@@ -73,13 +73,13 @@ class Block(LayerModule):
         Returns:
             Like ``x``; and the bias, where this block makes one.
         """
-        given = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
+        inputs = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
         if self.recompute == "full":
-            return recomputed(self.body, self, *given)
-        return self.body(self, *given)
+            return recomputed(self.body, self, *inputs)
+        return self.body(self, *inputs)
 
     def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:
-        """What comes in beside the activations: the output that it reads, a shared bias."""
+        """Inputs beside the activations: the tower output it reads, a shared bias."""
         shares = isinstance(self.attention, Attention) and self.attention.shared_bias
         if shares and bias is None:
             raise RuntimeError("no block before this one made the bias of its tower")
@@ -87,7 +87,7 @@ class Block(LayerModule):
 
     @property
     def makes_bias(self) -> bool:
-        """Whether later blocks of the tower add the bias that this one makes."""
+        """True if later blocks of the tower add the bias that this one makes."""
         return isinstance(self.attention, Attention) and self.attention.relative_buckets > 0
 
     def _run(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
@@ -108,11 +108,11 @@ class Block(LayerModule):
             yield "cross", lambda x: cross_attention(self, cross, x, source)
         yield "mlp", partial(feed, self, self.mlp)
 
-    def _run_sublayers(self, x: Tensor, parts: list[SubLayer]) -> Tensor:
+    def _run_sublayers(self, x: Tensor, sublayers: list[SubLayer]) -> Tensor:
         placement = self.layer.norm_placement
         if self.layer.parallel:
-            return self._in_parallel(x, parts)
-        for name, run in parts:
+            return self._in_parallel(x, sublayers)
+        for name, run in sublayers:
             if placement == "post":
                 x = self._norm(name, x + run(x))
             elif placement == "sandwich":
@@ -121,13 +121,15 @@ class Block(LayerModule):
                 x = x + run(self._norm(name, x))
         return x
 
-    def _in_parallel(self, x: Tensor, parts: list[SubLayer]) -> Tensor:
-        """All parts read the block's input (Wang and Komatsuzaki, 2021, GPT-J)."""
-        first = parts[0][0]
-        one = self._norm(first, x) if self.layer.shared_norm else None
-        added = [run(self._norm(name, x) if one is None else one) for name, run in parts]
-        for part in added:
-            x = x + part
+    def _in_parallel(self, x: Tensor, sublayers: list[SubLayer]) -> Tensor:
+        """All sub-layers read the block's input (Wang and Komatsuzaki, 2021, GPT-J)."""
+        first = sublayers[0][0]
+        shared = self._norm(first, x) if self.layer.shared_norm else None
+        outputs = [
+            run(self._norm(name, x) if shared is None else shared) for name, run in sublayers
+        ]
+        for out in outputs:
+            x = x + out
         return x
 
     def _norm(self, name: str, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The module of each layer kind."""
+"""Module of each layer type."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .layer import LayerBuild, LayerModule
 from .vision import Classifier, Patches
 
 HEADS = (Head, Classifier)
-"""Modules that take targets and give a loss."""
+"""Modules that take targets and return a loss."""
 
 
 def build_layer(layer: Layer, build: LayerBuild) -> LayerModule:
-    """The module of one layer, its parameters still missing.
+    """Build the module of one layer, without its parameters.
 
     Raises:
-        NotBuiltError: a layer of a kind that does not run.
+        NotBuiltError: a layer type that does not run.
     """
     if isinstance(layer, BlockLayer):
         return Block(layer, build)

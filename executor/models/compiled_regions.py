@@ -1,8 +1,8 @@
-"""The parts of a block in plain torch operations, for a compiler that fuses them.
+"""A block's regions in plain torch operations, for a compiler that fuses them.
 
-The same sums as in :mod:`block`, without dispatch, autograd functions or collectives: what a
-compiler cannot see through it cannot fuse. torch differentiates them while it traces. Activations
-are (seq, batch, width).
+The same sums as in ``block``, without dispatch, autograd functions or collectives, which a
+compiler cannot see through. torch differentiates them while it traces. Activations are (seq,
+batch, width).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 RegionWeights = dict[str, Tensor]
-"""Weights and biases of a layer by their names, such as ``query.weight``."""
+"""Weights and biases of a layer by name, such as ``query.weight``."""
 ACTIVATIONS = ("swiglu", "gelu", "gelu_tanh")
-"""What :func:`apply_activation` computes."""
+"""Activations of :func:`apply_activation`."""
 Angles = tuple[Tensor, Tensor] | None
-"""Cosines and sines of positions, (seq, head_dim / 2); None where nothing turns."""
+"""Cosines and sines of positions, (seq, head_dim / 2); None without rotary positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockForm:
-    """What of a block is fixed when it is compiled."""
+    """Properties of a block that are fixed when it is compiled."""
 
     norm: str
     eps: float
@@ -63,7 +63,7 @@ def positioned(
     weights: RegionWeights,
     angles: Angles,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Split into heads, (seq, batch, heads, head_dim); queries and keys normalised and turned."""
+    """Split into heads, (seq, batch, heads, head_dim); normalize and rotate queries and keys."""
     width = form.head_dim
     query, key, value = (x.view(*x.shape[:-1], -1, width) for x in (query, key, value))
     if "query_norm.weight" in weights:
@@ -115,7 +115,7 @@ def _unfused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def apply_activation(form: BlockForm, *projected: Tensor) -> Tensor:
-    """The activation of one projection, or of a gate and what it gates."""
+    """Activation of one projection, or of a gate and its gated projection."""
     if form.activation == "swiglu":
         gate, up = projected
         return F.silu(gate) * up

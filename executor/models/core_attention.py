@@ -1,7 +1,7 @@
-"""Core attention as every mixer calls it; runs what the cost model's module of that name prices.
+"""Core attention of every mixer; runs what ``costmodel.layers.core_attention`` prices.
 
-What splits the sequence inside attention (rings of key and value shards, inside an exchange of
-heads for tokens) wraps the kernel here; projections, norms and positions stand outside.
+Splits of the sequence inside attention (rings of key and value shards, inside an exchange of heads
+for tokens) wrap the kernel here; projections, norms and positions stand outside.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def core_attention(
     """Attention of local query heads over local key and value heads.
 
     Args:
-        split: how the layer splits the sequence.
+        split: the layer's split of the sequence.
         attend: the kernel on one rank.
         heads: of the whole mixer, before any split.
-        recompute: whether the kernel runs again going backward.
+        recompute: True to run the kernel again in the backward pass.
         query: (seq, batch, heads, width of a key).
         key: (seq, batch, kv_heads, width of a key).
         value: (seq, batch, kv_heads, width of a value).
-        causal: a query sees the tokens up to its own; of a ring, else ``attend`` says.
+        causal: a query sees the tokens up to its own; without a ring ``attend`` decides.
 
     Returns:
         (seq, batch, heads · width of a value).
@@ -49,8 +49,8 @@ def core_attention(
         attend = partial(ring_attention, ring=split.ring, causal=causal)
     inputs = [tokens_for_heads(x, split.ulysses_group) for x in (query, key, value)]
     del query, key, value
-    mixed = recomputed(attend, *inputs) if recompute else attend(*inputs)
-    return heads_for_tokens(mixed, heads, split.ulysses_group)
+    attended = recomputed(attend, *inputs) if recompute else attend(*inputs)
+    return heads_for_tokens(attended, heads, split.ulysses_group)
 
 
 __all__ = ["Attend", "core_attention"]

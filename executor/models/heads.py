@@ -1,7 +1,6 @@
-"""Tokens to activations, and activations to a loss: the ends of a language model.
+"""Embedding and head of a language model.
 
-Runs what :mod:`shardwright.costmodel.layers.heads` and :mod:`shardwright.costmodel.ops.vocabulary`
-price.
+Runs what ``shardwright.costmodel.layers.heads`` and ``costmodel.ops.vocabulary`` price.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Embedding(LayerModule):
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Token, position and segment vectors, perhaps normalised."""
+        """Token, position and segment vectors, normalized where the layer has a norm."""
         positions, segments = (
             self.slot(name).weight if name in self._modules else None
             for name in ("positions", "token_types")
@@ -47,12 +46,12 @@ class Norm(LayerModule):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        """Activations, normalised."""
+        """Normalize activations."""
         return self.apply_norm("norm", self.layer.norm, self.layer.norm_eps, x)
 
 
 class Head(LayerModule):
-    """Final norm, perhaps a transform, projection to the vocabulary, loss."""
+    """Final norm, optional transform, projection to the vocabulary, loss."""
 
     def __init__(self, layer: HeadLayer, build: LayerBuild) -> None:
         super().__init__(build)
@@ -61,7 +60,7 @@ class Head(LayerModule):
 
     @property
     def loss_replicas(self) -> int:
-        """Tensor-parallel ranks that find one loss."""
+        """Tensor-parallel ranks that compute the same loss."""
         return self.tp.size
 
     def forward(self, x: Tensor, targets: Tensor | None, scale: float) -> Tensor:

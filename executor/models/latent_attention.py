@@ -1,9 +1,8 @@
 """Multi-head latent attention in its training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
-Runs what :mod:`shardwright.costmodel.layers.latent_attention` prices, in the same order: keys and
-values are
-made whole from the latent before the core. The last ``rope_dim`` numbers of a query or key head
-turn by position; those of the keys are one head that all heads share.
+Runs what ``shardwright.costmodel.layers.latent_attention`` prices, in the same order: keys and
+values are made whole from the latent before the core. The last ``rope_dim`` numbers of a query or
+key head rotate by position; those of the keys are one head that all heads share.
 """
 
 from __future__ import annotations
@@ -25,24 +24,26 @@ if TYPE_CHECKING:
 
 
 def latent_attention(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
-    """Latent attention of a block; what every :data:`block.RunPart` takes and gives."""
+    """Latent attention of a block; a ``block.RunSubLayer``."""
     positions = block.sequence.tokens.positions
     rows = count(positions) if positions else block.seq_len
     angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
     query = _queries(block, spec, angles, x)
     down = block.replicated(x, "kv_down")
-    latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
+    latent, rotary_key = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
     latent = _rms_norm(block, "kv_norm", latent)
     (up,) = block.column(latent, "kv_up")
     if block.tp.size > 1:
-        turning = _ForAllHeads.apply(turning, block.tp)  # type: ignore[no-untyped-call]
-    turning = rotate_heads(turning.unsqueeze(2), angles)
+        rotary_key = _ForAllHeads.apply(rotary_key, block.tp)  # type: ignore[no-untyped-call]
+    rotary_key = rotate_heads(rotary_key.unsqueeze(2), angles)
     heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
-    key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
-    del down, latent, up, heads, turning
-    again = block.recompute == "selective"
-    mixed = core_attention(block.sequence, block.attend, spec.heads, again, query, key, value)
-    return block.row(mixed, "output")
+    key, value = _KeysAndValues.apply(heads, rotary_key, spec.nope_dim)  # type: ignore[no-untyped-call]
+    del down, latent, up, heads, rotary_key
+    recompute = block.recompute == "selective"
+    attended = core_attention(
+        block.sequence, block.attend, spec.heads, recompute, query, key, value
+    )
+    return block.row(attended, "output")
 
 
 def _rms_norm(block: Block, name: str, x: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ def _rms_norm(block: Block, name: str, x: Tensor) -> Tensor:
 
 
 def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> Tensor:
-    """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
+    """Query heads (seq, batch, heads, width of a key), the rotary part of each rotated."""
     name = "query"
     if spec.query_rank is not None:
         down = block.replicated(x, "query_down")
@@ -61,7 +62,7 @@ def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> 
 
 
 class _ForAllHeads(Function):
-    """The rotary key of all tokens on each rank; going backward its ranks' parts are summed."""
+    """The rotary key of all tokens on each rank; its gradient is summed over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
@@ -74,13 +75,13 @@ class _ForAllHeads(Function):
 
 
 class _KeysAndValues(Function):
-    """Keys are copied together with the rotary part; values stay part of the projection."""
+    """Keys copied together with the rotary part; values stay part of the projection."""
 
     @staticmethod
-    def forward(ctx: Any, up: Tensor, turning: Tensor, nope_dim: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, up: Tensor, rotary_key: Tensor, nope_dim: int) -> tuple[Tensor, Tensor]:
         ctx.nope_dim = nope_dim
         plain, value = up[..., :nope_dim], up[..., nope_dim:]
-        shared = turning.expand(*plain.shape[:-1], turning.shape[-1])
+        shared = rotary_key.expand(*plain.shape[:-1], rotary_key.shape[-1])
         return torch.cat((plain, shared), -1), value
 
     @staticmethod

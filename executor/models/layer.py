@@ -1,4 +1,4 @@
-"""What every layer of a model is made of: named places for its parameters, and what it is given.
+"""Base of all layer modules: named parameter slots and build arguments.
 
 Activations are (seq, batch, hidden).
 """
@@ -19,19 +19,18 @@ from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.report.trace_marks import RECOMPUTE
 from .lora import LoraAdapter, lora_column_linear, lora_row_linear
-from .moe.dispatch import ALONE, ExpertRanks
+from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
 from .replicated_linear import replicated_linear
 from .sequence_split import SequenceSplit
-from .tensor_parallel import ALONE as UNSPLIT
-from .tensor_parallel import TensorParallel, column_linear, row_linear
+from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBuild:
-    """What a layer is built with: its ranks, its kernels and what was decided for it.
+    """Build arguments of a layer: its ranks, kernels and strategy.
 
     ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample; ``sequence``:
-    which of them are here; ``experts``: the ranks that experts are spread over.
+    those on this rank; ``experts``: the ranks that hold experts.
     """
 
     tp: TensorParallel
@@ -40,11 +39,11 @@ class LayerBuild:
     flash: bool
     seq_len: int
     sequence: SequenceSplit
-    experts: ExpertRanks = ALONE
+    experts: ExpertRanks = NO_EXPERT_PARALLEL
 
 
 class Slot(nn.Module):
-    """A named place for a weight and perhaps a bias; it computes nothing itself."""
+    """A named holder of a weight and an optional bias, without computation."""
 
     weight: Tensor
     bias: Tensor | None
@@ -56,14 +55,14 @@ class Slot(nn.Module):
 
 
 class LayerModule(nn.Module):
-    """A layer of the model whose parameters live in :class:`Slot` children."""
+    """A layer whose parameters live in :class:`Slot` children."""
 
     def __init__(self, build: LayerBuild) -> None:
         super().__init__()
         self.tp = build.tp
         self.kernels = build.kernels
         self.adapter_scale = 0.0
-        """What adapters beside the weights are multiplied with."""
+        """Factor on the products of LoRA adapters."""
 
     def slot(self, name: str) -> Slot:
         """The child called ``name``, made on first use."""
@@ -75,16 +74,16 @@ class LayerModule(nn.Module):
         return child
 
     def holder(self, name: str) -> tuple[nn.Module, str]:
-        """Where the parameter of this name lives: a slot, or the layer, and its name there."""
+        """Module that holds the parameter of this name, and its name there."""
         slot, _, kind = name.rpartition(".")
         return (self.slot(slot) if slot else self), kind
 
     def weights(self, *names: str) -> list[Tensor]:
-        """The weights of these slots."""
+        """Weights of these slots."""
         return [self.slot(name).weight for name in names]
 
     def biases(self, *names: str) -> list[Tensor]:
-        """The biases of these slots; empty where they have none."""
+        """Biases of these slots; empty where they have none."""
         return [b for name in names if (b := self.slot(name).bias) is not None]
 
     def column(self, x: Tensor, *names: str) -> tuple[Tensor, ...]:
@@ -92,8 +91,8 @@ class LayerModule(nn.Module):
         weights, biases = self.weights(*names), self.biases(*names)
         if weights[0].requires_grad:
             return column_linear(x, weights, biases, self.tp)
-        beside = [self._adapter(name) for name in names]
-        return lora_column_linear(x, weights, biases, beside, self.tp)
+        adapters = [self._adapter(name) for name in names]
+        return lora_column_linear(x, weights, biases, adapters, self.tp)
 
     def row(self, x: Tensor, name: str) -> Tensor:
         """A projection by this slot, split along its inputs."""
@@ -108,12 +107,11 @@ class LayerModule(nn.Module):
         if slot.weight.requires_grad:
             return replicated_linear(x, slot.weight, slot.bias, self.tp.deferred)
         (out,) = lora_column_linear(
-            x, [slot.weight], self.biases(name), [self._adapter(name)], UNSPLIT
+            x, [slot.weight], self.biases(name), [self._adapter(name)], NO_TENSOR_PARALLEL
         )
         return out
 
     def _adapter(self, name: str) -> LoraAdapter | None:
-        """What stands beside a slot's frozen weight."""
         slot = self.slot(name)
         a, b = getattr(slot, "adapter_a", None), getattr(slot, "adapter_b", None)
         return None if a is None or b is None else LoraAdapter(a, b, self.adapter_scale)
@@ -127,7 +125,7 @@ class LayerModule(nn.Module):
 
 
 def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
-    """Every parameter slot of a layer with its name."""
+    """Parameter slots of a layer with their names."""
     for name, child in module.named_children():
         if isinstance(child, Slot):
             yield name, child
@@ -145,7 +143,7 @@ def recomputed(function: object, *inputs: object) -> Any:
 
 
 def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-    """What the first run and the second one happen in: the second is marked in traces."""
+    """Contexts of the first and the second run: the second is marked in traces."""
     return nullcontext(), mark(RECOMPUTE)
 
 

@@ -1,15 +1,13 @@
-"""Frozen linear layers with low-rank adapters beside them (Hu et al., arXiv:2106.09685, section 4).
+"""Frozen linear layers with low-rank adapters (Hu et al., arXiv:2106.09685, section 4).
 
-Beside y = W x stands s · B A x, with A (rank, in), B (out, rank) and s = alpha / rank. W has no
-gradient, so the layer keeps its input for the gradient of A, and A x for that of B, and nothing
-else. Where tensor parallelism splits W along its outputs B is split so too: A x is whole, and its
-gradient is a sum over the ranks. Where W is split along its inputs so is A: A x is a sum over the
-ranks, and each rank adds its share of B A x to what is summed after it. The same work in the same
-order stands in ``costmodel/ops/linear.py``.
-
-Where a schedule splits the backward, the gradients of A and B come with the input's all the same:
-they are r (in + out) of in · out of the work, but would hold as many bytes as W's would until
-their pass.
+y = W x + s · B A x, with A (rank, in), B (out, rank) and s = alpha / rank. W has no gradient, so
+the layer keeps its input for the gradient of A, and A x for that of B, and nothing else. Where
+tensor parallelism splits W along its outputs B is split so too: A x is whole, and its gradient is
+a sum over the ranks. Where W is split along its inputs so is A: A x is a sum over the ranks, and
+each rank adds its share of B A x to what is summed after it. ``costmodel/ops/linear.py`` prices
+the same work in the same order. Where a schedule splits the backward, the gradients of A and B
+still come with the input's: they are r (in + out) of in · out of the work, but would hold as many
+bytes as W's would until their pass.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from .tensor_parallel import TensorParallel
 
 @dataclass(frozen=True, slots=True)
 class LoraAdapter:
-    """The two matrices beside one weight, this rank's parts, and what they are scaled by."""
+    """This rank's parts of the two matrices of an adapter, and their scale."""
 
     a: Tensor
     b: Tensor
@@ -42,9 +40,9 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """``scale · left · right`` as one product; the number that it is added to counts nothing."""
-    nothing = left.new_empty(1)
-    return torch.addmm(nothing, left, right, beta=0, alpha=scale)
+    """``scale · left · right`` as one product; beta = 0 ignores the added term."""
+    empty = left.new_empty(1)
+    return torch.addmm(empty, left, right, beta=0, alpha=scale)
 
 
 def _sum_over(tp: TensorParallel, x: Tensor) -> Tensor:
@@ -61,39 +59,39 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _added(x: Tensor, out: Tensor, adapter: LoraAdapter, tp: TensorParallel | None) -> Tensor:
-    """Add an adapter's part to ``out`` in place; gives A x. ``tp``: the ranks that split A."""
-    inner = _flat(x).mm(adapter.a.t())
+    """Add an adapter's product to ``out`` in place; return A x. ``tp``: the ranks that split A."""
+    a_x = _flat(x).mm(adapter.a.t())
     share = adapter.scale
     if tp is not None:
-        inner, share = _sum_over(tp, inner), share / tp.size
-    out.view(-1, out.shape[-1]).add_(inner.mm(adapter.b.t()), alpha=share)
-    return inner
+        a_x, share = _sum_over(tp, a_x), share / tp.size
+    out.view(-1, out.shape[-1]).add_(a_x.mm(adapter.b.t()), alpha=share)
+    return a_x
 
 
 def _gradients(
     x: Tensor,
-    inner: Tensor,
+    a_x: Tensor,
     grad: Tensor,
     grad_x: Tensor,
     adapter: LoraAdapter,
     tp: TensorParallel | None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of A and B; the adapter's part is added to ``grad_x`` in place.
+    """Gradients of A and B; the adapter's share is added to ``grad_x`` in place.
 
     Args:
-        x: (tokens, in) what A was applied to.
-        inner: (tokens, rank) A x.
+        x: (tokens, in) input of A.
+        a_x: (tokens, rank) A x.
         grad: (tokens, out) of the layer's output.
         grad_x: (tokens, in).
         adapter: its matrices.
-        tp: the ranks that split B, of whose parts the gradient of A x is the sum.
+        tp: the ranks that split B, over which the gradient of A x is summed.
     """
-    grad_inner = _scaled_product(grad, adapter.b, adapter.scale)
-    grad_b = _scaled_product(grad.t(), inner, adapter.scale)
-    grad_x.addmm_(grad_inner, adapter.a)  # this rank's part: the layer's input gradient is summed
+    grad_a_x = _scaled_product(grad, adapter.b, adapter.scale)
+    grad_b = _scaled_product(grad.t(), a_x, adapter.scale)
+    grad_x.addmm_(grad_a_x, adapter.a)  # this rank's part: the layer's input gradient is summed
     if tp is not None:
-        grad_inner = _sum_over(tp, grad_inner)
-    return grad_inner.t().mm(x), grad_b
+        grad_a_x = _sum_over(tp, grad_a_x)
+    return grad_a_x.t().mm(x), grad_b
 
 
 class _LoraColumnLinear(Function):
@@ -101,53 +99,53 @@ class _LoraColumnLinear(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, tp: TensorParallel, scales: tuple[float | None, ...], *rest: Tensor
+        ctx: Any, x: Tensor, tp: TensorParallel, scales: tuple[float | None, ...], *tensors: Tensor
     ) -> Any:
         count = len(scales)
-        matrices = rest[len(rest) - 2 * sum(s is not None for s in scales) :]
-        weights, biases = rest[:count], rest[count : len(rest) - len(matrices)]
-        present: list[Tensor | None] = [*biases] or [None] * count
-        whole = tp.gather_sequence(x)
-        outs = tuple(_affine(whole, w, b) for w, b in zip(weights, present, strict=True))
-        del whole
+        matrices = tensors[len(tensors) - 2 * sum(s is not None for s in scales) :]
+        weights, biases = tensors[:count], tensors[count : len(tensors) - len(matrices)]
+        optional_biases: list[Tensor | None] = [*biases] or [None] * count
+        gathered = tp.gather_sequence(x)
+        outs = tuple(_affine(gathered, w, b) for w, b in zip(weights, optional_biases, strict=True))
+        del gathered
         adapters = _adapters(scales, matrices)
-        inners: list[Tensor] = []
+        a_xs: list[Tensor] = []
         if adapters:
-            whole = tp.gather_sequence(x)
-            inners = [_added(whole, outs[n], adapter, None) for n, adapter in adapters]
-        ctx.save_for_backward(x if adapters else None, *inners, *weights, *matrices)
+            gathered = tp.gather_sequence(x)
+            a_xs = [_added(gathered, outs[n], adapter, None) for n, adapter in adapters]
+        ctx.save_for_backward(x if adapters else None, *a_xs, *weights, *matrices)
         ctx.tp, ctx.scales, ctx.biases = tp, scales, len(biases)
         return outs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         tp: TensorParallel = ctx.tp
-        count, beside = len(ctx.scales), sum(s is not None for s in ctx.scales)
+        count, lora_count = len(ctx.scales), sum(s is not None for s in ctx.scales)
         x, *saved = ctx.saved_tensors
-        inners, weights = saved[:beside], saved[beside : beside + count]
+        a_xs, weights = saved[:lora_count], saved[lora_count : lora_count + count]
         flat = [_flat(g) for g in grads]
         grad_x = flat[0].mm(weights[0])
         for grad, weight in zip(flat[1:], weights[1:], strict=True):
             grad_x.addmm_(grad, weight)
-        found: list[Tensor] = []
-        if beside:
-            whole = _flat(tp.gather_sequence(x))
-            adapters = _adapters(ctx.scales, saved[beside + count :])
-            for (n, adapter), inner in zip(adapters, inners, strict=True):
-                found += _gradients(whole, inner, flat[n], grad_x, adapter, tp)
-            del whole
+        gradients: list[Tensor] = []
+        if lora_count:
+            gathered = _flat(tp.gather_sequence(x))
+            adapters = _adapters(ctx.scales, saved[lora_count + count :])
+            for (n, adapter), a_x in zip(adapters, a_xs, strict=True):
+                gradients += _gradients(gathered, a_x, flat[n], grad_x, adapter, tp)
+            del gathered
         grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
-        return (grad_x, None, None, *[None] * (count + ctx.biases), *found)
+        return (grad_x, None, None, *[None] * (count + ctx.biases), *gradients)
 
 
 def _adapters(
     scales: tuple[float | None, ...], matrices: tuple[Tensor, ...] | list[Tensor]
 ) -> list[tuple[int, LoraAdapter]]:
-    """The adapters with the number of the weight that each stands beside."""
-    having = [(n, scale) for n, scale in enumerate(scales) if scale is not None]
+    """The adapters, each with the index of its weight."""
+    scaled = [(n, scale) for n, scale in enumerate(scales) if scale is not None]
     return [
         (n, LoraAdapter(matrices[2 * k], matrices[2 * k + 1], scale))
-        for k, (n, scale) in enumerate(having)
+        for k, (n, scale) in enumerate(scaled)
     ]
 
 
@@ -158,9 +156,9 @@ def lora_column_linear(
     adapters: list[LoraAdapter | None],
     tp: TensorParallel,
 ) -> tuple[Tensor, ...]:
-    """:func:`tensor_parallel.column_linear` of frozen weights, some of them with adapters."""
-    scales = tuple(None if each is None else each.scale for each in adapters)
-    matrices = [m for each in adapters if each is not None for m in (each.a, each.b)]
+    """:func:`tensor_parallel.column_linear` of frozen weights, some with adapters."""
+    scales = tuple(None if adapter is None else adapter.scale for adapter in adapters)
+    matrices = [m for adapter in adapters if adapter is not None for m in (adapter.a, adapter.b)]
     out: tuple[Tensor, ...] = _LoraColumnLinear.apply(  # type: ignore[no-untyped-call]
         x, tp, scales, *weights, *biases, *matrices
     )
@@ -179,30 +177,30 @@ class _LoraRowLinear(Function):
         *matrices: Tensor,
     ) -> Tensor:
         out = _affine(x, weight, None)
-        inner = None
+        a_x = None
         if scale is not None:
-            inner = _added(x, out, LoraAdapter(matrices[0], matrices[1], scale), tp)
-        ctx.save_for_backward(x if scale is not None else None, inner, weight, *matrices)
+            a_x = _added(x, out, LoraAdapter(matrices[0], matrices[1], scale), tp)
+        ctx.save_for_backward(x if scale is not None else None, a_x, weight, *matrices)
         ctx.tp, ctx.scale, ctx.shape = tp, scale, x.shape
         out = tp.reduce(out)
         return out if bias is None else out.add_(bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, inner, weight, *matrices = ctx.saved_tensors
+        x, a_x, weight, *matrices = ctx.saved_tensors
         grad = _flat(ctx.tp.gather_sequence(grads[0]))
         grad_x = grad.mm(weight)
-        found: tuple[Tensor, ...] = ()
+        gradients: tuple[Tensor, ...] = ()
         if ctx.scale is not None:
             adapter = LoraAdapter(matrices[0], matrices[1], ctx.scale)
-            found = _gradients(_flat(x), inner, grad, grad_x, adapter, None)
-        return (grad_x.view(ctx.shape), None, None, None, None, *found)
+            gradients = _gradients(_flat(x), a_x, grad, grad_x, adapter, None)
+        return (grad_x.view(ctx.shape), None, None, None, None, *gradients)
 
 
 def lora_row_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, adapter: LoraAdapter | None, tp: TensorParallel
 ) -> Tensor:
-    """:func:`tensor_parallel.row_linear` of a frozen weight that may have an adapter."""
+    """:func:`tensor_parallel.row_linear` of a frozen weight with an optional adapter."""
     scale = None if adapter is None else adapter.scale
     matrices = () if adapter is None else (adapter.a, adapter.b)
     out: Tensor = _LoraRowLinear.apply(  # type: ignore[no-untyped-call]
@@ -222,7 +220,7 @@ class _BackwardBoundary(Function):
 
 
 def backward_boundary(x: Tensor) -> Tensor:
-    """``x``, the output of frozen layers alone, as what gradients go back to and end at.
+    """``x``, the output of frozen layers alone, as the end of the backward.
 
     A leaf that asks for gradients would be held, and its gradient too, until the backward.
     """

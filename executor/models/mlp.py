@@ -1,4 +1,4 @@
-"""The multi-layer perceptron of a block; :mod:`shardwright.costmodel.layers.mlp` prices it."""
+"""The multi-layer perceptron of a block; ``shardwright.costmodel.layers.mlp`` prices it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def mlp(block: Block, spec: Mlp, x: Tensor, prefix: str = "") -> Tensor:
-    """What an MLP makes of each token; its weights' names begin with ``prefix``."""
+    """MLP of each token; the names of its weights begin with ``prefix``."""
     return block.row(_activated(block, spec, x, prefix), f"{prefix}down")
 
 

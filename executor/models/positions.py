@@ -16,24 +16,24 @@ from torch.nn import functional as F
 from ...spec.parallel.sequence_partition import IndexRanges
 
 MAX_DISTANCE = 128
-"""The distance from which on all share the last bucket."""
+"""Distance from which on all pairs share the last bucket."""
 
 
-def position_rows(table: Tensor, held: IndexRanges) -> Tensor:
-    """The rows of these tokens as one view, (spans, tokens of a span, hidden).
+def position_rows(table: Tensor, spans: IndexRanges) -> Tensor:
+    """Rows of these tokens as one view, (spans, tokens of a span, hidden).
 
     Args:
         table: (positions, hidden).
-        held: token numbers, in one span or in two that are equally long, as those of a ring are.
+        spans: token numbers, in one span or in two of equal length, as those of a ring are.
 
     Raises:
         ValueError: spans that no single view has.
     """
-    first, *more = held
+    first, *more = spans
     if not more:
         return table[first.first : first.end].unsqueeze(0)
     if len(more) > 1 or more[0].size != first.size:
-        raise ValueError(f"position rows of tokens {held}")
+        raise ValueError(f"position rows of tokens {spans}")
     row, column = table.stride()
     apart = more[0].first - first.first
     return table.as_strided(
@@ -44,23 +44,24 @@ def position_rows(table: Tensor, held: IndexRanges) -> Tensor:
 
 
 def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tensor:
-    """The bias of every pair of positions.
+    """Bias of every pair of positions.
 
     Args:
         table: (buckets, local heads).
-        queries: positions 0 to so many.
-        keys: likewise.
+        queries: number of query positions.
+        keys: number of key positions.
         both_sides: queries see later keys too, which have buckets of their own.
 
     Returns:
-        (queries, keys, local heads): heads last, for what a sharded block gives must be no view.
+        (queries, keys, local heads): heads last, since the output of a sharded block must be no
+        view.
     """
-    found = _buckets(queries, keys, len(table), both_sides, table.device)
-    return F.embedding(found, table)
+    buckets = _buckets(queries, keys, len(table), both_sides, table.device)
+    return F.embedding(buckets, table)
 
 
 def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torch.device) -> Tensor:
-    """The bucket of each pair, (queries, keys) int64; a key that is not seen has any."""
+    """Bucket of each pair, (queries, keys) int64; arbitrary for keys that are not seen."""
     order = torch.arange(keys, device=device) - torch.arange(queries, device=device).unsqueeze(1)
     side = count // 2 if both_sides else count
     distance, exact = order.abs(), max(1, side // 2)
@@ -69,8 +70,8 @@ def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torc
     far.mul_((side - exact) / math.log(max(MAX_DISTANCE, exact + 1) / exact))
     ranges = far.to(torch.int64).add_(exact)
     torch.minimum(ranges, torch.full((), side - 1, device=device), out=ranges)
-    found = torch.where(near, distance, ranges)
-    return found.add_(order.gt(0).mul(side)) if both_sides else found
+    buckets = torch.where(near, distance, ranges)
+    return buckets.add_(order.gt(0).mul(side)) if both_sides else buckets
 
 
 __all__ = ["MAX_DISTANCE", "position_rows", "score_bias"]

@@ -1,6 +1,6 @@
-"""A projection that no rank splits: each runs it on the tokens that it has.
+"""A projection that no rank splits: each runs it on its own tokens.
 
-Runs what :func:`shardwright.costmodel.ops.linear.replicated_linear` prices.
+Runs what ``shardwright.costmodel.ops.linear.replicated_linear`` prices.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class _ReplicatedLinear(Function):
 
 
 def _weight_gradient(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) -> Callable[[], None]:
-    """Later, the gradients of a weight and perhaps its bias; (tokens, width) both."""
+    """Deferred gradients of a weight and its bias from (tokens, width) ``grad`` and ``x``."""
 
     def product() -> None:
-        found = [grad.t().mm(x)]
+        gradients = [grad.t().mm(x)]
         if len(parameters) > 1:
-            found.append(grad.sum(0))
-        add_gradients(parameters, found)
+            gradients.append(grad.sum(0))
+        add_gradients(parameters, gradients)
 
     return product
 
@@ -54,7 +54,7 @@ def _weight_gradient(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) ->
 def replicated_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, deferred: DeferredGradients | None = None
 ) -> Tensor:
-    """``x`` (tokens, batch, in) through a weight (out, in) and perhaps a bias (out,).
+    """``x`` (tokens, batch, in) through a weight (out, in) and an optional bias (out,).
 
     Args:
         x: the input.

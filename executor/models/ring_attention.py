@@ -1,10 +1,10 @@
-"""Ring attention on real ranks: what :mod:`shardwright.costmodel.layers.ring_attention` prices.
+"""Ring attention; runs what ``shardwright.costmodel.layers.ring_attention`` prices.
 
-Keys and values go round the ranks that hold pieces of a sequence while attention works on those
-at hand; results are merged by their log-sum-exps in float32. Backward they go round again, and
-their gradients travel with them and one step further, home (Liu et al., arXiv:2310.01889).
-Under a causal mask, which keys a query sees follows the token numbers of the ring's ranks; without
-one every step is a whole block.
+Keys and values go round the ranks that hold pieces of a sequence while attention works on those at
+hand; results are merged by their log-sum-exps in float32. In the backward pass they go round
+again, and their gradients travel with them and one step further, home (Liu et al.,
+arXiv:2310.01889). Under a causal mask the keys that a query sees follow from the token numbers of
+the ring's ranks; without one every step is a full block.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ from .token_layout import TokenLayout
 
 
 class RingTransfer:
-    """Tensors on their way to the next rank of a ring, and those that come from the one before."""
+    """Tensors in flight to the next rank of a ring and from the previous one."""
 
-    def __init__(self, ring: Ring, held: list[Tensor]) -> None:
-        after, before = ring.neighbours
-        self._held = held
-        self._coming = [torch.empty_like(x) for x in held]
-        sends = [dist.P2POp(dist.isend, x, after, ring.group, tag=n) for n, x in enumerate(held)]
+    def __init__(self, ring: Ring, tensors: list[Tensor]) -> None:
+        after, before = ring.neighbors
+        self._sent = tensors
+        self._receiving = [torch.empty_like(x) for x in tensors]
+        sends = [dist.P2POp(dist.isend, x, after, ring.group, tag=n) for n, x in enumerate(tensors)]
         receives = [
-            dist.P2POp(dist.irecv, x, before, ring.group, tag=n) for n, x in enumerate(self._coming)
+            dist.P2POp(dist.irecv, x, before, ring.group, tag=n)
+            for n, x in enumerate(self._receiving)
         ]
         with mark(COMMUNICATE_CP):
             self._works = dist.batch_isend_irecv([*sends, *receives])
 
     def wait(self) -> list[Tensor]:
-        """What came, once all of it is there and what was sent is gone."""
+        """The received tensors, once all have arrived and all sends are done."""
         with mark(COMMUNICATE_CP):
             for work in self._works:
                 work.wait()
-        coming, self._held, self._coming = self._coming, [], []
-        return coming
+        received, self._sent, self._receiving = self._receiving, [], []
+        return received
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ranks that split each sequence into pieces: a group, its ranks and their tokens."""
+    """The ranks that split each sequence: a group, its ranks and their tokens."""
 
     group: dist.ProcessGroup
     ranks: tuple[int, ...]
@@ -63,24 +64,24 @@ class Ring:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return len(self.ranks)
 
     @property
-    def neighbours(self) -> tuple[int, int]:
-        """The next rank, and the one before, of the world."""
+    def neighbors(self) -> tuple[int, int]:
+        """The next and the previous rank, in the world's numbers."""
         place = self.tokens.position
         return self.ranks[(place + 1) % self.size], self.ranks[place - 1]
 
     def seen(self, step: int) -> list[int] | None:
-        """What is seen of the keys that are here after ``step`` passes; None: a causal square."""
+        """Visible keys after ``step`` passes, as in ``TokenLayout.seen``; None: a causal square."""
         if step == 0:
             return None
         return self.tokens.seen((self.tokens.position - step) % self.size)
 
-    def send_next(self, *held: Tensor) -> RingTransfer:
+    def send_next(self, *tensors: Tensor) -> RingTransfer:
         """Start to send contiguous tensors to the next rank, and to receive as many."""
-        return RingTransfer(self, list(held))
+        return RingTransfer(self, list(tensors))
 
 
 def ring_attention(
@@ -113,7 +114,7 @@ def _heads_first(x: Tensor) -> Tensor:
 
 
 def _sequence_first(x: Tensor) -> Tensor:
-    """The way back."""
+    """Inverse of :func:`_heads_first`."""
     return x.permute(2, 0, 1, 3)
 
 
@@ -133,80 +134,80 @@ class _RingAttention(Function):
         query, key, value, out, log_sum = ctx.saved_tensors
         (grad,) = grads
         grad = _heads_first(grad.reshape(*query.shape[:-1], -1))
-        given = (grad, _heads_first(query), out, log_sum)
-        found = _backward(given, [key, value], ctx.ring, ctx.causal)
-        return (*found, None, None)
+        saved = (grad, _heads_first(query), out, log_sum)
+        gradients = _backward(saved, [key, value], ctx.ring, ctx.causal)
+        return (*gradients, None, None)
 
 
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, ring: Ring, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Output (batch, heads, seq, width) and log-sum-exps."""
-    q, held = _heads_first(query), [key, value]
-    coming = ring.send_next(*held)
-    out, log_sum = _attend(q, held, ring.seen(0), causal)
+    q, shards = _heads_first(query), [key, value]
+    transfer = ring.send_next(*shards)
+    out, log_sum = _attend(q, shards, ring.seen(0), causal)
     merged = out.float()
     del out
     for step in range(1, ring.size):
-        held = coming.wait()
+        shards = transfer.wait()
         if step + 1 < ring.size:
-            coming = ring.send_next(*held)
-        part, part_sum = _attend(q, held, ring.seen(step), causal)
+            transfer = ring.send_next(*shards)
+        part, part_sum = _attend(q, shards, ring.seen(step), causal)
         merge_attention_(merged, log_sum, part, part_sum)
         del part, part_sum
     return merged.to(query.dtype), log_sum
 
 
 def _backward(
-    given: tuple[Tensor, Tensor, Tensor, Tensor], held: list[Tensor], ring: Ring, causal: bool
+    saved: tuple[Tensor, Tensor, Tensor, Tensor], shards: list[Tensor], ring: Ring, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, (seq, batch, heads, width)."""
-    coming = ring.send_next(*held)
-    part, *own = _attend_backward(given, held, ring.seen(0), causal)
+    transfer = ring.send_next(*shards)
+    part, *local_grads = _attend_backward(saved, shards, ring.seen(0), causal)
     grad_query = part.float()
     del part
-    held = coming.wait()
+    shards = transfer.wait()
     for step in range(1, ring.size):
-        onward = held if step + 1 < ring.size else []
-        coming = ring.send_next(*onward, *own)
-        part, *mine = _attend_backward(given, held, ring.seen(step), causal)
+        onward = shards if step + 1 < ring.size else []
+        transfer = ring.send_next(*onward, *local_grads)
+        part, *new_grads = _attend_backward(saved, shards, ring.seen(step), causal)
         grad_query.add_(part)
         del part
-        arrived = coming.wait()
-        held, own = arrived[:-2], mine
-        for gradient, travelled in zip(own, arrived[-2:], strict=True):
+        arrived = transfer.wait()
+        shards, local_grads = arrived[:-2], new_grads
+        for gradient, travelled in zip(local_grads, arrived[-2:], strict=True):
             gradient.add_(travelled)
-        del arrived, mine, travelled, onward
-    home = ring.send_next(*own).wait()
-    of_query = _sequence_first(grad_query.to(given[1].dtype))
+        del arrived, new_grads, travelled, onward
+    home = ring.send_next(*local_grads).wait()
+    of_query = _sequence_first(grad_query.to(saved[1].dtype))
     return of_query, home[0].transpose(0, 1), home[1].transpose(0, 1)
 
 
 def _attend(
-    query: Tensor, held: list[Tensor], seen: list[int] | None, causal: bool
+    query: Tensor, shards: list[Tensor], visible: list[int] | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    key, value = (_heads_first(x) for x in held)
+    key, value = (_heads_first(x) for x in shards)
     if not causal:
         return flash_full_step(query, key, value)  # type: ignore[no-any-return]
     step = flash_step if value.shape[-1] == key.shape[-1] else flash_narrow_step
-    return step(query, key, value, seen)  # type: ignore[no-any-return]
+    return step(query, key, value, visible)  # type: ignore[no-any-return]
 
 
 def _attend_backward(
-    given: tuple[Tensor, Tensor, Tensor, Tensor],
-    held: list[Tensor],
-    seen: list[int] | None,
+    saved: tuple[Tensor, Tensor, Tensor, Tensor],
+    shards: list[Tensor],
+    visible: list[int] | None,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients: of queries (batch, heads, seq, width), of keys and values contiguous."""
-    grad, query, out, log_sum = given
-    tensors = (grad, query, *(_heads_first(x) for x in held), out, log_sum)
+    grad, query, out, log_sum = saved
+    tensors = (grad, query, *(_heads_first(x) for x in shards), out, log_sum)
     if not causal:
         of_query, *others = flash_full_step_backward(*tensors)
-    elif held[0].shape[-1] == held[1].shape[-1]:
-        of_query, *others = flash_step_backward(*tensors, seen)
+    elif shards[0].shape[-1] == shards[1].shape[-1]:
+        of_query, *others = flash_step_backward(*tensors, visible)
     else:
-        of_query, *others = flash_narrow_step_backward(*tensors, seen)
+        of_query, *others = flash_narrow_step_backward(*tensors, visible)
     key, value = (x.transpose(1, 2) for x in others)
     return of_query, key, value
 

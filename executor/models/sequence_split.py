@@ -1,4 +1,4 @@
-"""How a layer splits the sequence on a rank."""
+"""Split of the sequence in a layer on a rank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from .token_layout import TokenLayout, token_layout
 
 @dataclass(frozen=True, slots=True)
 class SequenceSplit:
-    """A rank's tokens in a layer, its ring, and the ranks that exchange heads; None: it is alone.
+    """A rank's tokens in a layer, its ring and its Ulysses group; None: no such split.
 
-    ``ulysses_group`` has the ranks of Ulysses, which hold other tokens outside attention and other
-    heads inside it.
+    The ranks of ``ulysses_group`` hold other tokens outside attention and other heads inside it.
     """
 
     tokens: TokenLayout

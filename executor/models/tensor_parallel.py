@@ -1,18 +1,14 @@
-"""Linear layers and embeddings split over tensor-parallel ranks, with or without sequence shards.
+"""Linear layers and embeddings split over tensor-parallel ranks, optionally with sequence shards.
 
 Column-parallel weights split their outputs, row-parallel weights their inputs (Shoeybi et al.,
 2019, section 3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2)
-activations between the two are shards of the sequence: the column side gathers them and the
-row side reduce-scatters, and the gathered input is gathered again in the backward pass instead
-of being kept. Activations are (seq, batch, width), so a sequence shard is contiguous.
-
-Every collective stands in one of these functions, so what a layer communicates can be read here.
-
-Where a schedule splits the backward, the products that make weight gradients (and the sums of
-biases beside them) wait in the layer's :class:`deferred_gradients.DeferredGradients`. Collectives
-do not
-wait:
-an input that is gathered again is gathered with the input gradient, and held until its product.
+activations between the two are shards of the sequence: the column side gathers them and the row
+side reduce-scatters, and the gathered input is gathered again in the backward pass instead of
+being kept. Activations are (seq, batch, width), so a sequence shard is contiguous. Every
+collective stands in one of these functions, so a layer's communication can be read here. Where a
+schedule splits the backward, the products that make weight gradients (and the sums of biases
+beside them) wait in the layer's ``DeferredGradients``. Collectives do not wait: an input that is
+gathered again is gathered with the input gradient, and held until its product.
 """
 
 from __future__ import annotations
@@ -36,11 +32,10 @@ from .positions import position_rows
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """The tensor-parallel ranks of a layer; ``group`` None when there is one.
+    """The tensor-parallel ranks of a layer; ``group`` is None for one rank.
 
-    ``deferred`` takes the layer's weight gradients where the schedule splits the backward; None
-    where
-    it never does.
+    ``deferred`` takes the layer's weight gradients where the schedule splits the backward, else
+    None.
     """
 
     group: dist.ProcessGroup | None
@@ -50,7 +45,7 @@ class TensorParallel:
     deferred: DeferredGradients | None = None
 
     def gather_sequence(self, x: Tensor) -> Tensor:
-        """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
+        """All-gather of sequence shards; ``x`` itself without them."""
         if not self.sequence_parallel:
             return x
         out = torch.empty((x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
@@ -73,7 +68,7 @@ class TensorParallel:
         return out
 
 
-ALONE = TensorParallel(None, 1, 0, False)
+NO_TENSOR_PARALLEL = TensorParallel(None, 1, 0, False)
 
 
 def _tokens(x: Tensor) -> Tensor:
@@ -92,13 +87,13 @@ class _ColumnLinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel, *parameters: Tensor) -> Any:
         weights = [p for p in parameters if p.dim() == 2]
-        present = [p for p in parameters if p.dim() == 1]
-        biases: list[Tensor | None] = [*present] or [None] * len(weights)
+        given_biases = [p for p in parameters if p.dim() == 1]
+        biases: list[Tensor | None] = [*given_biases] or [None] * len(weights)
         ctx.save_for_backward(x, *weights)
-        ctx.tp, ctx.has_bias = tp, bool(present)
+        ctx.tp, ctx.has_bias = tp, bool(given_biases)
         ctx.parameters = parameters if tp.deferred is not None else ()
-        whole = tp.gather_sequence(x)
-        return tuple(affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
+        gathered = tp.gather_sequence(x)
+        return tuple(affine(gathered, w, b) for w, b in zip(weights, biases, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -109,30 +104,30 @@ class _ColumnLinear(Function):
         for grad, weight in zip(flat_grads[1:], weights[1:], strict=True):
             grad_x.addmm_(grad, weight)
         grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
-        whole = _tokens(tp.gather_sequence(x))
+        gathered = _tokens(tp.gather_sequence(x))
         if tp.deferred is not None and tp.deferred.is_deferring:
-            whole = whole.detach()  # or it would keep the graph that it came from
-            tp.deferred.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
+            gathered = gathered.detach()  # or it would keep the graph that it came from
+            tp.deferred.add(_column_product(flat_grads, gathered, ctx.parameters, ctx.has_bias))
             return (grad_x, None, *(None for _ in ctx.parameters))
-        grad_weights = [g.t().mm(whole) for g in flat_grads]
+        grad_weights = [g.t().mm(gathered) for g in flat_grads]
         grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
         return (grad_x, None, *grad_weights, *grad_biases)
 
 
 def _column_product(
-    grads: list[Tensor], whole: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
+    grads: list[Tensor], gathered: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
 ) -> Callable[[], None]:
-    """Later, the gradients of several projections' parameters; holds what they need alone.
+    """Deferred gradients of several projections' parameters; holds what they need alone.
 
-    ``grads`` of the outputs and ``whole``, the joined input, are (tokens, width).
+    ``grads`` of the outputs and ``gathered``, the joined input, are (tokens, width).
     """
 
     def product() -> None:
-        nonlocal whole
-        found = [g.t().mm(whole) for g in grads]
-        del whole
-        found += [g.sum(0) for g in grads] if has_bias else []
-        add_gradients(parameters, found)
+        nonlocal gathered
+        gradients = [g.t().mm(gathered) for g in grads]
+        del gathered
+        gradients += [g.sum(0) for g in grads] if has_bias else []
+        add_gradients(parameters, gradients)
 
     return product
 
@@ -149,7 +144,7 @@ def column_linear(
         tp: the ranks.
 
     Returns:
-        One (seq, batch, local out) a weight.
+        One (seq, batch, local out) for each weight.
     """
     out: tuple[Tensor, ...] = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
         x, tp, *weights, *biases
@@ -182,7 +177,7 @@ class _RowLinear(Function):
 
 
 def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
-    """Later, the gradient of a projection's weight from (tokens, out) and the input."""
+    """Deferred gradient of a projection's weight from (tokens, out) and the input."""
 
     def product() -> None:
         add_gradients([weight], [grad.t().mm(_tokens(x))])
@@ -216,7 +211,7 @@ class _Embedding(Function):
         token_types: Tensor | None,
         vocab_start: int,
         tp: TensorParallel,
-        held: IndexRanges,
+        spans: IndexRanges,
         seq_len: int,
     ) -> Tensor:
         local, outside = tokens, None
@@ -229,15 +224,15 @@ class _Embedding(Function):
             out.masked_fill_(outside.unsqueeze(-1), 0)
         out = tp.reduce(out)
         if positions is not None:
-            rows = position_rows(positions, held)
+            rows = position_rows(positions, spans)
             out.view(*rows.shape[:2], *out.shape[1:]).add_(rows.unsqueeze(2))
         segments = None
         if token_types is not None:
-            segments = segments_of(held, seq_len, len(token_types), tokens)
+            segments = segments_of(spans, seq_len, len(token_types), tokens)
             out.add_(torch.nn.functional.embedding(segments, token_types))
             ctx.token_types = len(token_types)
         ctx.save_for_backward(local, outside, segments)
-        ctx.tp, ctx.rows, ctx.held = tp, weight.shape[0], held
+        ctx.tp, ctx.rows, ctx.spans = tp, weight.shape[0], spans
         ctx.position_shape = None if positions is None else positions.shape
         return out
 
@@ -248,7 +243,7 @@ class _Embedding(Function):
         grad_positions = grad_types = None
         if ctx.position_shape is not None:
             grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
-            rows = position_rows(grad_positions, ctx.held)
+            rows = position_rows(grad_positions, ctx.spans)
             torch.sum(grad.view(*rows.shape[:2], *grad.shape[1:]), dim=2, out=rows)
         backward = torch.ops.aten.embedding_dense_backward
         if segments is not None:
@@ -260,21 +255,21 @@ class _Embedding(Function):
         return None, grad_weight, grad_positions, grad_types, None, None, None, None
 
 
-def segments_of(held: IndexRanges, seq_len: int, types: int, tokens: Tensor) -> Tensor:
-    """The segment of each held token: ``types`` even parts of a sample, one after the other.
+def segments_of(spans: IndexRanges, seq_len: int, types: int, tokens: Tensor) -> Tensor:
+    """Segment of each local token: ``types`` equal parts of a sample, in order.
 
     So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
 
     Args:
-        held: token numbers.
+        spans: token numbers.
         seq_len: tokens of a sample.
         types: segments of a sample.
         tokens: (seq, batch) of as many samples.
 
     Returns:
-        (held tokens, batch) segment numbers.
+        (local tokens, batch) segment numbers.
     """
-    parts = [torch.arange(*span, device=tokens.device) for span in held]
+    parts = [torch.arange(*span, device=tokens.device) for span in spans]
     numbers = parts[0] if len(parts) == 1 else torch.cat(parts)
     numbers = numbers.mul_(types).div_(seq_len, rounding_mode="floor")
     return numbers.unsqueeze(1).expand(-1, tokens.shape[1])
@@ -286,11 +281,11 @@ def embedding(
     positions: Tensor | None,
     vocab_start: int,
     tp: TensorParallel,
-    held: IndexRanges,
+    spans: IndexRanges,
     seq_len: int,
     token_types: Tensor | None = None,
 ) -> Tensor:
-    """Token vectors, plus vectors of positions and segments where the model learns them.
+    """Token vectors, plus learned vectors of positions and segments.
 
     Args:
         tokens: (seq, batch) token numbers.
@@ -298,7 +293,7 @@ def embedding(
         positions: (maximum positions, hidden), or None.
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.
-        held: the numbers of the tokens that this rank gives out.
+        spans: numbers of this rank's output tokens.
         seq_len: tokens of a sample.
         token_types: (segments, hidden), or None.
 
@@ -306,6 +301,6 @@ def embedding(
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
     out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
-        tokens, weight, positions, token_types, vocab_start, tp, held, seq_len
+        tokens, weight, positions, token_types, vocab_start, tp, spans, seq_len
     )
     return out

@@ -1,7 +1,7 @@
-"""The tokens of a sample that a rank works on in a layer; nothing here needs torch.
+"""Token numbers that a rank works on in a layer; needs no torch.
 
 Positions, the causal mask, targets and what is read of the data all follow these numbers, so a
-layout is changed here and in ``spec.token_parts`` alone.
+layout is changed here and in ``spec.parallel.sequence_partition`` alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ...spec.strategy import LayerStrategy
 class TokenLayout:
     """Token numbers of a rank in a layer.
 
-    ``read``: those that its projections work on; ``held``: those that it holds between layers;
-    ``ring``: those of each rank of its ring inside attention, by position in the ring, and
-    ``position`` is its own.
+    ``read``: input of its projections; ``held``: those that it holds between layers; ``ring``:
+    those of each rank of its ring inside attention, by position in the ring; ``position``: its
+    own.
     """
 
     seq_len: int
@@ -30,30 +30,33 @@ class TokenLayout:
 
     @property
     def positions(self) -> IndexRanges:
-        """The numbers that positions are taken from; empty where they are 0 to ``seq_len``."""
+        """Numbers that positions are taken from; empty for 0 to ``seq_len``."""
         return () if self.read == ((0, self.seq_len),) else self.read
 
     def seen(self, other: int) -> list[int]:
-        """What this rank's queries see of another ring rank's keys under a causal mask.
+        """Keys of another ring rank that this rank's queries see under a causal mask.
 
         Returns:
-            ``first, end, keys`` for each rectangle: its queries from place ``first`` to before
-            ``end`` see the other's first ``keys`` keys.
+            ``first, end, keys`` for each rectangle: queries ``first`` to before ``end`` see the
+            other's
+            first ``keys`` keys.
         """
-        found: list[int] = []
+        rectangles: list[int] = []
         start = 0
-        for own in self.ring[self.position]:
-            keys = sum(max(0, min(span.end, own.first) - span.first) for span in self.ring[other])
-            if keys and found and found[-1] == keys and found[-2] == start:
-                found[-2] = start + own.size
+        for queries in self.ring[self.position]:
+            keys = sum(
+                max(0, min(span.end, queries.first) - span.first) for span in self.ring[other]
+            )
+            if keys and rectangles and rectangles[-1] == keys and rectangles[-2] == start:
+                rectangles[-2] = start + queries.size
             elif keys:
-                found += [start, start + own.size, keys]
-            start += own.size
-        return found
+                rectangles += [start, start + queries.size, keys]
+            start += queries.size
+        return rectangles
 
 
 def token_layout(strategy: LayerStrategy, rank: int, seq_len: int) -> TokenLayout:
-    """The layout of a layer on a rank of its stage."""
+    """Layout of a layer on a rank of its stage."""
     return TokenLayout(
         seq_len=seq_len,
         read=input_tokens(strategy, rank, seq_len),

@@ -1,6 +1,6 @@
-"""Ulysses on real ranks: tokens exchanged for heads before attention, and back after it.
+"""Ulysses: tokens exchanged for heads before attention, and back after it.
 
-What :mod:`shardwright.costmodel.layers.ulysses` prices (Jacobs et al., arXiv:2309.14509, section
+Runs what ``shardwright.costmodel.layers.ulysses`` prices (Jacobs et al., arXiv:2309.14509, section
 3).
 """
 
@@ -63,8 +63,8 @@ class _HeadsForTokens(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        whole = grads[0].unflatten(2, (ctx.heads, -1))  # type: ignore[no-untyped-call]
-        return _gather_tokens(whole, ctx.group).flatten(2), None, None
+        grad_heads = grads[0].unflatten(2, (ctx.heads, -1))  # type: ignore[no-untyped-call]
+        return _gather_tokens(grad_heads, ctx.group).flatten(2), None, None
 
 
 def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -72,7 +72,7 @@ def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 
     Args:
         x: local tokens, all heads.
-        group: the P ranks; None where there is one.
+        group: the P ranks; None for one.
     """
     if group is None:
         return x
@@ -86,7 +86,7 @@ def heads_for_tokens(x: Tensor, heads: int, group: dist.ProcessGroup | None) -> 
     Args:
         x: attention's output on this rank's heads.
         heads: of the whole mixer.
-        group: the P ranks; None where there is one.
+        group: the P ranks; None for one.
     """
     if group is None:
         return x

@@ -1,9 +1,8 @@
-"""Patches of images to activations, and the first token of each image to a loss.
+"""Patch embedding of images, and the classifier of an image's first token.
 
-Runs what :mod:`shardwright.costmodel.layers.vision` and
-:func:`shardwright.costmodel.layers.heads.classifier`
-price. Where the sequence is split each rank has its own tokens, the first rank the class token.
-Tokens are numbered with the class token, patches without it.
+Runs what ``shardwright.costmodel.layers.vision`` and ``costmodel.layers.heads.classifier`` price.
+Where the sequence is split each rank has its own tokens, the first rank the class token. Tokens
+are numbered with the class token, patches without it.
 """
 
 from __future__ import annotations
@@ -23,20 +22,24 @@ from .positions import position_rows
 
 
 class _AddPositions(Function):
-    """A class token before the patches where it is held, then each token's own vector added."""
+    """A class token before the patches where it is held, then each token's position added."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, class_token: Tensor | None, positions: Tensor | None, held: IndexRanges
+        ctx: Any,
+        x: Tensor,
+        class_token: Tensor | None,
+        positions: Tensor | None,
+        spans: IndexRanges,
     ) -> Tensor:
-        ctx.has_class, ctx.held = class_token is not None, held
-        ctx.leads = ctx.has_class and held[0].first == 0
+        ctx.has_class, ctx.held = class_token is not None, spans
+        ctx.leads = ctx.has_class and spans[0].first == 0
         ctx.table = None if positions is None else positions.shape
         joined = x
         if ctx.leads and class_token is not None:
             joined = torch.cat((class_token.expand(1, *x.shape[1:]), x))
         if positions is not None:
-            rows = position_rows(positions, held)
+            rows = position_rows(positions, spans)
             parts = joined.view(*rows.shape[:2], *joined.shape[1:])
             joined = (parts + rows.unsqueeze(2)).flatten(0, 1)
         return joined
@@ -78,9 +81,12 @@ class Patches(LayerModule):
         self.layer = layer
         tokens, leading = build.sequence.tokens, int(layer.class_token)
         self.held = tokens.held
-        given, own = drop_leading(tokens.read, leading), drop_leading(tokens.held, leading)
-        self.rows = next(iter(positions_of(given, own)), IndexRange(0, 0))
-        """This rank's patches among those that it reads: side by side, as its tokens are."""
+        read_patches, local_patches = (
+            drop_leading(tokens.read, leading),
+            drop_leading(tokens.held, leading),
+        )
+        self.rows = next(iter(positions_of(read_patches, local_patches)), IndexRange(0, 0))
+        """This rank's patches among those that it reads: contiguous, as its tokens are."""
 
     def forward(self, pixels: Tensor) -> Tensor:
         """This rank's tokens: projected patches, class token, positions."""
@@ -104,17 +110,17 @@ class Classifier(LayerModule):
 
     @property
     def loss_replicas(self) -> int:
-        """Tensor-parallel ranks that find one loss: the first alone where tokens are split."""
+        """Tensor-parallel ranks with the same loss: one where tokens are split."""
         return 1 if self.tp.sequence_parallel else self.tp.size
 
     def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
         """``scale`` times the sum of the losses of ``targets``, (1, batch)."""
         if self.layer.norm is not None:
             x = self.apply_norm("norm", self.layer.norm, self.layer.norm_eps, x)
-        mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
-        first = _FirstToken.apply(x, mine)  # type: ignore[no-untyped-call]
+        count = 0 if self.tp.sequence_parallel and self.tp.rank else 1
+        first = _FirstToken.apply(x, count)  # type: ignore[no-untyped-call]
         logits = self.replicated(first, "projection")
-        return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
+        return cross_entropy(logits.flatten(0, 1), targets[:count], scale)
 
 
 __all__ = ["Classifier", "Patches"]

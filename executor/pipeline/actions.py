@@ -1,20 +1,20 @@
-"""What a rank does in a step, as an explicit list: compute, receive, send, reduce, let go.
+"""Actions of a rank in a step, as an explicit list: compute, receive, send, reduce, free.
 
-The list follows the passes of the stage's schedule. Around each pass it starts to receive what
-the *next* one needs, so that the message travels while this one computes, and waits for the
-messages of the pass before the last, so that few live at once; in the shape of a V some stay longer
-(``spec.message_holds``).
+The list follows the passes of the stage's schedule. Around each pass it starts to receive the
+input of the *next* one, so that the message travels while this one computes, and waits for the
+messages of the pass before the last, so that few live at once; in V-shaped schedules some stay
+longer (``spec.plan.send_buffers``).
 
 Passes that overlap in a schedule run one after the other, in its order: what one rank does beside
 another's message it does here too, but it never starts two passes together.
 
-No rank waits for ever, on any backend, not even where a message only moves once both its ends
-have come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
-neighbours run the passes that they exchange messages for in one order, each receives one pass
-ahead and sends are only waited for a pass later, or when the receiver is bound to be there, so as
-actors they are the two ends of ordered queues, which no schedule of ``spec.schedule`` closes to a
-ring. A rank's own waits are some of its stage's. ``tests/executor/test_actions.py`` plays the lists
-of all ranks against each other.
+No rank waits for ever, on any backend, not even where a message only moves once both its ends have
+come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
+neighbors run the passes that they exchange messages for in one order, each receives one pass ahead
+and sends are only waited for a pass later, or when the receiver is bound to be there, so as actors
+they are the two ends of ordered queues, which no schedule of ``spec.schedules`` closes to a ring.
+A rank's own waits are some of its stage's. ``tests/executor/test_actions.py`` plays the lists of
+all ranks against each other.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "sen
 
 
 class Action(NamedTuple):
-    """One thing that a rank does for a pass.
+    """One action of a rank for a pass.
 
-    ``post``: start to receive what the pass needs. ``wait_sent``: wait until what was sent is gone
-    of
-    which it is time, usually that of the pass before ``item``'s predecessor. ``receive``: wait for
-    what was posted.
-    ``forward``, ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which
-    its gradients are reduced over ranks. ``send``: start to send what the pass made. Weight
-    gradients, the second part of a split backward, wait for no message and make none.
-    ``passes``: how many passes later what is sent must be gone.
+    ``post``: start to receive the pass's input. ``wait_sent``: wait for due sends, usually those
+    of the pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
+    ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which its gradients
+    are reduced over ranks. ``send``: start to send the pass's output. Weight gradients, the second
+    part of a split backward, wait for no message and make none. ``passes``: how many passes later
+    the send must be done.
     """
 
     kind: ActionKind
@@ -57,13 +55,13 @@ def stage_actions(
     """The actions of a rank in one step.
 
     Args:
-        order: the passes of its stage, from ``spec.schedule.stage_order``.
-        receives: ``(forward, chunk)`` of passes whose input comes from a neighbouring chunk.
+        order: the passes of its stage, from ``spec.schedules.stage_order``.
+        receives: ``(forward, chunk)`` of passes whose input comes from a neighboring chunk.
         sends: those whose output goes to one.
-        until: from ``spec.message_holds.sent_until``.
+        until: from ``spec.plan.send_buffers``.
     """
-    places = range(USUAL_PASSES, len(order) + USUAL_PASSES) if until is None else until
-    return tuple(_actions(order, receives, sends, places))
+    until_pass = range(USUAL_PASSES, len(order) + USUAL_PASSES) if until is None else until
+    return tuple(_actions(order, receives, sends, until_pass))
 
 
 def _actions(

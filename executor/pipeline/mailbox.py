@@ -1,7 +1,7 @@
 """A rank's messages: rows of activations and gradients to and from ranks of other stages.
 
-Sends and receives are posted in one order on both sides: pass by pass, and inside a pass by
-rank. A message is a contiguous tensor of a shape that both sides know from the plan.
+Sends and receives are posted in one order on both sides: pass by pass, and inside a pass by rank.
+A message is a contiguous tensor of a shape that both sides know from the plan.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ ChannelLookup = Callable[[bool, int, int], dist.ProcessGroup]
 
 
 Activations = tuple[Tensor, ...]
-"""What a chunk gets or makes: activations, and outputs of other towers that travel along."""
+"""Inputs or outputs of a chunk: activations, and outputs of other towers beside them."""
 _SIDE_TAG = 1 << 29
 
 
 class _PendingReceive(NamedTuple):
-    """A block under way: its buffer, and pieces that need to be copied into it once there."""
+    """A block under way: its buffer, and messages to be copied into it on arrival."""
 
-    whole: Tensor
+    block: Tensor
     works: list[dist.Work]
     loose: list[tuple[MessageRows, Tensor]]
 
 
 class _PendingSend(NamedTuple):
-    """A message on its way out, held until it is gone; counted from the first pass ever."""
+    """An outgoing message, held until it is gone; counted from the first pass ever."""
 
     work: dist.Work
     part: Tensor
@@ -49,7 +49,7 @@ class Mailbox:
 
     Args:
         rank: this rank.
-        channel: gives the process group of a message.
+        channel: process group of a message.
         dtype: of activations.
         device: of activations.
     """
@@ -67,10 +67,10 @@ class Mailbox:
         self._local: dict[tuple[Pass, int], Tensor] = {}
 
     def wait_sent(self) -> None:
-        """A pass begins: wait for the messages that must be gone before it, and let them go.
+        """Wait for the messages that must be gone before the next pass, and free them.
 
-        A peer starts to receive one pass ahead, so a message may travel during one more pass
-        of its sender. Waiting then bounds the memory of messages.
+        A peer starts to receive one pass ahead, so a message may travel during one more pass of
+        its sender. Waiting then bounds the memory of messages.
         """
         self._passes += 1
         due = [sent for sent in self._sent if sent.until <= self._passes]
@@ -81,20 +81,20 @@ class Mailbox:
         self._sent = [sent for sent in self._sent if sent.until > self._passes]
 
     def post(self, item: Pass, route: Route) -> None:
-        """Start receiving what ``item`` needs, unless this rank makes it itself."""
+        """Start receiving the input of ``item``, unless this rank makes it itself."""
         for number, part in enumerate(route.all_routes):
             self._post(item, number, part)
 
     def _post(self, item: Pass, number: int, route: Route) -> None:
-        pieces = [piece for piece in route.receives if piece.peer != self.rank]
-        if not pieces:
+        messages = [message for message in route.receives if message.peer != self.rank]
+        if not messages:
             return
         arrival = _PendingReceive(self._empty(route.shape), [], [])
-        for piece in pieces:
+        for message in messages:
             with mark(post_receive_mark(item)):
-                buffer = self._place(arrival, route, piece)
-                group = self.channel(item.forward, piece.peer, self.rank)
-                work = dist.irecv(buffer, src=piece.peer, group=group, tag=_tag(item, number))
+                buffer = self._place(arrival, route, message)
+                group = self.channel(item.forward, message.peer, self.rank)
+                work = dist.irecv(buffer, src=message.peer, group=group, tag=_tag(item, number))
             if work is None:
                 raise RuntimeError("this rank is not in the group of its messages")
             arrival.works.append(work)
@@ -103,60 +103,60 @@ class Mailbox:
     def _empty(self, shape: tuple[int, int, int]) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
-    def _place(self, arrival: _PendingReceive, route: Route, piece: MessageRows) -> Tensor:
-        """Room for a piece: its place in the block where that is contiguous."""
-        if route.covers(piece):
-            return arrival.whole
-        if piece.samples.size == arrival.whole.shape[1] and len(piece.tokens) == 1:
-            return arrival.whole[slice(*piece.tokens[0])]
-        shape = (count(piece.tokens), piece.samples.size, route.shape[2])
+    def _place(self, arrival: _PendingReceive, route: Route, message: MessageRows) -> Tensor:
+        """Buffer of a message: its part of the block where that is contiguous."""
+        if route.covers(message):
+            return arrival.block
+        if message.samples.size == arrival.block.shape[1] and len(message.tokens) == 1:
+            return arrival.block[slice(*message.tokens[0])]
+        shape = (count(message.tokens), message.samples.size, route.shape[2])
         buffer = self._empty(shape)
-        arrival.loose.append((piece, buffer))
+        arrival.loose.append((message, buffer))
         return buffer
 
     def receive(self, item: Pass, route: Route) -> Activations:
-        """What arrived for ``item``: activations, or their gradients in a backward pass."""
+        """Input received for ``item``: activations, or their gradients in a backward pass."""
         return tuple(self._receive(item, number) for number in range(len(route.all_routes)))
 
     def _receive(self, item: Pass, number: int) -> Tensor:
-        message = item.message
-        if (message, number) not in self._posted:
-            return self._local.pop((message, number))
-        arrival = self._posted.pop((message, number))
+        key = item.message
+        if (key, number) not in self._posted:
+            return self._local.pop((key, number))
+        arrival = self._posted.pop((key, number))
         with mark(receive_mark(item)):
             for work in arrival.works:
                 work.wait()
-        for piece, buffer in arrival.loose:
+        for message_rows, buffer in arrival.loose:
             first = 0
-            for rows in _rows(arrival.whole, piece):
+            for rows in _rows(arrival.block, message_rows):
                 rows.copy_(buffer[first : first + rows.shape[0]])
                 first += rows.shape[0]
-        return arrival.whole
+        return arrival.block
 
     def send(self, item: Pass, route: Route, values: Activations, passes: int) -> None:
-        """Start sending what ``item`` made; it must be gone before the pass ``passes`` later."""
+        """Start sending the output of ``item``; it must be gone ``passes`` passes later."""
         for number, (part, value) in enumerate(zip(route.all_routes, values, strict=True)):
             self._send(item, number, part, value, passes)
 
     def _send(self, item: Pass, number: int, route: Route, value: Tensor, passes: int) -> None:
         arrives_as = Pass(item.forward, route.chunk, item.micro_batch)
-        for piece in route.sends:
-            if piece.peer == self.rank:
+        for message in route.sends:
+            if message.peer == self.rank:
                 self._local[arrives_as, number] = value
                 continue
-            part = value if route.covers(piece) else _packed(_rows(value, piece))
-            group = self.channel(item.forward, self.rank, piece.peer)
-            with mark(send_mark(arrives_as, piece.peer)):
+            part = value if route.covers(message) else _packed(_rows(value, message))
+            group = self.channel(item.forward, self.rank, message.peer)
+            with mark(send_mark(arrives_as, message.peer)):
                 tag = _tag(arrives_as, number)
-                work = dist.isend(part, dst=piece.peer, group=group, tag=tag)
+                work = dist.isend(part, dst=message.peer, group=group, tag=tag)
             if work is not None:
                 self._sent.append(_PendingSend(work, part, self._passes + passes))
 
 
-def _rows(block: Tensor, piece: MessageRows) -> list[Tensor]:
-    """A piece of a block, one part for each of its spans of tokens."""
-    samples = slice(*piece.samples)
-    return [block[slice(*span), samples] for span in piece.tokens]
+def _rows(block: Tensor, message: MessageRows) -> list[Tensor]:
+    """Rows of a message in its block, one tensor for each of its spans of tokens."""
+    samples = slice(*message.samples)
+    return [block[slice(*span), samples] for span in message.tokens]
 
 
 def _packed(parts: list[Tensor]) -> Tensor:
@@ -164,6 +164,6 @@ def _packed(parts: list[Tensor]) -> Tensor:
 
 
 def _tag(item: Pass, number: int) -> int:
-    """A message is told by its direction, the receiving chunk, the micro-batch and its part."""
-    own = (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
-    return own + number * _SIDE_TAG
+    """Tag of a message: its direction, the receiving chunk, the micro-batch and its part."""
+    tag = (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
+    return tag + number * _SIDE_TAG

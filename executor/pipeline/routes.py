@@ -1,7 +1,7 @@
-"""What of an activation a rank sends and gets at each end of a chunk, and from whom.
+"""Rows that a rank sends and receives at each end of a chunk, and their peers.
 
-Derived from the plan alone, so every rank knows the shape of every message before the first
-step. Nothing here needs torch.
+Derived from the plan alone, so every rank knows the shape of every message before the first step.
+Needs no torch.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ class MessageRows:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One end of a chunk: its neighbour there, and what crosses.
+    """One end of a chunk: its neighbor there, and the rows that cross.
 
-    ``chunk`` is the neighbour's number on its stage; ``shape`` (tokens, samples, hidden) of this
+    ``chunk`` is the neighbor's number on its stage; ``shape`` (tokens, samples, hidden) of this
     rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
-    start of a chunk activations come in and gradients go out. ``side_routes``: what crosses with
-    it,
-    outputs of other towers, as messages of their own.
+    start of a chunk activations come in and gradients go out. ``side_routes``: outputs of other
+    towers that cross beside it, as messages of their own.
     """
 
     chunk: int
@@ -57,18 +56,18 @@ class Route:
 
     @property
     def all_routes(self) -> tuple[Route, ...]:
-        """This route and those beside it, in the order of what crosses."""
+        """This route and its side routes, in the order of what crosses."""
         return (self, *self.side_routes)
 
-    def covers(self, piece: MessageRows) -> bool:
-        """Whether a piece is the whole block."""
-        return piece.rows == self.shape[0] * self.shape[1]
+    def covers(self, message: MessageRows) -> bool:
+        """True if a message is the whole block."""
+        return message.rows == self.shape[0] * self.shape[1]
 
 
 def chunk_routes(
     plan: Plan, stage: int, chunk: int, local_rank: int
 ) -> tuple[Route | None, Route | None]:
-    """The routes at the start and at the end of a chunk; None at the ends of the model.
+    """Routes at the start and at the end of a chunk; None at the ends of the model.
 
     Args:
         plan: a legal plan.
@@ -87,7 +86,7 @@ def chunk_routes(
 
 
 def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
-    """The route to the chunk after (+1) or before (-1) the one at a position."""
+    """Route to the chunk after (+1) or before (-1) the one at a position."""
     parts = crossing_parts(plan, position + min(direction, 0))
     first, *side_routes = (_tensor_route(plan, position, direction, rank, part) for part in parts)
     return replace(first, side_routes=tuple(side_routes))
@@ -96,24 +95,26 @@ def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
 def _tensor_route(
     plan: Plan, position: int, direction: int, rank: int, part: tuple[int, int]
 ) -> Route:
-    """The route of one of the activations that cross: its tokens of a sample and its width."""
+    """Route of one of the crossing activations: its tokens of a sample and its width."""
     kind, stages = plan.program.schedule.kind, len(plan.program.stages)
-    there, chunk = chunk_location(kind, position + direction, stages)
+    neighbor_stage, chunk = chunk_location(kind, position + direction, stages)
     boundary, forward = position + min(direction, 0), direction > 0
     tokens, hidden = part
-    own = boundary_blocks(plan, boundary, tokens)[0 if forward else 1][rank]
-    first = stage_layout(plan)[there][0]
-    gives = (m for m in boundary_messages(plan, boundary, forward, tokens) if m.source == rank)
-    gets = (m for m in boundary_messages(plan, boundary, not forward, tokens) if m.target == rank)
+    block = boundary_blocks(plan, boundary, tokens)[0 if forward else 1][rank]
+    first = stage_layout(plan)[neighbor_stage][0]
+    sent = (m for m in boundary_messages(plan, boundary, forward, tokens) if m.source == rank)
+    received = (
+        m for m in boundary_messages(plan, boundary, not forward, tokens) if m.target == rank
+    )
     return Route(
         chunk=chunk,
-        shape=(count(own.tokens), own.samples.size, hidden),
-        sends=tuple(_message_rows(own, m.block, first + m.target) for m in gives),
-        receives=tuple(_message_rows(own, m.block, first + m.source) for m in gets),
+        shape=(count(block.tokens), block.samples.size, hidden),
+        sends=tuple(_message_rows(block, m.block, first + m.target) for m in sent),
+        receives=tuple(_message_rows(block, m.block, first + m.source) for m in received),
     )
 
 
-def _message_rows(own: ActivationBlock, block: ActivationBlock, peer: int) -> MessageRows:
-    first = own.samples.first
+def _message_rows(local: ActivationBlock, block: ActivationBlock, peer: int) -> MessageRows:
+    first = local.samples.first
     samples = IndexRange(block.samples.first - first, block.samples.end - first)
-    return MessageRows(peer, positions_of(own.tokens, block.tokens), samples)
+    return MessageRows(peer, positions_of(local.tokens, block.tokens), samples)

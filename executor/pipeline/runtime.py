@@ -1,10 +1,9 @@
-"""Running a rank's actions in the order of its stage's schedule.
+"""Runtime that executes a rank's actions in the order of its stage's schedule.
 
-torch's own pipeline runtime is not used: it allocates receive buffers for every micro-batch
-up front and gathers and reduces a whole stage at once, so zero2 and zero3 inside a pipeline
-would not be what the plan says, and its stages have one width. Here the buffer of a pass is
-allocated one pass ahead, so that the message travels while the stage computes, and lives until
-its backward.
+torch's own pipeline runtime is not used: it allocates receive buffers for every micro-batch up
+front and gathers and reduces a whole stage at once, so zero2 and zero3 inside a pipeline would not
+be what the plan says, and its stages have one width. Here the buffer of a pass is allocated one
+pass ahead, so that the message travels while the stage computes, and lives until its backward.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _BackwardHook:
 
 
 class _FreeOutputs(Function):
-    """The end of a chunk: lets the outputs' storage go once they are sent."""
+    """End of a chunk: frees the outputs' storage once they are sent."""
 
     @staticmethod
     def forward(ctx: Any, backward_hook: _BackwardHook, *outs: Tensor) -> Tensor:
@@ -44,16 +43,16 @@ class _FreeOutputs(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        arrived, ctx.backward_hook.grads = ctx.backward_hook.grads, ()
-        return (None, *arrived)
+        received, ctx.backward_hook.grads = ctx.backward_hook.grads, ()
+        return (None, *received)
 
 
 @dataclass
 class _InFlight:
-    """What a forward pass leaves for its backward pass."""
+    """State that a forward pass keeps for its backward pass."""
 
-    entry: Activations | None
-    exit: Tensor
+    inputs: Activations | None
+    output: Tensor
     backward_hook: _BackwardHook | None
 
 
@@ -61,7 +60,7 @@ class _InFlight:
 class ChunkPort:
     """One chunk of this stage with its routes; None at the two ends of the model.
 
-    ``run(entry, micro_batch)`` computes the chunk; ``around_backward(pass, last)`` surrounds its
+    ``run(inputs, micro_batch)`` computes the chunk; ``around_backward(pass, last)`` surrounds its
     backward, or the first part of one; ``weights(micro_batch, last)`` is the second part.
     """
 
@@ -73,11 +72,11 @@ class ChunkPort:
     in_flight: dict[int, _InFlight] = field(default_factory=dict)
 
     def route_in(self, forward: bool) -> Route | None:
-        """Where what a pass needs comes from."""
+        """Route of a pass's input."""
         return self.source if forward else self.target
 
     def route_out(self, forward: bool) -> Route | None:
-        """Where what a pass makes goes."""
+        """Route of a pass's output."""
         return self.target if forward else self.source
 
 
@@ -87,9 +86,9 @@ class PipelineRuntime:
     Args:
         ports: the stage's chunks.
         order: its passes, from ``spec.plan.Program.passes``.
-        until: when sent messages are gone, from ``spec.message_holds.sent_until``.
+        until: last pass of each send buffer, from ``spec.plan.send_buffers``.
         rank: this rank.
-        channel: gives the process group of a message.
+        channel: process group of a message.
         dtype: of activations.
         device: of activations.
     """
@@ -111,12 +110,12 @@ class PipelineRuntime:
         self.actions = stage_actions(order, receives, sends, until)
         self.mailbox = Mailbox(rank, channel, dtype, device)
         self.device = device
-        self._arrived: dict[Pass, Activations] = {}
-        self._made: dict[Pass, Activations] = {}
+        self._received: dict[Pass, Activations] = {}
+        self._outputs: dict[Pass, Activations] = {}
         self._now: Pass | None = None
 
     def step(self) -> Tensor:
-        """Run all actions; the sum of this stage's losses (0 where it has no head)."""
+        """Run all actions; return the sum of this stage's losses (0 without a head)."""
         loss = torch.zeros((), device=self.device)
         for action in self.actions:
             if action.kind == "wait_sent":
@@ -129,16 +128,17 @@ class PipelineRuntime:
         return loss
 
     def _act(self, action: Action, loss: Tensor) -> None:
-        """An action inside a pass."""
         item, name = action.item, pass_mark(action.item)
         if item != self._now:
             self._now = item
             PROGRESS.mark(name)
         with mark(name):
             if action.kind == "receive":
-                self._arrived[item] = self.mailbox.receive(item, self._route_in(item))
+                self._received[item] = self.mailbox.receive(item, self._route_in(item))
             elif action.kind == "send":
-                self.mailbox.send(item, self._route_out(item), self._made.pop(item), action.passes)
+                self.mailbox.send(
+                    item, self._route_out(item), self._outputs.pop(item), action.passes
+                )
             else:
                 self.compute(action, loss)
 
@@ -154,40 +154,40 @@ class PipelineRuntime:
 
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]
-        entry = self._arrived.pop(item, None)
-        for part in entry or ():
-            part.requires_grad_(True)
-        outs = port.run(entry, item.micro_batch)
+        inputs = self._received.pop(item, None)
+        for value in inputs or ():
+            value.requires_grad_(True)
+        outs = port.run(inputs, item.micro_batch)
         if port.target is None:
-            port.in_flight[item.micro_batch] = _InFlight(entry, outs[0], None)
+            port.in_flight[item.micro_batch] = _InFlight(inputs, outs[0], None)
             loss += outs[0].detach()
             return
         backward_hook = _BackwardHook()
-        leaving: Tensor = _FreeOutputs.apply(backward_hook, *outs)  # type: ignore[no-untyped-call]
-        port.in_flight[item.micro_batch] = _InFlight(entry, leaving, backward_hook)
-        self._made[item] = tuple(out.detach() for out in outs)
+        output: Tensor = _FreeOutputs.apply(backward_hook, *outs)  # type: ignore[no-untyped-call]
+        port.in_flight[item.micro_batch] = _InFlight(inputs, output, backward_hook)
+        self._outputs[item] = tuple(out.detach() for out in outs)
 
     def _backward(self, item: Pass, reduces: bool) -> None:
         port = self.ports[item.chunk]
         flight = port.in_flight.pop(item.micro_batch)
         if flight.backward_hook is not None:
-            flight.backward_hook.grads = self._arrived.pop(item)
+            flight.backward_hook.grads = self._received.pop(item)
         with port.around_backward(item, reduces):
-            flight.exit.backward()  # type: ignore[no-untyped-call]
-        if flight.entry is not None:
-            grads = tuple(part.grad for part in flight.entry if part.grad is not None)
-            if len(grads) < len(flight.entry):
+            flight.output.backward()  # type: ignore[no-untyped-call]
+        if flight.inputs is not None:
+            grads = tuple(value.grad for value in flight.inputs if value.grad is not None)
+            if len(grads) < len(flight.inputs):
                 raise RuntimeError("no gradient reached the start of the stage")
-            self._made[item] = grads
+            self._outputs[item] = grads
 
     def _route_in(self, item: Pass) -> Route:
-        return _there(self.ports[item.chunk].route_in(item.forward))
+        return _require(self.ports[item.chunk].route_in(item.forward))
 
     def _route_out(self, item: Pass) -> Route:
-        return _there(self.ports[item.chunk].route_out(item.forward))
+        return _require(self.ports[item.chunk].route_out(item.forward))
 
 
-def _there(route: Route | None) -> Route:
+def _require(route: Route | None) -> Route:
     if route is None:
         raise RuntimeError("a message at the end of the model")
     return route

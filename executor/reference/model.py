@@ -1,8 +1,8 @@
 """The reference: the model on a single process, in torch's own operations and autograd.
 
-It shares the table of parameters and the initial values with the executor, and nothing else:
-no custom kernel, no sharding, no pipeline; activations are (batch, seq, hidden). The whole
-global batch goes through it in slices of samples whose gradients add up.
+It shares the table of parameters and the initial values with the executor, and nothing else: no
+custom kernel, no sharding, no pipeline; activations are (batch, seq, hidden). The whole global
+batch goes through it in slices of samples whose gradients add up.
 """
 
 from __future__ import annotations

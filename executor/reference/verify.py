@@ -1,10 +1,10 @@
 """Holding a run against the single-process reference.
 
-The norm: a gradient is off by max|g - r| over the larger of max|r| of its tensor and a
-thousandth of the largest gradient of all tensors; a loss by its relative difference. Bounds for
-float32 are far above rounding and far below any mistake in a sum. bfloat16 keeps 8 bits of
-every number, so there the bounds are what right runs need, whose sums have other orders: 60
-plans of small models were off by up to 5e-2 in a gradient and 4e-5 in a loss.
+The norm: a gradient is off by max|g - r| over the larger of max|r| of its tensor and a thousandth
+of the largest gradient of all tensors; a loss by its relative difference. Bounds for float32 are
+far above rounding and far below any mistake in a sum. bfloat16 keeps 8 bits of every number, so
+there the bounds are what right runs need, whose sums have other orders: 60 plans of small models
+were off by up to 5e-2 in a gradient and 4e-5 in a loss.
 """
 
 from __future__ import annotations

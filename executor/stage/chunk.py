@@ -1,9 +1,9 @@
 """A chunk: the consecutive layers of one virtual stage, built, split and sharded.
 
-Sharding is torch's fully_shard, one unit a layer, under one root a chunk. The lattice of
-degrees maps onto it so: the mesh shards over the optimizer's degree and replicates over the
-rest; parameters of degree 1 stay gathered between forward and the last backward; gradients of
-degree 1 are reduced only by the last micro-batch's backward.
+Sharding is torch's fully_shard, one unit a layer, under one root a chunk. The lattice of degrees
+maps onto it so: the mesh shards over the optimizer's degree and replicates over the rest;
+parameters of degree 1 stay gathered between forward and the last backward; gradients of degree 1
+are reduced only by the last micro-batch's backward.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Chunk(nn.Module):
         strategies: dict[int, LayerStrategy],
         before: LayerStrategy | None,
         process_groups: ProcessGroups,
-        places: tuple[LayerContext, ...],
+        contexts: tuple[LayerContext, ...],
         layer_specs: dict[int, Layer],
     ) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Chunk(nn.Module):
         self.strategies = strategies
         self.before = before
         self.process_groups = process_groups
-        self.places = places
+        self.contexts = contexts
         self.layer_specs = layer_specs
         self.technique_hooks: TechniqueHookList | None = None
         self.deferred_gradients: dict[int, DeferredGradients] = {}
@@ -74,31 +74,32 @@ class Chunk(nn.Module):
 
     def forward(
         self,
-        entry: tuple[Tensor, ...],
+        inputs: tuple[Tensor, ...],
         feeds: Mapping[int, Tensor],
         targets: Tensor | None = None,
         scale: float = 1.0,
     ) -> tuple[Tensor, ...]:
-        """Run the layers; with ``targets`` the last one gives the loss, alone.
+        """Run the layers; with ``targets`` the result is the loss alone.
 
         Args:
-            entry: what came from the chunk before: activations (seq, batch, hidden), unless this
-                chunk begins a tower, and outputs of other towers.
+            inputs: activations (seq, batch, hidden) of the chunk before, unless this chunk begins
+                a
+                tower, and outputs of other towers.
             feeds: data for the layers that begin a tower, by number.
-            targets: what the last layer has to find, this rank's part, where the chunk has it.
+            targets: this rank's targets of the last layer, where the chunk has it.
             scale: factor on the summed loss.
         """
         before, first = self.before, min(self.strategies)
-        incoming = self.places[first].sources
-        x = entry[0] if len(entry) > len(incoming) else None
-        side_inputs = SideInputs(self.places, incoming, entry[len(entry) - len(incoming) :])
-        del entry
+        incoming = self.contexts[first].sources
+        x = inputs[0] if len(inputs) > len(incoming) else None
+        side_inputs = SideInputs(self.contexts, incoming, inputs[len(inputs) - len(incoming) :])
+        del inputs
         for key, module in self.layers.items():
-            index, place = int(key), self.places[int(key)]
+            index, context = int(key), self.contexts[int(key)]
             strategy = self.strategies[index]
             if before is not None:
                 side_inputs.redistribute(before, strategy, self.process_groups)
-            if place.begins_tower:
+            if context.begins_tower:
                 x = feeds[index]
             elif before is not None and x is not None:
                 x = redistribute(x, before, strategy, self.process_groups)
@@ -114,7 +115,7 @@ class Chunk(nn.Module):
             before = strategy
             side_inputs.after_layer(index, x)
         last = max(self.strategies)
-        if x is None or (not self.has_head and self.places[last + 1].begins_tower):
+        if x is None or (not self.has_head and self.contexts[last + 1].begins_tower):
             return side_inputs.outgoing(last)
         return (x, *side_inputs.outgoing(last))
 
@@ -137,57 +138,56 @@ class Chunk(nn.Module):
                 out, side_inputs.bias = out
         else:
             out = module(x)
-        found: Tensor = out
-        return found
+        output: Tensor = out
+        return output
 
     @contextmanager
     def _with_technique_hooks(
         self, technique_hooks: TechniqueHookList, index: int, x: Tensor
     ) -> Iterator[None]:
-        """Around a layer that techniques are at work in; ``x`` is its input."""
         if x.requires_grad:
             x.register_hook(lambda grad: technique_hooks.after_backward(index))  # type: ignore[no-untyped-call]
         with technique_hooks.around_layer(index):
             yield
 
     def after_backward(self, reads: bool, last: bool) -> None:
-        """Tell techniques of a micro-batch's backward that is over.
+        """Call techniques' hooks after a micro-batch's backward.
 
         Args:
-            reads: whether it went through layers that read data.
-            last: whether gradients are complete.
+            reads: True if it went through layers that read data.
+            last: True if gradients are complete.
         """
         if self.technique_hooks is None:
             return
         for index in sorted(self.strategies, reverse=True):
-            if reads and self.places[index].begins_tower:  # it reads data, which have no gradient
+            if reads and self.contexts[index].begins_tower:  # it reads data, which have no gradient
                 self.technique_hooks.after_backward(index)
             if last:
                 self.technique_hooks.gradients_ready(index)
 
     @property
     def has_head(self) -> bool:
-        """Whether the last layer gives the loss."""
+        """True if the last layer gives the loss."""
         return self.loss_replicas > 0
 
     @property
     def loss_replicas(self) -> int:
-        """Tensor-parallel ranks that find one loss; 0 without the last layer."""
+        """Tensor-parallel ranks with the same loss; 0 without the last layer."""
         ends = (module for module in self.layers.values() if isinstance(module, HEADS))
         return sum(module.loss_replicas for module in ends)
 
     @property
     def data_layers(self) -> tuple[int, ...]:
-        """The layers that begin a tower and read data."""
-        return tuple(index for index in self.strategies if self.places[index].begins_tower)
+        """Layers that begin a tower and read data."""
+        return tuple(index for index in self.strategies if self.contexts[index].begins_tower)
 
     @property
     def last_strategy(self) -> LayerStrategy:
-        """The strategy of the last layer, which decides the layout that leaves the chunk."""
+        """Strategy of the last layer, which fixes the layout of the chunk's output."""
         return self.strategies[max(self.strategies)]
 
     def units(self) -> list[tuple[FSDPModule, LayerStrategy]]:
-        """The sharded layers with their strategies."""
+        """Sharded layers with their strategies."""
         return [
             (module, self.strategies[int(index)])
             for index, module in self.layers.items()
@@ -195,7 +195,7 @@ class Chunk(nn.Module):
         ]
 
     def set_last_micro_batch(self, last: bool) -> None:
-        """Arm the next backward: only the last one reduces and frees what waits for it."""
+        """Arm the next backward: only the last one reduces and frees what waits."""
         for unit, strategy in self.units():
             shard = strategy.shard
             unit.set_requires_gradient_sync(last or shard.reduces_each_micro_batch, recurse=False)
@@ -205,7 +205,7 @@ class Chunk(nn.Module):
 def needs_sharding_wrapper(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> bool:
-    """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
+    """True if a layer has anything to gather, reduce or cast; else a plain module."""
     if experts_of(layer) is not None and strategy.expert_data_parallel(stage_ranks) > 1:
         return True
     return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
@@ -220,12 +220,12 @@ def build_chunk(
 ) -> Chunk:
     """Build, fill, split and shard the layers of this stage's chunk ``number`` on this rank.
 
-    Each layer is sharded as soon as it is built, so a rank never holds more than its part and
-    one whole layer.
+    Each layer is sharded as soon as it is built, so a rank never holds more than its part and one
+    whole layer.
     """
     dtype = plan.workload.dtype
     policy = _precision(dtype)
-    layers = _own_layers(plan, number, process_groups)
+    layers = _local_layers(plan, number, process_groups)
     tied = _tied_embeddings(plan, layers)
     trainings = plan.workload.layer_trainings(plan.model)
     wrapped = {
@@ -257,10 +257,10 @@ def build_chunk(
         if index in wrapped and index not in tied[:-1]:  # those join the head's unit
             units.append(_shard_unit(members, strategy, process_groups, policy, layer))
     strategies = {index: strategy for index, _, strategy in layers}
-    places = layer_contexts(plan.model, plan.workload.seq_len)
+    contexts = layer_contexts(plan.model, plan.workload.seq_len)
     before = entry_strategy(plan, process_groups.stage, number)
     layer_specs = {index: layer for index, layer, _ in layers}
-    chunk = Chunk(modules, strategies, before, process_groups, places, layer_specs)
+    chunk = Chunk(modules, strategies, before, process_groups, contexts, layer_specs)
     chunk.deferred_gradients = deferred
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
@@ -274,18 +274,18 @@ def build_chunk(
     return chunk
 
 
-def _own_layers(
+def _local_layers(
     plan: Plan, number: int, process_groups: ProcessGroups
 ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
-    """Layers of a chunk as it holds them, with the strategies of this rank's device group."""
+    """Layers of a chunk with the strategies of this rank's device group."""
     parts = plan.program.stages[process_groups.stage].virtual_stages[number]
-    own = (
+    layer_plans = (
         replace(part, strategy=part.by_device_group.get(process_groups.device_group, part.strategy))
         for part in parts
     )
-    found = plan.chunk_layers(tuple(own))
-    layer_specs = as_built(plan.model, [index for index, _, _ in found])
-    return tuple((index, layer_specs[index], strategy) for index, _, strategy in found)
+    layers = plan.chunk_layers(tuple(layer_plans))
+    layer_specs = as_built(plan.model, [index for index, _, _ in layers])
+    return tuple((index, layer_specs[index], strategy) for index, _, strategy in layers)
 
 
 def _build_module(
@@ -334,7 +334,7 @@ def _build_module(
 def _tied_embeddings(
     plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
 ) -> tuple[int, ...]:
-    """Tables and head that are one weight inside this chunk, where it has the head.
+    """Tables and head that are one weight in this chunk, where it has the head.
 
     Tables without the head in their chunk are copies, each a weight of its own.
     """
@@ -344,7 +344,6 @@ def _tied_embeddings(
 
 
 def _tie(members: list[LayerModule]) -> None:
-    """Make the others use the first one's table."""
     weight = members[0].slot(TOKEN_WEIGHT.split(".")[0]).weight
     for member in members[1:]:
         name = TIED_WEIGHT if isinstance(member, Head) else TOKEN_WEIGHT
@@ -358,7 +357,7 @@ def _shard_unit(
     policy: MixedPrecisionPolicy,
     layer: Layer,
 ) -> FSDPModule:
-    """Layers gathered and reduced together, their parameters cut to this rank's shards."""
+    """Shard layers as one FSDP unit, gathered and reduced together."""
     has_experts = experts_of(layer) is not None
     unit: Any = fully_shard(
         members if len(members) > 1 else members[0],  # type: ignore[arg-type]
@@ -374,11 +373,11 @@ def _shard_unit(
         if has_experts
         else None,
     )
-    found: FSDPModule = unit[0] if isinstance(unit, list) else unit
-    _sum_gradients(found)
+    fsdp_unit: FSDPModule = unit[0] if isinstance(unit, list) else unit
+    _sum_gradients(fsdp_unit)
     if strategy.shard.secondary_parameters > 1:
-        keep_secondary_shards(found, strategy, process_groups)
-    return found
+        keep_secondary_shards(fsdp_unit, strategy, process_groups)
+    return fsdp_unit
 
 
 def _sum_gradients(unit: FSDPModule) -> None:

@@ -2,8 +2,8 @@
 
 The first part goes back through the layers and makes the gradient of the chunk's input; recomputed
 layers run again in it, and its collectives are all there are. The second makes the weight
-gradients that :class:`deferred_gradients.WeightWork` kept, last layer first, and what sharding
-does with complete gradients follows each layer.
+gradients deferred in ``DeferredGradients``, last layer first; sharding of complete gradients
+follows each layer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .split_backward_units import SplitBackwardUnit
 
 
 class ChunkBackward:
-    """Runs the backward passes of one chunk around autograd's own part.
+    """Backward passes of one chunk around autograd's own part.
 
     Args:
         chunk: the chunk.
-        splits: whether any of its backward passes comes in two parts.
+        splits: True if any of its backward passes comes in two parts.
         dtype: number formats of the workload.
     """
 
@@ -35,11 +35,11 @@ class ChunkBackward:
 
     @contextmanager
     def around(self, item: Pass, reduces: bool) -> Iterator[None]:
-        """Around autograd's backward of a pass: all of it, or the gradient of the input.
+        """Context of autograd's backward of a pass: all of it, or the input gradient.
 
         Args:
             item: the pass.
-            reduces: whether it completes the chunk's gradients.
+            reduces: True if it completes the chunk's gradients.
         """
         chunk = self.chunk
         if item.part == "input":
@@ -65,7 +65,7 @@ class ChunkBackward:
 
         Args:
             micro_batch: its number.
-            reduces: whether it completes the chunk's gradients.
+            reduces: True if it completes the chunk's gradients.
         """
         chunk = self.chunk
         chunk.set_last_micro_batch(reduces)
@@ -80,19 +80,19 @@ class ChunkBackward:
 
 
 def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitBackwardUnit]:
-    """The sharded units by the first of their layers, where their backward ends."""
+    """Sharded units by the first of their layers, where their backward ends."""
     first: dict[int, int] = {}
     for index in sorted(chunk.strategies, reverse=True):
         module = chunk.layers[str(index)]
         if isinstance(module, FSDPModule):
             first[id(torch_compat.parameter_groups(module)[0])] = index
-    found = {}
+    units = {}
     for index in first.values():
         shard, module = chunk.strategies[index].shard, chunk.layers[str(index)]
         if isinstance(module, FSDPModule):
-            anew = shard.reduces_each_micro_batch or dtype.param != dtype.communication
-            found[index] = SplitBackwardUnit(module, shard.gathers_each_use, anew)
-    return found
+            resets_gradients = shard.reduces_each_micro_batch or dtype.param != dtype.communication
+            units[index] = SplitBackwardUnit(module, shard.gathers_each_use, resets_gradients)
+    return units
 
 
 __all__ = ["ChunkBackward"]

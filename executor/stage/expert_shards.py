@@ -1,4 +1,4 @@
-"""Which ranks the experts of a sharded layer are cut over: others than its dense parameters.
+"""Sharding of experts over other ranks than the layer's dense parameters.
 
 One unit gathers and reduces both, each over its own ranks. fully_shard takes a mesh for each
 parameter by names that are not public yet; they are used here and nowhere else.
@@ -22,13 +22,13 @@ from ..groups.process_groups import ProcessGroups
 from ..models.layer import LayerModule, iter_slots
 
 EXPERT_PREFIX = "experts_"
-"""What the names of experts' parameters begin with."""
+"""Prefix of the names of experts' parameters."""
 
 
 def expert_placement(
     module: LayerModule, strategy: LayerStrategy, process_groups: ProcessGroups
 ) -> Callable[[nn.Parameter], ShardPlacementResult | None]:
-    """What tells fully_shard where each parameter of a layer goes; None: over the layer's mesh."""
+    """fully_shard's placement of each parameter of a layer; None: the layer's mesh."""
     mesh = process_groups.expert_mesh(strategy)
     if mesh.ndim == 1:
         info = FSDPMeshInfo(mesh, shard_mesh_dim=0)
@@ -50,7 +50,7 @@ def _expert_parameters(module: LayerModule) -> set[nn.Parameter]:
 def ignored_parameters(
     module: LayerModule, strategy: LayerStrategy, stage_ranks: int
 ) -> set[nn.Parameter]:
-    """Frozen parameters that nothing cuts: nothing of them is gathered or reduced.
+    """Frozen parameters that are not sharded, so neither gathered nor reduced.
 
     Args:
         module: a layer.

@@ -1,9 +1,9 @@
-"""A second copy of the parameters for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
+"""Secondary parameter shards for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
 
 After the forward pass each rank keeps a piece of the gathered parameters, so that the backward
 pass gathers over few ranks that lie close together. fully_shard does this where it is given a
 number of ranks, but makes process groups of its own then, layer by layer, which would hang ranks
-of other stages. So it is told here, below its public surface, which groups to use.
+of other stages. So it is given the groups here, below its public surface.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..groups.process_groups import ProcessGroups
 def keep_secondary_shards(
     unit: FSDPModule, strategy: LayerStrategy, process_groups: ProcessGroups
 ) -> None:
-    """Have a unit that frees its parameters after use keep pieces of them until its backward.
+    """Have a unit keep secondary shards from its forward until its backward.
 
-    Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again
-    as before the forward pass.
+    Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again as
+    before the forward pass.
 
     Args:
         unit: sharded, its parameters freed after the forward pass.
@@ -44,8 +44,8 @@ def keep_secondary_shards(
         group.post_forward_mesh_info = info
         for parameter in group.fsdp_params:
             parameter.post_forward_mesh_info = info
-            whole = torch.empty(parameter._orig_size, device="meta")
-            parameter._init_sharded_post_forward_param_metadata(whole)
+            full = torch.empty(parameter._orig_size, device="meta")
+            parameter._init_sharded_post_forward_param_metadata(full)
 
 
 __all__ = ["keep_secondary_shards"]

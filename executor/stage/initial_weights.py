@@ -1,7 +1,7 @@
-"""Initial weights that depend on seed and model only, and their place under a strategy.
+"""Initial weights from seed and model only, and their part under a strategy.
 
-Every parameter has its own random stream, seeded by the run's seed and the parameter's name,
-so a rank can make just the part it holds and any plan starts from the same model.
+Every parameter has its own random stream, seeded by the run's seed and the parameter's name, so a
+rank can make just the part it holds and any plan starts from the same model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLES = (TOKEN_WEIGHT, TIED_WEIGHT)
 
 
 def parameter_name(layer_index: int, spec: ParameterSpec) -> str:
-    """The name of a parameter in the whole model, whatever the plan."""
+    """Name of a parameter in the whole model, whatever the plan."""
     return f"layers.{layer_index}.{spec.name}"
 
 
@@ -46,15 +46,15 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
         return torch.zeros(spec.shape)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    whole = torch.empty(spec.shape)
+    value = torch.empty(spec.shape)
     if spec.initial == "fan_in":
         bound = spec.shape[-1] ** -0.5
-        return whole.uniform_(-bound, bound, generator=generator)
-    return whole.normal_(std=INITIAL_STD, generator=generator)
+        return value.uniform_(-bound, bound, generator=generator)
+    return value.normal_(std=INITIAL_STD, generator=generator)
 
 
 class SeededWeights:
-    """First weights made at random; see :class:`weight_source.WeightSource`.
+    """Random initial weights; see :class:`weight_source.WeightSource`.
 
     Args:
         seed: of the run.
@@ -64,28 +64,28 @@ class SeededWeights:
         self.seed = seed
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter; see :class:`weight_source.WeightSource`."""
-        whole = initial_value(spec, parameter_name(index, spec), self.seed)
+        """Part of a parameter; see :class:`weight_source.WeightSource`."""
+        value = initial_value(spec, parameter_name(index, spec), self.seed)
         if ranges == full_ranges(spec):
-            return whole
-        return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
+            return value
+        return value[tuple(slice(start, stop) for start, stop in ranges)].clone()
 
 
 class InitialWeights:
-    """First weights of a run: a checkpoint's where there is one, adapters and the rest seeded.
+    """Initial weights of a run: a checkpoint's if given; adapters and the rest seeded.
 
     Args:
-        given: the checkpoint, None for none.
+        checkpoint: its weights, None for none.
         seed: of the run.
     """
 
-    def __init__(self, given: WeightSource | None, seed: int) -> None:
+    def __init__(self, checkpoint: WeightSource | None, seed: int) -> None:
         self._seeded = SeededWeights(seed)
-        self._given = given or self._seeded
+        self._source = checkpoint or self._seeded
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter; see :class:`weight_source.WeightSource`."""
-        source = self._seeded if is_adapter(spec) else self._given
+        """Part of a parameter; see :class:`weight_source.WeightSource`."""
+        source = self._seeded if is_adapter(spec) else self._source
         return source.read_range(index, spec, ranges)
 
 
@@ -110,12 +110,12 @@ def fill_layer(
         layer_index: the layer's number in the model.
         layer: the layer.
         tp: tensor-parallel ranks.
-        experts: ranks that experts are spread over.
+        experts: ranks that hold experts.
         seq_len: rows of a position table whose length the model leaves open.
-        weight_source: where the parameters' first values come from.
-        device: where parameters live.
-        training: what of the layer is trained; the rest is frozen.
-        frozen_dtype: what the rest is kept in.
+        weight_source: source of the initial values.
+        device: of the parameters.
+        training: the trained part of the layer; the rest is frozen.
+        frozen_dtype: format of the frozen rest.
     """
     if training.adapters is not None:
         module.adapter_scale = training.adapters.scale
@@ -132,7 +132,7 @@ def fill_layer(
 
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
-    """The part of a whole parameter that a tensor-parallel rank holds."""
+    """Part of a whole parameter that a tensor-parallel rank holds."""
     ranges = list(full_ranges(spec))
     if spec.split_dim is not None and tp.size > 1:
         ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
@@ -140,7 +140,7 @@ def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
 
 
 def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
-    """The part of all experts' parameters that a rank holds: its experts, its parts of them."""
+    """Part of all experts' parameters that a rank holds: its experts, its parts of them."""
     ranges = list(full_ranges(spec))
     ranges[0] = split_range(spec.shape[0], ranks.ep, ranks.ep_rank)
     if spec.split_dim is not None:
@@ -152,7 +152,7 @@ def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
 def tied_source(
     model: ModelSpec, layer_index: int, spec: ParameterSpec
 ) -> tuple[int, ParameterSpec]:
-    """Where a parameter's value comes from: the first layer that has it, or the layer itself."""
+    """Layer and spec of a parameter's value: the first layer that has it, or its own."""
     if spec.name == TABLE:
         return table_blocks(model).get(layer_index, layer_index), spec
     if spec.name not in TABLES:

@@ -1,8 +1,8 @@
-"""The parameters that a rank holds, as plain local tensors.
+"""Parameters that a rank holds, as plain local tensors.
 
 Sharded parameters are DTensors over meshes that differ from layer to layer; the optimizer,
-gradient clipping and the sums over tensor-parallel ranks only need the local part, who else
-holds it, and whether its gradient is still a part of a sum.
+gradient clipping and the sums over tensor-parallel ranks only need the local part, its other
+holders, and whether its gradient is still a partial sum.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
-    module's parameter unless a technique keeps it on the host; then ``device_tensor`` is what
-    does, and
-    its gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage hold
-    the same part; ``tied`` names a parameter that other chunks hold too, ``in_norm`` is false for
-    the copies that norms leave out.
+    module's parameter unless a technique keeps it on the host; then ``device_tensor`` shares it,
+    and the gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage
+    hold the same part; ``tied`` names a parameter that other chunks hold too, ``in_norm`` is false
+    for the copies that norms leave out.
     """
 
     name: str
@@ -61,12 +60,12 @@ class LocalParameter:
 
     @property
     def on_host(self) -> bool:
-        """Whether the optimizer works on it in the host's memory."""
+        """True if the optimizer works on it in the host's memory."""
         return self.host_gradient is not None
 
     @property
     def trained(self) -> bool:
-        """Whether it has gradients and optimizer states."""
+        """True if it has gradients and optimizer states."""
         return self.parameter.requires_grad
 
     @property
@@ -79,26 +78,28 @@ class LocalParameter:
 def local_parameters(
     plan: Plan, chunks: list[Chunk], process_groups: ProcessGroups
 ) -> list[LocalParameter]:
-    """This rank's parameters in the order of the model, frozen ones too.
+    """This rank's parameters in the order of the model, frozen ones included.
 
     A weight tied in place appears once.
     """
-    seen: set[int] = set()
-    found: list[LocalParameter] = []
-    places = layer_contexts(plan.model, plan.workload.seq_len)
+    visited: set[int] = set()
+    parameters: list[LocalParameter] = []
+    contexts = layer_contexts(plan.model, plan.workload.seq_len)
     trainings = plan.workload.layer_trainings(plan.model)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            kind, tokens = chunk.layer_specs[index], places[index].tokens
-            for spec in parameters_with_adapters(kind, tokens, trainings[index]):
+            layer, tokens = chunk.layer_specs[index], contexts[index].tokens
+            for spec in parameters_with_adapters(layer, tokens, trainings[index]):
                 holder, name = cast(LayerModule, module).holder(spec.name)
                 parameter = getattr(holder, name)
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
+                if id(parameter) not in visited:
+                    visited.add(id(parameter))
                     strategy = chunk.strategies[index]
-                    found.append(_describe(plan, process_groups, index, spec, strategy, parameter))
-    return found
+                    parameters.append(
+                        _describe(plan, process_groups, index, spec, strategy, parameter)
+                    )
+    return parameters
 
 
 def _describe(
@@ -144,7 +145,7 @@ def _local_data(parameter: nn.Parameter) -> Tensor:
 
 
 def gather_full(local: LocalParameter, value: Tensor, process_groups: ProcessGroups) -> Tensor:
-    """A whole parameter or gradient, gathered together by all ranks that have parts of it."""
+    """A whole parameter or gradient. Collective over the ranks that hold its parts."""
     parameter, spec, strategy = local.parameter, local.spec, local.strategy
     if isinstance(parameter, DTensor):
         value = _gather_shards(local, parameter, value, process_groups)
@@ -163,7 +164,7 @@ def gather_full(local: LocalParameter, value: Tensor, process_groups: ProcessGro
 def _gather_shards(
     local: LocalParameter, parameter: DTensor, value: Tensor, process_groups: ProcessGroups
 ) -> Tensor:
-    """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last ones short."""
+    """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last short."""
     strategy, is_expert = local.strategy, local.spec.expert
     shape = shard_group(strategy)
     if is_expert:
@@ -183,7 +184,7 @@ def _gather_shards(
 def _gather_split(
     spec: ParameterSpec, dim: int, value: Tensor, process_groups: ProcessGroups, shape: RankGroup
 ) -> Tensor:
-    """The parts along ``dim`` of the ranks of a group, side by side."""
+    """The parts along ``dim`` of the ranks of a group, joined."""
     if shape.size == 1:
         return value
     size = spec.shape[dim]

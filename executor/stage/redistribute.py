@@ -1,11 +1,12 @@
-"""Moving activations between neighbouring layers that split them differently.
+"""Redistribution of activations between adjacent layers with different layouts.
 
-A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, the
-same on all its tensor-parallel ranks, or where it splits the sequence its part of that.
-A change is a few steps: join the sequence, cut or join the batch, cut the sequence. Where a ring
-or Ulysses splits the sequence on either side, ranks exchange tokens straight away instead. What is
-joined forward is cut backward and the other way round; replicated activations have equal,
-complete gradients on every rank, so no step sums anything. The cost model prices it in ``seams``.
+A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, the same on
+all its tensor-parallel ranks, or where it splits the sequence its part of that. A change takes a
+few steps: join the sequence, split or join the batch, split the sequence. Where a ring or Ulysses
+splits the sequence on either side, ranks exchange tokens directly instead. A join in the forward
+pass is a split in the backward pass and vice versa; replicated activations have equal, complete
+gradients on every rank, so no step sums anything. Priced by
+``shardwright.costmodel.ops.redistribute``.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from ..torch_compat import all_gather_single
 SEQUENCE, BATCH = 0, 1
 
 
-def _gather(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
-    """All ranks' parts side by side along ``dim``, ``whole`` long; the last parts may be short."""
+def _gather(x: Tensor, dim: int, group: dist.ProcessGroup, full_size: int) -> Tensor:
+    """All ranks' parts joined along ``dim`` to length ``full_size``; last parts may be short."""
     size = group.size()
-    part = -(-whole // size)
+    part = -(-full_size // size)
     if x.shape[dim] < part:
         padding = x.new_zeros((part - x.shape[0], *x.shape[1:]))
         x = torch.cat((x, padding))
@@ -46,7 +47,7 @@ def _gather(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor
     with mark(COMMUNICATE_TP):
         all_gather_single(parts, x, group=group)
     if dim == SEQUENCE:
-        return parts[:whole]
+        return parts[:full_size]
     return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()
 
 
@@ -58,9 +59,9 @@ def _split(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
 
 class _GatherDim(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup, full_size: int) -> Tensor:
         ctx.dim, ctx.group = dim, group
-        return _gather(x, dim, group, whole)
+        return _gather(x, dim, group, full_size)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
@@ -70,41 +71,41 @@ class _GatherDim(Function):
 class _SplitDim(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-        ctx.dim, ctx.group, ctx.whole = dim, group, x.shape[dim]
+        ctx.dim, ctx.group, ctx.full_size = dim, group, x.shape[dim]
         return _split(x, dim, group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _gather(grads[0], ctx.dim, ctx.group, ctx.whole), None, None
+        return _gather(grads[0], ctx.dim, ctx.group, ctx.full_size), None, None
 
 
 class _ExchangeTokens(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, plan: TokenExchange) -> Tensor:
         ctx.plan = plan
-        moved = _exchanged(x, plan.packed, plan.sends, plan.gets, plan.group)
+        moved = _exchanged(x, plan.packed, plan.sends, plan.receives, plan.group)
         return moved[plan.arranged].view(*plan.after, -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         plan: TokenExchange = ctx.plan
-        moved = _exchanged(grads[0], plan.restored, plan.gets, plan.sends, plan.group)
+        moved = _exchanged(grads[0], plan.restored, plan.receives, plan.sends, plan.group)
         return moved[plan.unpacked].view(*plan.before, -1), None
 
 
 def _exchanged(
-    x: Tensor, order: Tensor, sends: list[int], gets: list[int], group: dist.ProcessGroup
+    x: Tensor, order: Tensor, sends: list[int], receives: list[int], group: dist.ProcessGroup
 ) -> Tensor:
-    """Rows of ``x`` sent in an order, and those that came instead, (rows, hidden)."""
+    """Rows of ``x`` sent in an order, and those received instead, (rows, hidden)."""
     packed = x.flatten(0, 1)[order]
-    received = packed.new_empty((sum(gets), packed.shape[1]))
+    received = packed.new_empty((sum(receives), packed.shape[1]))
     with mark(COMMUNICATE_CP):
-        dist.all_to_all_single(received, packed, gets, sends, group=group)
+        dist.all_to_all_single(received, packed, receives, sends, group=group)
     return received
 
 
-def _gathered(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
-    out: Tensor = _GatherDim.apply(x, dim, group, whole)  # type: ignore[no-untyped-call]
+def _gathered(x: Tensor, dim: int, group: dist.ProcessGroup, full_size: int) -> Tensor:
+    out: Tensor = _GatherDim.apply(x, dim, group, full_size)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -116,7 +117,7 @@ def _local_part(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
 def redistribute(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
 ) -> Tensor:
-    """Activations in the layout of ``before`` brought into that of ``after``.
+    """Activations in the layout of ``before`` redistributed to that of ``after``.
 
     Args:
         x: this rank's part after the layer with strategy ``before``.
@@ -140,7 +141,7 @@ def redistribute(
 def _exchange(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
 ) -> Tensor:
-    """Tokens that ranks hold alike are cut, all are exchanged, and joined where they belong."""
+    """Replicated tokens are split, all are exchanged, and joined where ``after`` replicates."""
     if before.tp > 1 and not before.layout[2]:
         x = _local_part(x, SEQUENCE, process_groups.group(tensor_group(before)))
     x = _ExchangeTokens.apply(x, process_groups.token_exchange(before, after))  # type: ignore[no-untyped-call]
@@ -158,12 +159,12 @@ def _redistribute_batch(
     x: Tensor, tp_from: int, tp_to: int, process_groups: ProcessGroups
 ) -> Tensor:
     steps: list[RankGroup] = batch_redistribute_steps(tp_from, tp_to)
-    cuts = len(steps) == 2 or tp_from > tp_to
+    splits = len(steps) == 2 or tp_from > tp_to
     for step in steps:
         group = process_groups.group(step)
-        if cuts:
+        if splits:
             x = _local_part(x, BATCH, group)
         else:
             x = _gathered(x, BATCH, group, x.shape[BATCH] * group.size())
-        cuts = False
+        splits = False
     return x

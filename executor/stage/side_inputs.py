@@ -1,4 +1,4 @@
-"""What comes along beside the activations through a chunk: other towers' outputs, score biases.
+"""Side inputs of a chunk beside its activations: other towers' outputs, score biases.
 
 An output travels from the layer that made it to the last one that reads it, in the layout of the
 activations. A bias of relative positions is made by the block that has the table and added by the
@@ -16,46 +16,46 @@ from .redistribute import redistribute
 
 
 class SideInputs:
-    """What comes along in one forward pass of a chunk.
+    """Side inputs of one forward pass of a chunk.
 
     Args:
-        places: of every layer of the model.
+        contexts: of every layer of the model.
         incoming: outputs that came in with the activations.
         values: theirs.
     """
 
     def __init__(
         self,
-        places: tuple[LayerContext, ...],
+        contexts: tuple[LayerContext, ...],
         incoming: tuple[TowerOutput, ...],
         values: tuple[Tensor, ...],
     ) -> None:
-        self._places = places
+        self._contexts = contexts
         self._outputs = dict(zip(incoming, values, strict=True))
         self.bias: Tensor | None = None
 
     def redistribute(
         self, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
     ) -> None:
-        """Bring everything into the layout of the next layer."""
+        """Redistribute everything to the layout of the next layer."""
         for source, value in self._outputs.items():
             self._outputs[source] = redistribute(value, before, after, process_groups)
 
     def read(self, index: int) -> tuple[Tensor, ...]:
-        """The outputs that a layer reads."""
-        return tuple(self._outputs[source] for source in self._places[index].read)
+        """Outputs that a layer reads."""
+        return tuple(self._outputs[source] for source in self._contexts[index].read)
 
     def after_layer(self, index: int, x: Tensor) -> None:
-        """A layer is done: take its output if another tower reads it, let go of what none does."""
-        following = tower_outputs_after(self._places, index)
-        own = {source: x for source in following if source.layer == index}
-        self._outputs = {s: v for s, v in {**self._outputs, **own}.items() if s in following}
-        if own:
+        """Keep a layer's output if another tower reads it; drop what none reads."""
+        following = tower_outputs_after(self._contexts, index)
+        new = {source: x for source in following if source.layer == index}
+        self._outputs = {s: v for s, v in {**self._outputs, **new}.items() if s in following}
+        if new:
             self.bias = None
 
     def outgoing(self, index: int) -> tuple[Tensor, ...]:
-        """What goes on from the last layer of a chunk, in the order in which it is received."""
-        return tuple(self._outputs[source] for source in tower_outputs_after(self._places, index))
+        """Outputs sent on from the last layer of a chunk, in the receiver's order."""
+        return tuple(self._outputs[source] for source in tower_outputs_after(self._contexts, index))
 
 
 __all__ = ["SideInputs"]

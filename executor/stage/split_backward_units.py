@@ -1,13 +1,12 @@
-"""fully_shard's units under schedules that split the backward.
+"""FSDP units under schedules that split the backward.
 
 fully_shard ends a unit's backward where the gradient of its input is known: it frees gathered
 parameters, and casts, keeps or reduces gradients. In a split backward the weights have none there
 yet, so each part has its share: after the input gradient, parameters that are gathered for each
-use are freed; the rest follows the weight gradients, which need no parameters.
-
-Gradients of norms, tables and biases of row-split layers come with the input gradient. Where a
-micro-batch starts anew (its gradients are reduced or cast on their own) they are set aside, for
-the next micro-batch's input gradient may come before this one's weight gradients.
+use are freed; the rest follows the weight gradients, which need no parameters. Gradients of norms,
+tables and biases of row-split layers come with the input gradient. Where a micro-batch starts anew
+(its gradients are reduced or cast on their own) they are set aside, for the next micro-batch's
+input gradient may come before this one's weight gradients.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class SplitBackwardUnit:
     """A unit of a chunk whose backward may come in two parts.
 
     Args:
-        unit: what fully_shard made of one layer, or of several that move together.
-        gathers_each_use: whether parameters are freed after each use.
-        resets_gradients: whether a micro-batch finds no gradients to add its own to.
+        unit: fully_shard's unit of one layer, or of several that move together.
+        gathers_each_use: True if parameters are freed after each use.
+        resets_gradients: True if a micro-batch starts without gradients to add to.
     """
 
     def __init__(self, unit: FSDPModule, gathers_each_use: bool, resets_gradients: bool) -> None:
@@ -52,17 +51,17 @@ class SplitBackwardUnit:
         self._micro_batch = None
 
     def finish(self, micro_batch: int) -> None:
-        """All gradients of a micro-batch are there: reduce or keep them, as the unit is armed."""
+        """Reduce or keep a micro-batch's complete gradients, as the unit is armed."""
         with torch.no_grad():
             for parameter, gradient in self._set_aside.pop(micro_batch, ()):
                 add_gradients([parameter], [gradient])
             for end in reversed(self._endings):
                 end()
 
-    def _end(self, group: Any, end_whole: Callable[..., None], *given: Any) -> None:
-        """Called by fully_shard where a backward has passed the unit; once or more."""
+    def _end(self, group: Any, end_whole: Callable[..., None], *arguments: Any) -> None:
+        """Called by fully_shard once or more after a backward has passed the unit."""
         if self._micro_batch is None:
-            end_whole(*given)
+            end_whole(*arguments)
             return
         torch_compat.mark_backward_done(group)
         if self._frees:

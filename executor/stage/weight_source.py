@@ -1,7 +1,7 @@
-"""Where a run's first weights come from: seeded at random, or a checkpoint's.
+"""Sources of initial weights: seeded at random, or a checkpoint's.
 
 The executor asks for the part that a rank holds, the reference for the whole, both from the same
-source, so that a run can be held against the reference whatever it starts from.
+source, so that a run can be compared with the reference whatever it starts from.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from torch import Tensor
 from ...spec.model.layer_parameters import ParameterSpec
 
 Ranges = tuple[tuple[int, int], ...]
-"""First and last (exclusive) place of a part along each dimension of a whole tensor."""
+"""First and last (exclusive) index of a part along each dimension of a whole tensor."""
 
 
 def full_ranges(spec: ParameterSpec) -> Ranges:
-    """All of a parameter."""
+    """The whole of a parameter."""
     return tuple((0, size) for size in spec.shape)
 
 
 class WeightSource(Protocol):
-    """A source of first weights."""
+    """A source of initial weights."""
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter, in float32 on the CPU, in storage of its own.
+        """Part of a parameter, in float32 on the CPU, in storage of its own.
 
         Args:
             index: the layer's number in the model.
-            spec: the parameter; a tied projection is asked for as the embedding's table.
-            ranges: which part.
+            spec: the parameter; a tied projection is read as the embedding's table.
+            ranges: the part.
         """

@@ -1,10 +1,10 @@
 """A step's segments on an accelerator: its kernels, named by the host operations that launch them.
 
-The host runs ahead of the device, so a kernel's term is that of the host's segment in which it
-was launched, and the host's own time counts only while the device does nothing. Where the host
-says nothing (one launch of a graph of many kernels, a compiled region), the kernel's own name
-decides. Each stream of the device keeps its number, so what overlaps stays apart. Written after
-the profiler's event format; it has been tried on synthetic events, not on a device.
+The host runs ahead of the device, so a kernel's term is that of the host's segment in which it was
+launched, and the host's own time counts only while the device does nothing. Where the host says
+nothing (one launch of a graph of many kernels, a compiled region), the kernel's own name decides.
+Each stream of the device keeps its number, so what overlaps stays apart. Written after the
+profiler's event format; it has been tried on synthetic events, not on a device.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ def _plain(value: Any) -> Any:
 def allocated_curve(snapshot: Snapshot) -> list[tuple[float, int]]:
     """Allocated bytes after every change, with its time.
 
-    The trace may begin late (allocated before, or overwritten): what is alive at its end says
-    what was alive at its beginning, which is the first point.
+    The trace may begin late (allocated before, or overwritten): what is alive at its end says what
+    was alive at its beginning, which is the first point.
     """
     trace = [entry for entry in snapshot["device_traces"][0] if entry["action"] in CHANGES]
     changes = [CHANGES[entry["action"]] * int(entry["size"]) for entry in trace]

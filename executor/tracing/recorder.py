@@ -1,8 +1,8 @@
 """Recording what a rank really does: kernels, collectives and live bytes, by dispatch.
 
-A :class:`Recorder` sees every operation below autograd. Views cost nothing and are left out.
-It names work in the cost model's words, so that a recorded step and a lowered one compare
-line by line. Storage that fully_shard frees and refills in place is followed too.
+A :class:`Recorder` sees every operation below autograd. Views cost nothing and are left out. It
+names work in the cost model's words, so that a recorded step and a lowered one compare line by
+line. Storage that fully_shard frees and refills in place is followed too.
 """
 
 from __future__ import annotations
@@ -293,12 +293,12 @@ class MemoryChange(NamedTuple):
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the bytes of every storage made or grown while it is active.
 
-    ``resident`` storages (parameters, optimizer state) are counted from the start. Buffers
-    that a communication library makes for itself are not: gloo's reduce-scatter works on a
-    copy of its input, which shows here only through views. Its threads let go of a buffer a
-    moment after the collective is over; each collective is followed by a pause for that, so
-    that a peak does not depend on who is scheduled first; ``pauses`` false where none has threads.
-    What is in the host's memory beside a device is counted apart, in ``host_bytes``.
+    ``resident`` storages (parameters, optimizer state) are counted from the start. Buffers that a
+    communication library makes for itself are not: gloo's reduce-scatter works on a copy of its
+    input, which shows here only through views. Its threads let go of a buffer a moment after the
+    collective is over; each collective is followed by a pause for that, so that a peak does not
+    depend on who is scheduled first; ``pauses`` false where none has threads. What is in the
+    host's memory beside a device is counted apart, in ``host_bytes``.
     """
 
     def __init__(self, resident: list[Tensor], pauses: bool = True) -> None:

@@ -1,9 +1,9 @@
 """From the operations of one rank's thread to seconds by breakdown term.
 
-A profiler gives nested operations with start and duration. At every moment the innermost one
-that means something decides: a mark of communication, a kernel (views and allocations are host
-work), the recomputation or the update that it happens in. What no operation covers is the host's
-time. Nothing here needs torch.
+A profiler gives nested operations with start and duration. At every moment the innermost one that
+means something decides: a mark of communication, a kernel (views and allocations are host work),
+the recomputation or the update that it happens in. What no operation covers is the host's time.
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Operation(NamedTuple):
 class Segment(NamedTuple):
     """A stretch of a thread's time, or of a device's, with one term.
 
-    ``key`` names the message that a ``message`` segment waits for; ``within`` the pass;
-    ``stream`` numbers the device's stream, None is the host's thread.
+    ``key`` names the message that a ``message`` segment waits for; ``within`` the pass; ``stream``
+    numbers the device's stream, None is the host's thread.
     """
 
     start_ns: int

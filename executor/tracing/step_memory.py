@@ -29,10 +29,9 @@ MAX_POINTS = 2000
 class StepMemory(NamedTuple):
     """One rank's memory in one step.
 
-    ``reserved_bytes`` is what a device's allocator held at most, None on cores; ``host_bytes`` what
-    techniques keep in the host's memory; ``snapshot`` and
-    ``marks_ns`` (moments of the step's beginning, of its passes and of its end) are there where
-    they were asked for.
+    ``reserved_bytes`` is what a device's allocator held at most, None on cores; ``host_bytes``
+    what techniques keep in the host's memory; ``snapshot`` and ``marks_ns`` (moments of the step's
+    beginning, of its passes and of its end) are there where they were asked for.
     """
 
     peak_bytes: int

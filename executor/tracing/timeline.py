@@ -156,8 +156,8 @@ def _stream(segment: Segment) -> tuple[StreamKind, str]:
 def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
     """Seconds of the step by term on a rank; they add up to the timeline's step time.
 
-    Where streams overlap, compute hides communication and communication hides the host. What
-    no span covers is ``unattributed``.
+    Where streams overlap, compute hides communication and communication hides the host. What no
+    span covers is ``unattributed``.
     """
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
     edges: list[tuple[float, int, int]] = []

@@ -1,10 +1,9 @@
 """A rank's steps without data, device or peers: what it would compute, send and hold.
 
 ``python -m shardwright.executor.train.dry_run < PLAN.json`` builds one rank of every stage exactly
-as
-a run does, on a process group that communicates with nobody and with tensors that have shapes
-and no contents, and takes two steps. Collectives and live bytes of the second one are those of
-a run: sizes depend on what tensors hold among experts only, whose load is even here. Models of any
+as a run does, on a process group that communicates with nobody and with tensors that have shapes
+and no contents, and takes two steps. Collectives and live bytes of the second one are those of a
+run: sizes depend on what tensors hold among experts only, whose load is even here. Models of any
 size and any number of ranks take seconds, for a rank has its own part only and every layer is
 there once.
 """

@@ -1,7 +1,7 @@
 """The train job: build a plan's part on every rank, run its steps, measure, verify, trace.
 
-Measured steps run alone: live bytes are followed in a step of their own after the last one, and
-so is the trace. Those extra steps go on training, but their losses are not reported.
+Measured steps run alone: live bytes are followed in a step of their own after the last one, and so
+is the trace. Those extra steps go on training, but their losses are not reported.
 """
 
 from __future__ import annotations
@@ -61,11 +61,10 @@ class TrainSettings:
 
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
     ``init_from`` is the folder of a checkpoint whose weights the run starts from, ``save_hf`` the
-    one to write at its end.
-    ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
-    measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
-    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps`` is the step to reach,
-    from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
+    one to write at its end. ``trace_file`` is where a traced step is written, with its memory
+    where ``follow_bytes`` measures that; ``trace`` without it only reports where the time went.
+    ``kernels`` is one of ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps``
+    is the step to reach, from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
     """
 
     steps: int = 10

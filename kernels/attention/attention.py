@@ -3,9 +3,9 @@
 Queries see the keys up to their own (causal), or all keys, of which there may be more or fewer
 than queries (cross-attention).
 
-Activations keep the sequence outermost, (seq, batch, heads, head_dim), so that sequence
-shards are contiguous. Flash attention (Dao et al., 2022) keeps no score matrix; the unfused
-form keeps the probabilities, batch · heads · seq² of them.
+Activations keep the sequence outermost, (seq, batch, heads, head_dim), so that sequence shards are
+contiguous. Flash attention (Dao et al., 2022) keeps no score matrix; the unfused form keeps the
+probabilities, batch · heads · seq² of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Attention to one block of keys with its log-sum-exp, forward and backward, for rings.
 
-A query's softmax over keys that lie in several places is put together from each place's output
-and log-sum-exp (``ring_merge``). The backward pass needs no merging: given the output and the
-log-sum-exp over *all* keys, a place's kernel yields the whole gradients of its own keys and
-values and its part of the queries' (Liu, Zaharia and Abbeel, 2023, "Ring Attention", section 3).
+A query's softmax over keys that lie in several places is put together from each place's output and
+log-sum-exp (``ring_merge``). The backward pass needs no merging: given the output and the
+log-sum-exp over *all* keys, a place's kernel yields the whole gradients of its own keys and values
+and its part of the queries' (Liu, Zaharia and Abbeel, 2023, "Ring Attention", section 3).
 """
 
 from __future__ import annotations

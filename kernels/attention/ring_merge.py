@@ -1,8 +1,8 @@
 """Attention to two sets of keys as attention to their union (Dao et al., 2022, section 3.1).
 
 Each set's output is a mean of its values; they are weighed by what their softmaxes summed to:
-``out = (e^lse_a · out_a + e^lse_b · out_b) / (e^lse_a + e^lse_b)``. The weight of the first is
-the logistic function of ``lse_a - lse_b``, which never overflows.
+``out = (e^lse_a · out_a + e^lse_b · out_b) / (e^lse_a + e^lse_b)``. The weight of the first is the
+logistic function of ``lse_a - lse_b``, which never overflows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One step of ring attention whose values are narrower than its keys: latent attention's.
 
 What :mod:`ring_step` says of a step holds here. The library's kernels take one width, so values
-are filled up with zeros inside a step, whose part of the output is zeros too and is left out:
-what goes round the ring is narrow. Tensors are (batch, heads, seq, width).
+are filled up with zeros inside a step, whose part of the output is zeros too and is left out: what
+goes round the ring is narrow. Tensors are (batch, heads, seq, width).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rotary position embedding (Su et al., 2021), half-rotation layout as in Llama.
 
-A head's first and second half are the real and imaginary parts of a number that is turned by
-angle ``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so nothing
-but the angle table is kept. liger-kernel turns queries and keys in one kernel, in float32 and in
-place, so the tensors that come in must be nobody else's.
+A head's first and second half are the real and imaginary parts of a number that is turned by angle
+``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so nothing but the
+angle table is kept. liger-kernel turns queries and keys in one kernel, in float32 and in place, so
+the tensors that come in must be nobody else's.
 """
 
 from __future__ import annotations

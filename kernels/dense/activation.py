@@ -1,8 +1,8 @@
 """MLP activations: GELU (library kernel), and gated ones, which keep only their two inputs.
 
 SwiGLU and GeGLU (Shazeer, 2020) are ``silu(gate) · up`` and ``gelu(gate) · up``; the backward pass
-computes the activated gate again rather than keep it. liger-kernel does each way in one kernel
-and leaves the gradients where the inputs were, so these must be nobody else's.
+computes the activated gate again rather than keep it. liger-kernel does each way in one kernel and
+leaves the gradients where the inputs were, so these must be nobody else's.
 """
 
 from __future__ import annotations

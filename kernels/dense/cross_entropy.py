@@ -1,9 +1,9 @@
 """Softmax cross-entropy over a vocabulary that may be split over tensor-parallel ranks.
 
-The logits' buffer is reused for the exponentials and then for the gradient, so one
-(tokens, vocabulary) float32 buffer is all that lives from forward to backward. With a split
-vocabulary three small all-reduces (maximum, target logit, sum) join the parts, as in
-Megatron-LM (Shoeybi et al., 2019, section 3).
+The logits' buffer is reused for the exponentials and then for the gradient, so one (tokens,
+vocabulary) float32 buffer is all that lives from forward to backward. With a split vocabulary
+three small all-reduces (maximum, target logit, sum) join the parts, as in Megatron-LM (Shoeybi et
+al., 2019, section 3).
 """
 
 from __future__ import annotations

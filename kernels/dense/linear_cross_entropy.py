@@ -1,11 +1,11 @@
 """The projection to the vocabulary and its cross-entropy, a chunk of tokens at a time.
 
-The logits of a chunk become their gradient at once, which goes into the gradients of the input
-and of the weight; so no more than a chunk's logits ever live, and the backward pass has nothing
-left to do (the idea of liger-kernel's fused linear cross-entropy, Hsu et al., 2024). Its own loop
-takes chunks of about as many bytes as the input, for which the products are too flat to run at
-their rate where the vocabulary is large; ours takes ``spec.kernels.loss_chunks`` around the
-library's kernel of the loss.
+The logits of a chunk become their gradient at once, which goes into the gradients of the input and
+of the weight; so no more than a chunk's logits ever live, and the backward pass has nothing left
+to do (the idea of liger-kernel's fused linear cross-entropy, Hsu et al., 2024). Its own loop takes
+chunks of about as many bytes as the input, for which the products are too flat to run at their
+rate where the vocabulary is large; ours takes ``spec.kernels.loss_chunks`` around the library's
+kernel of the loss.
 
 Symbols: T tokens, H width, V vocabulary, c chunks. 6·T·H·V FLOPs, T·V values of logits written
 once and read twice. T = 8192, V = 128,256, bf16: 0.5 GiB of logits live in place of 2 in bf16 and

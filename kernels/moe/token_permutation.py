@@ -2,12 +2,12 @@
 
 A token has a row for each expert that it chose. Permuting copies it there; unpermuting adds its
 rows up again, each times its weight, in float32. The gradient of the one is the other. Every row
-and every token is written by one place, by index and without atomics, so a result never depends
-on what ran first. With a capacity some assignments are dropped and some rows are empty: these
-give and receive zeros (index -1, see :mod:`expert_order`).
+and every token is written by one place, by index and without atomics, so a result never depends on
+what ran first. With a capacity some assignments are dropped and some rows are empty: these give
+and receive zeros (index -1, see :mod:`expert_order`).
 
-Fused, the names are the cost model's: ``permute``, ``unpermute``, ``unpermute_backward``.
-Indices are taken as they are: to check them would mean to wait for the device.
+Fused, the names are the cost model's: ``permute``, ``unpermute``, ``unpermute_backward``. Indices
+are taken as they are: to check them would mean to wait for the device.
 """
 
 from __future__ import annotations

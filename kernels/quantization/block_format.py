@@ -12,8 +12,8 @@ from ...spec.errors import InputError
 from ..hadamard import GROUP
 
 LEVELS = {4: 7, 8: 127}
-"""Largest level of each width: the same on both sides of zero, so 15 of 16 levels in 4 bits, as
-in SDP4Bit (2024), and 255 of 256 in 8."""
+"""Largest level of each width: the same on both sides of zero, so 15 of 16 levels in 4 bits, as in
+SDP4Bit (2024), and 255 of 256 in 8."""
 MAX_BLOCK = 32768
 """Elements that one program of the fused kernels holds."""
 MIN_SCALE = torch.finfo(torch.float32).tiny

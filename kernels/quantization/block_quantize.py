@@ -3,13 +3,13 @@
 What SDP4Bit (2024, sections 3.1 to 3.3) and ZeRO++ (2023) send between ranks. One kernel encodes
 (transform, highest magnitude, rounding, packing) and one decodes (unpacking, sum over peers,
 transform back, addition); no kept library has 4 bits, stochastic rounding and the transform
-together. Numbers are taken to float32 first, also those of 16 bits: the transform adds 32 of
-them. Rounded to the nearest, a number is off by at most half its block's scale, by chance by
-less than one (in the transformed domain, where there is one).
+together. Numbers are taken to float32 first, also those of 16 bits: the transform adds 32 of them.
+Rounded to the nearest, a number is off by at most half its block's scale, by chance by less than
+one (in the transformed domain, where there is one).
 
-Nothing here is differentiable: what is sent are gradients and differences of weights, which
-nobody differentiates again, so no result carries a gradient, whatever went in. Tensors that are
-not contiguous are copied first.
+Nothing here is differentiable: what is sent are gradients and differences of weights, which nobody
+differentiates again, so no result carries a gradient, whatever went in. Tensors that are not
+contiguous are copied first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Block quantisation on a device: one kernel to encode, one to decode, sum and add.
 
-A program holds whole blocks, a row of the tile each, so a scale is found where it is used.
-Numbers are float32 from right after the load until right before the store.
+A program holds whole blocks, a row of the tile each, so a scale is found where it is used. Numbers
+are float32 from right after the load until right before the store.
 """
 
 # Triton's language has the looks of Python and types of its own.

@@ -102,8 +102,8 @@ def _sum_each(rows: Tensor, ranges: TokenRanges, out: Tensor) -> None:
 class RangeMoves(NamedTuple):
     """One implementation: each writes its last argument.
 
-    ``gather`` and ``scatter`` copy tokens into rows and back; ``add_up`` writes each token the
-    sum of its rows, range by range.
+    ``gather`` and ``scatter`` copy tokens into rows and back; ``add_up`` writes each token the sum
+    of its rows, range by range.
     """
 
     gather: Callable[[Tensor, TokenRanges, Tensor], None]

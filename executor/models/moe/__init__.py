@@ -1,1 +1,6 @@
-"""executor models moe."""
+"""Mixtures of experts: routing, dispatch between ranks, experts.
+
+Enters: activations of a block, the ``Moe`` spec, the ranks that hold experts.
+Leaves: the combined outputs of the experts.
+Imports: spec, kernels, ``torch_compat`` and the modules of ``models``.
+"""

@@ -1,9 +1,8 @@
-"""Rows on their way between ranks that hold different experts, or parts of the same ones.
+"""Exchange of rows between ranks that hold different experts, or parts of the same ones.
 
-Runs what :mod:`shardwright.costmodel.layers.moe` prices. Loads are uneven in truth: ranks first
-tell each
-other how many rows come, and the exchange moves just those. Where ranks join the rows of experts
-that they split, parts are filled up to the longest one.
+Runs what ``shardwright.costmodel.layers.moe`` prices. Real loads are uneven: ranks first exchange
+row counts, then just those rows. Where ranks join the rows of experts that they split, parts are
+padded to the longest one.
 """
 
 from __future__ import annotations
@@ -29,13 +28,12 @@ Sizes = list[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertRanks:
-    """The ranks that a layer's experts are spread over.
+    """The ranks that hold a layer's experts.
 
     ``ep_group`` (ep) hold different experts and exchange rows, ``etp_group`` (etp) split the same
-    ones;
-    groups are None where there is one rank. ``exchanges_rows``: every rank has tokens of its own,
-    so rows
-    go to other ranks; otherwise tensor-parallel ranks have the same tokens and sum their results.
+    ones; groups are None where there is one rank. ``exchanges_rows``: every rank has tokens of its
+    own, so rows go to other ranks; otherwise tensor-parallel ranks have the same tokens and sum
+    their results.
     """
 
     ep_group: dist.ProcessGroup | None = None
@@ -47,76 +45,78 @@ class ExpertRanks:
     exchanges_rows: bool = True
 
 
-ALONE = ExpertRanks()
+NO_EXPERT_PARALLEL = ExpertRanks()
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchPlan:
-    """How many rows go where, known on the host.
+    """Rows between ranks, known on the host.
 
-    ``sent`` and ``received``: rows to and from each rank that holds other experts. ``joined``: rows
-    of each rank that splits the same experts. ``pieces``: rows of each local expert, source by
-    source, as they lie once all are there.
+    ``sent`` and ``received``: rows to and from each rank that holds other experts. ``joined``:
+    rows of each rank that splits the same experts. ``rows_by_source``: rows of each local expert,
+    source by source, in the order after the exchange.
     """
 
     sent: Sizes
     received: Sizes
     joined: Sizes
-    pieces: list[Sizes]
+    rows_by_source: list[Sizes]
 
     @property
     def rows_per_expert(self) -> Sizes:
         """Rows of each local expert from all sources."""
-        return [sum(sizes) for sizes in zip(*self.pieces, strict=True)]
+        return [sum(sizes) for sizes in zip(*self.rows_by_source, strict=True)]
 
 
 def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPlan:
-    """Ask the other ranks how many rows come; waits for the device.
+    """Exchange row counts with the other ranks; waits for the device.
 
     Args:
-        offsets: (experts,) where the rows of each expert end on this rank.
+        offsets: (experts,) end of each expert's rows on this rank.
         rows: of all experts.
-        ranks: that experts are spread over.
+        ranks: the ranks that hold experts.
     """
     counts = [after - before for before, after in pairwise([0, *read_offsets(offsets, rows)])]
     local = len(counts) // ranks.ep
-    here = torch.tensor(counts, dtype=torch.int64, device=offsets.device)
+    received = torch.tensor(counts, dtype=torch.int64, device=offsets.device)
     if ranks.ep > 1:
-        there = torch.empty_like(here)
+        received_counts = torch.empty_like(received)
         with mark(COMMUNICATE_EP):
-            dist.all_to_all_single(there, here, group=ranks.ep_group)
-        here = there
+            dist.all_to_all_single(received_counts, received, group=ranks.ep_group)
+        received = received_counts
     if ranks.etp > 1:
-        every = here.new_empty(ranks.etp * len(counts))
+        gathered = received.new_empty(ranks.etp * len(counts))
         with mark(COMMUNICATE_EP):
-            all_gather_single(every, here, group=ranks.etp_group)
-        here = every
-    sources = here.view(-1, local)
-    is_dry = isinstance(here, FakeTensor)
-    pieces = [counts[:local]] * sources.shape[0] if is_dry else sources.tolist()
-    own = pieces[ranks.etp_rank * ranks.ep :][: ranks.ep]
+            all_gather_single(gathered, received, group=ranks.etp_group)
+        received = gathered
+    sources = received.view(-1, local)
+    is_dry = isinstance(received, FakeTensor)
+    rows_by_source = [counts[:local]] * sources.shape[0] if is_dry else sources.tolist()
+    local_rows = rows_by_source[ranks.etp_rank * ranks.ep :][: ranks.ep]
     return DispatchPlan(
         sent=[sum(counts[r * local :][:local]) for r in range(ranks.ep)],
-        received=[sum(sizes) for sizes in own],
-        joined=[sum(map(sum, pieces[r * ranks.ep :][: ranks.ep])) for r in range(ranks.etp)],
-        pieces=pieces,
+        received=[sum(sizes) for sizes in local_rows],
+        joined=[
+            sum(map(sum, rows_by_source[r * ranks.ep :][: ranks.ep])) for r in range(ranks.etp)
+        ],
+        rows_by_source=rows_by_source,
     )
 
 
 def dispatch_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
-    """Rows of this rank's tokens, by expert, become rows of this rank's experts, by expert."""
+    """Rows of this rank's tokens, by expert, to rows of this rank's experts, by expert."""
     if ranks.ep > 1:
         rows = _apply(
             _ExchangeRows, rows, dispatch_plan.sent, dispatch_plan.received, ranks.ep_group
         )
     if ranks.etp > 1:
         rows = _apply(_GatherRows, rows, dispatch_plan.joined, ranks)
-    return _sorted(rows, dispatch_plan.pieces, back=False)
+    return _sorted(rows, dispatch_plan.rows_by_source, back=False)
 
 
 def return_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
-    """The way back; what ranks that split experts made of a row is summed."""
-    rows = _sorted(rows, dispatch_plan.pieces, back=True)
+    """Inverse of :func:`dispatch_rows`; results of ranks that split experts are summed."""
+    rows = _sorted(rows, dispatch_plan.rows_by_source, back=True)
     if ranks.etp > 1:
         rows = _apply(_ReduceScatterRows, rows, dispatch_plan.joined, ranks)
     if ranks.ep > 1:
@@ -126,8 +126,8 @@ def return_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -
     return rows
 
 
-def _apply(step: type[Function], *given: Any) -> Tensor:
-    out: Tensor = step.apply(*given)  # type: ignore[no-untyped-call]
+def _apply(step: type[Function], *arguments: Any) -> Tensor:
+    out: Tensor = step.apply(*arguments)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -156,7 +156,7 @@ class _ExchangeRows(Function):
 
 
 def _filled_up(rows: Tensor, longest: int) -> Tensor:
-    """Rows with empty ones behind them, ``longest`` in all."""
+    """Rows padded with zeros to ``longest``."""
     if rows.shape[0] == longest:
         return rows.contiguous()
     out = rows.new_zeros(longest, rows.shape[1])
@@ -165,7 +165,6 @@ def _filled_up(rows: Tensor, longest: int) -> Tensor:
 
 
 def _gathered_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
-    """All parts' rows, one part after another."""
     longest = max(sizes)
     out = rows.new_empty(ranks.etp * longest, rows.shape[1])
     with mark(COMMUNICATE_TP):
@@ -177,7 +176,6 @@ def _gathered_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
 
 
 def _reduced_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
-    """This rank's own rows, each summed over the parts."""
     longest = max(sizes)
     if min(sizes) < longest:
         blocks = rows.split(sizes)  # type: ignore[no-untyped-call]
@@ -211,8 +209,8 @@ class _ReduceScatterRows(Function):
 
 
 def _reordered(rows: Tensor, sizes: Sizes, order: Sequence[int]) -> Tensor:
-    pieces = rows.split(sizes)  # type: ignore[no-untyped-call]
-    return torch.cat([pieces[number] for number in order])
+    blocks = rows.split(sizes)  # type: ignore[no-untyped-call]
+    return torch.cat([blocks[number] for number in order])
 
 
 class _Reorder(Function):
@@ -227,31 +225,31 @@ class _Reorder(Function):
 
 
 def _inverse(order: Sequence[int]) -> Sizes:
-    found = [0] * len(order)
-    for place, number in enumerate(order):
-        found[number] = place
-    return found
+    inverse = [0] * len(order)
+    for position, number in enumerate(order):
+        inverse[number] = position
+    return inverse
 
 
-def _sorted(rows: Tensor, pieces: list[Sizes], back: bool) -> Tensor:
-    """Rows that lie source by source put expert by expert, or back."""
-    sources, experts = len(pieces), len(pieces[0])
+def _sorted(rows: Tensor, rows_by_source: list[Sizes], back: bool) -> Tensor:
+    """Rows ordered source by source to expert by expert, or back."""
+    sources, experts = len(rows_by_source), len(rows_by_source[0])
     if sources == 1 or experts == 1:
         return rows
     order = [s * experts + e for e in range(experts) for s in range(sources)]
-    sizes = [size for each in pieces for size in each]
+    sizes = [size for source in rows_by_source for size in source]
     if not back:
         return _apply(_Reorder, rows, sizes, order)
     return _apply(_Reorder, rows, [sizes[number] for number in order], _inverse(order))
 
 
 def row_offsets(counts: Sizes, device: torch.device) -> Tensor:
-    """(experts,) int32: where each expert's rows end."""
+    """(experts,) int32: end of each expert's rows."""
     return torch.tensor(list(accumulate(counts)), dtype=torch.int32, device=device)
 
 
 __all__ = [
-    "ALONE",
+    "NO_EXPERT_PARALLEL",
     "DispatchPlan",
     "ExpertRanks",
     "dispatch_rows",

@@ -1,7 +1,6 @@
-"""A mixture of experts: route, send, compute, send back, combine.
+"""A mixture of experts: route, dispatch, compute, return, combine.
 
-Runs what :mod:`shardwright.costmodel.layers.moe` prices, in the same order, with no token dropped.
-A
+Runs what ``shardwright.costmodel.layers.moe`` prices, in the same order, with no token dropped. A
 rank's experts are held with experts and outputs as one dimension, so that they shard by rows.
 """
 
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
+    """Mixture of experts of each token of (seq, batch, hidden) ``x``."""
     logits = block.replicated(x, "router")
-    weights, chosen = route(logits, spec)
+    weights, expert_ids = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
     ranks = block.expert_ranks
     if not ranks.exchanges_rows:
         x, weights = _ForAllRanks.apply(x, block.tp), _ForAllRanks.apply(weights, block.tp)  # type: ignore[no-untyped-call]
-    rows = sorted_rows(chosen, spec.experts)
-    made = _through_experts(block, spec, permute(x, rows), rows, ranks)
-    out = combine(made, weights, rows, x.shape)
+    rows = sorted_rows(expert_ids, spec.experts)
+    outputs = _through_experts(block, spec, permute(x, rows), rows, ranks)
+    out = combine(outputs, weights, rows, x.shape)
     if not ranks.exchanges_rows:
         out = _SumOverRanks.apply(out, block.tp)  # type: ignore[no-untyped-call]
     return out if shared is None else _Added.apply(out, shared)  # type: ignore[no-untyped-call]
@@ -54,14 +53,13 @@ def _through_experts(
 
 
 def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
-    """What each expert makes of its rows."""
     groups = offsets.shape[0]
 
     def through(rows: Tensor, *names: str) -> tuple[Tensor, ...]:
         weights = block.weights(*(f"experts_{name}" for name in names))
-        each = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
+        expert_weights = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
         return grouped_linear(
-            block.kernels, rows, each, offsets, _deferrer(block.tp.deferred, weights)
+            block.kernels, rows, expert_weights, offsets, _deferrer(block.tp.deferred, weights)
         )
 
     projected = through(x, *(("gate", "up") if spec.gated else ("up",)))
@@ -73,7 +71,7 @@ def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> DeferGradients | None:
-    """What leaves the gradients of experts' weights, (experts · out, in) each, for later."""
+    """Callback that defers the gradients of experts' weights, (experts · out, in) each."""
     if deferred is None:
         return None
 
@@ -87,7 +85,7 @@ def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> Defe
 
 
 def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """What the shared experts, an MLP of their joint width, make of every token."""
+    """Output of the shared experts, an MLP of their joint width, for every token."""
     joint = Mlp(ffn=spec.shared_ffn, activation=spec.activation, bias=spec.bias)
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:
@@ -96,7 +94,7 @@ def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
 
 
 class _ForAllRanks(Function):
-    """Goes into work that tensor-parallel ranks split: gradients are summed over them."""
+    """Input of work that tensor-parallel ranks split: its gradients are summed over them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
@@ -109,10 +107,10 @@ class _ForAllRanks(Function):
 
 
 class _SumOverRanks(Function):
-    """Sum over the tensor-parallel ranks of what each made of its part.
+    """Sum of partial outputs over the tensor-parallel ranks.
 
-    It keeps an empty tensor, so that a block that runs again repeats it, as it repeats the sum
-    of an MLP.
+    It keeps an empty tensor, so that a recomputed block repeats it, as it repeats the sum of an
+    MLP.
     """
 
     @staticmethod
@@ -126,7 +124,7 @@ class _SumOverRanks(Function):
 
 
 class _Added(Function):
-    """Routed and shared experts together; part of what a block that runs again repeats."""
+    """Sum of routed and shared experts; part of what a recomputed block repeats."""
 
     @staticmethod
     def forward(ctx: Any, routed: Tensor, shared: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Routing: which experts each token goes to, how much each counts, and the rows that follow.
+"""Routing: the experts of each token, their weights, and the rows that follow.
 
-Runs what :mod:`shardwright.costmodel.ops.routing` prices in its plain form, in the same order.
-Scores are in float32, and the weights of a token's experts add up to 1. A row is one assignment of
-a token; rows lie expert by expert, and those of one expert in the order of their tokens.
+Runs what ``shardwright.costmodel.ops.routing`` prices in its plain form, in the same order. Scores
+are in float32, and the weights of a token's experts add up to 1. A row is one assignment of a
+token; rows lie expert by expert, and those of one expert in the order of their tokens.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ....spec.model.feed_forward import Moe, group_votes
 
 
 def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
-    """The highest of each token's (tokens, experts) scores, (tokens, topk), and which they are."""
+    """The highest (tokens, experts) scores of each token, and their experts, (tokens, topk)."""
     if moe.groups_per_token < moe.groups:
         scores = _of_best_groups(scores, moe)
-    found = torch.topk(scores, moe.topk, dim=-1)
-    return found.values, found.indices
+    best = torch.topk(scores, moe.topk, dim=-1)
+    return best.values, best.indices
 
 
 def _of_best_groups(scores: Tensor, moe: Moe) -> Tensor:
-    """The scores with zeros outside each token's best groups of experts.
+    """Scores with zeros outside each token's best groups of experts.
 
-    A group counts as its best expert does (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), and by
-    sigmoid scores as its two best together (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    A group scores as its best expert (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), and with
+    sigmoid scores as the sum of its two best (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
     """
     grouped = scores.unflatten(-1, (moe.groups, -1))  # type: ignore[no-untyped-call]
     best = grouped.topk(group_votes(moe), dim=-1).values
     best = best.sum(-1) if best.shape[-1] > 1 else best.squeeze(-1)
-    chosen = best.topk(moe.groups_per_token, dim=-1).indices
+    groups = best.topk(moe.groups_per_token, dim=-1).indices
     outside = torch.ones(best.shape, dtype=torch.bool, device=best.device)
-    outside.scatter_(1, chosen, False)
+    outside.scatter_(1, groups, False)
     out: Tensor = grouped.masked_fill(outside.unsqueeze(-1), 0.0).flatten(1)
     return out
 
@@ -46,48 +46,48 @@ class _Route(Function):
     def forward(ctx: Any, logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
         wide = logits.flatten(0, 1).float()
         scores = wide.softmax(-1) if moe.score == "softmax" else wide.sigmoid()
-        weights, chosen = best_experts(scores, moe)
+        weights, expert_ids = best_experts(scores, moe)
         total = weights.sum(-1, keepdim=True)
         weights.div_(total)
-        ctx.save_for_backward(scores, chosen, weights, total)
+        ctx.save_for_backward(scores, expert_ids, weights, total)
         ctx.score, ctx.shape, ctx.dtype = moe.score, logits.shape, logits.dtype
-        ctx.mark_non_differentiable(chosen)
+        ctx.mark_non_differentiable(expert_ids)
         ctx.set_materialize_grads(False)
-        return weights, chosen
+        return weights, expert_ids
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        scores, chosen, weights, total = ctx.saved_tensors
-        along = (grads[0] * weights).sum(-1, keepdim=True)
-        grad = (grads[0] - along).div_(total)
-        spread = torch.zeros(scores.shape, dtype=scores.dtype, device=scores.device)
-        spread.scatter_add_(1, chosen, grad)
+        scores, expert_ids, weights, total = ctx.saved_tensors
+        weighted_sum = (grads[0] * weights).sum(-1, keepdim=True)
+        grad = (grads[0] - weighted_sum).div_(total)
+        grad_scores = torch.zeros(scores.shape, dtype=scores.dtype, device=scores.device)
+        grad_scores.scatter_add_(1, expert_ids, grad)
         if ctx.score == "softmax":
-            spread = torch._softmax_backward_data(spread, scores, -1, scores.dtype)
+            grad_scores = torch._softmax_backward_data(grad_scores, scores, -1, scores.dtype)
         else:
-            spread = torch.ops.aten.sigmoid_backward(spread, scores)
-        return spread.to(ctx.dtype).view(ctx.shape), None
+            grad_scores = torch.ops.aten.sigmoid_backward(grad_scores, scores)
+        return grad_scores.to(ctx.dtype).view(ctx.shape), None
 
 
 def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
-    """Weights and numbers of each token's experts.
+    """Weights and ids of each token's experts.
 
     Args:
         logits: (seq, batch, experts).
-        moe: how many of them a token uses, and what makes scores of logits.
+        moe: experts per token and the score function.
 
     Returns:
         (tokens, topk) float32 and int64.
     """
-    found: tuple[Tensor, Tensor] = _Route.apply(logits, moe)  # type: ignore[no-untyped-call]
-    return found
+    routed: tuple[Tensor, Tensor] = _Route.apply(logits, moe)  # type: ignore[no-untyped-call]
+    return routed
 
 
 class RoutedRows(NamedTuple):
-    """Where rows come from.
+    """Origin of each row.
 
     ``order``: (rows,) int64, the assignment of each, token · topk + choice. ``token``: its token.
-    ``offsets``: (experts,) int32, where each expert's rows end.
+    ``offsets``: (experts,) int32, the end of each expert's rows.
     """
 
     order: Tensor
@@ -101,16 +101,16 @@ def _row_numbers(count: int, device: torch.device) -> Tensor:
 
 
 def clear_row_numbers() -> None:
-    """Let the kept numbers go; they are made again when they are needed."""
+    """Free the cached row numbers; they are made again on demand."""
     _row_numbers.cache_clear()
 
 
-def sorted_rows(chosen: Tensor, experts: int) -> RoutedRows:
-    """The rows of (tokens, topk) choices among ``experts``; no token is dropped."""
-    found = chosen.flatten().sort(stable=True)
-    numbers = _row_numbers(experts, chosen.device)
-    offsets = torch.searchsorted(found.values, numbers, right=True, out_int32=True)
-    return RoutedRows(found.indices, found.indices // chosen.shape[1], offsets)
+def sorted_rows(expert_ids: Tensor, experts: int) -> RoutedRows:
+    """Rows of (tokens, topk) choices among ``experts``; no token is dropped."""
+    assignments = expert_ids.flatten().sort(stable=True)
+    numbers = _row_numbers(experts, expert_ids.device)
+    offsets = torch.searchsorted(assignments.values, numbers, right=True, out_int32=True)
+    return RoutedRows(assignments.indices, assignments.indices // expert_ids.shape[1], offsets)
 
 
 class _Permute(Function):
@@ -127,7 +127,7 @@ class _Permute(Function):
 
 
 def _summed(rows: Tensor, token: Tensor, shape: torch.Size) -> Tensor:
-    """The rows of each token added up, in the (seq, batch, width) of the tokens."""
+    """Rows of each token added up, in the (seq, batch, width) of the tokens."""
     out = torch.zeros(shape[0] * shape[1], shape[2], dtype=rows.dtype, device=rows.device)
     return out.index_add_(0, token, rows).view(shape)
 
@@ -163,23 +163,23 @@ class _Combine(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         rows, weights, token = ctx.saved_tensors
-        spread = grads[0].flatten(0, 1).to(weights.dtype).index_select(0, token)
-        grad_rows = torch.mul(spread, weights, out=torch.empty_like(rows))
-        grad_weights = spread.mul_(rows).sum(1, keepdim=True)
+        grad_by_row = grads[0].flatten(0, 1).to(weights.dtype).index_select(0, token)
+        grad_rows = torch.mul(grad_by_row, weights, out=torch.empty_like(rows))
+        grad_weights = grad_by_row.mul_(rows).sum(1, keepdim=True)
         return grad_rows, grad_weights, None, None
 
 
-def combine(made: Tensor, weights: Tensor, rows: RoutedRows, shape: torch.Size) -> Tensor:
-    """The weighted sum of each token's rows, in float32.
+def combine(outputs: Tensor, weights: Tensor, rows: RoutedRows, shape: torch.Size) -> Tensor:
+    """Weighted sum of each token's rows, in float32.
 
     Args:
-        made: (rows, width), what experts made of the rows.
+        outputs: (rows, width) outputs of the experts.
         weights: (tokens, topk).
-        rows: where they come from.
+        rows: their origin.
         shape: (seq, batch, width) of the tokens.
     """
-    each = _PermuteWeights.apply(weights, rows.order)  # type: ignore[no-untyped-call]
-    out: Tensor = _Combine.apply(made, each, rows.token, shape)  # type: ignore[no-untyped-call]
+    row_weights = _PermuteWeights.apply(weights, rows.order)  # type: ignore[no-untyped-call]
+    out: Tensor = _Combine.apply(outputs, row_weights, rows.token, shape)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -20,7 +20,7 @@ from shardwright.executor.models.block import Block
 from shardwright.executor.models.build import build_layer
 from shardwright.executor.models.layer import LayerBuild, LayerModule
 from shardwright.executor.models.sequence_split import unsplit_sequence
-from shardwright.executor.models.tensor_parallel import ALONE
+from shardwright.executor.models.tensor_parallel import NO_TENSOR_PARALLEL
 from shardwright.executor.stage.options import BuildOptions, Compiler
 from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.techniques import compile as technique
@@ -60,7 +60,7 @@ def block(
     """A block with random parameters, the same ones each time."""
     layer = block_layer(sizes)
     build = LayerBuild(
-        tp=ALONE,
+        tp=NO_TENSOR_PARALLEL,
         kernels=Dispatcher(),
         recompute=strategy.recompute,
         flash=flash,

@@ -16,7 +16,7 @@ from shardwright.executor.models.layer import LayerBuild
 from shardwright.executor.models.moe.experts import mixture
 from shardwright.executor.models.sequence_split import SequenceSplit
 from shardwright.executor.models.tensor_parallel import (
-    ALONE,
+    NO_TENSOR_PARALLEL,
     TensorParallel,
     column_linear,
     row_linear,
@@ -53,9 +53,9 @@ def inputs(count: int) -> list[Tensor]:
 def test_two_parts_give_the_gradients_of_one_whatever_comes_between() -> None:
     whole, split = weights(), weights()
     deferred = DeferredGradients()
-    apart = replace(ALONE, deferred=deferred)
+    apart = replace(NO_TENSOR_PARALLEL, deferred=deferred)
     for number, (x, y) in enumerate(zip(inputs(3), inputs(3), strict=True)):
-        forward(x, whole, ALONE).square().sum().backward()
+        forward(x, whole, NO_TENSOR_PARALLEL).square().sum().backward()
         loss = forward(y, split, apart).square().sum()
         with deferred.defer(number):
             loss.backward()
@@ -77,7 +77,7 @@ def mixture_of(deferred: DeferredGradients | None) -> Block:
     spec = Moe(experts=4, topk=2, ffn=12, shared_ffn=12, shared_gate=True, router_bias=True)
     layer = BlockLayer(hidden=8, attention=Attention(heads=1, kv_heads=1, head_dim=8), mlp=spec)
     build = LayerBuild(
-        tp=replace(ALONE, deferred=deferred),
+        tp=replace(NO_TENSOR_PARALLEL, deferred=deferred),
         kernels=Dispatcher(),
         recompute="none",
         flash=True,
@@ -119,7 +119,7 @@ def test_weight_gradients_of_a_mixture_wait_all_of_them() -> None:
 def test_a_whole_backward_leaves_nothing_for_later() -> None:
     deferred, w = DeferredGradients(), weights()
     (x,) = inputs(1)
-    forward(x, w, replace(ALONE, deferred=deferred)).sum().backward()
+    forward(x, w, replace(NO_TENSOR_PARALLEL, deferred=deferred)).sum().backward()
     assert not deferred.is_deferring
     assert all(p.grad is not None for p in w.values())
     with pytest.raises(KeyError):
@@ -131,7 +131,7 @@ def test_what_waits_holds_no_graph_and_lets_go_one_by_one() -> None:
     (x,) = inputs(1)
     entry = x * 1  # as of a layer before
     seen = weakref.ref(entry)
-    out = forward(entry + 1, w, replace(ALONE, deferred=deferred))
+    out = forward(entry + 1, w, replace(NO_TENSOR_PARALLEL, deferred=deferred))
     with deferred.defer(0):
         out.sum().backward()
     del entry, out
