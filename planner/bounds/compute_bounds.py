@@ -1,22 +1,21 @@
 """Quick proven bounds: the computation of the layers, without sharding and without memory.
 
-Sharding only adds copies and traffic to a layer's pass, and whatever does not fit is slower or
-no plan at all. So a micro-batch takes at least w = Σ over layers of the least forward and
-backward pass under any split and recomputation, and a step at least what
-:mod:`knapsack_bounds` says of that work. No plan of any shape beats the model's matrix products,
-each
-once a sample, at the peak of all devices.
+Sharding only adds copies and traffic to a layer's pass, and a plan that does not fit is slower or
+none at all. So a micro-batch takes at least w = Σ over layers of the least forward and
+backward pass under any split and recomputation, and a step at least the
+bound that ``knapsack_bounds`` derives from that work. No plan of any shape beats the model's
+matrix products, each once a sample, at the peak of all devices.
 
 After its last pass every stage waits for the norm over all devices, which is the same for every
 plan of as many, and for the host.
 
-Some stage has at least ⌈n/p⌉ of n layers of a kind. Where passes overlap in pairs, what they may
-hide of their communication is no certain time; nor is, if the communication is longer, their work.
+Some stage has at least ⌈n/p⌉ of n layers of a class. Where passes overlap in pairs, communication
+that they may hide is no certain time; nor is, if the communication is longer, their work.
 Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
 of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
-x = Σ over layers of min(w, f/φ); then as in :mod:`knapsack_bounds` T ≥ φ·x/(1 - (1 - φ/m)^p), and
-here φ
-is f/w of all layers. In a V the first chunks wait for no more than each other, which leaves f
+x = Σ over layers of min(w, f/φ); then as in ``knapsack_bounds`` T ≥ φ·x/(1 - (1 - φ/m)^p), and
+here φ is f/w of all layers. In a V the first chunks wait for no more than each other, which leaves
+f
 itself.
 """
 
@@ -48,11 +47,10 @@ ROUNDING = 1e-9
 
 
 class ClassCompute(NamedTuple):
-    """One micro-batch through the layers of a kind, ``layers`` of them, each at the least.
+    """One micro-batch through ``layers`` layers of a class, each at the least.
 
     ``whole_s``: forward and backward. ``forward_s``: forward alone. ``overlapped_s``: as
-    ``whole_s``
-    where passes overlap, and what shows of their communication beside each other.
+    ``whole_s`` where passes overlap, with the communication that stays exposed then.
     """
 
     layers: int
@@ -77,11 +75,11 @@ class ModelCompute(NamedTuple):
     @classmethod
     def of(cls, layer_classes: list[ClassCompute]) -> ModelCompute:
         """The sum over all layers."""
-        overlapped_s = sum(each.layers * each.overlapped_s for each in layer_classes)
-        whole_s = sum(each.layers * each.whole_s for each in layer_classes)
-        forward_s = sum(each.layers * each.forward_s for each in layer_classes) * (1 - ROUNDING)
+        overlapped_s = sum(c.layers * c.overlapped_s for c in layer_classes)
+        whole_s = sum(c.layers * c.whole_s for c in layer_classes)
+        forward_s = sum(c.layers * c.forward_s for c in layer_classes) * (1 - ROUNDING)
         share = forward_s / (whole_s * (1 - ROUNDING))
-        filled_s = sum(k.layers * min(k.whole_s, k.forward_s / share) for k in layer_classes)
+        filled_s = sum(c.layers * min(c.whole_s, c.forward_s / share) for c in layer_classes)
         least = (max(whole_s, overlapped_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
         return cls(*least, tuple(layer_classes))
 
@@ -97,11 +95,8 @@ class ModelCompute(NamedTuple):
         return max(even_s, self.forward_s)
 
     def _largest_stage_s(self, stages: int) -> float:
-        """One micro-batch through the stage with most layers of a kind: layers are whole."""
-        most = (
-            -(-each.layers // stages) * max(each.whole_s, each.overlapped_s)
-            for each in self.layer_classes
-        )
+        """One micro-batch through the stage with most layers of a class: layers are whole."""
+        most = (-(-c.layers // stages) * max(c.whole_s, c.overlapped_s) for c in self.layer_classes)
         return max(most) * (1 - ROUNDING)
 
 
@@ -129,12 +124,12 @@ class ComputeBounds:
         self._ends: dict[int, float] = {}
 
     def bound(self, shape: PipelineShape, adds_to_tied: bool, link_span: int) -> float:
-        """Seconds that every plan of ``shape`` takes at least.
+        """Least seconds of every plan of ``shape``.
 
         Args:
             shape: the pipeline shape.
-            adds_to_tied: whether the embedding's weight is the head's of the same stage.
-            link_span: how many link levels the groups of a stage cross.
+            adds_to_tied: True if the embedding's weight is the head's of the same stage.
+            link_span: number of link levels that the groups of a stage cross.
         """
         samples = self._space.request.workload.global_batch // shape.microbatches
         key = (shape.ranks, samples, adds_to_tied, link_span, shape.overlaps_passes)
@@ -155,57 +150,53 @@ class ComputeBounds:
         self, ranks: int, samples: int, adds_to_tied: bool, link_span: int, overlaps_passes: bool
     ) -> ModelCompute:
         """One micro-batch through all layers."""
-        place = (ranks, samples, link_span, overlaps_passes)
+        context = (ranks, samples, link_span, overlaps_passes)
+        first = self._space.layer_classes[0]
         return ModelCompute.of(
             [
-                ClassCompute(
-                    count,
-                    *self._least(
-                        kind, place, adds_to_tied and kind == self._space.layer_classes[0]
-                    ),
-                )
-                for kind, count in self._counts.items()
+                ClassCompute(count, *self._least(c, context, adds_to_tied and c == first))
+                for c, count in self._counts.items()
             ]
         )
 
     def _least(
-        self, kind: int, place: tuple[int, int, int, bool], adds_to_tied: bool
+        self, layer_class: int, context: tuple[int, int, int, bool], adds_to_tied: bool
     ) -> tuple[float, ...]:
         """Least seconds over all splits, each with the least recomputation that it may have.
 
-        Those of the forward pass, of forward and backward together, and beside other passes.
+        Seconds of the forward pass, of forward and backward together, and overlapped.
         """
-        index = self._space.first_of_class[kind]
+        index = self._space.first_of_class[layer_class]
         splits: dict[int, LayerStrategy] = {}
-        for s in self._space.options(kind, *place[:2]):
+        for s in self._space.options(layer_class, *context[:2]):
             key = self._split_number(s)
-            known = splits.get(key)
-            if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
+            least = splits.get(key)
+            if least is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(least.recompute):
                 splits[key] = s
-        found = [self._pass_s(index, s, place, adds_to_tied) for s in splits.values()]
-        return tuple(min(values) for values in zip(*found, strict=True))
+        seconds = [self._pass_s(index, s, context, adds_to_tied) for s in splits.values()]
+        return tuple(min(values) for values in zip(*seconds, strict=True))
 
     def _pass_s(
         self,
         index: int,
         strategy: LayerStrategy,
-        place: tuple[int, int, int, bool],
+        context: tuple[int, int, int, bool],
         adds_to_tied: bool,
     ) -> tuple[float, float, float]:
         """Computation of a layer's micro-batch: forward, and forward and backward.
 
-        A backward pass that adds to gradients does what the first one does, and more. Then what
-        forward and backward take beside other passes if their communication is what shows.
+        A backward pass that accumulates gradients does the work of the first one, and more. The
+        third figure is both overlapped with other passes, if their communication is exposed.
         """
-        ranks, samples, link_span, overlaps_passes = place
+        ranks, samples, link_span, overlaps_passes = context
         batch = samples // strategy.data_parallel(ranks)
         key = (index, split_key(strategy), batch, link_span, adds_to_tied, overlaps_passes)
         if key not in self._passes:
             work = self._layer_works.of(index, strategy, ranks, samples, adds_to_tied)
             pricer = self._pricer.with_link_span(link_span)
             hides = overlappable_terms(pricer) if overlaps_passes else ()
-            ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
-            costs = list(ways)
+            passes = (work.forward, work.backward(accumulates=False))
+            costs = [pricer.chained(direction) for direction in passes]
             forward_s, backward_s = (min_overlapped_s(cost, hides) for cost in costs)
             alone_s = sum(cost.time_s for cost in costs)
             inside_s = alone_s - forward_s - backward_s
@@ -215,18 +206,18 @@ class ComputeBounds:
         return self._passes[key]
 
     def floor(self) -> float:
-        """Seconds that every plan of the space takes at least, known without looking at it."""
+        """Least seconds of every plan of the space, from its matrix products alone."""
         if self._pricer.machine.profile is not None:  # a machine may beat its catalogue figures
             return self._pricer.step_s
         request = self._space.request
         flops = sum(
-            count * self._matmul_flops(self._space.first_of_class[kind])
-            for kind, count in self._counts.items()
+            count * self._matmul_flops(self._space.first_of_class[layer_class])
+            for layer_class, count in self._counts.items()
         )
-        dtype, found = request.workload.dtype, self._pricer.machine.fastest_device
-        rate = peak_flops_per_s(found, dtype.param)
+        dtype, device = request.workload.dtype, self._pricer.machine.fastest_device
+        rate = peak_flops_per_s(device, dtype.param)
         if dtype.matmul is not None:
-            rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))
+            rate = max(rate, peak_flops_per_s(device, rate_name(dtype.matmul)))
         shorter = min(1.0, self._pricer.machine.factors.matmul)
         samples_s = shorter * request.workload.global_batch * flops / rate
         return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
@@ -236,7 +227,7 @@ class ComputeBounds:
         lowered = self._lowering.layer(index, LayerStrategy(), None, 1, 1)
         return sum(
             kernel.flops
-            for way in (lowered.forward, lowered.backward)
-            for kernel in way.kernels()
+            for direction in (lowered.forward, lowered.backward)
+            for kernel in direction.kernels()
             if kernel.op in MATMULS
         )

@@ -10,7 +10,7 @@ The first holds for GPipe and 1F1B. For all stages together it is least when sta
 1 - 1/m of the work of stage s, which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l,
 whatever the partition. The second gives ``T ≥ Σ c / p``. The strategies of all layers must fit
 the p stages' memory together, so Σ t and Σ c are least over the lower convex hull of (bytes,
-seconds) at the bytes that are there (the linear relaxation of the knapsack), with one
+seconds) at the available bytes (the linear relaxation of the knapsack), with one
 micro-batch in flight, which is the least.
 """
 
@@ -45,7 +45,6 @@ def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
 
 
 def _above(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Whether b lies on or above the line from a to c."""
     return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0]) * (1 - HULL_TOLERANCE)
 
 
@@ -62,7 +61,7 @@ def fractional_knapsack(groups: Sequence[tuple[float, Hull]], budget_bytes: floa
     """Least seconds of all layers within a byte budget, layers divisible (a relaxation).
 
     Args:
-        groups: (layers of a kind, lower hull of its strategies' bytes and seconds).
+        groups: (layers of a class, lower hull of its strategies' bytes and seconds).
         budget_bytes: bytes for all of them together.
 
     Returns:
@@ -91,7 +90,7 @@ class KnapsackBounds:
     """Bounds and estimates of the shapes that share stage width and micro-batches.
 
     Args:
-        tables: (layers of a kind, their options).
+        tables: (layers of a class, their options).
     """
 
     def __init__(self, tables: Sequence[tuple[int, OptionTable]]) -> None:
@@ -134,7 +133,7 @@ class KnapsackBounds:
             capacity_bytes: live bytes that one device may hold.
             in_flight: micro-batches in flight on the first and on the last stage.
         """
-        even = max(self._even_stage(shape, capacity_bytes, held) for held in in_flight)
+        even = max(self._even_stage(shape, capacity_bytes, count) for count in in_flight)
         if even == float("inf"):  # uneven stages may still fit
             mean = sum(in_flight) / 2
             even = (

@@ -1,4 +1,4 @@
-"""Candidates: concrete decisions, turned into plans, simulated once, judged against memory."""
+"""Decisions turned into plans, simulated once and judged against memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..tables.layer_costs import LayerCosts
 
 
 class Decision(NamedTuple):
-    """A shape, the cuts between its chunks (in data order) and a strategy for every layer."""
+    """A shape, the boundaries of its chunks (in data order) and a strategy for every layer."""
 
     shape: PipelineShape
     boundaries: tuple[int, ...]
@@ -37,7 +37,7 @@ class Outcome:
 
     @cached_property
     def hash_order(self) -> PlanHashOrder:
-        """Its plan's place among those that are alike in all else."""
+        """Sort key among outcomes that are equal in all else."""
         return PlanHashOrder(self.plan)
 
     @property
@@ -47,12 +47,12 @@ class Outcome:
 
     @property
     def feasible(self) -> bool:
-        """Whether the plan fits its memory."""
+        """True if the plan fits its memory."""
         return self.excess_bytes <= 0
 
     @property
     def distinct_strategies(self) -> int:
-        """How many different strategies the layers have: the measure of simplicity."""
+        """Number of different strategies of the layers: the measure of simplicity."""
         return len(set(self.decision.strategies))
 
 
@@ -104,29 +104,29 @@ def _stage_devices(request: Request, shape: PipelineShape, stage: int) -> tuple[
 def _layer_plans(
     model: ModelSpec, strategies: tuple[LayerStrategy, ...], start: int, stop: int
 ) -> tuple[LayerPlan, ...]:
-    """Runs of equal strategies among layers start..stop-1, cut at tower ends."""
-    places = [(t.name, i) for t in model.towers for i in range(t.layer_count)]
-    found: list[LayerPlan] = []
+    """Runs of equal strategies among layers start..stop-1, split at tower ends."""
+    positions = [(t.name, i) for t in model.towers for i in range(t.layer_count)]
+    plans: list[LayerPlan] = []
     first = start
     for index in range(start, stop):
         last_of_run = (
             index + 1 == stop
             or strategies[index + 1] != strategies[index]
-            or places[index + 1][0] != places[index][0]
+            or positions[index + 1][0] != positions[index][0]
         )
         if last_of_run:
-            tower = places[index][0]
-            layers = (tower, places[first][1], places[index][1])
-            found.append(LayerPlan(layers=layers, strategy=strategies[index]))
+            tower = positions[index][0]
+            layers = (tower, positions[first][1], positions[index][1])
+            plans.append(LayerPlan(layers=layers, strategy=strategies[index]))
             first = index + 1
-    return tuple(found)
+    return tuple(plans)
 
 
 class PlanHashOrder:
-    """A plan's place among plans that are alike in all else: by the hash of its bytes.
+    """Order among plans that are equal in all else, by the hash of their bytes.
 
     Hashing takes a quarter of a millisecond, so it is done where a tie is met, and once: among
-    thousands of plans that are alike a sort compares each with many.
+    thousands of plans that tie a sort compares each with many.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -150,9 +150,9 @@ class Evaluator:
     """Simulates decisions, each once: ``count`` of them to the end, of ``tries`` begun.
 
     Args:
-        request: what is planned.
+        request: the question.
         simulator: of its model, workload, stack and machine.
-        rule: when a plan's memory fits.
+        rule: decides whether a plan's memory fits.
     """
 
     def __init__(self, request: Request, simulator: Simulator, rule: MemoryRule) -> None:
@@ -162,28 +162,28 @@ class Evaluator:
         self.count = 0
         self.tries = 0
         self._tables = shared_tables(request.model)
-        self._known: dict[Decision, Outcome] = {}
+        self._cache: dict[Decision, Outcome] = {}
 
     @cached_property
     def rows(self) -> LayerCosts:
-        """What splits and units cost: whatever memory there is, so kept for :meth:`for_request`."""
+        """Costs of splits and FSDP units, which depend on no memory: :meth:`for_request` keeps them."""
         lowering = self.simulator.lowering
         return LayerCosts(lowering, LayerWorkCache(lowering), self.simulator.pricer)
 
     def for_request(self, request: Request) -> Evaluator:
-        """One of a request that differs in its devices' memory alone, all prices as here."""
-        found = Evaluator(request, self.simulator, self.rule)
-        found.rows = self.rows
-        return found
+        """An evaluator of a request that differs in its devices' memory alone."""
+        evaluator = Evaluator(request, self.simulator, self.rule)
+        evaluator.rows = self.rows
+        return evaluator
 
     def __call__(self, decision: Decision, cutoff_s: float = float("inf")) -> Outcome | None:
         """The outcome of a decision.
 
         None if it breaks a rule that spans layers, or certainly takes ``cutoff_s`` or longer.
         """
-        known = self._known.get(decision)
-        if known is not None:
-            return known
+        cached = self._cache.get(decision)
+        if cached is not None:
+            return cached
         if (
             tied_embedding_violation(self.request.model, decision.strategies, self._tables)
             is not None
@@ -197,5 +197,5 @@ class Evaluator:
         excess = max(self.rule.excess_bytes(row) for row in simulation.memory)
         self.count += 1
         outcome = Outcome(decision, plan, simulation, excess)
-        self._known[decision] = outcome
+        self._cache[decision] = outcome
         return outcome

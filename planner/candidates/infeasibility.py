@@ -1,4 +1,4 @@
-"""Why no plan can be answered, in one line: the resource, the amount, the smallest change."""
+"""Errors of searches that found no plan: the resource, the amount, the smallest change."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def infeasible_error(
     late: bool,
     proven: bool = False,
 ) -> InfeasibleError:
-    """The error of a search that found nothing.
+    """The error of a search that found no plan.
 
     Args:
-        space: what was searched.
-        any_shape: whether it has any pipeline shape.
+        space: the space that was searched.
+        any_shape: True if it has any pipeline shape.
         nearest: the plan that came closest to fitting, None if none was simulated.
         evaluator: judges its memory.
-        late: whether the deadline ended the search, so that plans that fit may exist.
-        proven: whether every plan was tried or ruled out by a bound.
+        late: True if the deadline ended the search, so that plans that fit may exist.
+        proven: True if every plan was tried or ruled out by a bound.
     """
     if late:
         return _too_late(nearest, evaluator)
@@ -70,7 +70,7 @@ def infeasible_error(
 
 
 def _cap(group: DeviceGroup, need: float) -> str:
-    """The cap that fits, where the device itself has that much: a cap adds nothing to it."""
+    """The cap that fits, where the device itself has that much: a cap adds no memory."""
     has = device(group.device).capacity_bytes
     return f" (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f})" if need <= has else ""
 

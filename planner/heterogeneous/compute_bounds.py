@@ -1,4 +1,4 @@
-"""Least seconds of a layer on a class of ranks: its own work, without sharding and memory."""
+"""Least seconds of a layer on a class of ranks, without sharding and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StageComputeBounds:
         options: strategies of layers on stages.
         classes: of ranks.
         simulator: of the request.
-        shared: layers that share a table, which stand in one stage if there is one.
+        shared: layers that share a vocabulary table, in one stage if there is only one.
     """
 
     def __init__(
@@ -39,68 +39,69 @@ class StageComputeBounds:
         self._shared = shared
         space = options.whole
         self._counts = Counter(space.layer_classes)
-        self._main = max(self._counts, key=lambda kind: self._counts[kind])
+        self._main = max(self._counts, key=lambda number: self._counts[number])
         self._seconds: dict[tuple[object, ...], float] = {}
         self._bounds: dict[tuple[object, ...], float] = {}
         self._stages: dict[tuple[StageClasses, bool, bool], list[float]] = {}
 
     def bound_s(self, shape: PipelineShape) -> float:
-        """Seconds that every plan of a shape takes at least."""
+        """Least seconds of every plan of a shape."""
         fills = shape.fills_and_drains
         key = (shape.places, shape.microbatches, fills, shape.overlaps_passes)
         if key not in self._bounds:
             tied = len(self._shared) > 1 and shape.stages == 1
-            each = [self._stage(c, tied, shape.overlaps_passes) for c in self._classes.of(shape)]
+            stages = [self._stage(c, tied, shape.overlaps_passes) for c in self._classes.of(shape)]
             layer_classes = [
-                (count, [seconds[number] for seconds in each])
+                (count, [seconds[number] for seconds in stages])
                 for number, count in enumerate(self._counts.values())
             ]
             self._bounds[key] = fill_drain_bound_s(layer_classes, shape.microbatches, fills)
         return self._bounds[key] + self._simulator.pricer.step_s
 
     def stage_seconds(self, shape: PipelineShape) -> list[float]:
-        """Least seconds of a layer of the commonest kind on every stage."""
-        place = list(self._counts).index(self._main)
+        """Least seconds of a layer of the commonest class on every stage."""
+        number = list(self._counts).index(self._main)
         return [
-            self._stage(c, False, shape.overlaps_passes)[place] for c in self._classes.of(shape)
+            self._stage(c, False, shape.overlaps_passes)[number] for c in self._classes.of(shape)
         ]
 
     def _stage(self, stage: StageClasses, tied: bool, overlaps_passes: bool) -> list[float]:
-        """Least seconds of every kind of layer on the class that is slowest with the main kind."""
+        """Least seconds of every layer class on the ranks that are slowest with the main one."""
         key = (stage, tied, overlaps_passes)
         if key not in self._stages:
             slowest = max(
-                stage, key=lambda held: self._least(self._main, stage, held, False, overlaps_passes)
+                stage, key=lambda c: self._least(self._main, stage, c, False, overlaps_passes)
             )
             first = self._options.whole.layer_classes[0]
             self._stages[key] = [
-                self._least(kind, stage, slowest, tied and kind == first, overlaps_passes)
-                for kind in self._counts
+                self._least(c, stage, slowest, tied and c == first, overlaps_passes)
+                for c in self._counts
             ]
         return self._stages[key]
 
     def _least(
         self,
-        kind: int,
+        layer_class: int,
         stage: StageClasses,
-        held: StageClass,
+        rank_class: StageClass,
         adds_to_tied: bool,
         overlaps_passes: bool,
     ) -> float:
         """Least seconds over all splits, each with the least recomputation that it may have."""
-        key = (kind, tuple((c.own, c.samples) for c in stage), held, adds_to_tied, overlaps_passes)
+        groups = tuple((c.own, c.samples) for c in stage)
+        key = (layer_class, groups, rank_class, adds_to_tied, overlaps_passes)
         if key not in self._seconds:
             splits: dict[tuple[object, ...], LayerStrategy] = {}
-            for s in self._options.strategies(kind, stage):
+            for s in self._options.strategies(layer_class, stage):
                 split = split_key(s)[:-1]
-                known = splits.get(split)
-                if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(
-                    known.recompute
+                least = splits.get(split)
+                if least is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(
+                    least.recompute
                 ):
                     splits[split] = s
             self._seconds[key] = min(
                 (
-                    self._pass_s(kind, s, held, adds_to_tied, overlaps_passes)
+                    self._pass_s(layer_class, s, rank_class, adds_to_tied, overlaps_passes)
                     for s in splits.values()
                 ),
                 default=math.inf,
@@ -109,19 +110,21 @@ class StageComputeBounds:
 
     def _pass_s(
         self,
-        kind: int,
+        layer_class: int,
         strategy: LayerStrategy,
-        held: StageClass,
+        rank_class: StageClass,
         adds_to_tied: bool,
         overlaps_passes: bool,
     ) -> float:
-        place = (held.group, held.link_span, strategy.data_parallel(held.own), held.samples)
-        key = (kind, split_key(strategy), held.own, *place, adds_to_tied, overlaps_passes)
+        ranks, samples = rank_class.own, rank_class.samples
+        replicas = strategy.data_parallel(ranks)
+        context = (rank_class.group, rank_class.link_span, replicas, samples)
+        key = (layer_class, split_key(strategy), ranks, *context, adds_to_tied, overlaps_passes)
         if key not in self._seconds:
-            index = self._options.whole.first_of_class[kind]
-            work = self._options.works.of(index, strategy, held.own, held.samples, adds_to_tied)
-            pricer = self._classes.pricer(held)
+            index = self._options.whole.first_of_class[layer_class]
+            work = self._options.works.of(index, strategy, ranks, samples, adds_to_tied)
+            pricer = self._classes.pricer(rank_class)
             hides = overlappable_terms(pricer) if overlaps_passes else ()
-            ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
-            self._seconds[key] = sum(min_overlapped_s(cost, hides) for cost in ways)
+            passes = (work.forward, work.backward(accumulates=False))
+            self._seconds[key] = sum(min_overlapped_s(pricer.chained(p), hides) for p in passes)
         return self._seconds[key]

@@ -1,4 +1,4 @@
-"""Which devices each stage of a pipeline over several device groups holds.
+"""Devices of each stage of a pipeline over several device groups.
 
 Two families. *In blocks*: some device groups in any order, each with consecutive stages of one
 width of its own. *Shared*: every stage holds so many devices of each of some groups, which take
@@ -20,13 +20,13 @@ Stages = tuple[tuple[tuple[str, int, int], ...], ...]
 
 
 class DeviceLayout(NamedTuple):
-    """The devices of every stage, before any samples are given out."""
+    """The devices of every stage, before samples are split."""
 
     stages: Stages
 
     @property
     def shared(self) -> bool:
-        """Whether its stages hold devices of several groups."""
+        """True if its stages hold devices of several groups."""
         return len(self.stages[0]) > 1
 
     @property
@@ -41,7 +41,7 @@ class DeviceLayout(NamedTuple):
 
 
 Groups = Sequence[tuple[str, int]]
-"""Names of device groups, and how many devices each has."""
+"""Names of device groups, and the number of devices of each."""
 
 
 def layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
@@ -51,12 +51,12 @@ def layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
         groups: the device groups of the cluster.
         most_stages: layers of the model: as many stages at the most.
     """
-    found = [*_in_blocks(groups, most_stages), *_shared(groups, most_stages)]
-    return sorted(found, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
+    every = [*_in_blocks(groups, most_stages), *_shared(groups, most_stages)]
+    return sorted(every, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
 
 
 def layout_count(groups: Groups) -> int:
-    """About how many layouts there are, at least as many as :func:`layouts` lists."""
+    """An upper estimate of the number of layouts that :func:`layouts` lists."""
     sizes = [sum(count // width for width in range(1, count + 1)) for _, count in groups]
     total = 0
     for chosen in range(2, len(groups) + 1):
@@ -66,19 +66,19 @@ def layout_count(groups: Groups) -> int:
 
 
 def full_layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
-    """Those of :func:`layouts` in which every group that is used has as many stages as it can."""
-    found = [
+    """Layouts in which every group that is used has as many stages as it can."""
+    full = [
         *_in_blocks(groups, most_stages, full=True),
         *_shared(groups, most_stages, full=True),
     ]
-    return sorted(found, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
+    return sorted(full, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
 
 
 def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator[DeviceLayout]:
     for chosen in range(2, len(groups) + 1):
         for order in itertools.permutations(groups, chosen):
-            each = [_blocks(name, count, full, most_stages) for name, count in order]
-            for blocks in itertools.product(*each):
+            choices = [_blocks(name, count, full, most_stages) for name, count in order]
+            for blocks in itertools.product(*choices):
                 stages = tuple(stage for block in blocks for stage in block)
                 if len(stages) <= most_stages:
                     yield DeviceLayout(stages)
@@ -86,13 +86,13 @@ def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator
 
 def _blocks(name: str, count: int, full: bool, most: int) -> list[Stages]:
     """The stages of one width that a group may have; ``full``: as many of a width as fit."""
-    found: list[Stages] = []
+    blocks: list[Stages] = []
     widths = range(1, count + 1) if not full else _whole_widths(count)
     for width in widths:
         fitting = min(count // width, most)
         for stages in [fitting] if full else range(1, fitting + 1):
-            found.append(tuple(((name, s * width, width),) for s in range(stages)))
-    return found
+            blocks.append(tuple(((name, s * width, width),) for s in range(stages)))
+    return blocks
 
 
 def _whole_widths(count: int) -> list[int]:
@@ -127,6 +127,6 @@ def place_layout(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StageP
 
 
 def sample_splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to give out ``total`` samples in ``parts`` parts of at least one."""
+    """Every split of ``total`` samples into ``parts`` parts of at least one."""
     for boundaries in itertools.combinations(range(1, total), parts - 1):
         yield tuple(b - a for a, b in itertools.pairwise((0, *boundaries, total)))

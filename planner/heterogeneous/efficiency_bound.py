@@ -1,17 +1,18 @@
 """A proven bound on every plan over several device groups, listed or not.
 
-Let e_gk be the least device-seconds that a sample takes through a layer of kind k on devices of
+Let e_gk be the least device-seconds that a sample takes through a layer of class k on devices of
 group g: over all splits over w ranks and all samples b of a replica, w·t(w, b)/b, communication
 left out. The n_g devices of a group have n_g·T seconds, whatever the stages, widths and shares,
-so with B samples and n_k layers of a kind, for any ν_g ≥ 0 with Σ ν_g·n_g = 1,
+so with B samples and n_k layers of a class, for any ν_g ≥ 0 with Σ ν_g·n_g = 1,
 
     T ≥ B · Σ_k n_k · min_g ν_g·e_gk.
 
-ν_g is taken in proportion to 1/e_g of the commonest kind of layer, which makes that term as large
+ν_g is taken in proportion to 1/e_g of the commonest class of layer, which makes that term as large
 as it can be. Its e_g is priced (t does not shrink as b grows, so between the b that are priced the
-smaller one's t counts); other kinds count their matrix products at the device's peak. Where
-experts are planned, or techniques that leave only the products sure, all kinds do. Where not even
-those are sure, or a machine was measured, which may beat its catalogue figures, the bound is the
+smaller one's t counts); other classes count their matrix products at the device's peak. Where
+experts are planned, or techniques that leave only the products certain, all classes do. Where not
+even
+those are certain, or a machine was measured, which may beat its catalogue figures, the bound is the
 host's time.
 """
 
@@ -49,36 +50,36 @@ class EfficiencyBound:
     def __init__(self, options: StageOptions, simulator: Simulator) -> None:
         self._options, self._simulator = options, simulator
         self._counts = Counter(options.whole.layer_classes)
-        self._main = max(self._counts, key=lambda kind: self._counts[kind])
+        self._main = max(self._counts, key=lambda number: self._counts[number])
 
     def global_bound_s(self) -> float:
-        """Seconds that every plan takes at least."""
+        """Least seconds of every plan."""
         simulator, request = self._simulator, self._options.whole.request
         if simulator.pricer.machine.profile is not None or "nothing" in self._sure:
             return simulator.pricer.step_s
         groups = request.cluster.groups
-        each = {group.name: self._seconds(group) for group in groups}
-        total = sum(g.device_count / each[g.name][self._main] for g in groups)
-        weights = {g.name: 1 / each[g.name][self._main] / total for g in groups}
+        seconds = {group.name: self._seconds(group) for group in groups}
+        total = sum(g.device_count / seconds[g.name][self._main] for g in groups)
+        weights = {g.name: 1 / seconds[g.name][self._main] / total for g in groups}
         sample_s = sum(
-            count * min(weights[g.name] * each[g.name][kind] for g in groups)
-            for kind, count in self._counts.items()
+            count * min(weights[g.name] * seconds[g.name][layer_class] for g in groups)
+            for layer_class, count in self._counts.items()
         )
         samples = request.workload.global_batch
         return samples * sample_s * (1 - ROUNDING) + simulator.pricer.step_s
 
     def _seconds(self, group: DeviceGroup) -> dict[int, float]:
-        """e_gk of every kind of layer."""
+        """e_gk of every layer class."""
         space = self._options.whole
         pricer = self._simulator.prices.inside(group.name)
-        found = {kind: self._peak_s(space.first_of_class[kind], pricer) for kind in self._counts}
+        seconds = {c: self._peak_s(space.first_of_class[c], pricer) for c in self._counts}
         if self._sure <= {"work"} and experts_of(space.layers[self._index]) is None:
-            found[self._main] = max(found[self._main], self._priced_s(pricer))
-        return found
+            seconds[self._main] = max(seconds[self._main], self._priced_s(pricer))
+        return seconds
 
     @property
     def _sure(self) -> set[str]:
-        """What of a plain layer its techniques leave sure, where there are any."""
+        """Parts of a plain layer that its techniques leave certain, where there are any."""
         return {price.at_least for price in self._options.whole.techniques.in_play()}
 
     @property
@@ -86,7 +87,7 @@ class EfficiencyBound:
         return self._options.whole.first_of_class[self._main]
 
     def _priced_s(self, pricer: Pricer) -> float:
-        """e_g of the commonest kind: the least over splits and samples of a replica."""
+        """e_g of the commonest class: the least over splits and samples of a replica."""
         space, best = self._options.whole, math.inf
         grid = self._grid()
         for split in space.splits_of_a_sample(self._index):
@@ -110,18 +111,18 @@ class EfficiencyBound:
         work = self._options.works.of(self._index, split, split.width, samples, False)
         return sum(
             seconds
-            for way in (work.forward, work.backward(accumulates=False))
-            for name, seconds in zip(TERMS, pricer.chained(way).terms_s, strict=True)
+            for direction in (work.forward, work.backward(accumulates=False))
+            for name, seconds in zip(TERMS, pricer.chained(direction).terms_s, strict=True)
             if not name.startswith("exposed_")
         )
 
     def _peak_s(self, index: int, pricer: Pricer) -> float:
         """Matrix products of one sample through a layer at a device's peak."""
         dtype = self._options.whole.request.workload.dtype
-        found = pricer.machine.device
-        rate = peak_flops_per_s(found, dtype.param)
+        device = pricer.machine.device
+        rate = peak_flops_per_s(device, dtype.param)
         if dtype.matmul is not None:
-            rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))
+            rate = max(rate, peak_flops_per_s(device, rate_name(dtype.matmul)))
         lowered = self._simulator.lowering.layer(index, LayerStrategy(), None, 1, 1)
         kernels = itertools.chain(lowered.forward.kernels(), lowered.backward.kernels())
         flops = sum(kernel.flops for kernel in kernels if kernel.op in MATMULS)

@@ -1,6 +1,6 @@
 """Proven bounds of pipelines whose stages differ.
 
-Let t_ks be the least seconds of a layer of kind k, forward and backward of one micro-batch, under
+Let t_ks be the least seconds of a layer of class k, forward and backward of one micro-batch, under
 any legal strategy on stage s, n_k how many layers there are, and x_ks how many of them stage s
 holds, so that w_s = Σ_k t_ks·x_ks. A step takes, with fill and drain,
 
@@ -11,12 +11,12 @@ T ≥ Σ_s μ_s·w_s with μ_s = m·λ_s + Σ_{s' > s} λ_s', and whatever x is,
 
     T ≥ Σ_k n_k · min_s μ_s·t_ks.
 
-λ is chosen as the best there is if all layers were of the kind with most work: with c_s = 1/t_s
-the stages that work are those of V_s = max(V_{s+1}, c_s/m + (1 - 1/m)·V_{s+1}), which is what a
-second of the stages from s on is worth. Any λ is sound.
+λ is chosen as the best there is if all layers were of the class with most work: with c_s = 1/t_s
+the stages that work are those of V_s = max(V_{s+1}, c_s/m + (1 - 1/m)·V_{s+1}), the worth of a
+second of the stages from s on. Any λ is sound.
 
-A stage of several device groups takes as long as any one of them: that of the slowest for that
-kind stands for it.
+A stage of several device groups takes as long as any one of them: the slowest for the main class
+stands for it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def stage_weights(seconds: Sequence[float], microbatches: int, fills: bool) -> l
     """μ_s of every stage.
 
     Args:
-        seconds: t_s of the kind with most work; infinite where a stage cannot hold it.
+        seconds: t_s of the class with most work; infinite where a stage cannot hold it.
         microbatches: m of a step.
-        fills: whether stages wait for those before them.
+        fills: True if stages wait for those before them.
     """
     rates = [0.0 if math.isinf(s) else 1 / s for s in seconds]
     m = microbatches
@@ -51,11 +51,11 @@ def stage_weights(seconds: Sequence[float], microbatches: int, fills: bool) -> l
         if active[s]:
             shares[s] = max(0.0, (rates[s] - later) / m)
             later += shares[s]
-    found, after = [0.0] * len(rates), 0.0
+    weights, after = [0.0] * len(rates), 0.0
     for s in range(len(rates) - 1, -1, -1):
-        found[s] = (m * shares[s] + after) / later
+        weights[s] = (m * shares[s] + after) / later
         after += shares[s]
-    return found
+    return weights
 
 
 def fill_drain_bound_s(
@@ -64,16 +64,16 @@ def fill_drain_bound_s(
     """A proven lower bound on the passes of a step.
 
     Args:
-        layer_classes: layers of a kind, and t_ks of every stage.
+        layer_classes: layers of a class, and t_ks of every stage.
         microbatches: m of a step.
-        fills: whether stages wait for those before them.
+        fills: True if stages wait for those before them.
 
     Returns:
-        Seconds; infinite where a kind has no stage that may hold it.
+        Seconds; infinite where a class has no stage that may hold it.
     """
     if any(all(math.isinf(s) for s in seconds) for _, seconds in layer_classes):
         return math.inf
-    main = max(layer_classes, key=lambda kind: kind[0] * min(kind[1]))
+    main = max(layer_classes, key=lambda entry: entry[0] * min(entry[1]))
     mu = stage_weights(main[1], microbatches, fills)
     total = 0.0
     for count, seconds in layer_classes:

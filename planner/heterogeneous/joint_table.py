@@ -1,4 +1,4 @@
-"""One table for a stage of several device groups: what any of them makes of a strategy."""
+"""One option table for a stage of several device groups."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .option_tables import RankClassTables
 
 
 def joint_table(tables: RankClassTables, budgets: Sequence[float]) -> OptionTable:
-    """One table for a stage: the slowest class's seconds, bytes of the least budget at most."""
+    """The slowest class's seconds, and the most bytes, scaled to the least budget."""
     if len(tables) == 1:
         return tables[0]
     least = min(budgets)
     scales = [least / budget for budget in budgets]
 
     def bytes_of(name: str) -> Floats:
-        each = [getattr(t, name) * scale for t, scale in zip(tables, scales, strict=True)]
-        found: Floats = np.maximum.reduce(each)
-        return found
+        scaled = [getattr(t, name) * scale for t, scale in zip(tables, scales, strict=True)]
+        most: Floats = np.maximum.reduce(scaled)
+        return most
 
     first = tables[0]
     return OptionTable(

@@ -1,4 +1,4 @@
-"""Legal strategies of layers on a stage of any device groups, and their costs on each of them."""
+"""Legal strategies of layers on a stage of any device groups, and their costs on each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..tables.option_table import OptionTable, OptionTables
 from .stage_classes import StageClass, StageClasses, StageClassTable
 
 RankClassTables = tuple[OptionTable, ...]
-"""One of a layer, for each class of ranks of its stage; rows are the same strategies."""
+"""Tables of a layer, one a class of ranks of its stage; all have the same strategies as rows."""
 
 
 class StageOptions:
-    """Strategies and option tables of layer kinds on stages.
+    """Strategies and option tables of layer classes on stages.
 
     Args:
-        request: what is asked.
+        request: the question.
         simulator: of its model, workload, stack and machine.
         classes: of ranks of its stages.
     """
@@ -41,22 +41,22 @@ class StageOptions:
         self._builders: dict[tuple[object, ...], OptionTables] = {}
         self._tables: dict[tuple[object, ...], RankClassTables] = {}
 
-    def strategies(self, kind: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of a layer kind on a stage, the same object for stages alike."""
+    def strategies(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of a layer class on a stage, the same object for equal stages."""
         first = stage[0]
         if len(stage) == 1:
-            return self.alone[first.group].options(kind, first.own, first.samples)
-        key = (kind, tuple((c.own, c.samples) for c in stage))
+            return self.alone[first.group].options(layer_class, first.own, first.samples)
+        key = (layer_class, tuple((c.own, c.samples) for c in stage))
         if key not in self._strategies:
-            self._strategies[key] = tuple(self._shared(kind, stage))
+            self._strategies[key] = tuple(self._shared(layer_class, stage))
         return self._strategies[key]
 
-    def _shared(self, kind: int, stage: StageClasses) -> list[LayerStrategy]:
-        """Those that suit every device group of a stage, with whole samples a replica."""
+    def _shared(self, layer_class: int, stage: StageClasses) -> list[LayerStrategy]:
+        """Strategies that suit every device group of a stage, with whole samples a replica."""
         space, ranks = self.whole, stage[0].ranks
-        index = space.first_of_class[kind]
-        samples = sum(held.samples for held in stage)
-        found: list[LayerStrategy] = []
+        index = space.first_of_class[layer_class]
+        samples = sum(rank_class.samples for rank_class in stage)
+        strategies: list[LayerStrategy] = []
         for dp in reversed(divisors(ranks)):
             width = ranks // dp
             if any(c.own % width or c.samples % (c.own // width) for c in stage):
@@ -64,25 +64,25 @@ class StageOptions:
             if index == 0 and samples % dp:  # the plan's micro_batch is their mean
                 continue
             if not space.may_take(
-                kind, samples, dp, max(c.samples * width // c.own for c in stage)
+                layer_class, samples, dp, max(c.samples * width // c.own for c in stage)
             ):
                 continue
-            found += [
+            strategies += [
                 s
-                for s in space.sharded(kind, ranks, dp)
+                for s in space.sharded(layer_class, ranks, dp)
                 if experts_of(space.layers[index]) is None
                 or all(c.own % (s.ep * s.etp) == 0 for c in stage)
             ]
-        return found
+        return strategies
 
-    def usual(self, kind: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
+    def usual(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
         """The options among which good plans are looked for; see :meth:`SearchSpace.usual`."""
         first = stage[0]
         if len(stage) == 1:
-            return self.alone[first.group].usual(kind, first.own, first.samples)
-        key = (kind, "usual", tuple((c.own, c.samples) for c in stage))
+            return self.alone[first.group].usual(layer_class, first.own, first.samples)
+        key = (layer_class, "usual", tuple((c.own, c.samples) for c in stage))
         if key not in self._strategies:
-            options = self.strategies(kind, stage)
+            options = self.strategies(layer_class, stage)
             few = tuple(s for s in options if s.shard.parameters in (1, s.state_ranks(first.ranks)))
             self._strategies[key] = few if few and len(options) > FEW_OPTIONS else options
         return self._strategies[key]
@@ -104,22 +104,28 @@ class StageOptions:
             stage: classes of ranks of the stage.
             microbatches: micro-batches of a step.
             members: layers whose parameters move with this one's, as ``OptionTables.table``.
-            overlaps_passes: whether passes overlap.
-            usual: only the usual strategies.
+            overlaps_passes: True if passes overlap.
+            usual: keep to the usual strategies.
             adds_to_tied: as ``OptionTables.table``.
         """
-        kind = self.whole.layer_classes[layer]
-        key = (kind, stage, microbatches, members, overlaps_passes, usual, adds_to_tied)
+        layer_class = self.whole.layer_classes[layer]
+        key = (layer_class, stage, microbatches, members, overlaps_passes, usual, adds_to_tied)
         if key not in self._tables:
             choose = self.usual if usual else self.strategies
-            strategies = choose(kind, stage)
+            strategies = choose(layer_class, stage)
             if not strategies:
                 return None
             self._tables[key] = tuple(
                 self._table(
-                    layer, strategies, held, microbatches, members, overlaps_passes, adds_to_tied
+                    layer,
+                    strategies,
+                    rank_class,
+                    microbatches,
+                    members,
+                    overlaps_passes,
+                    adds_to_tied,
                 )
-                for held in stage
+                for rank_class in stage
             )
         return self._tables[key]
 
@@ -127,22 +133,22 @@ class StageOptions:
         self,
         layer: int,
         strategies: tuple[LayerStrategy, ...],
-        held: StageClass,
+        rank_class: StageClass,
         microbatches: int,
         members: tuple[int, ...] | None,
         overlaps_passes: bool,
         adds_to_tied: bool,
     ) -> OptionTable:
-        place = (held.group, held.link_span)
-        pricer = self._classes.pricer(held)
-        if place not in self._builders:
-            self._builders[place] = OptionTables(LayerCosts(self._lowering, self.works, pricer))
+        key = (rank_class.group, rank_class.link_span)
+        pricer = self._classes.pricer(rank_class)
+        if key not in self._builders:
+            self._builders[key] = OptionTables(LayerCosts(self._lowering, self.works, pricer))
         levels = len(pricer.machine.levels)
-        return self._builders[place].table(
+        return self._builders[key].table(
             layer,
             strategies,
-            held.ranks,
-            held.uniform_samples,
+            rank_class.ranks,
+            rank_class.uniform_samples,
             microbatches,
             members,
             levels,

@@ -1,4 +1,4 @@
-"""How many of the layers each stage should hold: by what it gets done, as far as memory allows."""
+"""Layers of each stage in proportion to its rate, as far as memory allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .joint_table import joint_table
 from .option_tables import RankClassTables
 
 HEADROOM = 0.97
-"""Part of a device's budget that layers of the commonest kind may fill: ends need some too."""
+"""Part of a device's budget for layers of the commonest class: other layers need some too."""
 
 
 def proportional_split(
@@ -49,12 +49,12 @@ def proportional_split(
 
 
 def _room(
-    shape: PipelineShape, stage: int, own: RankClassTables | None, budgets: Sequence[float]
+    shape: PipelineShape, stage: int, tables: RankClassTables | None, budgets: Sequence[float]
 ) -> float:
-    """Layers of the commonest kind that a stage has memory for, in their smallest form."""
-    if own is None:
+    """Layers of the commonest class that a stage has memory for, in their smallest form."""
+    if tables is None:
         return 0.0
-    held = sum(shape.first_in_flight(stage)) / shape.chunks
-    table = joint_table(own, budgets)
-    least = float(table.bytes_at(held).min())
+    in_flight = sum(shape.first_in_flight(stage)) / shape.chunks
+    table = joint_table(tables, budgets)
+    least = float(table.bytes_at(in_flight).min())
     return HEADROOM * min(budgets) / least if least > 0 else math.inf

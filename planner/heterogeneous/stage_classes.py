@@ -1,4 +1,4 @@
-"""What the costs of a stage depend on, found once for stages that are alike."""
+"""Classes of ranks of a stage: the facts that its costs depend on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StageClassTable:
 
     def __init__(self, prices: GroupPricer) -> None:
         self._prices = prices
-        self._found: dict[tuple[object, ...], StageClasses] = {}
+        self._cache: dict[tuple[object, ...], StageClasses] = {}
 
     def of(self, shape: PipelineShape) -> tuple[StageClasses, ...]:
         """The classes of every stage."""
@@ -53,7 +53,7 @@ class StageClassTable:
 
     def _stage(self, place: StagePlacement, used: int) -> StageClasses:
         key = (place, used)
-        if key not in self._found:
+        if key not in self._cache:
             devices = tuple(
                 StageDevices(device_group=p.group, first_rank=p.first, count=p.devices)
                 for p in place
@@ -63,12 +63,12 @@ class StageClassTable:
             cluster = self._prices.whole.machine.cluster
             machine = self._prices.inside(place[0].group).machine
             link_spans = stage_link_spans(cluster, stage, machine, used)
-            self._found[key] = tuple(
+            self._cache[key] = tuple(
                 StageClass(part.group, part.devices, ranks, part.samples, link_span)
                 for part, link_span in zip(place, link_spans, strict=True)
             )
-        return self._found[key]
+        return self._cache[key]
 
-    def pricer(self, held: StageClass) -> Pricer:
+    def pricer(self, rank_class: StageClass) -> Pricer:
         """Prices on the ranks of a class."""
-        return self._prices.at(held.group, held.link_span)
+        return self._prices.at(rank_class.group, rank_class.link_span)

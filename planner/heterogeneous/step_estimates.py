@@ -1,8 +1,8 @@
-"""Likely step times of shapes over several device groups: which of them are worth a search.
+"""Likely step times of shapes over several device groups, to choose those worth a search.
 
-Each stage takes for every kind of layer its fastest usual strategy that leaves room for the
-stage's share of the layers, or for all of a kind that has fewer; layers are cut in proportion to
-what the stages get done, and the pipeline fills and drains as its schedule does.
+Each stage takes for every layer class its fastest usual strategy that leaves room for the
+stage's share of the layers, or for all of a class that has fewer; boundaries are in proportion to
+the rates of the stages, and the pipeline fills and drains as its schedule does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .option_tables import RankClassTables
 from .uneven_partition import weighted_boundaries
 
 FILL = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zero_bubble": 0.4, "zbv": 0.2}
-"""Part of one micro-batch's time on the other stages that shows while a pipeline fills."""
+"""Part of one micro-batch's time on the other stages that is exposed while a pipeline fills."""
 OTHER_FILL = 0.3
 
 
@@ -28,12 +28,12 @@ class StepEstimates:
     """Likely step times.
 
     Args:
-        layer_classes: the kind of every layer.
+        layer_classes: class of every layer.
     """
 
     def __init__(self, layer_classes: tuple[int, ...]) -> None:
-        self._kinds = layer_classes
-        self._firsts = {kind: layer_classes.index(kind) for kind in layer_classes}
+        self._layer_classes = layer_classes
+        self._firsts = {c: layer_classes.index(c) for c in layer_classes}
         self._counts = Counter(layer_classes)
         self._fastest: dict[tuple[object, ...], float] = {}
 
@@ -52,15 +52,14 @@ class StepEstimates:
             budgets: live bytes by stage and class of ranks.
             shares: layers that each stage should hold, in fractions.
         """
-        layers = len(self._kinds)
-        each: list[Callable[[int], float]] = []
+        layers = len(self._layer_classes)
+        layer_s: list[Callable[[int], float]] = []
         for stage in range(shape.stages):
             share = max(1.0, shares[stage])
-            held = sum(shape.first_in_flight(stage)) / shape.chunks
-            each.append(self._layer_s(tables[stage], budgets[stage], share, held))
-        main = self._kinds[layers // 2]
-        own = [seconds(main) for seconds in each]
-        if any(math.isinf(s) for s in own):
+            in_flight = sum(shape.first_in_flight(stage)) / shape.chunks
+            layer_s.append(self._layer_s(tables[stage], budgets[stage], share, in_flight))
+        main = self._layer_classes[layers // 2]
+        if any(math.isinf(seconds(main)) for seconds in layer_s):
             return math.inf
         weights = [0.0] * shape.positions
         stage_of = [0] * shape.positions
@@ -74,32 +73,34 @@ class StepEstimates:
         loads = [0.0] * shape.stages
         for position, stage in enumerate(stage_of):
             for layer in range(boundaries[position], boundaries[position + 1]):
-                loads[stage] += each[stage](self._kinds[layer])
+                loads[stage] += layer_s[stage](self._layer_classes[layer])
         if math.isinf(max(loads)):
             return math.inf
         fill = FILL.get(shape.kind, OTHER_FILL) * (sum(loads) - max(loads))
         return max(loads) + fill / (shape.chunks * shape.microbatches)
 
     def _layer_s(
-        self, tables: StageTables, budgets: Sequence[float], share: float, held: float
+        self, tables: StageTables, budgets: Sequence[float], share: float, in_flight: float
     ) -> Callable[[int], float]:
-        """Seconds of a step that a layer of a kind takes on a stage."""
+        """Seconds of a step that a layer of a class takes on a stage."""
 
-        def seconds(kind: int) -> float:
-            own = tables[self._firsts[kind]]
-            if own is None:
+        def seconds(layer_class: int) -> float:
+            options = tables[self._firsts[layer_class]]
+            if options is None:
                 return math.inf
-            most = min(share, self._counts[kind])  # of a heavy head there is one
-            key = (id(own), tuple(budgets), round(most, 3), held)
+            most = min(share, self._counts[layer_class])  # of a heavy head there is one
+            key = (id(options), tuple(budgets), round(most, 3), in_flight)
             if key not in self._fastest:
-                self._fastest[key] = _fastest(own, budgets, most, held)
+                self._fastest[key] = _fastest(options, budgets, most, in_flight)
             return self._fastest[key]
 
         return seconds
 
 
-def _fastest(own: RankClassTables, budgets: Sequence[float], share: float, held: float) -> float:
-    """The fastest option of which as many as a stage may hold fit."""
-    table = joint_table(own, budgets)
-    fits = table.bytes_at(held) * share <= min(budgets)
+def _fastest(
+    tables: RankClassTables, budgets: Sequence[float], share: float, in_flight: float
+) -> float:
+    """Seconds of the fastest option that fits as often as the stage's share."""
+    table = joint_table(tables, budgets)
+    fits = table.bytes_at(in_flight) * share <= min(budgets)
     return float(np.min(np.where(fits, table.step_estimate_s, np.inf)))

@@ -1,4 +1,4 @@
-"""Cutting the layers into stages that get different amounts of work done."""
+"""Partition of the layers into stages of different rates."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from itertools import accumulate
 from ..dynamic_programming.stage_partition import StageSeconds
 
 SPREAD = 0.35
-"""A cut may lie off its even place by this fraction of a stage's share, and by three layers."""
+"""A boundary may lie off its even position by this fraction of a share, and by three layers."""
 
 
 def uneven_partition(
     layers: int, rates: Sequence[float], seconds: StageSeconds
 ) -> list[int] | None:
-    """Cut points with the least bottleneck, among equals the least sum.
+    """Boundaries with the least bottleneck, among equals the least sum.
 
     Args:
-        layers: layers to cut.
-        rates: what each stage gets done in a second, in any unit.
+        layers: number of layers.
+        rates: work of each stage a second, in any unit.
         seconds: time of a stage with a range of layers, infinite where they do not fit.
 
     Returns:
-        The cuts c_0 = 0 < ... < c_stages = layers, None if no cut within the spread fits.
+        The boundaries c_0 = 0 < ... < c_stages = layers, None if none within the spread fit.
     """
     stages = len(rates)
     if stages > layers:
@@ -38,21 +38,21 @@ def uneven_partition(
         highest = min(layers - left, math.ceil(even[stage] + room))
         if not left:
             lowest = highest = layers
-        found: dict[int, tuple[float, float, tuple[int, ...]]] = {}
+        following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
         for stop in range(lowest, highest + 1):
             for start, (bottleneck, spent, boundaries) in best.items():
-                own = seconds(stage, start, stop) if start < stop else math.inf
-                if math.isinf(own):
+                stage_s = seconds(stage, start, stop) if start < stop else math.inf
+                if math.isinf(stage_s):
                     continue
-                value = (max(bottleneck, own), spent + own, (*boundaries, stop))
-                if stop not in found or value < found[stop]:
-                    found[stop] = value
-        best = found
+                value = (max(bottleneck, stage_s), spent + stage_s, (*boundaries, stop))
+                if stop not in following or value < following[stop]:
+                    following[stop] = value
+        best = following
     return list(best[layers][2]) if layers in best else None
 
 
 def weighted_boundaries(layers: int, weights: Sequence[float]) -> list[int] | None:
-    """Cut points of runs in proportion to weights, each of one layer at least."""
+    """Boundaries of runs in proportion to weights, each of one layer at least."""
     parts = len(weights)
     if parts > layers:
         return None
