@@ -31,9 +31,6 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...spec.report.report import INTERVAL_LEVEL
 from ..arrays import Floats
 

@@ -47,6 +47,7 @@ class SourceSum:
             self._add(item, term, times)
 
     def add_update(self, work: Iterable[WorkItem]) -> None:
+        """Count the work of an update as that of the optimizer."""
         for item in work:
             self._add(item, "optimizer", 1)
 

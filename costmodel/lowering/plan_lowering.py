@@ -283,7 +283,7 @@ class Lowering:
             plan: the plan.
             stage: number of the stage.
             part: which of its device groups.
-            every: ``plan.layer_strategies()``, if the caller has them.
+            strategies: ``plan.layer_strategies()``, if the caller has them.
         """
         strategies = plan.layer_strategies() if strategies is None else strategies
         program, stage_spec = plan.program, plan.program.stages[stage]

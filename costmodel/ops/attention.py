@@ -83,8 +83,9 @@ def flash_attention(
 def flash_forward(
     c: OpContext, scores: Scores, inputs: tuple[SymbolicTensor, ...]
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """The kernel on ``inputs`` = query, key, value (and bias): output by heads, logarithm per
-    row.
+    """The kernel on query, key, value (and bias).
+
+    Returns the output by heads, and the logarithm of each row's sum.
     """
     t = c.tape
     query, key, value, *_ = inputs

@@ -44,7 +44,7 @@ def decayed(pairs: Iterable[Pair], decay: float) -> Groups:
 
 
 def make_adamw(groups: Groups, options: AdamWOptions, fused: bool) -> torch.optim.AdamW:
-    """torch's AdamW over these groups, fused or foreach."""
+    """Torch's AdamW over these groups, fused or foreach."""
     return torch.optim.AdamW(
         groups,
         lr=options.learning_rate.peak,
