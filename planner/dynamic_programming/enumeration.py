@@ -1,7 +1,7 @@
-"""Every plan of a small shape, in the order of its proven bound.
+"""Enumeration of the plans of a small shape, by growing bound.
 
-For given cuts the bound of a plan is ``max over stages of (its layers' step bounds + the
-earlier stages' least micro-batch)``; plans whose certain bytes exceed a device are cut. Bounds
+With fixed boundaries the bound of a plan is ``max over stages of (its layers' step bounds + the
+earlier stages' minimum micro-batch)``; plans whose certain bytes exceed a device are pruned. Bounds
 of all combinations are summed as arrays, one axis a layer.
 """
 
@@ -14,18 +14,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..candidates.evaluator import Decision
-from ..space.search_space import PipelineShape
+from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats
 from ..tables.option_table import OptionTable
 
 
 def boundary_count(layers: int, shape: PipelineShape) -> int:
-    """How many ways there are to cut the layers into the chunks of a shape."""
+    """Number of boundaries of the layers in the chunks of a shape."""
     return math.comb(layers - 1, shape.positions - 1)
 
 
 def all_boundaries(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
-    """Every way to cut ``layers`` into ``chunks`` non-empty runs, as cut points."""
+    """All boundaries of ``chunks`` non-empty runs of ``layers``."""
     for inner in itertools.combinations(range(1, layers), chunks - 1):
         yield (0, *inner, layers)
 
@@ -37,18 +37,18 @@ def bounded_plans(
     live_budget_bytes: float,
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """Plans with these cuts whose bound is below ``limit_s``, by growing bound.
+    """Plans with these boundaries whose bound is below ``limit_s``, by growing bound.
 
     Args:
         shape: the pipeline shape.
-        boundaries: cut points of its chunks.
+        boundaries: of its chunks.
         tables: options of every layer, in order.
         live_budget_bytes: live bytes that certainly fit a device.
         limit_s: bounds from here on are not wanted.
     """
-    every = [(table,) for table in tables]
+    one_class = [(table,) for table in tables]
     budgets = [(live_budget_bytes,)] * shape.stages
-    yield from bounded_rank_class_plans(shape, boundaries, every, budgets, limit_s)
+    yield from bounded_rank_class_plans(shape, boundaries, one_class, budgets, limit_s)
 
 
 def bounded_rank_class_plans(
@@ -58,24 +58,27 @@ def bounded_rank_class_plans(
     budgets: Sequence[Sequence[float]],
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """As :func:`bounded_plans` where a stage's ranks are of several classes: each is a bound.
+    """``bounded_plans`` for stages of several rank classes: the bound of each class holds.
 
     Args:
         shape: the pipeline shape.
-        boundaries: cut points of its chunks.
-        tables: options of every layer, in order, as each class of its stage prices them.
-        budgets: live bytes that certainly fit, by stage and class of ranks.
+        boundaries: of its chunks.
+        tables: options of every layer, in order, by rank class of its stage.
+        budgets: live bytes that certainly fit, by stage and rank class.
         limit_s: bounds from here on are not wanted.
     """
-    sizes = [len(own[0].strategies) for own in tables]
-    open_ones = [number for number, size in enumerate(sizes) if size != 1] or [0]
-    bound = _bounds(shape, boundaries, tables, budgets, open_ones)
-    wanted = np.flatnonzero(bound < limit_s)
-    order = wanted[np.argsort(bound[wanted], kind="stable")]
+    sizes = [len(by_rank_class[0].strategies) for by_rank_class in tables]
+    free_layers = [layer for layer, size in enumerate(sizes) if size != 1] or [0]
+    bound = _bounds(shape, boundaries, tables, budgets, free_layers)
+    below = np.flatnonzero(bound < limit_s)
+    order = below[np.argsort(bound[below], kind="stable")]
     for flat in order.tolist():
-        found = np.unravel_index(flat, [sizes[number] for number in open_ones])
-        places = {number: int(place) for number, place in zip(open_ones, found, strict=True)}
-        strategies = tuple(own[0].strategies[places.get(n, 0)] for n, own in enumerate(tables))
+        index = np.unravel_index(flat, [sizes[layer] for layer in free_layers])
+        rows = {layer: int(row) for layer, row in zip(free_layers, index, strict=True)}
+        strategies = tuple(
+            by_rank_class[0].strategies[rows.get(layer, 0)]
+            for layer, by_rank_class in enumerate(tables)
+        )
         yield float(bound[flat]), Decision(shape, boundaries, strategies)
 
 
@@ -84,37 +87,37 @@ def _bounds(
     boundaries: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
     budgets: Sequence[Sequence[float]],
-    open_ones: list[int],
+    free_layers: list[int],
 ) -> Floats:
     """Bound of every combination, flattened; infinite where memory certainly overflows.
 
-    Only layers with several options (``open_ones``) have an axis: an array has 64 at most.
+    Only layers with several options (``free_layers``) have an axis: an array has 64 at most.
     """
-    sizes = [len(tables[number][0].strategies) for number in open_ones]
-    axis_of = {number: axis for axis, number in enumerate(open_ones)}
+    sizes = [len(tables[layer][0].strategies) for layer in free_layers]
+    axis_of = {layer: axis for axis, layer in enumerate(free_layers)}
     axes = len(sizes)
     earlier: Floats = np.zeros([1] * axes)
     total: Floats = np.zeros([1] * axes)
     overflow = np.zeros([1] * axes, dtype=bool)
     for stage in range(shape.stages):
-        held = shape.first_in_flight(stage)
+        in_flight = shape.first_in_flight(stage)
         ramp = earlier if shape.fills_and_drains else 0.0
-        passes: Floats = np.zeros([1] * axes)
-        for number, budget in enumerate(budgets[stage]):
-            work, middle, live = (np.zeros([1] * axes) for _ in range(3))
+        stage_microbatch: Floats = np.zeros([1] * axes)
+        for rank_class, budget in enumerate(budgets[stage]):
+            work, microbatch, live = (np.zeros([1] * axes) for _ in range(3))
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
                 for layer in range(boundaries[position], boundaries[position + 1]):
-                    table, column = tables[layer][number], [1] * axes
+                    table, column = tables[layer][rank_class], [1] * axes
                     if layer in axis_of:
                         column[axis_of[layer]] = sizes[axis_of[layer]]
                     work = work + table.step_bound_s.reshape(column)
-                    middle = middle + table.microbatch_s.reshape(column)
-                    bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
+                    microbatch = microbatch + table.microbatch_s.reshape(column)
+                    bytes_ = table.resident_bytes + in_flight[chunk] * table.kept_bytes
                     live = live + bytes_.reshape(column)
             total = np.maximum(total, work + ramp)
-            passes = np.maximum(passes, middle)
+            stage_microbatch = np.maximum(stage_microbatch, microbatch)
             overflow = overflow | (live > budget)
-        earlier = earlier + passes
+        earlier = earlier + stage_microbatch
     bound = np.where(np.broadcast_to(overflow, sizes), np.inf, np.broadcast_to(total, sizes))
     return bound.ravel()

@@ -1,9 +1,9 @@
-"""Cutting the layers into pipeline stages, on time and memory together.
+"""Stage partition by interval dynamic programming, on time and memory together.
 
-Interval dynamic programming: the best way to give the first j layers to the first s stages
-ends with stage s holding layers i..j, so its bottleneck is the larger of the best for (s - 1,
-i) and of the stage's own time within its own memory (later stages hold fewer micro-batches).
-Among equal bottlenecks the smaller sum wins, since the other stages fill and drain.
+The best partition of the first j layers into the first s stages ends with stage s holding layers
+i..j, so its bottleneck is the maximum of the best for (s - 1, i) and of the stage's own time within
+its own memory (later stages hold fewer micro-batches). Among equal bottlenecks the smaller sum
+wins, since the other stages fill and drain.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SPREAD = 0.35
 
 
 def partition(layers: int, stages: int, seconds: StageSeconds) -> list[int] | None:
-    """Cut points c_0 = 0 < ... < c_stages = layers with the least bottleneck.
+    """Boundaries c_0 = 0 < ... < c_stages = layers of minimum bottleneck.
 
     Args:
-        layers: layers to cut.
-        stages: stages to give them to, in order.
+        layers: number of layers.
+        stages: number of stages.
         seconds: time of a stage with a range of layers.
 
     Returns:
-        The cuts, None if no cut fits.
+        The boundaries; None if none fit.
     """
     share = layers / stages
     least = max(1, math.floor(share * (1 - SPREAD)) - 2)
@@ -53,28 +53,28 @@ def _extend(
     sizes: tuple[int, int],
     seconds: StageSeconds,
 ) -> dict[int, tuple[float, float, int]]:
-    """Best (bottleneck, sum, previous cut) of each cut after one more stage."""
-    left = stages - stage - 1
-    found: dict[int, tuple[float, float, int]] = {}
+    """Best (bottleneck, sum, previous boundary) of each boundary after one more stage."""
+    remaining = stages - stage - 1
+    best: dict[int, tuple[float, float, int]] = {}
     for start, (bottleneck, total, _) in before.items():
         for size in range(sizes[0], sizes[1] + 1):
             stop = start + size
-            if stop > layers - left or (left == 0 and stop != layers):
+            if stop > layers - remaining or (remaining == 0 and stop != layers):
                 continue
-            own = seconds(stage, start, stop)
-            if math.isinf(own):
+            stage_s = seconds(stage, start, stop)
+            if math.isinf(stage_s):
                 continue
-            value = (max(bottleneck, own), total + own, start)
-            if stop not in found or value < found[stop]:
-                found[stop] = value
-    return found
+            value = (max(bottleneck, stage_s), total + stage_s, start)
+            if stop not in best or value < best[stop]:
+                best[stop] = value
+    return best
 
 
 def even_boundaries(layers: int, shape: PipelineShape) -> list[int]:
-    """Cut points of the chunks of a shape, whose sizes differ by at most one layer.
+    """Boundaries of the chunks of a shape, whose sizes differ by at most one layer.
 
-    Where stages hold several chunks the earlier ones have a layer more, so that no stage of a V,
-    which holds an early and a late one, has two.
+    With several chunks a stage the earlier ones have a layer more, so that no stage of a V, which
+    holds an early and a late one, has two.
     """
     parts = shape.positions
     if shape.chunks > 1:

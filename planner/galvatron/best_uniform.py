@@ -1,4 +1,4 @@
-"""The best plan with one strategy for all layers: what choosing layer by layer is held against."""
+"""The best uniform plan, a baseline of choices layer by layer."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from .options import Legal, options_of
 
 
 def best_uniform(
-    job: GalvatronJob, budget_mb: int, like: GalvatronPlan, legal: Legal
+    job: GalvatronJob, budget_mb: int, reference: GalvatronPlan, legal: Legal
 ) -> tuple[GalvatronPlan, GalvatronCost] | None:
-    """The fastest plan of one strategy with the micro-batches and stages of another; None: none.
+    """The fastest uniform plan with micro-batches and stages of another; None: none fits.
 
     Args:
         job: the question.
         budget_mb: MB of a device, of which a part may be withheld.
-        like: the plan whose shape it has.
-        legal: whether layers, or embedding and head, may be split so.
+        reference: the plan of the same shape.
+        legal: True for a legal strategy of layers, or of embedding and head.
     """
-    options = options_of(job, like.microbatches, len(like.division), legal)
+    options = options_of(job, reference.microbatches, len(reference.division), legal)
     usable, best = usable_mb(budget_mb) * MB, None
     for strategy in options.strategies:
         for ends in options.ends:
             plan = GalvatronPlan(
                 layers=(strategy,) * sum(job.layers),
                 ends=ends.strategy,
-                microbatches=like.microbatches,
-                division=like.division,
+                microbatches=reference.microbatches,
+                division=reference.division,
             )
             price = plan_cost(job, plan)
             fits = max(price.used_bytes) <= usable

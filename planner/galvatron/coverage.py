@@ -1,4 +1,4 @@
-"""What a search under Galvatron's costs covered, in simulate's words, and what it left out."""
+"""Coverage of a search under Galvatron's costs, keyed as simulate's flags; plans left out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .translate import layer_strategy
 
 
 def space(job: GalvatronJob, legal: Legal) -> dict[str, list[Any]]:
-    """Axis to the values that some plan of the space has, keyed as simulate's flags.
+    """Axes with the values of plans of the space, keyed as simulate's flags.
 
     Args:
         job: the question.
-        legal: whether layers, or embedding and head, may be split so.
+        legal: True for a legal strategy of layers, or of embedding and head.
     """
-    found: dict[str, set[Any]] = {
+    axes: dict[str, set[Any]] = {
         "vpp": {1}, "schedule": {"1f1b"}, "cp": {1}, "ep": {1}, "etp": {1}, "pp": set(),
         "tp": set(), "dp": set(), "sp": set(), "shard": set(), "recompute": set(),
         "micro_batch": set(),
@@ -27,23 +27,23 @@ def space(job: GalvatronJob, legal: Legal) -> dict[str, list[Any]]:
         if not options.strategies or not options.ends:
             continue
         ranks = job.devices // stages
-        found["pp"].add(stages)
+        axes["pp"].add(stages)
         ends = {e.strategy for e in options.ends}
-        found["micro_batch"] |= {job.samples(microbatches, e.dp) for e in ends}
+        axes["micro_batch"] |= {job.samples(microbatches, e.dp) for e in ends}
         for strategy in (*options.strategies, *ends):
-            ours = layer_strategy(strategy)
-            found["tp"].add(ours.tp)
-            found["dp"].add(strategy.dp)
-            found["sp"].add(ours.sequence_parallel)
-            found["shard"].add(ours.shard.level_name(ours.state_ranks(ranks)))
-            found["recompute"].add(ours.recompute)
-    return {axis: sorted(values) for axis, values in sorted(found.items())}
+            layer = layer_strategy(strategy)
+            axes["tp"].add(layer.tp)
+            axes["dp"].add(strategy.dp)
+            axes["sp"].add(layer.sequence_parallel)
+            axes["shard"].add(layer.shard.level_name(layer.state_ranks(ranks)))
+            axes["recompute"].add(layer.recompute)
+    return {axis: sorted(values) for axis, values in sorted(axes.items())}
 
 
 def left_out(job: GalvatronJob) -> list[dict[str, str]]:
-    """What no plan of the space has, with its rule or proof."""
+    """Plans outside the space, each with its rule or proof."""
     missing = [str(p) for p in (2, 4, 8) if p <= job.devices and p not in job.profile.machine.p2p]
-    found = [
+    rows = [
         ("plans of tensor parallelism alone", "a proof: each is also one of tensor parallelism "
          "and Ulysses with the same buffer"),
         ("degrees that are no powers of two, or above " + str(MOST_DEGREE),
@@ -57,5 +57,5 @@ def left_out(job: GalvatronJob) -> list[dict[str, str]]:
          "degrees change least"),
     ]  # fmt: skip
     if missing:
-        found.append((f"pp {', '.join(missing)}", "the profile has no bandwidth between so many"))
-    return [{"what": what, "why": why} for what, why in found]
+        rows.append((f"pp {', '.join(missing)}", "the profile has no bandwidth between so many"))
+    return [{"what": what, "why": why} for what, why in rows]

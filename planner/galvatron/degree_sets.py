@@ -1,7 +1,7 @@
-"""Which degrees the layers of a stage use, and the least that changes between them cost.
+"""Sets of degrees of a stage's layers, and the minimum cost of changes between them.
 
-Layers of a kind that share a degree lie together, so a stage passes each run of like layers along
-a path over the degrees that the run uses. A change costs by the kind of layer behind it.
+Layers of one type and degree lie together, so a stage passes each run of like layers along a path
+over its degrees. A change costs by the type of the layer behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ChangeSeconds = Callable[[int, int, int], float]
 
 
 class DegreeSets(NamedTuple):
-    """The degrees of each run of layers in their cheapest order, and what the changes cost."""
+    """The degrees of each run of layers in their cheapest order, and seconds of the changes."""
 
     orders: tuple[tuple[int, ...], ...]
     seconds: float
@@ -28,12 +28,13 @@ def degree_sets(
 
     Args:
         runs: (layer type, layers) along the stage.
-        degrees: what a layer may have.
+        degrees: those of a layer.
         change: seconds of a change.
     """
     choices = [list(_subsets(degrees, count)) for _, count in runs]
-    found = [_cheapest([kind for kind, _ in runs], chosen, change) for chosen in product(*choices)]
-    return sorted(found, key=lambda item: (item.seconds, item.orders))
+    types = [layer_type for layer_type, _ in runs]
+    sets = [_cheapest(types, degrees_of_runs, change) for degrees_of_runs in product(*choices)]
+    return sorted(sets, key=lambda item: (item.seconds, item.orders))
 
 
 def _subsets(degrees: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
@@ -42,19 +43,19 @@ def _subsets(degrees: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _cheapest(
-    kinds: Sequence[int], chosen: Sequence[tuple[int, ...]], change: ChangeSeconds
+    types: Sequence[int], degrees_of_runs: Sequence[tuple[int, ...]], change: ChangeSeconds
 ) -> DegreeSets:
-    """The cheapest path through all runs, by the degree that it ends with."""
+    """The cheapest path through all runs, extended by its last degree."""
     ends: dict[int, DegreeSets] = {}
-    for number, (kind, degrees) in enumerate(zip(kinds, chosen, strict=True)):
+    for number, (layer_type, degrees) in enumerate(zip(types, degrees_of_runs, strict=True)):
         following: dict[int, DegreeSets] = {}
         for order in permutations(degrees):
-            inside = sum(change(kind, a, b) for a, b in pairwise(order))
+            inside = sum(change(layer_type, a, b) for a, b in pairwise(order))
             for before, path in ends.items() if number else [(order[0], DegreeSets((), 0.0))]:
-                entered = change(kind, before, order[0])
-                made = DegreeSets((*path.orders, order), path.seconds + entered + inside)
-                known = following.get(order[-1])
-                if known is None or made.seconds < known.seconds:
-                    following[order[-1]] = made
+                entered = change(layer_type, before, order[0])
+                longer = DegreeSets((*path.orders, order), path.seconds + entered + inside)
+                best = following.get(order[-1])
+                if best is None or longer.seconds < best.seconds:
+                    following[order[-1]] = longer
         ends = following
     return min(ends.values(), key=lambda item: (item.seconds, item.orders))

@@ -1,10 +1,10 @@
-"""Plans of single stages joined to the step of all.
+"""Join plans of single stages to a step, by label setting along the stages.
 
-Walking along the stages, a label holds the seconds of the first stage, those of all so far, and
-the largest reduction that shows. For one plan of the first stage a label that is later and shows
-as much is dropped: every form of :mod:`forms` is no better with it. Galvatron's own formula can
-be better with a slower middle stage, behind which a reduction hides, so the least of the forms
-is given beside the best step: where they are equal the step is proven.
+A label holds the seconds of the first stage, those of all so far, and the largest exposed
+reduction. For one plan of the first stage a label that is later with no less exposed is dropped:
+every form of ``step_lower_forms`` is no better with it. Galvatron's own formula can be better with
+a slower middle stage, behind which a reduction hides, so the minimum of the forms is returned with
+the best step: where they are equal the step is proven.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..tables.arrays import Floats, Ints
 
 
 class ParetoFront(NamedTuple):
-    """The plans of a stage of which none is better in both times: seconds, reduction, origin."""
+    """Pareto-optimal plans of a stage: seconds, reduction; their part, and row in it."""
 
     plain_s: Floats
     reduce_s: Floats
     parts: Ints
-    places: Ints
+    rows: Ints
 
 
 class JoinedStep(NamedTuple):
-    """The best step, its row in each stage's front, and the least of the forms."""
+    """The best step, its row in each stage's front, and the minimum of the forms."""
 
     step_s: float
     rows: list[int]
@@ -35,84 +35,91 @@ class JoinedStep(NamedTuple):
 
 
 def pareto_front_of(plain_s: Sequence[Floats], reduce_s: Sequence[Floats]) -> ParetoFront:
-    """The plans of a stage that no other is better than, out of several parts."""
+    """The Pareto front of a stage's plans in several parts."""
     plain, reduce = np.concatenate(plain_s), np.concatenate(reduce_s)
     parts = np.repeat(np.arange(len(plain_s)), [len(part) for part in plain_s])
-    places = np.concatenate([np.arange(len(part)) for part in plain_s])
+    rows = np.concatenate([np.arange(len(part)) for part in plain_s])
     order = np.lexsort((reduce, plain))
     before = np.minimum.accumulate(np.concatenate([[np.inf], reduce[order][:-1]]))
     kept = order[reduce[order] < before]
-    return ParetoFront(plain[kept], reduce[kept], parts[kept], places[kept])
+    return ParetoFront(plain[kept], reduce[kept], parts[kept], rows[kept])
 
 
-class _Walk(NamedTuple):
-    """Labels along the stages: first stage, seconds so far, what shows, and the rows taken."""
+class _Labels(NamedTuple):
+    """Labels along the stages.
+
+    ``first_s``, ``sum_s`` and ``last_s``: seconds of the first stage, of all so far, of the last.
+    ``exposed_s``: largest exposed reduction; ``early_s``: that of the first two stages. ``rows``:
+    of each stage's front.
+    """
 
     first_s: Floats
     sum_s: Floats
     last_s: Floats
-    shown_s: Floats
+    exposed_s: Floats
     early_s: Floats
     rows: Ints
 
 
 def join_stages(fronts: Sequence[ParetoFront], microbatches: int) -> JoinedStep:
-    """The best step that plans of the stages give together.
+    """The best step of one plan a stage.
 
     Args:
         fronts: the plans of each stage.
         microbatches: micro-batches of a step, at least as many as stages.
     """
-    head = fronts[0]
-    shown = np.maximum(0.0, head.reduce_s)
-    start = np.arange(len(head.plain_s))[:, None]
-    walk = _Walk(head.plain_s, head.plain_s, head.plain_s, shown, shown, start)
+    first = fronts[0]
+    exposed_s = np.maximum(0.0, first.reduce_s)
+    rows = np.arange(len(first.plain_s))[:, None]
+    labels = _Labels(first.plain_s, first.plain_s, first.plain_s, exposed_s, exposed_s, rows)
     for stage, front in enumerate(fronts[1:], start=1):
-        walk = _extend(walk, front, stage)
+        labels = _extend(labels, front, stage)
         if stage < len(fronts) - 1:
-            walk = _prune(walk)
+            labels = _prune(labels)
     m, p = microbatches, len(fronts)
-    last = walk.sum_s + (m - 1) * walk.last_s
-    steady = walk.sum_s - walk.first_s + (m + 1 - p) * walk.first_s
-    first = m * walk.first_s
-    late = np.maximum(last, steady) if p > 1 else first
-    steps = np.maximum(late, first) + walk.shown_s
-    bounds = np.maximum(late + walk.shown_s, first + walk.early_s)
-    best = int(np.argmin(steps))
-    return JoinedStep(float(steps[best]), walk.rows[best].tolist(), float(bounds.min()))
+    last_s = labels.sum_s + (m - 1) * labels.last_s
+    steady_s = labels.sum_s - labels.first_s + (m + 1 - p) * labels.first_s
+    first_s = m * labels.first_s
+    late_s = np.maximum(last_s, steady_s) if p > 1 else first_s
+    steps_s = np.maximum(late_s, first_s) + labels.exposed_s
+    bounds_s = np.maximum(late_s + labels.exposed_s, first_s + labels.early_s)
+    best = int(np.argmin(steps_s))
+    return JoinedStep(float(steps_s[best]), labels.rows[best].tolist(), float(bounds_s.min()))
 
 
-def _extend(walk: _Walk, front: ParetoFront, stage: int) -> _Walk:
+def _extend(labels: _Labels, front: ParetoFront, stage: int) -> _Labels:
     """Every label with every plan of the next stage."""
-    old = np.repeat(np.arange(len(walk.sum_s)), len(front.plain_s))
-    new = np.tile(np.arange(len(front.plain_s)), len(walk.sum_s))
-    shown = front.reduce_s[new] - walk.sum_s[old]
-    early = walk.early_s[old]
-    return _Walk(
-        first_s=walk.first_s[old],
-        sum_s=walk.sum_s[old] + front.plain_s[new],
+    old = np.repeat(np.arange(len(labels.sum_s)), len(front.plain_s))
+    new = np.tile(np.arange(len(front.plain_s)), len(labels.sum_s))
+    exposed_s = front.reduce_s[new] - labels.sum_s[old]
+    early_s = labels.early_s[old]
+    return _Labels(
+        first_s=labels.first_s[old],
+        sum_s=labels.sum_s[old] + front.plain_s[new],
         last_s=front.plain_s[new],
-        shown_s=np.maximum(walk.shown_s[old], shown),
-        early_s=np.maximum(early, shown) if stage == 1 else early,
-        rows=np.column_stack([walk.rows[old], new]),
+        exposed_s=np.maximum(labels.exposed_s[old], exposed_s),
+        early_s=np.maximum(early_s, exposed_s) if stage == 1 else early_s,
+        rows=np.column_stack([labels.rows[old], new]),
     )
 
 
-def _prune(walk: _Walk) -> _Walk:
-    """Labels of one plan of the first stage that an earlier one shows no more than are dropped."""
-    order = np.lexsort((walk.early_s, walk.shown_s, walk.sum_s, walk.rows[:, 0]))
-    kept, first, shown, early = [], -1, np.inf, np.inf
+def _prune(labels: _Labels) -> _Labels:
+    """Drop dominated labels among those of one plan of the first stage."""
+    first_rows = labels.rows[:, 0]
+    order = np.lexsort((labels.early_s, labels.exposed_s, labels.sum_s, first_rows))
+    kept, first, exposed_s, early_s = [], -1, np.inf, np.inf
     for row in order.tolist():
-        if walk.rows[row, 0] != first:
-            first, shown, early = int(walk.rows[row, 0]), np.inf, np.inf
-        if walk.shown_s[row] < shown or walk.early_s[row] < early:
+        if first_rows[row] != first:
+            first, exposed_s, early_s = int(first_rows[row]), np.inf, np.inf
+        if labels.exposed_s[row] < exposed_s or labels.early_s[row] < early_s:
             kept.append(row)
-            shown, early = min(shown, walk.shown_s[row]), min(early, walk.early_s[row])
-    return _Walk(
-        walk.first_s[kept],
-        walk.sum_s[kept],
-        walk.last_s[kept],
-        walk.shown_s[kept],
-        walk.early_s[kept],
-        walk.rows[kept],
+            exposed_s = min(exposed_s, labels.exposed_s[row])
+            early_s = min(early_s, labels.early_s[row])
+    return _Labels(
+        labels.first_s[kept],
+        labels.sum_s[kept],
+        labels.last_s[kept],
+        labels.exposed_s[kept],
+        labels.early_s[kept],
+        labels.rows[kept],
     )

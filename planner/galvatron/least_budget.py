@@ -1,4 +1,4 @@
-"""The smallest budget that any plan fits, for those whose budget none does."""
+"""The minimum memory budget of any plan, for messages that nothing fits."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from .strategy_sets import StrategySet, strategy_sets_of
 
 
 def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
-    """MB of a device that some plan fits, at least; None where there is no plan.
+    """Minimum MB of a device that some plan fits; None where there is no plan.
 
     Args:
         job: the question.
-        legal: whether layers, or embedding and head, may be split so.
+        legal: True for a legal strategy of layers, or of embedding and head.
     """
     needs = [
-        _needed_mb(field, ends)
+        _needed_mb(strategies, ends)
         for microbatches, stages in shapes_of(job)
-        for field in strategy_sets_of(job, options_of(job, microbatches, stages, legal))
-        for ends in field.ends
+        for strategies in strategy_sets_of(job, options_of(job, microbatches, stages, legal))
+        for ends in strategies.ends
     ]
     return _with_reserve(min(needs)) if needs else None
 
 
-def _needed_mb(field: StrategySet, ends: HeadStrategy) -> int:
-    """The MB of the fullest stage with every layer at its smallest."""
+def _needed_mb(strategies: StrategySet, ends: HeadStrategy) -> int:
+    """Maximum MB over stages with every layer at its smallest."""
     return max(
-        sum(run.layers * int(run.used_mb.min()) for run, _ in field.runs(stage, None))
-        + own
-        + field.buffer_mb
-        for stage, own in enumerate(ends.used_mb)
+        sum(run.layers * int(run.used_mb.min()) for run, _ in strategies.runs(stage, None))
+        + ends_mb
+        + strategies.buffer_mb
+        for stage, ends_mb in enumerate(ends.used_mb)
     )
 
 
 def _with_reserve(needed_mb: int) -> int:
-    """The smallest budget of which so much is left."""
+    """The minimum budget with so much usable memory."""
     if usable_mb(needed_mb) >= needed_mb:
         return needed_mb
     budget = math.floor(needed_mb / 0.8)

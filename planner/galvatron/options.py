@@ -1,6 +1,6 @@
-"""What Galvatron may choose for one pair of micro-batches and stages, with times and MB.
+"""Galvatron's options for one pair of micro-batches and stages, with seconds and MB.
 
-Degrees are powers of two up to 8, as its search has them. A layer has ``pp`` stages, tensor
+Degrees are powers of two up to 8, as in its search. A layer has ``pp`` stages, tensor
 parallelism or Ulysses, data parallelism over the rest with ZeRO-2 or ZeRO-3, and recomputation;
 embedding and head together have one strategy of their own without it.
 """
@@ -58,7 +58,7 @@ class StrategyOptions:
         return len(self.division)
 
 
-def always_legal(place: LayerRole, strategy: GalvatronStrategy) -> bool:
+def always_legal(role: LayerRole, strategy: GalvatronStrategy) -> bool:
     """Every split is legal."""
     return True
 
@@ -66,13 +66,13 @@ def always_legal(place: LayerRole, strategy: GalvatronStrategy) -> bool:
 def options_of(
     job: GalvatronJob, microbatches: int, stages: int, legal: Legal = always_legal
 ) -> StrategyOptions:
-    """Everything that may be chosen, priced once.
+    """All strategies of layers and ends, priced once.
 
     Args:
         job: the question.
         microbatches: micro-batches of a step.
         stages: pipeline stages.
-        legal: whether layers, or embedding and head, may be split so.
+        legal: True for a legal strategy of layers, or of embedding and head.
 
     Raises:
         InputError: the profile lacks a figure.
@@ -80,19 +80,19 @@ def options_of(
     splits = _splits(job, microbatches, stages)
     layers = [s for s in splits if _measured(job, s) and legal("layers", s)]
     types = range(len(job.layers))
-    times = [[layer_time(job, kind, s, microbatches) for s in layers] for kind in types]
+    times = [[layer_time(job, t, s, microbatches) for s in layers] for t in types]
     heads = [s for s in splits if _may_be_ends(job, s) and legal("ends", s)]
     return StrategyOptions(
         microbatches=microbatches,
         division=even_division(sum(job.layers), stages),
         strategies=tuple(layers),
-        plain_s=np.array([[t.plain_s for t in row] for row in times]),
-        reduce_s=np.array([[t.reduce_s for t in row] for row in times]),
+        plain_s=np.array([[time.plain_s for time in row] for row in times]),
+        reduce_s=np.array([[time.reduce_s for time in row] for row in times]),
         used_mb=np.array(
             [
                 [
-                    [layer_memory(job, kind, s, microbatches, stage).whole_mb for s in layers]
-                    for kind in types
+                    [layer_memory(job, t, s, microbatches, stage).whole_mb for s in layers]
+                    for t in types
                 ]
                 for stage in range(stages)
             ]
@@ -109,17 +109,18 @@ def degrees_of(job: GalvatronJob) -> list[int]:
 
 def _splits(job: GalvatronJob, microbatches: int, stages: int) -> list[GalvatronStrategy]:
     ranks, samples = job.devices // stages, job.global_batch // microbatches
-    found = []
+    splits = []
     for degree in degrees_of(job):
         if ranks % degree or samples % (ranks // degree):
             continue
         dp = ranks // degree
         for tp, sp in ((degree, 1), (1, degree)) if degree > 1 else ((1, 1),):
             for zero3 in (False, True) if dp > 1 else (False,):
-                found += [
-                    GalvatronStrategy(stages, tp, sp, dp, zero3, again) for again in (False, True)
+                splits += [
+                    GalvatronStrategy(stages, tp, sp, dp, zero3, recompute)
+                    for recompute in (False, True)
                 ]
-    return found
+    return splits
 
 
 def _measured(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
@@ -130,8 +131,8 @@ def _may_be_ends(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
     if strategy.recompute:
         return False
     model = job.profile.model
-    parts = (model.together,) if strategy.pp == 1 else (model.first, model.last)
-    return all(strategy.tp in p.states_mb and strategy.degree in p.activation_mb for p in parts)
+    ends = (model.together,) if strategy.pp == 1 else (model.first, model.last)
+    return all(strategy.tp in e.states_mb and strategy.degree in e.activation_mb for e in ends)
 
 
 def _ends(job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int) -> HeadStrategy:

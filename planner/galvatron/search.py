@@ -1,6 +1,6 @@
-"""The exact search: corners by growing bound, each solved, until the next bound passes the best.
+"""Exact best-first search: subproblems by growing bound, until a bound passes the incumbent.
 
-A corner is a number of micro-batches and stages, a largest degree with or without tensor
+A subproblem is a number of micro-batches and stages, a largest degree with or without tensor
 parallelism, and a strategy of embedding and head. Its bound is the relaxed knapsack of every
 stage under every linear form of the step.
 """
@@ -21,12 +21,15 @@ from .strategy_sets import strategy_sets_of
 from .subproblem import Subproblem, SubproblemSolution
 
 GLANCE_LABELS = 24
-"""Labels kept when a corner is first looked into, for a good plan soon."""
+"""Labels kept at the first, heuristic solution of a subproblem, for an early incumbent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronResult:
-    """The best plan and what is proven of it; ``rivals`` are the best of other shapes."""
+    """The best plan and its proven bound; ``rivals`` are the best of other shapes.
+
+    ``corners``: number of subproblems.
+    """
 
     plan: GalvatronPlan
     price: GalvatronCost
@@ -56,39 +59,39 @@ def search(
     Args:
         job: the question.
         budget_mb: MB of a device, of which a part may be withheld.
-        legal: whether layers, or embedding and head, may be split so.
-        is_late: whether to stop with what is known.
+        legal: True for a legal strategy of layers, or of embedding and head.
+        is_late: True to stop with the incumbent.
 
     Raises:
         InputError: the profile lacks a figure.
     """
     start_s = time.monotonic()
     usable = usable_mb(budget_mb)
-    corners = sorted(
-        (c for options in _options(job, legal) for c in _corners(job, options, usable)),
-        key=lambda corner: corner.bound_s,
+    subproblems = sorted(
+        (s for options in _options(job, legal) for s in _subproblems(job, options, usable)),
+        key=lambda subproblem: subproblem.bound_s,
     )
-    known: dict[tuple[int, int], SubproblemSolution] = {}
+    by_shape: dict[tuple[int, int], SubproblemSolution] = {}
     best_s, bound_s, solved, late = float("inf"), float("inf"), 0, False
-    for corner in corners:
-        if corner.bound_s >= best_s * (1 - ROUNDING) or corner.bound_s == float("inf"):
+    for subproblem in subproblems:
+        if subproblem.bound_s >= best_s * (1 - ROUNDING) or subproblem.bound_s == float("inf"):
             break
-        if known and is_late():
-            late, bound_s = True, min(bound_s, corner.bound_s)
+        if by_shape and is_late():
+            late, bound_s = True, min(bound_s, subproblem.bound_s)
             break
         solved += 1
         for most in (GLANCE_LABELS, None):
-            answer = corner.solve(best_s, most)
-            if answer is None:
+            solution = subproblem.solve(best_s, most)
+            if solution is None:
                 continue
             if most is None:
-                bound_s = min(bound_s, answer.bound_s)
-            if answer.step_s < best_s:
-                best_s = answer.step_s
-                known[answer.plan.microbatches, len(answer.plan.division)] = answer
-    if not known:
+                bound_s = min(bound_s, solution.bound_s)
+            if solution.step_s < best_s:
+                best_s = solution.step_s
+                by_shape[solution.plan.microbatches, len(solution.plan.division)] = solution
+    if not by_shape:
         return None
-    best, *others = sorted(known.values(), key=lambda answer: answer.step_s)
+    best, *others = sorted(by_shape.values(), key=lambda solution: solution.step_s)
     price = plan_cost(job, best.plan)
     lower = min(bound_s, price.step_s)
     proven = lower >= price.step_s * (1 - ROUNDING)
@@ -96,7 +99,7 @@ def search(
         plan=best.plan,
         price=price,
         lower_bound_s=price.step_s if proven else lower,
-        corners=len(corners),
+        corners=len(subproblems),
         solved=solved,
         seconds=time.monotonic() - start_s,
         stopped_by="deadline" if late else "proof" if proven else "work",
@@ -111,7 +114,9 @@ def _options(job: GalvatronJob, legal: Legal) -> Iterator[StrategyOptions]:
             yield options
 
 
-def _corners(job: GalvatronJob, options: StrategyOptions, usable: int) -> Iterator[Subproblem]:
-    for field in strategy_sets_of(job, options):
-        for ends in field.ends:
-            yield Subproblem(field, ends, usable)
+def _subproblems(
+    job: GalvatronJob, options: StrategyOptions, usable_mb: int
+) -> Iterator[Subproblem]:
+    for strategies in strategy_sets_of(job, options):
+        for ends in strategies.ends:
+            yield Subproblem(strategies, ends, usable_mb)

@@ -1,4 +1,4 @@
-"""The relaxed knapsack of one stage: least seconds within its MB, layers divisible."""
+"""Fractional knapsack of one stage: minimum seconds within its MB, layers divisible."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..tables.arrays import Floats, Ints
 
 
 class KnapsackValue(NamedTuple):
-    """The least value, infinite where nothing fits, and the value of one more MB there."""
+    """The minimum, infinite where nothing fits, and the multiplier of MB there."""
 
     least: float
     per_mb: float
 
 
 class FractionalKnapsack:
-    """Layers of some kinds, each with its strategies, under one linear objective.
+    """Layers of some types, each with its strategies, under one linear objective.
 
     Args:
         runs: (layers, MB of each strategy, value of each strategy).
@@ -37,7 +37,7 @@ class FractionalKnapsack:
         self._steps = sorted(steps)
 
     def at(self, room_mb: float) -> KnapsackValue:
-        """The least value within so many MB."""
+        """The minimum within so many MB."""
         room, value = room_mb - self._mb, self._value
         if room < 0:
             return KnapsackValue(float("inf"), 0.0)

@@ -1,9 +1,10 @@
-"""Galvatron's step time from below: linear forms in the seconds of its stages.
+"""Lower bounds of Galvatron's step time, as linear forms in the seconds of its stages.
 
 Its step is max(A, B, C) + max(0, max_i (r_i - Σ_{j<i} s_j)), where s_i are a stage's seconds, r_i
-what reducing adds to them, A = Σ s + (m-1)·s_last, B = m·s_0, C = Σ_{i>0} s + (m+1-p)·s_0. Every
-sum of a branch and a term of the maximum is linear; those without a negative factor are least
-where each stage is, so stages can be bounded one by one. For at most two stages these forms are
+those of its reduction, A = Σ s + (m-1)·s_last, B = m·s_0, C = Σ_{i>0} s + (m+1-p)·s_0. Every
+sum of a branch and a term of the maximum is linear; those without a negative factor have their
+minimum where each stage has, so stages can be bounded one by one. For at most two stages these
+forms are
 the step time itself.
 """
 
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class LinearForm(NamedTuple):
-    """Factors on each stage's seconds and on what a reduction adds to them."""
+    """Factors on each stage's seconds and on its reduction."""
 
     plain: tuple[int, ...]
     reduce: tuple[int, ...]
@@ -22,16 +23,16 @@ class LinearForm(NamedTuple):
 
 @cache
 def forms_of(stages: int, microbatches: int) -> tuple[LinearForm, ...]:
-    """The forms that no step of ``stages`` stages and ``microbatches`` micro-batches is below."""
+    """Lower forms of steps of ``stages`` stages and ``microbatches`` micro-batches."""
     m, p = microbatches, stages
     last = [1] * (p - 1) + [m]
     first = [m] + [0] * (p - 1)
     steady = [m + 1 - p] + [1] * (p - 1)
-    found = []
+    forms = []
     for branch in {tuple(last), tuple(first), tuple(steady)} if p > 1 else {(m,)}:
-        found.append(LinearForm(branch, (0,) * p))
-        for shown in range(p):
-            plain = tuple(f - 1 if j < shown else f for j, f in enumerate(branch))
+        forms.append(LinearForm(branch, (0,) * p))
+        for exposed in range(p):
+            plain = tuple(f - 1 if j < exposed else f for j, f in enumerate(branch))
             if min(plain) >= 0:
-                found.append(LinearForm(plain, tuple(int(j == shown) for j in range(p))))
-    return tuple(sorted(found))
+                forms.append(LinearForm(plain, tuple(int(j == exposed) for j in range(p))))
+    return tuple(sorted(forms))

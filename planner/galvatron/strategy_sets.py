@@ -1,8 +1,8 @@
-"""The strategies that may stand in one plan together, and relaxed bounds of its stages.
+"""Sets of strategies that one plan may combine, and relaxed bounds of its stages.
 
 Galvatron searches plans of tensor parallelism alone, of Ulysses alone, and of both, each up to a
-largest degree, on which the size of the buffer that tensor-parallel layers gather into depends.
-The first is part of the third at the same degree, so two kinds are left.
+largest degree, which fixes the size of the buffer that tensor-parallel layers gather into. The
+first is part of the third at the same degree, so two types of set are left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .stage_dp import StrategyRun
 from .stage_knapsack import FractionalKnapsack
 
 Orders = tuple[tuple[int, ...], ...]
-Kinds = tuple[tuple[int, int], ...]
+LayerTypes = tuple[tuple[int, int], ...]
 """(layer type, layers) along a stage."""
 
 
@@ -29,9 +29,9 @@ class StrategySet:
 
     Args:
         job: the question.
-        options: everything that may be chosen for its micro-batches and stages.
+        options: all strategies for its micro-batches and stages.
         degree: the largest degree.
-        tensor_parallel: whether there may be tensor parallelism, else Ulysses alone.
+        tensor_parallel: True to allow tensor parallelism, else Ulysses alone.
     """
 
     def __init__(
@@ -51,38 +51,38 @@ class StrategySet:
         ]  # fmt: skip
         self._allowed = np.array(allowed, dtype=np.int64)
         self._degrees = np.array([options.strategies[k].degree for k in allowed])
-        self.kinds = _stage_kinds(job.layers, options.division)
+        self.stage_types = _stage_types(job.layers, options.division)
         self._runs: dict[tuple[int, Orders | None], list[tuple[StrategyRun, list[int]]]] = {}
         self._knapsacks: dict[tuple[int, Orders | None, int, int], FractionalKnapsack] = {}
-        self._sets: dict[Kinds, list[DegreeSets]] = {}
+        self._sets: dict[LayerTypes, list[DegreeSets]] = {}
 
     @property
     def empty(self) -> bool:
-        """Whether there is no plan in it."""
+        """True if it has no plan."""
         return not self.ends or not len(self._allowed)
 
     def rooms(self, ends: HeadStrategy, usable_mb: int) -> list[int]:
         """MB for the layers of each stage."""
-        return [usable_mb - own - self.buffer_mb for own in ends.used_mb]
+        return [usable_mb - ends_mb - self.buffer_mb for ends_mb in ends.used_mb]
 
     def sets(self, stage: int) -> list[DegreeSets]:
-        """The choices of degrees of a stage, the cheapest changes first."""
-        kinds = self.kinds[stage]
-        if kinds not in self._sets:
+        """The degree sets of a stage, the cheapest changes first."""
+        types = self.stage_types[stage]
+        if types not in self._sets:
             degrees = sorted(set(self._degrees.tolist()))
-            self._sets[kinds] = degree_sets(kinds, degrees, self._change)
-        return self._sets[kinds]
+            self._sets[types] = degree_sets(types, degrees, self._change)
+        return self._sets[types]
 
     def runs(self, stage: int, orders: Orders | None) -> list[tuple[StrategyRun, list[int]]]:
         """The runs of a stage and the numbers of their strategies, within some degrees.
 
-        Strategies that another is no worse than in MB and both times are left out.
+        Dominated strategies, in MB and both times, are left out.
         """
         key = (stage, orders)
         if key not in self._runs:
             self._runs[key] = [
-                self._run(stage, kind, count, None if orders is None else orders[number])
-                for number, (kind, count) in enumerate(self.kinds[stage])
+                self._run(stage, layer_type, count, None if orders is None else orders[number])
+                for number, (layer_type, count) in enumerate(self.stage_types[stage])
             ]
         return self._runs[key]
 
@@ -101,24 +101,24 @@ class StrategySet:
         return self._knapsacks[key]
 
     def _run(
-        self, stage: int, kind: int, count: int, degrees: Sequence[int] | None
+        self, stage: int, layer_type: int, count: int, degrees: Sequence[int] | None
     ) -> tuple[StrategyRun, list[int]]:
         numbers = self._allowed
         if degrees is not None:
             numbers = numbers[np.isin(self._degrees, degrees)]
-        mb = self.options.used_mb[stage, kind, numbers]
-        plain = self.options.plain_s[kind, numbers]
-        reduce = self.options.reduce_s[kind, numbers]
+        mb = self.options.used_mb[stage, layer_type, numbers]
+        plain = self.options.plain_s[layer_type, numbers]
+        reduce = self.options.reduce_s[layer_type, numbers]
         kept = _non_dominated(np.column_stack([mb, plain, reduce]))
         return StrategyRun(count, mb[kept], plain[kept], reduce[kept]), numbers[kept].tolist()
 
-    def _change(self, kind: int, before: int, after: int) -> float:
-        options = self.options
-        return reshard_seconds(self.job, kind, before, after, options.stages, options.microbatches)
+    def _change(self, layer_type: int, before: int, after: int) -> float:
+        stages, microbatches = self.options.stages, self.options.microbatches
+        return reshard_seconds(self.job, layer_type, before, after, stages, microbatches)
 
 
 def strategy_sets_of(job: GalvatronJob, options: StrategyOptions) -> Iterator[StrategySet]:
-    """Every field of a pair of micro-batches and stages that holds a plan."""
+    """The non-empty sets of a pair of micro-batches and stages."""
     m, p = options.microbatches, options.stages
     most = min(MOST_DEGREE, job.devices // p)
     alone = StrategySet(job, options, most, tensor_parallel=False)
@@ -132,23 +132,23 @@ def strategy_sets_of(job: GalvatronJob, options: StrategyOptions) -> Iterator[St
         degree *= 2
 
 
-def _stage_kinds(layers: Sequence[int], division: Sequence[int]) -> list[Kinds]:
-    types = [kind for kind, count in enumerate(layers) for _ in range(count)]
-    found, start = [], 0
+def _stage_types(layers: Sequence[int], division: Sequence[int]) -> list[LayerTypes]:
+    types = [layer_type for layer_type, count in enumerate(layers) for _ in range(count)]
+    stages, start = [], 0
     for size in division:
-        own = types[start : start + size]
-        found.append(tuple((kind, own.count(kind)) for kind in dict.fromkeys(own)))
+        stage = types[start : start + size]
+        stages.append(tuple((t, stage.count(t)) for t in dict.fromkeys(stage)))
         start += size
-    return found
+    return stages
 
 
 def _non_dominated(rows: np.ndarray) -> list[int]:
-    """Rows that no other one is no worse than in every column, the first of equal ones."""
+    """Non-dominated rows, the first of equal ones."""
     kept: list[int] = []
     for i, row in enumerate(rows):
-        worse = (rows <= row).all(axis=1)
-        better = worse & (rows < row).any(axis=1)
-        equal_before = worse[:i] & ~better[:i]
+        no_worse = (rows <= row).all(axis=1)
+        better = no_worse & (rows < row).any(axis=1)
+        equal_before = no_worse[:i] & ~better[:i]
         if not better.any() and not equal_before.any():
             kept.append(i)
     return kept

@@ -1,14 +1,15 @@
-"""Galvatron's decisions as a plan of ours.
+"""Translate Galvatron's decisions to a Plan.
 
-Tensor parallelism is Megatron's with sequence parallelism, Ulysses is ours; ZeRO shards over the
-ranks that hold equal weights, but where one replica is all there is. Layers that are no blocks
-(embedding, head, norms) have the strategy of the ends.
+Tensor parallelism is Megatron's with sequence parallelism; Ulysses stays Ulysses; ZeRO shards over
+the ranks of equal weights, except with one replica. Layers that are no blocks (embedding, head,
+norms) have the strategy of the ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 from ...costmodel.galvatron.job import GalvatronJob
 from ...costmodel.galvatron.plan_cost import GalvatronPlan
@@ -37,31 +38,31 @@ def layer_strategy(strategy: GalvatronStrategy) -> LayerStrategy:
 
 
 def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
-    """Whether a model's blocks, or its other layers, may be split in some way.
+    """A predicate of legal strategies of a model's blocks, or of its other layers.
 
     Args:
         model: the model.
         workload: batch and sequence.
-        job: the same as Galvatron's question.
+        job: Galvatron's question.
     """
-    kinds: dict[LayerRole, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
+    by_role: dict[LayerRole, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
     for tower in model.towers:
         for run in tower.layers:
-            place: LayerRole = "layers" if isinstance(run.layer, BlockLayer) else "ends"
-            kinds[place].append((run.layer, tower.seq_len or workload.seq_len))
+            role: LayerRole = "layers" if isinstance(run.layer, BlockLayer) else "ends"
+            by_role[role].append((run.layer, tower.seq_len or workload.seq_len))
 
-    def legal(place: LayerRole, strategy: GalvatronStrategy) -> bool:
-        ours, ranks = layer_strategy(strategy), job.devices // strategy.pp
+    def legal(role: LayerRole, strategy: GalvatronStrategy) -> bool:
+        translated, ranks = layer_strategy(strategy), job.devices // strategy.pp
         return all(
-            layer_violation(layer, ours, ranks, strategy.dp, tokens) is None
-            for layer, tokens in kinds[place]
+            layer_violation(layer, translated, ranks, strategy.dp, tokens) is None
+            for layer, tokens in by_role[role]
         )
 
     return legal
 
 
 def plan_of(
-    model: ModelSpec, cluster: ClusterSpec, workload: Workload, found: GalvatronPlan
+    model: ModelSpec, cluster: ClusterSpec, workload: Workload, decisions: GalvatronPlan
 ) -> Plan:
     """The whole plan.
 
@@ -69,54 +70,60 @@ def plan_of(
         model: the model.
         cluster: of one device group.
         workload: batch and sequence.
-        found: Galvatron's decisions for its blocks, in order, and for the rest.
+        decisions: Galvatron's, for its blocks in order and for the rest.
     """
-    group, stages = cluster.groups[0], len(found.division)
-    ranks = group.device_count // stages
-    placed = list(_placed(model, found))
+    group, stage_count = cluster.groups[0], len(decisions.division)
+    ranks = group.device_count // stage_count
+    placed = list(_place_layers(model, decisions))
     schedule = Schedule(
-        micro_batch=workload.global_batch // found.microbatches // found.ends.dp,
-        microbatches=found.microbatches,
+        micro_batch=workload.global_batch // decisions.microbatches // decisions.ends.dp,
+        microbatches=decisions.microbatches,
     )
-    made = tuple(
+    stages = tuple(
         Stage(
             devices=(
                 StageDevices(device_group=group.name, first_rank=number * ranks, count=ranks),
             ),
-            virtual_stages=(_layer_plans([part for part in placed if part[0] == number]),),
+            virtual_stages=(_layer_plans([layer for layer in placed if layer.stage == number]),),
         )
-        for number in range(stages)
+        for number in range(stage_count)
     )
     return Plan(
         models={"main": model},
         cluster=cluster,
         workloads={"main": workload},
-        programs=(Program(stages=made, schedule=schedule),),
+        programs=(Program(stages=stages, schedule=schedule),),
     )
 
 
-Placed = tuple[int, str, int, LayerStrategy]
-"""Stage, tower, number in the tower, strategy."""
+class _PlacedLayer(NamedTuple):
+    """Stage, tower, number in the tower and strategy of a layer."""
+
+    stage: int
+    tower: str
+    number: int
+    strategy: LayerStrategy
 
 
-def _placed(model: ModelSpec, found: GalvatronPlan) -> Iterator[Placed]:
-    """Every layer with its stage; what is no block lies with the block behind it, or the last."""
-    stages = [number for number, count in enumerate(found.division) for _ in range(count)]
-    blocks, ends = 0, layer_strategy(found.ends)
+def _place_layers(model: ModelSpec, decisions: GalvatronPlan) -> Iterator[_PlacedLayer]:
+    """Place every layer; other layers lie with the block behind them, or the last one."""
+    stages = [number for number, count in enumerate(decisions.division) for _ in range(count)]
+    blocks, ends = 0, layer_strategy(decisions.ends)
     for tower in model.towers:
         for number, layer in enumerate(tower.expand()):
             stage = stages[min(blocks, len(stages) - 1)]
             if isinstance(layer, BlockLayer):
-                yield stage, tower.name, number, layer_strategy(found.layers[blocks])
+                strategy = layer_strategy(decisions.layers[blocks])
+                yield _PlacedLayer(stage, tower.name, number, strategy)
                 blocks += 1
             else:
-                yield stage, tower.name, number, ends
+                yield _PlacedLayer(stage, tower.name, number, ends)
 
 
-def _layer_plans(placed: list[Placed]) -> tuple[LayerPlan, ...]:
-    """Neighbours of one tower and strategy as one part."""
-    found = []
-    for (tower, strategy), run in groupby(placed, key=lambda part: (part[1], part[3])):
-        numbers = [part[2] for part in run]
-        found.append(LayerPlan(layers=(tower, numbers[0], numbers[-1]), strategy=strategy))
-    return tuple(found)
+def _layer_plans(placed: list[_PlacedLayer]) -> tuple[LayerPlan, ...]:
+    """Adjacent layers of one tower and strategy as one LayerPlan."""
+    plans = []
+    for (tower, strategy), run in groupby(placed, key=lambda p: (p.tower, p.strategy)):
+        numbers = [layer.number for layer in run]
+        plans.append(LayerPlan(layers=(tower, numbers[0], numbers[-1]), strategy=strategy))
+    return tuple(plans)

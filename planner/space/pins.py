@@ -33,9 +33,9 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def layer_keys(known: KnownTechniques) -> tuple[str, ...]:
+def layer_keys(techniques: KnownTechniques) -> tuple[str, ...]:
     """Keys of pins on layers."""
-    return (*CORE_KEYS, *known.names)
+    return (*CORE_KEYS, *techniques.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Pin:
 
 
 def parse_pin(
-    text: str, layer_count: int, field: str = "--pin", known: KnownTechniques = SHIPPED
+    text: str, layer_count: int, field: str = "--pin", techniques: KnownTechniques = SHIPPED
 ) -> Pin:
     """Parse ``KEY[@LAYERS]=VALUE``.
 
@@ -68,7 +68,7 @@ def parse_pin(
         text: as typed.
         layer_count: layers of the model, embedding and head counted.
         field: named in errors.
-        known: techniques that pins may name.
+        techniques: techniques that pins may name.
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
@@ -79,7 +79,7 @@ def parse_pin(
     key = key.strip().replace("-", "_")
     if not sign or not value.strip():
         raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
-    keys = (*layer_keys(known), *PIPELINE_KEYS)
+    keys = (*layer_keys(techniques), *PIPELINE_KEYS)
     if key not in keys:
         raise InputError(field, key, "one of " + ", ".join(keys), nearest_name(key, keys))
     span = _layer_range(layers, layer_count, field) if at else None
@@ -87,7 +87,7 @@ def parse_pin(
         raise InputError(
             field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}"
         )
-    return Pin(key=key, value=_value(key, value.strip(), field, known), layers=span)
+    return Pin(key=key, value=_value(key, value.strip(), field, techniques), layers=span)
 
 
 def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
@@ -101,10 +101,10 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
     return span
 
 
-def _value(key: str, text: str, field: str, known: KnownTechniques) -> int | str:
+def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int | str:
     if key in WORDS:
         return one_of(f"{field} {key}", text, WORDS[key])
-    technique = known.value(key)
+    technique = techniques.value(key)
     if technique is not None:
         value_of_word(technique, text, f"{field} {key}")
         return text
@@ -145,7 +145,7 @@ def layer_allows(
     strategy: LayerStrategy,
     ranks: int,
     levels: Mapping[str, int],
-    known: KnownTechniques = SHIPPED,
+    techniques: KnownTechniques = SHIPPED,
 ) -> bool:
     """True if a strategy of a layer agrees with every pin on it.
 
@@ -156,10 +156,10 @@ def layer_allows(
         strategy: its decisions.
         ranks: ranks of its stage.
         levels: devices in a group of each link level.
-        known: techniques that pins may name.
+        techniques: techniques that pins may name.
     """
     return all(
-        value_allows(pin.key, pin.value, layer, strategy, ranks, levels, known)
+        value_allows(pin.key, pin.value, layer, strategy, ranks, levels, techniques)
         for pin in pins
         if pin.key not in PIPELINE_KEYS and pin.covers(index)
     )
@@ -172,7 +172,7 @@ def value_allows(
     strategy: LayerStrategy,
     ranks: int,
     levels: Mapping[str, int],
-    known: KnownTechniques = SHIPPED,
+    techniques: KnownTechniques = SHIPPED,
 ) -> bool:
     """True if a strategy of a layer has this value of one of ``layer_keys``.
 
@@ -188,7 +188,7 @@ def value_allows(
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
         return recomputes_of(layer) == ("none",) or strategy.recompute == value
-    if (technique := known.value(key)) is not None:
+    if (technique := techniques.value(key)) is not None:
         if layer_kind_violation(technique, layer, technique.kinds.plannable) is not None:
             return True
         return bool(technique.of(strategy) == value_of_word(technique, str(value), key))

@@ -249,8 +249,8 @@ class _LayerSeconds:
 
         def seconds(name: str) -> Floats:
             cost = splits[name]
-            found: Floats = cost["time_s"]
-            return found - cost["overlappable_s"] if overlaps_passes else found
+            time_s: Floats = cost["time_s"]
+            return time_s - cost["overlappable_s"] if overlaps_passes else time_s
 
         return cls(
             seconds("forward"),
