@@ -1,14 +1,15 @@
-"""The long checks: each item of ``items/`` asks one question and answers it with figures.
+"""The long checks: each item of ``items/`` answers one question with figures.
 
     make evidence                          every item whose inputs changed since its answer
     … benchmarks/evidence.py --list        the items, and which answers stand
     … benchmarks/evidence.py --only NAME…  these items
+    … --full                               their long forms, recorded apart
     … --again                              also where the answer stands, from the start
-    … --minutes N                          begin no item, and no part of a long one, after so many
+    … --minutes N                          begin no item after so many
     … --quick                              a glance at each; prints, keeps no figure
+    … --rekey [COMMIT]                     key the records made at a commit (at any) by its code
 
-A run that was stopped goes on where it was. RESULTS.md and results.json are written after
-every item.
+A stopped run resumes. The pages and results.json are written after every item.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import ledger
+from harness import ledger, rekey
+from harness.content_key import content_key, digests, key_of
 from harness.machine import BUSY, load, machine
-from harness.places import BENCHMARKS, ROOT, STATE, commit, inputs_hash
+from harness.paths import BENCHMARKS, ROOT, STATE, commit, commit_seed
 from harness.shapes import Evidence, Item, Row
-from harness.work import Work
+from harness.work import Form, Work
 
 NAMES = (
     "oracle",
     "monotone",
     "bounds",
-    "neighbours",
+    "neighbors",
     "hf_blocks",
     "planner_mutants",
     "plan_mutants",
     "search_quality",
-    "mixed_clusters",
+    "heterogeneous_clusters",
     "schedules",
     "published",
     "coverage",
@@ -62,22 +64,22 @@ NAMES = (
     "galvatron_speed",
     "simulate_speed",
     "accuracy",
-    "mixed_runs",
+    "heterogeneous_runs",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
 
 
 def items(names: Sequence[str] = NAMES) -> list[Item]:
-    """The items of these names; one is loaded only when it is asked for."""
-    found = []
+    """The items of these names, imported on demand."""
+    loaded = []
     for name in names:
         file = item_file(name)
         item = importlib.import_module(f"items.{file.parent.name}.{name}").ITEM
         if not isinstance(item, Item) or item.name != name:
             raise TypeError(f"{file}: ITEM is not an Item called {name}")
-        found.append(item)
-    return found
+        loaded.append(item)
+    return loaded
 
 
 def item_file(name: str) -> Path:
@@ -86,34 +88,31 @@ def item_file(name: str) -> Path:
     return file
 
 
-def places(item: Item) -> list[Path]:
-    """Everything that an item's answer depends on."""
-    return [item_file(item.name), *(ROOT / place for place in item.reads)]
+def inputs(item: Item) -> list[Path]:
+    """Files and folders that an item's answer depends on."""
+    return [item_file(item.name), *(ROOT / path for path in item.reads)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run items; 0 if each gave an answer, PASS or MISS, 1 if one broke."""
     options = _options(arguments)
-    # Profiles that a person measured are neither used nor added to.
-    for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
-        os.environ[f"XDG_{kind}_HOME"] = str(STATE / "user" / kind.lower())
+    # A person's own profiles are neither used nor added to.
+    for folder in ("CACHE", "CONFIG", "DATA", "STATE"):
+        os.environ[f"XDG_{folder}_HOME"] = str(STATE / "user" / folder.lower())
     # Children must not find our folders under the bare names of other distributions.
     os.environ["PYTHONSAFEPATH"] = "1"
-    chosen = items(options.only or NAMES)
-    if options.list:
-        for item in chosen:
-            print(_listed(item))
+    if options.rekey is not None:
+        _rekey(options.rekey, options.only or NAMES)
         return 0
-    broken, start_s = [], time.monotonic()
-    for item in chosen:
-        left = options.minutes and options.minutes - (time.monotonic() - start_s) / 60
-        if left is not None and left <= 0:
-            print(f"not begun, the time is up: {item.name}", file=sys.stderr)
-        elif not _answer(item, options.again, options.quick, left):
-            broken.append(item.name)
-    if broken:
-        print(f"no answer from: {', '.join(broken)}", file=sys.stderr)
-    return int(bool(broken))
+    chosen = items(options.only or NAMES)
+    if options.full:
+        chosen = [item for item in chosen if item.full_target]
+    if options.list:
+        answers = ledger.read().of(options.full)
+        for item in chosen:
+            print(_listed(item, answers))
+        return 0
+    return _run(chosen, options)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -121,31 +120,53 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the items and stop")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=NAMES, help="these items")
     parser.add_argument("--again", action="store_true", help="also where the answer stands")
-    parser.add_argument("--minutes", type=float, help="begin nothing long after so many")
-    parser.add_argument("--quick", action="store_true", help="a glance; figures are not kept")
+    parser.add_argument("--minutes", type=float, help="begin no item after so many")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--quick", action="store_true", help="a glance; figures are not kept")
+    form.add_argument("--full", action="store_true", help="the long forms, recorded apart")
+    parser.add_argument("--rekey", nargs="?", const="", metavar="COMMIT",
+                        help="key records by the code at their commit, and stop")  # fmt: skip
     return parser.parse_args(arguments)
 
 
-def _listed(item: Item) -> str:
-    stands = Work(item.name, inputs_hash(places(item))).is_done
-    state, timed = "stands" if stands else "to run", "timed" if item.timed else ""
-    return f"{item.name:16} {state:7} {timed:6} {item.shows}"
+def _run(chosen: Sequence[Item], options: argparse.Namespace) -> int:
+    form: Form = "quick" if options.quick else "full" if options.full else "short"
+    broken, start_s = [], time.monotonic()
+    for item in chosen:
+        if options.minutes and time.monotonic() - start_s > 60 * options.minutes:
+            print(f"not begun, the time is up: {item.name}", file=sys.stderr)
+        elif not _answer(item, form, options.again):
+            broken.append(item.name)
+    if broken:
+        print(f"no answer from: {', '.join(broken)}", file=sys.stderr)
+    return int(bool(broken))
 
 
-def _answer(item: Item, again: bool, quick: bool, minutes: float | None = None) -> bool:
-    """Run an item and write its answer down; False where it broke."""
-    inputs = inputs_hash(places(item))
-    work = Work(item.name, inputs, quick, minutes=minutes)
-    if again or quick:
+def _stands(item: Item, answers: dict[str, ledger.Record], key: str) -> bool:
+    return bool(answers.get(item.name, {}).get("key") == key)
+
+
+def _listed(item: Item, answers: dict[str, ledger.Record]) -> str:
+    state = "stands" if _stands(item, answers, content_key(inputs(item))) else "to run"
+    seconds = answers.get(item.name, {}).get("seconds")
+    took = "" if seconds is None else f"{seconds:.0f} s"
+    return f"{item.name:23} {state:7} {took:>7} {'timed' if item.timed else '':6} {item.shows}"
+
+
+def _answer(item: Item, form: Form, again: bool) -> bool:
+    """Run an item and record its answer; False if it broke."""
+    key = content_key(inputs(item))
+    work = Work(item.name, key, form, commit_seed())
+    if again or work.quick:
         work.forget()
-    if work.is_done:
+    elif _stands(item, ledger.read().of(work.full), key):
         work.say("stands; --again runs it once more")
         return True
     work.tidy()
-    work.say("begins" + (", at a glance" if quick else ""))
+    work.say(f"begins, {form} form, seed {work.seed}")
     before, start_s = load(), time.monotonic()
     if item.timed and before > BUSY:
-        work.say(f"something else is at work here (load {before}); its figures will show it")
+        work.say(f"the machine is busy (load {before}); the figures will show it")
     try:
         evidence = item.run(work)
         works = True
@@ -153,30 +174,66 @@ def _answer(item: Item, again: bool, quick: bool, minutes: float | None = None) 
         traceback.print_exc()
         why = f"broke: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         evidence, works = Evidence(rows=[Row(name="run", figure=why, outcome="MISS")]), False
+    is_final = works and content_key(inputs(item)) == key
     about = {
         "machine": machine(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": round(work.kept_s + time.monotonic() - start_s, 1),
-        "commit": commit(places(item)),
+        "commit": commit(inputs(item)),
+        "seed": work.seed,
+        "key": key if is_final else None,
         "load": [before, load()],
     }
     _show(evidence)
-    if not quick:
-        final = works and evidence.complete and inputs_hash(places(item)) == inputs
-        _keep(item, work, evidence, about, final)
+    if not work.quick:
+        _keep(item, work, evidence, about)
     return works
 
 
-def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any], final: bool) -> None:
-    """Write the answer; it stands if it is ``final``, else the next run asks again."""
+def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any]) -> None:
+    """Record the answer; without a key it does not stand, and the next run asks again."""
     answers = ledger.read()
-    answers[item.name] = ledger.entry(item, evidence, about)
+    record = ledger.entry(item, evidence, about, work.full)
+    ledger.add(answers.of(work.full), item.name, record)
     ledger.draw(evidence)
     ledger.write(answers, NAMES)
-    if final:
-        work.finish()
+    if about["key"]:
+        work.forget()
     else:
-        work.say("goes on next time: it broke, is not complete, or its inputs changed")
+        work.say("goes on next time: it broke, or its inputs changed")
+
+
+def _rekey(since: str, names: Sequence[str]) -> None:
+    """Key records by the code at their own commits, and print which of them stand today."""
+    answers = ledger.read()
+    records = [
+        (name, form, form_records[name])
+        for form, form_records in (("short", answers.short), ("full", answers.full))
+        for name in names
+        if name in form_records and form_records[name]["commit"].startswith(since)
+    ]
+    for sha in sorted({record["commit"] for *_, record in records}):
+        own = [entry for entry in records if entry[2]["commit"] == sha]
+        try:
+            with rekey.checked_out(sha) as tree:
+                for name, form, record in own:
+                    print(
+                        f"{name:23} {form:5} {sha:12} {_compared(tree, name, record)}", flush=True
+                    )
+        except LookupError as error:
+            print(f"{', '.join(name for name, *_ in own)}: {error}", flush=True)
+    ledger.write(answers, NAMES)
+
+
+def _compared(tree: Path, name: str, record: ledger.Record) -> str:
+    """Key a record by what its item read in a tree; the comparison with today as one line."""
+    try:
+        old = rekey.digests_in(tree, name)
+    except LookupError as error:
+        return f"not keyed: {error}"
+    record["key"] = key_of(old.elements())
+    (item,) = items([name])
+    return rekey.in_words(old, digests(inputs(item)))
 
 
 def _show(evidence: Evidence) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness.content_key import content_key
 from harness.machine import machine
-from harness.places import BENCHMARKS, ROOT, commit, inputs_hash
+from harness.paths import BENCHMARKS, ROOT, commit
 
 CPU_CLUSTER = "local:1"
 MEASURED = ("kernels", "executor", "profiler", "costmodel", "planner", "datasets", "spec", "api")
@@ -112,6 +113,6 @@ def identity(known: Mapping[str, Any], reduced: bool) -> str:
         "driver": known.get("driver"),
         "versions": known["versions"],
         "reduced": reduced,
-        "code": inputs_hash(places),
+        "code": content_key(places),
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

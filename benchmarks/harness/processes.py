@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.places import ROOT
+from harness.paths import ROOT
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 0.01

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
-from harness.places import STATE
+from harness.paths import STATE
 from harness.processes import resident_tree_bytes
 from service.services import Service, start_service, stop_service
 

@@ -1,4 +1,4 @@
-"""What an item of evidence is, and what it brings back."""
+"""An item of evidence and its answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERYTHING = (*PLANNING, "kernels", "executor", "profiler", "api")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, and how it stands to its target.
+    """One figure and its target.
 
     ``values`` are the numbers behind ``figure``: SI units, named as in the product.
     """
@@ -39,18 +39,18 @@ def judged(name: str, figure: str, target: str, met: bool, **values: Any) -> Row
 
 
 def reported(name: str, figure: str, **values: Any) -> Row:
-    """A row that nothing is asked of."""
+    """A row without a target."""
     return Row(name=name, figure=figure, outcome="REPORTED", values=values)
 
 
 def unmeasured(name: str, why: str) -> Row:
-    """A row for what this machine cannot show."""
+    """A row that this machine cannot measure."""
     return Row(name=name, figure=why, outcome="UNMEASURED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What lies behind the rows: one line a case, cells as a person reads them."""
+    """Cases behind the rows, one a line, as text."""
 
     title: str
     columns: Sequence[str]
@@ -59,38 +59,38 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run of an item found; the next run goes on where it is not ``complete``.
+    """The answer of an item.
 
-    ``drawings``: SVG by name, which are kept beside the results.
+    ``drawings``: SVG by name, kept beside the results.
     """
 
     rows: Sequence[Row]
     tables: Sequence[Table] = ()
     drawings: Mapping[str, str] = field(default_factory=dict)
-    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One question, in one file of ``items/``.
 
-    ``reads`` are files and folders of the repository that the answer depends on beside the
-    item's own file; while they stay as they are, an answer stands. ``timed`` marks answers that
-    other work on the machine changes.
+    ``reads``: files and folders of the repository that the answer depends on, beside the item's
+    own file; an answer stands while they hold the same code. ``timed``: other work on the machine
+    changes the answer. ``full_target``: the target of the long form, if there is one.
     """
 
     name: str
     shows: str
     target: str
     run: Callable[[Work], Evidence]
+    full_target: str = ""
     reads: tuple[str, ...] = EVERYTHING
     timed: bool = False
 
 
 def overall(rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """One word for all rows: the worst of them; figures without a target do not hide a PASS."""
-    found = {row["outcome"] for row in rows}
+    """The worst outcome of the rows; figures without a target do not hide a PASS."""
+    outcomes = {row["outcome"] for row in rows}
     for outcome in ("MISS", "UNMEASURED", "PASS", "REPORTED"):
-        if outcome in found:
+        if outcome in outcomes:
             return outcome
     return "REPORTED"

@@ -1,124 +1,138 @@
-"""A run of an item in pieces, so that one that was stopped goes on where it was."""
+"""A run of an item in pieces, so that a stopped run resumes."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from harness.machine import spare_cores
-from harness.places import STATE
+from harness.paths import STATE
 
-SAY_EVERY_S = 20.0
+REPORT_EVERY_S = 20.0
+DRAWS = 1_000_000
+"""Blocks of seeds that a commit may start from."""
+Form = Literal["short", "full", "quick"]
 N = TypeVar("N", int, float)
+T = TypeVar("T")
 
 
 class Work:
-    """What an item is given: its state, and whether only a glance is wanted.
+    """The state of one run, and the amount of work that is wanted.
 
     Args:
         name: of the item.
-        inputs: hash of what the item reads; pieces of other inputs are not used.
-        quick: a small part of the work, to see that the item runs; such figures are not kept.
+        key: content key of the item's inputs; pieces of other inputs are not used.
+        form: ``short`` within minutes; ``full`` with the long counts and seeds from 0 on;
+            ``quick`` to see that the item runs, its figures are not kept.
+        seed: of the short form's draws; the commit gives it, so that runs add up over time.
         folder: where pieces are kept.
-        minutes: after so many nothing long is begun any more; None for no limit.
     """
 
     def __init__(
         self,
         name: str,
-        inputs: str,
-        quick: bool = False,
+        key: str,
+        form: Form = "short",
+        seed: int = 0,
         folder: Path | None = None,
-        minutes: float | None = None,
     ) -> None:
         self.name = name
-        self.quick = quick
+        self.key = key
+        self.form = form
+        self.seed = seed if form == "short" else 0
         self.kept_s = 0.0
-        self.inputs = inputs
-        self._until_s = None if minutes is None else time.monotonic() + 60 * minutes
         self.spreads = False
         self._workers = 0
-        # A glance never meets the pieces of the real thing.
-        self._folder = (folder or STATE) / (f"{name}.quick" if quick else name)
+        # Forms never share pieces.
+        self._folder = (folder or STATE) / (name if form == "short" else f"{name}.{form}")
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._pieces = self._folder / f"{inputs}.jsonl"
-        self._done = self._folder / "done.json"
+        self._pieces = self._folder / f"{key}-{self.seed:08x}.jsonl"
 
     @property
-    def is_done(self) -> bool:
-        """Whether the item has an answer for these inputs."""
-        try:
-            found = json.loads(self._done.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(found.get("inputs") == self.inputs)
+    def quick(self) -> bool:
+        """True if only a glance is wanted."""
+        return self.form == "quick"
 
     @property
-    def is_over(self) -> bool:
-        """Whether the time that was given is up."""
-        return self._until_s is not None and time.monotonic() > self._until_s
-
-    def finish(self) -> None:
-        """The answer stands until the inputs change."""
-        self._done.write_text(json.dumps({"inputs": self.inputs}), encoding="utf-8")
-        self._drop(lambda path: path.suffix == ".jsonl")
+    def full(self) -> bool:
+        """True if the long form is wanted."""
+        return self.form == "full"
 
     def forget(self) -> None:
-        """Start over."""
+        """Drop all pieces."""
         self._drop(lambda path: True)
 
     def tidy(self) -> None:
-        """Drop pieces of other inputs."""
-        self._drop(lambda path: path.suffix == ".jsonl" and path != self._pieces)
+        """Drop pieces of other inputs or seeds."""
+        self._drop(lambda path: path != self._pieces)
 
-    def _drop(self, chosen: Callable[[Path], bool]) -> None:
+    def _drop(self, is_dropped: Callable[[Path], bool]) -> None:
         for path in self._folder.iterdir():
-            if path.is_file() and chosen(path):
+            if path.is_file() and is_dropped(path):
                 path.unlink()
 
-    def sized(self, whole: N, quick: N) -> N:
-        """How much of something: all, or a glance."""
-        return quick if self.quick else whole
+    def sized(self, short: N, quick: N, full: N | None = None) -> N:
+        """An amount of work by form; ``full`` is the short one where there is no other."""
+        if self.full and full is not None:
+            return full
+        return quick if self.quick else short
+
+    def first_seed(self, block: int = 1) -> int:
+        """The first seed of this run's draws, a multiple of ``block``; 0 but in the short form."""
+        if self.form != "short":
+            return 0
+        return block * random.Random(f"{self.name} {self.seed}").randrange(DRAWS)
+
+    def sample(self, cases: Sequence[T], short: int, quick: int) -> list[T]:
+        """All cases in the full form; in the short form ``short`` of them, drawn, in order."""
+        if self.full:
+            return list(cases)
+        if self.quick:
+            return list(cases[:quick])
+        source = random.Random(f"{self.name} {self.seed} {len(cases)}")
+        numbers = source.sample(range(len(cases)), min(short, len(cases)))
+        return [cases[number] for number in sorted(numbers)]
 
     def pieces(
-        self, keys: Sequence[str], one: Callable[[str], Mapping[str, Any]]
+        self, keys: Sequence[str], make: Callable[[str], Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         """The result of every key, in order; each is kept as soon as it is there.
 
         Args:
             keys: names of the pieces, unique in the item.
-            one: makes a piece; what it returns is JSON. A function of a module, where ``spreads``.
+            make: makes a piece, as JSON. A function of a module, where ``spreads``.
         """
-        known = self._load()
-        kept = [known[key] for key in keys if key in known]
+        pieces = self._load()
+        kept = [pieces[key] for key in keys if key in pieces]
         self.kept_s += sum(piece["seconds"] for piece in kept)
         if kept:
             self.say(f"{len(kept)} of {len(keys)} were done before")
-        said_s = time.monotonic()
-        left = [key for key in keys if key not in known]
-        for number, (key, piece) in enumerate(zip(left, self._made(left, one), strict=True)):
-            known[key] = self._keep(key, *piece)
-            if time.monotonic() - said_s > SAY_EVERY_S:
+        reported_s = time.monotonic()
+        missing = [key for key in keys if key not in pieces]
+        for number, (key, made) in enumerate(zip(missing, self._made(missing, make), strict=True)):
+            pieces[key] = self._keep(key, *made)
+            if time.monotonic() - reported_s > REPORT_EVERY_S:
                 self.say(f"{len(kept) + number + 1} of {len(keys)}")
-                said_s = time.monotonic()
-        return [known[key]["result"] for key in keys]
+                reported_s = time.monotonic()
+        return [pieces[key]["result"] for key in keys]
 
     def _made(
-        self, keys: Sequence[str], one: Callable[[str], Mapping[str, Any]]
+        self, keys: Sequence[str], make: Callable[[str], Mapping[str, Any]]
     ) -> Iterator[tuple[dict[str, Any], float]]:
-        """Results and seconds, in order; by two processes where a second core has nothing to do."""
+        """Results and seconds, in order; by two processes where a second core is idle."""
         self._workers = workers = spare_cores(self._workers) if self.spreads else 1
         if workers == 1 or len(keys) < 2:
-            yield from (_timed(one, key) for key in keys)
+            yield from (_timed(make, key) for key in keys)
             return
         with multiprocessing.get_context("fork").Pool(workers) as pool:
-            yield from pool.imap(partial(_timed, one), keys)
+            yield from pool.imap(partial(_timed, make), keys)
 
     def _keep(self, key: str, result: dict[str, Any], seconds: float) -> dict[str, Any]:
         piece = {"key": key, "seconds": seconds, "result": result}
@@ -127,25 +141,25 @@ class Work:
         return piece
 
     def _load(self) -> dict[str, dict[str, Any]]:
-        """Pieces by key; a line that a stopped run left unfinished is not one."""
-        found: dict[str, dict[str, Any]] = {}
+        """Pieces by key; an unfinished line of a stopped run is dropped."""
+        pieces: dict[str, dict[str, Any]] = {}
         if not self._pieces.exists():
-            return found
+            return pieces
         text = self._pieces.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
             text = text[: text.rfind("\n") + 1]
             self._pieces.write_text(text, encoding="utf-8")
         for line in text.splitlines():
             piece = json.loads(line)
-            found[piece["key"]] = piece
-        return found
+            pieces[piece["key"]] = piece
+        return pieces
 
     def say(self, what: str) -> None:
-        """A line about how it goes, for whoever waits."""
+        """Print a line of progress."""
         print(f"  [{self.name}] {what}", file=sys.stderr, flush=True)
 
 
-def _timed(one: Callable[[str], Mapping[str, Any]], key: str) -> tuple[dict[str, Any], float]:
+def _timed(make: Callable[[str], Mapping[str, Any]], key: str) -> tuple[dict[str, Any], float]:
     start_s = time.monotonic()
-    result = json.loads(json.dumps(one(key)))
+    result = json.loads(json.dumps(make(key)))
     return result, time.monotonic() - start_s

@@ -1,13 +1,17 @@
-"""A pytest plugin that writes down what tests compare: worst figures, not only passes.
+"""A pytest plugin that logs the figures that tests compare.
 
-Loaded with ``-p figures_plugin`` in a child process. Every line of the file that
-``EVIDENCE_FIGURES`` names is a JSON document: the outcome of a test, or a figure of a comparison.
+Loaded with ``-p`` in a child process. Every line of the file that ``EVIDENCE_FIGURES`` names is a
+JSON document: the outcome of a test, or a figure of a comparison. With ``EVIDENCE_CASES`` only so
+many parametrized cases of the evidence tier run, drawn by ``EVIDENCE_SEED``, and none begins after
+``EVIDENCE_LIMIT_S`` seconds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,10 @@ from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan.plan import Plan
 
-GLANCE = int(os.environ.get("EVIDENCE_TESTS", "0"))
-"""Tests to keep of each function; 0 keeps all."""
+CASES = int(os.environ.get("EVIDENCE_CASES", "0"))
+"""Cases to draw; 0 keeps all tests."""
+SEED = os.environ.get("EVIDENCE_SEED", "0")
+END_S = time.monotonic() + float(os.environ.get("EVIDENCE_LIMIT_S", "inf"))
 _plain_run = rank_pools.RankPool.run
 _plain_compare = lowering_check.compare
 _plain_equal = lowering_check.check_kernels_equal
@@ -84,16 +90,20 @@ lowering_check.check_kernels_equal = _equal
 live_bytes_check.peak_apart = _apart
 
 
+@pytest.hookimpl(trylast=True)  # after the tables have given most of their cases to this tier
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a few tests of each function where only a glance is wanted."""
-    if not GLANCE:
+    """Draw parametrized cases, in place."""
+    if not CASES:
         return
-    seen: dict[str, int] = {}
-    for item in items.copy():
-        function = item.nodeid.partition("[")[0]
-        seen[function] = seen.get(function, 0) + 1
-        if seen[function] > GLANCE:
-            items.remove(item)
+    cases = [item for item in items if hasattr(item, "callspec")]
+    numbers = random.Random(f"cases {SEED}").sample(range(len(cases)), min(CASES, len(cases)))
+    items[:] = [cases[number] for number in sorted(numbers)]
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let no test begin after the limit."""
+    if time.monotonic() > END_S:
+        item.session.shouldstop = "the time is up"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

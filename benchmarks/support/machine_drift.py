@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from shardwright.executor.launch.pool import WorkerPool
 
-JOB_PACKAGE = "reference_loop"
+JOB_PACKAGE, LOOP_JOB = "support", "support.reference_loop:gemm_seconds"
 
 
 def loop_seconds(pool: WorkerPool) -> list[float]:
     """Seconds of the fixed loop on every rank."""
-    return [float(seconds) for seconds in pool.run(f"{JOB_PACKAGE}:gemm_seconds", {})]
+    return [float(seconds) for seconds in pool.run(LOOP_JOB, {})]
 
 
 def drift(seconds: Sequence[Sequence[float]]) -> float:

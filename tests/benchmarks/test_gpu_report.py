@@ -21,7 +21,7 @@ from gpu.kernel_table import measure
 from gpu.report_file import document, markdown
 from gpu.stage import Claim, Measurement, Setting, Stage, Verdict, stages
 from gpu.state import Rows
-from harness.places import BENCHMARKS
+from harness.paths import BENCHMARKS
 
 MIB = 2**20
 ABOUT = {"device": "cpu", "versions": {}, "date": "2026-01-01", "commit": "unknown"}

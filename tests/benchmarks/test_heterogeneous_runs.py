@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from generators.heterogeneous_cases import FAST, SLOW
-from items.executor import mixed_runs
+from items.executor import heterogeneous_runs
 from support.slow_ranks import EmulatedMachine, Slowness, slowed, slowed_profile
 
 from shardwright.executor.groups.rank_layout import plan_world_size
@@ -64,7 +64,7 @@ def test_work_is_priced_slower_and_waiting_is_not() -> None:
 
 
 def test_each_device_group_has_its_own_profile() -> None:
-    plan = mixed_runs.CASES[0].plan()
+    plan = heterogeneous_runs.CASES[0].plan()
     machine = EmulatedMachine(plan.cluster, PROFILE, slowdowns=((FAST, 2.0), (SLOW, 4.0)))
     seconds = {}
     for name in (FAST, SLOW):
@@ -75,19 +75,19 @@ def test_each_device_group_has_its_own_profile() -> None:
 
 
 def test_every_case_is_a_legal_plan_on_two_kinds_of_device() -> None:
-    names = [case.name for case in mixed_runs.CASES]
+    names = [case.name for case in heterogeneous_runs.CASES]
     assert len(set(names)) == len(names) >= 8
-    for case in mixed_runs.CASES:
+    for case in heterogeneous_runs.CASES:
         plan = case.plan()
-        rates = list(mixed_runs.slowdowns(plan))
+        rates = list(heterogeneous_runs.slowdowns(plan))
         assert len(rates) == plan_world_size(plan) <= 4
         assert set(rates) == {2.0, 4.0}
-        assert sum(1 / rate for rate in rates) <= mixed_runs.CORES
-    for _, uneven, even in mixed_runs.PAIRS:
+        assert sum(1 / rate for rate in rates) <= heterogeneous_runs.CORES
+    for _, uneven, even in heterogeneous_runs.PAIRS:
         assert {uneven, even} <= set(names)
 
 
 def test_plans_are_told_apart_in_words() -> None:
-    words = [mixed_runs.in_words(case.plan()) for case in mixed_runs.CASES]
+    words = [heterogeneous_runs.in_words(case.plan()) for case in heterogeneous_runs.CASES]
     assert words[2] == "1 fast: 4 + 1 slow: 2 samples, 1f1b, 4 micro-batches"
     assert words[4] == "1 fast: 6 | 2 slow: 6 samples, 1f1b, 4 micro-batches"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from generators.catalogue_problems import space as real_space
 from generators.random_heterogeneous_plans import MixedDrawer
-from items.planner.neighbours import capped_mixed_space, capped_space
+from items.planner.neighbors import capped_mixed_space, capped_space
 from neighbors.heterogeneous_neighbors import MIXED_STAGES, is_searched
 from neighbors.neighbor_checks import check_mixed_neighbours, check_neighbours
 from neighbors.plan_neighbors import neighbour

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.places import ROOT
+from harness.paths import ROOT
 from harness.processes import plan_command, succeeded
 from harness.shapes import PRICING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from harness.places import BENCHMARKS
+from harness.paths import BENCHMARKS
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
 from support.machine_drift import JOB_PACKAGE, drift, loop_seconds
@@ -27,6 +27,8 @@ from shardwright.profiler.sweep import QUICK_BUDGET_S, measure
 
 STEP_LIMIT, REGRET_LIMIT, PEAK_LIMIT = 0.2, 0.05, 0.02
 PLANS, SEED = 12, 0
+DRAWN, DRAWN_PLANS = 2, 6
+"""Cases of two ranks in the short form, and plans of each beside the top pick."""
 ROUNDS = (2, 2, 1)
 """Repeats of every plan in each round over all plans: five in all.
 
@@ -52,7 +54,7 @@ OVERSUBSCRIBED: Case = (DEFAULT_MODEL, 256, 4)
 def run(work: Work) -> Evidence:
     """Profile, predict and measure, case by case."""
     cases = {case_name(case): case for case in [*CASES, OVERSUBSCRIBED]}
-    names = list(cases)[: work.sized(len(cases), 1)]
+    names = list(cases) if work.full else work.sample([case_name(c) for c in CASES], DRAWN, 1)
     found = work.pieces(names, lambda name: _measure(work, cases[name]))
     pieces = dict(zip(names, found, strict=True))
     two = {name: piece for name, piece in pieces.items() if cases[name][2] == 2}
@@ -76,7 +78,7 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
     problem = problem_of(model, seq_len, ranks)
     if problem.measured != profile:
         raise RuntimeError("the prediction does not use the profile that was just measured")
-    plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
+    plans = predicted_plans(problem, work.sized(DRAWN_PLANS, 3, PLANS), work.seed or SEED)
     with Pools() as pools:
         loops = [pools.loops(ranks)]
         times: list[list[float]] = [[] for _ in plans]
@@ -297,6 +299,10 @@ ITEM = Item(
     name="accuracy",
     shows="Predicted step time and peak memory against measured, on this machine's cores.",
     target=(
+        "two of six cases on 2 ranks: median error of step time at most 20 %, regret of the top "
+        "pick at most 5 % (side by side with the fastest other plan), tracked peak within 2 %."
+    ),
+    full_target=(
         "2 ranks: median error of step time at most 20 %, regret of the top pick at most 5 % (side "
         "by side with the fastest other plan), tracked peak within 2 %."
     ),

@@ -1,4 +1,4 @@
-"""Our search under Galvatron's costs beside Galvatron's own, on the same inputs, in one run.
+"""Our search under Galvatron's costs beside Galvatron's own, on the same inputs.
 
 Every search is a process of its own and times itself from the moment when everything is loaded
 and read. Galvatron is the newest release that its package index has, installed into a scratch
@@ -21,12 +21,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.places import BENCHMARKS, ROOT
+from harness.paths import BENCHMARKS, ROOT
 from harness.processes import ran, succeeded
 from harness.shapes import PLANNING, Evidence, Item, Row, Table, judged, unmeasured
 from harness.work import Work
 
 BUDGETS_GIB, BATCH, REPEATS = (16, 24, 36), 16, 3
+SHORT = 2
+"""Budgets of the short form; Galvatron takes minutes at the last one."""
 LEAST_RATIO = 100
 ROUNDING = 1e-6
 PROFILES = ROOT / "datasets" / "galvatron" / "profiles"
@@ -37,12 +39,12 @@ CHECKOUT, SAME_COSTS = "GALVATRON_CHECKOUT", "main"
 
 def run(work: Work) -> Evidence:
     """Both searches at every budget."""
-    budgets = work.sized(len(BUDGETS_GIB), 1)
+    budgets = work.sized(SHORT, 1, len(BUDGETS_GIB))
     repeats = work.sized(REPEATS, 1)
     with tempfile.TemporaryDirectory() as folder:
         peer, why = _peer(Path(folder))
         if peer is None:
-            return Evidence(rows=[unmeasured(_name(gib), why) for gib in BUDGETS_GIB])
+            return Evidence(rows=[unmeasured(_name(gib), why) for gib in BUDGETS_GIB[:budgets]])
         keys = [f"{gib} {n}" for gib in BUDGETS_GIB[:budgets] for n in range(repeats)]
         pairs = work.pieces(keys, lambda key: _pair(peer, int(key.split()[0])))
     rows, lines = [], []
@@ -111,7 +113,8 @@ def _line(gib: int, pair: Mapping[str, Any]) -> tuple[str, ...]:
 ITEM = Item(
     name="galvatron_speed",
     shows="On Galvatron's inputs our exact search is far faster than its own and never worse.",
-    target="100x at 16, 24 and 36 GiB; no fewer samples/s under the same costs.",
+    target="100x at 16 and 24 GiB; no fewer samples/s under the same costs.",
+    full_target="100x at 16, 24 and 36 GiB; no fewer samples/s under the same costs.",
     run=run,
     reads=(*PLANNING, "api", "benchmarks/peers", "benchmarks/harness/processes.py"),
     timed=True,

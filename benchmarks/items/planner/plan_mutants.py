@@ -1,4 +1,4 @@
-"""Broken plan documents: refused in one line, or legal after all and simulated."""
+"""Broken plan documents: refused in one line, or legal and simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TOGETHER = 200
 
 def run(work: Work) -> Evidence:
     """Change one thing in a valid plan, many times over."""
-    firsts = [str(first) for first in range(0, work.sized(MUTANTS, TOGETHER), TOGETHER)]
+    start = work.first_seed(MUTANTS)
+    firsts = [str(start + n) for n in range(0, work.sized(MUTANTS, TOGETHER), TOGETHER)]
     found = work.pieces(firsts, _some)
     verdicts = sum((Counter(piece["verdicts"]) for piece in found), Counter[str]())
     faults = [piece["fault"] for piece in found if piece["fault"]]

@@ -1,4 +1,4 @@
-"""What the planner makes of published runs: which measured layout it takes, and what it gains.
+"""The planner on published runs: its pick among measured layouts, and its gains.
 
 Picks: the plan search runs under pins on what a row prints, once for each measured layout, and the
 layout whose plan is predicted fastest is the pick; layouts of which no plan fits are left out. What
@@ -24,13 +24,15 @@ from published.published_plans import PUBLISHERS
 from shardwright.api.validation.validate import validate
 
 AT_A_GLANCE = 1
+GROUPS = 13
+"""Groups of layouts in the short form."""
 
 
 def run(work: Work) -> Evidence:
     """Pick among measured layouts, then plan anew what others published."""
     picks = _picks(work)
     plans = {publisher: plans_of.planned(work, publisher) for publisher in PUBLISHERS}
-    rows = [*_regrets(picks, validate()["by_source"])]
+    rows = _regrets(picks, validate()["by_source"], judges=work.full)
     for publisher, found in plans.items():
         rows += plans_of.figures(publisher, found)
     tables = [_pick_table(picks)]
@@ -42,7 +44,7 @@ def run(work: Work) -> Evidence:
 def _picks(work: Work) -> list[dict[str, Any]]:
     """Every group with the layouts that were measured."""
     own = {group.name: group for group in groups()}
-    names = list(own)[: work.sized(len(own), AT_A_GLANCE)]
+    names = work.sample(list(own), GROUPS, AT_A_GLANCE)
 
     def one(key: str) -> dict[str, Any]:
         group = own[key.removeprefix("group ")]
@@ -55,8 +57,13 @@ def _picks(work: Work) -> list[dict[str, Any]]:
     return work.pieces([f"group {name}" for name in names], one)
 
 
-def _regrets(picks: Sequence[dict[str, Any]], validated: Mapping[str, Any]) -> list[Row]:
-    """The mean regret of each source beside what ``plan validate`` prints."""
+def _regrets(
+    picks: Sequence[dict[str, Any]], validated: Mapping[str, Any], judges: bool
+) -> list[Row]:
+    """The mean regret of each source beside that of ``plan validate``.
+
+    It is judged where all groups are there, as in ``plan validate``.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for piece in picks:
         found.setdefault(piece["source"], []).append(piece)
@@ -68,16 +75,12 @@ def _regrets(picks: Sequence[dict[str, Any]], validated: Mapping[str, Any]) -> l
         known = validated[source]["top1_regret"]
         name = f"{source}: mean regret of the planner's pick"
         values = {"validate_regret": known, "groups": len(each)}
-        rows.append(
-            judged(
-                name,
-                f"{ours:.2%} over {len(each)} groups; plan validate prints {known:.2%}",
-                "no higher than plan validate's",
-                ours <= known,
-                regret=ours,
-                **values,
-            )
-        )
+        figure = f"{ours:.2%} over {len(each)} groups; plan validate prints {known:.2%}"
+        if judges:
+            target = "no higher than plan validate's"
+            rows.append(judged(name, figure, target, ours <= known, regret=ours, **values))
+        else:
+            rows.append(reported(name, figure, regret=ours, **values))
         rows.append(
             reported(
                 f"{name} among the plans as read: blanks filled, layers cut evenly",
@@ -130,6 +133,10 @@ ITEM = Item(
     name="published_picks",
     shows="Which measured layout the planner takes, and what it gains over published plans.",
     target=(
+        "95 % of published configurations are plans of ours, and fit; ours never slower under the "
+        "same prices; a third of the layouts and configurations, drawn."
+    ),
+    full_target=(
         "a mean regret no higher than plan validate's for each source; 95 % of published "
         "configurations are plans of ours, and fit; ours never slower under the same prices."
     ),

@@ -11,13 +11,13 @@ from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
 from service import request_bodies as posted
 
-MINUTES = 10.0
+MINUTES, FULL_MINUTES = 6.0, 10.0
 JSON = {"Content-Type": "application/json"}
 
 
 def run(work: Work) -> Evidence:
     """Ask the same again and again."""
-    minutes = work.sized(MINUTES, 0.2)
+    minutes = work.sized(MINUTES, 0.2, FULL_MINUTES)
     soak = work.pieces(["soak"], lambda _: _soaked(60 * minutes))[0]
     return Evidence(rows=[_soak_row(soak)])
 
@@ -57,7 +57,8 @@ def _soak_row(found: dict[str, Any]) -> Row:
 ITEM = Item(
     name="service_soak",
     shows="A service that is asked for minutes keeps nothing of what it answered.",
-    target="R6 of the issue: resident memory of all processes grows by at most 5 % in 10 minutes.",
+    target="R6 of the issue: resident memory of all processes grows by at most 5 % in 6 minutes.",
+    full_target="R6 of the issue: the same in 10 minutes.",
     run=run,
     reads=(*EVERYTHING, "benchmarks/harness/serving.py", "tests/support/service/services.py",
            "tests/support/service/request_bodies.py"),

@@ -1,6 +1,6 @@
-"""What the service is held to: runs its items of evidence and writes RESULTS.md.
+"""Run the items of evidence about the service.
 
-    PYTHONPATH=benchmarks:tests/support .venv/bin/python benchmarks/service.py
+    PYTHONPATH=benchmarks:tests/support .venv/bin/python benchmarks/service_evidence.py
 
 takes the flags of ``evidence.py``: ``--quick`` is a glance at each of ``service``,
 ``service_load``, ``service_soak``, ``service_hostile`` and ``service_kills``.

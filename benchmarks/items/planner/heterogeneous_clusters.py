@@ -1,4 +1,4 @@
-"""Plans over mixed device groups against what a planner of equal stages does with the devices."""
+"""Plans over heterogeneous device groups against plans of equal stages."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any
 
 
 def _is_equal(plan: Plan) -> bool:
-    """Whether all stages have one width, and every device an equal share."""
+    """Return whether all stages have one width, and every device an equal share."""
     stages = plan.program.stages
     alike = len({stage.device_count for stage in stages}) == 1
     return alike and all(
@@ -154,8 +154,8 @@ def _cells(piece: dict[str, Any]) -> tuple[str, ...]:
 
 
 ITEM = Item(
-    name="mixed_clusters",
-    shows="Unequal stages and uneven shares beat equal stages and single groups on mixed devices.",
+    name="heterogeneous_clusters",
+    shows="Uneven stages and shares beat equal stages and single groups on heterogeneous devices.",
     target=(
         "faster than the best equal-width equal-share plan on the same devices and than the "
         "fastest group alone in at least 8 of 10, never slower."
