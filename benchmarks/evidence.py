@@ -94,7 +94,7 @@ def inputs(item: Item) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run items; 0 if each gave an answer, PASS or MISS, 1 if one broke."""
+    """Run items; return 1 if one broke, 0 otherwise."""
     options = _options(arguments)
     # A person's own profiles are neither used nor added to.
     for folder in ("CACHE", "CONFIG", "DATA", "STATE"):
@@ -191,7 +191,6 @@ def _answer(item: Item, form: Form, again: bool) -> bool:
 
 
 def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any]) -> None:
-    """Record the answer; without a key it does not stand, and the next run asks again."""
     answers = ledger.read()
     record = ledger.entry(item, evidence, about, work.full)
     ledger.add(answers.of(work.full), item.name, record)
@@ -204,7 +203,7 @@ def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any]) -> 
 
 
 def _rekey(since: str, names: Sequence[str]) -> None:
-    """Key records by the code at their own commits, and print which of them stand today."""
+    """Key records by the code at their own commits."""
     answers = ledger.read()
     records = [
         (name, form, form_records[name])
@@ -226,7 +225,6 @@ def _rekey(since: str, names: Sequence[str]) -> None:
 
 
 def _compared(tree: Path, name: str, record: ledger.Record) -> str:
-    """Key a record by what its item read in a tree; the comparison with today as one line."""
     try:
         old = rekey.digests_in(tree, name)
     except LookupError as error:

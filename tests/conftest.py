@@ -1,4 +1,4 @@
-"""What every test runs under: no network, no user's folders, one thread a process."""
+"""Setup of every test: no network, no user folders, one thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_this_machine(host: object) -> bool:
 
 
 def _refuse_the_network(event: str, arguments: tuple[Any, ...]) -> None:
-    """Audit hook: a connection or a name look-up that leaves this machine is an error."""
+    """Audit hook that forbids connections and look-ups beyond this machine."""
     if event in ("socket.connect", "socket.sendto"):
         address = arguments[1]
         host = address[0] if isinstance(address, tuple) else None  # a path is a local socket
@@ -69,14 +69,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture
 def young_heap() -> None:
-    """Collections of this test look at what it makes, not at all that earlier ones left."""
+    """Let collections of this test ignore earlier objects."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Profiles and caches of the person who runs the tests are neither read nor written."""
     home = tmp_path_factory.mktemp("user")
     with pytest.MonkeyPatch.context() as patch:
         for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
@@ -87,7 +86,7 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests stay in one process, so that what they share is made once.
+    """Keep a file's tests in one process, so that they share setup.
 
     Marks could say it, too, but with pytest 9.2 no mark reaches xdist 3.8's scheduler.
     """
@@ -102,14 +101,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what stays anyway: modules, torch's above all, and tests."""
+    """Spare the garbage collector modules and tests, which stay anyway."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_unconfigure() -> None:
-    """Let what was spared be freed at the end: libraries complain of what is left then."""
+    """Free what was spared: libraries complain of leftovers at the end."""
     gc.unfreeze()
 
 
@@ -123,7 +122,7 @@ def _cuda_is_here() -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most of long tables to the evidence tier; skip, visibly, what this machine cannot."""
+    """Thin long tables, order tests, and skip those this machine cannot run."""
     sample(items)
     put_in_order(items)
     here: dict[str, tuple[Callable[[], bool], str]] = {

@@ -1,4 +1,4 @@
-"""The environment of the report: a plain checkout becomes importable, missing packages appear.
+"""Environment of the report: an importable checkout and missing packages.
 
 Only the standard library is loaded here, for the packages may be missing.
 """
@@ -18,7 +18,7 @@ ROOT = BENCHMARKS.parent
 
 
 class MissingError(Exception):
-    """A package that is needed is not installed and no wheel holds it; one line."""
+    """A package that is needed is neither installed nor in a wheel."""
 
 
 def environment(out: Path) -> dict[str, str]:
@@ -75,7 +75,7 @@ def linked(out: Path) -> Path:
 
 
 def installed_missing(target: Path) -> list[Path]:
-    """Unpack the wheels of what this interpreter lacks; the folder, if there is anything in it.
+    """Unpack the wheels of missing packages; return the folder, if any.
 
     Raises:
         MissingError: a package that the report cannot do without, and no wheel of it.
@@ -99,19 +99,17 @@ def installed_missing(target: Path) -> list[Path]:
 
 
 def _names_in(folder: Path) -> list[str]:
-    """What was unpacked into a folder before, by names with underscores."""
     found = metadata.distributions(path=[str(folder)])
     return [distribution.metadata["Name"].replace("-", "_") for distribution in found]
 
 
 def is_here(package: Package) -> bool:
-    """Whether the package is installed, and recent enough."""
+    """True if the package is installed, and recent enough."""
     version = _version(package)
     return version is not None and _numbers(version) >= _numbers(package.least)
 
 
 def _version(package: Package) -> str | None:
-    """What is installed of a package, if anything is."""
     try:
         return metadata.version(package.name)
     except metadata.PackageNotFoundError:
@@ -119,7 +117,6 @@ def _version(package: Package) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading whole numbers of a version."""
     found = []
     for part in version.split("."):
         if not part.isdecimal():
@@ -129,7 +126,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _install(names: list[str], target: Path) -> bool:
-    """Whether all of these could be unpacked from the wheels at hand."""
     if not WHEELS.is_dir():
         return False
     versions = pinned()

@@ -1,4 +1,4 @@
-"""Measuring the rows of stages, in a process of their own: a broken kernel spoils no other stage.
+"""Measurement of rows in a process that a broken kernel may end.
 
 python -m gpu.child --out FOLDER --run ID --limit SECONDS [--reduced] STAGE…
 """
@@ -25,7 +25,7 @@ SPOILED = 3
 
 
 def rows_of(out: Path, stage: str, identity: str) -> Rows:
-    """Where a stage keeps its rows."""
+    """The folder of a stage's rows."""
     return Rows(out / "rows", stage, identity)
 
 
@@ -72,7 +72,7 @@ def measure_stage(stage: Stage, setting: Setting, rows: Rows, run: str) -> None:
 
 
 def _is_spoiled(setting: Setting) -> bool:
-    """Whether the device answers no more; memory of a failed row is given back on the way."""
+    """True if the device no longer answers; frees memory of a failed row."""
     if setting.device.type == "cpu":
         return False
     import torch
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_setting(out: Path, reduced: bool) -> Setting:
-    """The device of the report: the first GPU, or a core in the reduced form."""
+    """Device of the report: the first GPU, or a core if reduced."""
     import torch
 
     def nothing(name: str) -> dict[str, Any]:

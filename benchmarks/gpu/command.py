@@ -1,4 +1,4 @@
-"""The stages in order, each in a process of its own, then the report: tables and JSON.
+"""Run the stages, each in its own process, and write the report.
 
     python -m gpu.command --out FOLDER [--stage NAME…] [--again] [--reduced]
 
@@ -32,7 +32,7 @@ GRACE_S = 15.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and report; 0 whatever the figures are, 2 where nothing can be measured."""
+    """Measure and report; return 2 if nothing can be measured, else 0."""
     options = _options(arguments)
     every = stages()
     names = [stage.name for stage in every]
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(together: list[Stage], out: Path, mark: str, reduced: bool, end_s: float) -> None:
-    """Run the process of these stages, again where a row ended it, until all had their turn."""
+    """Run the process of these stages until all had their turn."""
     run = uuid.uuid4().hex[:12]
     budget_s = sum(min(STAGE_LIMIT_S, stage.seconds(reduced)) for stage in together)
     stop_s = min(end_s, time.monotonic() + budget_s)
@@ -81,7 +81,7 @@ def _measure(together: list[Stage], out: Path, mark: str, reduced: bool, end_s: 
 
 
 def _run(names: list[str], out: Path, run: str, reduced: bool, limit_s: float) -> int | None:
-    """The exit status of the process; None where it had to be ended."""
+    """Exit status of the process; None if it had to be killed."""
     command = [sys.executable, "-m", "gpu.child", *names, "--out", str(out), "--run", run]
     command += ["--limit", str(limit_s)] + (["--reduced"] if reduced else [])
     process = subprocess.Popen(command, process_group=0)
@@ -96,7 +96,7 @@ def _run(names: list[str], out: Path, run: str, reduced: bool, limit_s: float) -
 
 
 def _after(names: list[str], out: Path, mark: str, run: str, status: int | None) -> list[str]:
-    """Note which row ended the process; the stages that still have rows to measure."""
+    """Note the row that ended the process; return the unfinished stages."""
     if status == SPOILED:  # the row was noted
         return names
     why = "ran past the budget" if status is None else f"its process ended with status {status}"

@@ -1,4 +1,4 @@
-"""A line of the kernel table, declared: operands, our way, torch's way, bytes and FLOPs.
+"""An entry of the kernel table: operands, implementations, bytes and FLOPs.
 
 Every file of ``families/`` has a function ``entries(sizes)``; the table collects them all, so a
 new kernel adds a file or an entry and changes nothing else.
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How large operands are.
+    """Sizes of operands.
 
     ``activations`` are (tokens, width) of elementwise kernels, at least 64 MiB in bf16 in the
     full form; ``seq``, ``heads``, ``kv_heads`` and ``head_dims`` are attention's; ``tokens``,
@@ -85,7 +85,7 @@ class Make:
 
 
 class Work(NamedTuple):
-    """The fewest bytes to move (inputs once, outputs once) and the operations to do."""
+    """Least bytes to move (inputs once, outputs once), and operations."""
 
     bytes: int
     flops: int = 0
@@ -132,7 +132,7 @@ class Entry:
 
 
 def collected(sizes: Sizes, folder: Path = FAMILIES) -> Iterator[Entry]:
-    """The entries of every family, the first size of all families before the second of any."""
+    """Entries of every family, first sizes before second ones."""
     entries: list[Entry] = []
     for name in sorted(path.stem for path in folder.glob("*.py")):
         entries += importlib.import_module(f"gpu.families.{name}").entries(sizes)

@@ -1,4 +1,4 @@
-"""What the kernel table has to show. Nothing is met before every row that is asked was measured."""
+"""Claims about the kernel table; met only once every row is measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Mapping[str, Values]
 
 
 def asked(of: Callable[[Entry], bool]) -> list[str]:
-    """Rows of the full form, by a property of their entries; measured or not."""
+    """Rows of the full form with a property, measured or not."""
     return [entry.key for entry in collected(FULL) if of(entry)]
 
 

@@ -1,4 +1,4 @@
-"""Measuring one entry of the kernel table: ours, eager, compiled, floor, error, peak memory."""
+"""Measurement of a kernel entry: ours, eager, compiled, floor, error, memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def measure(entry: Entry, sizes: Sizes, setting: Setting, compiles: bool = True)
 
 
 def floor_s(entry: Entry, ceilings: Mapping[str, Values]) -> float | None:
-    """Seconds below which nothing runs, by measured rates; None where those are not known."""
+    """Least seconds by measured rates; None if those are unknown."""
     if not {"copy", "matmul"} <= ceilings.keys():
         return None
     copied_s = entry.work.bytes / ceilings["copy"]["bytes_per_s"]
@@ -78,7 +78,7 @@ def _outputs(found: Any) -> list[Tensor]:
 
 
 def _weights(outputs: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-    """What the gradient is taken of: a random sum of the outputs, or the one number itself.
+    """Loss to differentiate: a random sum of outputs, or the number itself.
 
     Drawn in float32 and rounded, so that they are the same numbers in every type.
     """
@@ -90,7 +90,7 @@ def _weights(outputs: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
 
 
 def _calls(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> list[DeviceRun]:
-    """What is timed, once for each copy of the operands."""
+    """Timed calls, one for each copy of the operands."""
     copies = copies_to_miss_cache(entry.work.bytes, setting.device)
     if entry.mode == "backward":
         copies = WARM_UP_RUNS * 2 + MIN_RUNS
@@ -116,12 +116,10 @@ def _each_once(runs: list[DeviceRun]) -> DeviceRun:
 
 
 def _both(entry: Entry, function: Function, operands: Sequence[Any]) -> object:
-    """There and back of a loss, which is one number."""
     return torch.autograd.grad(function(*operands), entry.differentiable(operands))
 
 
 def _cloned(operands: Sequence[Any]) -> list[Any]:
-    """Copies of what may be overwritten, gradients asked of the same."""
     found = []
     for x in operands:
         is_tensor = isinstance(x, Tensor)
@@ -130,7 +128,7 @@ def _cloned(operands: Sequence[Any]) -> list[Any]:
 
 
 def _timed(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> dict[str, Any]:
-    """Median seconds, and the most memory beyond the operands where that is asked for.
+    """Median seconds, and peak memory beyond the operands if wanted.
 
     A way back runs as often as the timing does at least: each run has a graph of its own.
     """
@@ -147,7 +145,7 @@ def _timed(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> 
 
 
 def _peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
-    """Bytes that a run takes at its highest, beyond what was there before; None on a core."""
+    """Peak bytes of a run beyond those before it; None on a core."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)
@@ -170,7 +168,7 @@ def _compiled(entry: Entry, sizes: Sizes, setting: Setting) -> dict[str, Any]:
 
 
 def _error(entry: Entry, ours: Function, sizes: Sizes, setting: Setting) -> float:
-    """How far ours is from the reference in float32, outputs and gradients, the worst of them."""
+    """Largest error of ours against the float32 reference, gradients included."""
     operands = _operands(entry, sizes, setting, seed=1234)
     wide = []
     for x in operands:
@@ -186,7 +184,6 @@ def _error(entry: Entry, ours: Function, sizes: Sizes, setting: Setting) -> floa
 
 
 def _all(entry: Entry, function: Function, sizes: Sizes, operands: Sequence[Any]) -> list[Tensor]:
-    """Outputs and gradients."""
     if entry.mode == "forward":
         with torch.no_grad():
             return _outputs(function(*operands))

@@ -64,7 +64,7 @@ def _device(device: torch.device) -> dict[str, Any]:
 
 
 def catalogue_name(name: str, memory_bytes: int) -> str | None:
-    """The catalogue's name of a device as torch calls it; None where it has no such device.
+    """Catalogue's name of a device that torch names; None if unknown.
 
     Of those that an executor would run on it the one whose memory is nearest; PCIe only where
     torch says so.
@@ -105,7 +105,7 @@ def _driver() -> str:
 
 
 def identity(known: Mapping[str, Any], reduced: bool) -> str:
-    """Hash of what rows belong to: device, versions, code. Rows of two are never mixed."""
+    """Hash of device, versions and code that a row belongs to."""
     places = [ROOT / name for name in MEASURED]
     places += sorted(Path(BENCHMARKS / "gpu").rglob("*.py"))
     about = {

@@ -1,4 +1,4 @@
-"""A Llama-like model with a batch on the device of the report: planned, predicted, run."""
+"""A Llama-like model on the device of the report: planned, predicted, run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def problem_of(
     profile: MachineProfile | None = None,
     dtype: str | None = None,
 ) -> Problem:
-    """The question of a case on this device, priced by a profile where there is one.
+    """The question of a case on this device, with a measured profile.
 
     Args:
         case: model and batch.
@@ -112,19 +112,19 @@ def plan_of(
 
 
 def top_pick(problem: Problem) -> Plan:
-    """What the planner would run."""
+    """The planner's plan."""
     return solve(problem, SolveOptions(executable=True)).plan
 
 
 def predicted(plan: Plan, problem: Problem) -> dict[str, float]:
-    """Seconds of a step, and the most bytes that are taken from torch's allocator."""
+    """Predicted seconds of a step, and peak bytes of torch's allocator."""
     found = simulate_plan(plan, problem.stack, problem.measured, ()).report.prediction
     peak = max(row.allocated_bytes + _libraries_bytes(row, problem) for row in found.memory)
     return {"step_time_s": found.step_time_s, "peak_bytes": peak}
 
 
 def _libraries_bytes(row: MemoryRow, problem: Problem) -> int:
-    """Workspaces of cuBLAS, which torch takes from its allocator, whose peak is what we measure.
+    """Workspaces of cuBLAS, which torch takes from its measured allocator.
 
     They are a part of ``by["workspace"]``; the rest of that, room that operations need for a
     moment, is among ``allocated_bytes`` already. On cores only tensors are counted.
@@ -134,7 +134,7 @@ def _libraries_bytes(row: MemoryRow, problem: Problem) -> int:
 
 
 def measured_profile(setting: Setting) -> MachineProfile:
-    """What the stage ``profile`` measured.
+    """The profile of the stage ``profile``.
 
     Raises:
         FileNotFoundError: it was not run.
@@ -146,7 +146,7 @@ def measured_profile(setting: Setting) -> MachineProfile:
 
 
 def efficiency(case: ModelCase, problem: Problem, step_time_s: float) -> dict[str, Any]:
-    """Tokens a second, and the MFU in both counts of a causal mask.
+    """Tokens a second, and MFU in both counts of a causal mask.
 
     MFU = model FLOPs of a step / seconds / the device's dense peak in the catalogue. ``mfu``
     counts every score, as the product does; ``mfu_causal`` only those that the mask leaves.

@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, so that a killed run leaves none behind."""
+"""End a process with its parent, so that killed runs leave none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def end_with_parent() -> None:
-    """As ranks of a pool do; nothing of theirs is loaded before it is asked for."""
+    """End with the parent, as ranks of a pool do."""
     from shardwright.executor.worker import end_with_parent
 
     end_with_parent(os.getppid())

@@ -1,4 +1,4 @@
-"""``make gpu-report``: measure kernels, steps and predictions on this machine's GPU, in stages.
+"""``make gpu-report``: measure kernels, steps and predictions on this GPU.
 
     python benchmarks/gpu/report.py                     every stage that is not finished
     … --stage kernels profile                           these stages
@@ -26,7 +26,7 @@ DEFAULT_OUT = BENCHMARKS / ".state" / "gpu"
 
 
 def main() -> int:
-    """Prepare, and become the process that does the work; 2 where something needed is missing."""
+    """Prepare, and exec the measuring process; return 2 if something is missing."""
     from gpu.bootstrap import MissingError, environment
 
     options = _options()

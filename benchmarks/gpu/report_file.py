@@ -1,4 +1,4 @@
-"""The report: what every stage found, as one JSON document and one page."""
+"""The report of all stages, as a JSON document and a page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _stage(stage: Stage, out: Path, mark: str, reduced: bool) -> dict[str, Any]:
 
 
 def judged_row(claim: Claim, values: Mapping[str, Values], reduced: bool) -> Row:
-    """A claim as a row: PASS or MISS, or UNMEASURED with the reason."""
+    """A claim as a row: PASS, MISS, or UNMEASURED with a reason."""
     if reduced:
         return unmeasured(claim.name, "nothing is judged on a CPU")
     verdict = claim.judge(values) if values else "not measured"
@@ -63,7 +63,7 @@ def judged_row(claim: Claim, values: Mapping[str, Values], reduced: bool) -> Row
 
 
 def write(found: Mapping[str, Any], out: Path) -> str:
-    """Write the report and each stage's own files, whole or not at all; returns the page."""
+    """Write the report and each stage's files atomically; return the page."""
     write_atomically(out / "report.json", _json(found))
     for name, part in found["stages"].items():
         if part["rows"] or part["failed"]:
@@ -75,7 +75,6 @@ def write(found: Mapping[str, Any], out: Path) -> str:
 
 
 def _json(part: Mapping[str, Any]) -> str:
-    """In the order of measurement, which is that of reading."""
     return json.dumps(part, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

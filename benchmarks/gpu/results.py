@@ -1,4 +1,4 @@
-"""A committed report as evidence: its judged rows, or why there are none."""
+"""Judged rows of a committed report, or the reason for none."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SEVERAL = {
         "unmeasured, runs on >= 2 GPUs; see `published` for runs of others"
     ),
 }
-"""What one GPU cannot show."""
+"""Beyond one GPU."""
 
 
 def newest_report(folder: Path = REPORTS) -> Path | None:
-    """The committed report of the latest date, if there is any; files are DEVICE-DATE.json."""
+    """The latest committed report, if any; files are DEVICE-DATE.json."""
     found = sorted(folder.glob("*.json"), key=lambda path: (path.stem[-10:], path.stem))
     return found[-1] if found else None
 
@@ -62,7 +62,7 @@ def _about(path: Path, found: dict[str, Any]) -> Row:
 
 
 def _gaps(parts: dict[str, Any]) -> list[Table]:
-    """What failed or was left out, so that nobody takes it for shown."""
+    """Rows that failed or were left out."""
     rows = [(name, key, why) for name, p in parts.items() for key, why in p["failed"].items()]
     rows += [
         (name, key, "the budget was spent") for name, p in parts.items() for key in p["left_out"]

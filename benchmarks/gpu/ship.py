@@ -1,4 +1,4 @@
-"""``report.py --ship``: a finished report becomes evidence, and its profile a shipped one.
+"""``report.py --ship``: turn a finished report into evidence, with its profile.
 
 python -m gpu.ship --out FOLDER
 """
@@ -25,7 +25,7 @@ REPORT = "report.json"
 
 
 def ship(out: Path, reports: Path = REPORTS, profiles: Path = PROFILES) -> list[Path]:
-    """Copy report and profile to where the repository keeps them; the files that were written.
+    """Copy report and profile into the repository; return the written files.
 
     Args:
         out: folder of a finished report.
@@ -53,7 +53,7 @@ def ship(out: Path, reports: Path = REPORTS, profiles: Path = PROFILES) -> list[
 
 
 def _check(found: Mapping[str, Any]) -> None:
-    """Refuse what shows nothing of a device, or not all of it; rows that failed may stay so.
+    """Refuse a report of no device or with missing rows.
 
     Raises:
         InputError: see :func:`ship`.

@@ -1,4 +1,4 @@
-"""Each private or young part of torch that the executor and the profiler use, tried once.
+"""One trial of each private or young part of torch in use.
 
 A check takes the device and says what it saw; it raises where the part is gone or wrong.
 """
@@ -16,7 +16,7 @@ Check = Callable[[torch.device], str]
 
 
 def _pause(device: torch.device) -> str:
-    """A pause on the device, behind which the profiler queues what it times."""
+    """Device pause, behind which the profiler queues timed work."""
     if device.type != "cuda":
         return "for CUDA devices only"
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -31,7 +31,7 @@ def _pause(device: torch.device) -> str:
 
 
 def _sharding(device: torch.device) -> str:
-    """FSDP2's names, its sums without division, and its parts that quantised transfers replace."""
+    """FSDP2's names, sums without division, parts that quantized transfers replace."""
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
     from torch.distributed.fsdp._fully_shard import _fsdp_api
 
@@ -56,7 +56,7 @@ def _sharding(device: torch.device) -> str:
 
 
 def _distributed_tensors(device: torch.device) -> str:
-    """DTensor as a parameter's type, and collectives by the names that the executor calls."""
+    """DTensor as a parameter type, and collectives by the executor's names."""
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
 
@@ -77,7 +77,7 @@ def _distributed_tensors(device: torch.device) -> str:
 
 
 def _marks(device: torch.device) -> str:
-    """Cheap marks in traces, and the fields that the reader of traces takes from an event."""
+    """Cheap trace marks, and the event fields of the trace reader."""
     from torch._C._autograd import DeviceType
     from torch._C._profiler import _RecordFunctionFast
     from torch.profiler import ProfilerActivity, profile
@@ -106,7 +106,7 @@ def _marks(device: torch.device) -> str:
 
 
 def _flash(device: torch.device) -> str:
-    """The flash kernel, and its sum of exponentials per row, from which rings are merged."""
+    """Flash kernel with its row sums of exponentials, which rings merge."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     q, k, v = (torch.randn(1, 4, 256, 64, device=device, dtype=dtype) for _ in range(3))
     if device.type == "cuda":
@@ -187,7 +187,6 @@ def _operations(device: torch.device) -> str:
 
 
 def _adamw(device: torch.device) -> str:
-    """Fused AdamW over a list, and norms and products over lists."""
     leaf = torch.nn.Parameter(torch.randn(1000, device=device))
     leaf.grad = torch.randn(1000, device=device)
     before = leaf.detach().clone()
@@ -219,13 +218,13 @@ def _graphs(device: torch.device) -> str:
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The norm of the difference over that of what is expected; not a number stays so."""
+    """Norm of the difference over that of the expectation; keeps NaN."""
     difference = found.double() - expected.double()
     return float(difference.norm() / expected.double().norm())
 
 
 def within(error: float, dtype: torch.dtype) -> None:
-    """Whether a type's rounding explains a relative error.
+    """Return whether a type's rounding explains a relative error.
 
     Raises:
         ValueError: it does not, or the error is not a number.

@@ -1,4 +1,4 @@
-"""Kernels that no timed row runs, on tiny operands, each against its definition in float64.
+"""Kernels that no timed row runs, against float64 definitions.
 
 A check takes the device and says what was picked and how far off it was; it raises where that is
 too far. Gradients are compared, too.
@@ -59,12 +59,10 @@ def _normal(device: torch.device, *shape: int) -> Tensor:
 
 
 def _heads(device: torch.device, *shape: int) -> list[Tensor]:
-    """Queries, keys and values."""
     return [_normal(device, *shape, heads, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS)]
 
 
 def _differentiated(function: Function, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The output and the gradients of a random sum of it, the same sum for the same shape."""
     leaves = [x.detach().clone().requires_grad_() for x in operands]
     out = function(*leaves)
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +73,6 @@ def _differentiated(function: Function, operands: Sequence[Tensor]) -> list[Tens
 def _compared(
     kernels: Dispatcher, ours: Function, reference: Function, operands: Sequence[Tensor]
 ) -> str:
-    """What was picked and the largest error, of outputs and gradients."""
     found = _differentiated(ours, operands)
     return _said(kernels, found, _differentiated(reference, operands), operands[0].dtype)
 
@@ -94,7 +91,7 @@ def _picked(kernels: Dispatcher) -> str:
 
 
 def _ring(device: torch.device) -> str:
-    """Two ranks' part of a ring: each half of the queries merges what it sees of two blocks."""
+    """Two ranks of a ring: each query half merges two blocks."""
     kernels = Dispatcher()
     operands, grad = _heads(device, SEQ, 1), _normal(device, SEQ, 1, HEADS, WIDTH)
     query, key, value, weight = (x.chunk(2) for x in (*operands, grad))
@@ -148,7 +145,7 @@ def _masked(device: torch.device) -> str:
 
 
 def _rounded_by_chance(device: torch.device) -> str:
-    """Levels and scales of both implementations from the same random bits: the same bits."""
+    """Stochastic rounding: equal bits from both implementations and equal randomness."""
     kernels, portable, philox = Dispatcher(), Dispatcher("portable"), Philox(2**40 + 7, 2**33 + 5)
     x = _normal(device, 48, 1000)
     forms = [BlockFormat(bits=b, block=128, hadamard=h) for b in (8, 4) for h in (False, True)]
@@ -177,7 +174,7 @@ def _grouped(device: torch.device) -> str:
 
 
 def _order(device: torch.device) -> ExpertOrder:
-    """100 tokens to 2 of 4 experts, of at most 40 rows: some are dropped, some rows are empty."""
+    """100 tokens to 2 of 4 experts, 40 rows each, some dropped."""
     first = torch.arange(100, device=device) ** 2 % 4
     return expert_order(torch.stack((first, (first + 1) % 4), dim=1), 4, capacity=40)
 
@@ -204,7 +201,6 @@ def _unpermuted(device: torch.device) -> str:
 
 
 def _gathered(device: torch.device) -> str:
-    """Ranges that overlap, and an empty one."""
     kernels, pieces = Dispatcher(), torch.tensor([[60, 40], [0, 0], [10, 70], [3, 1]])
     ranges = token_ranges(*pieces.unbind(1), 128, device)
     ours: Any = partial(gather_token_ranges, kernels, ranges=ranges)

@@ -1,4 +1,4 @@
-"""What a stage of the report is, and where stages come from: every file of ``stages/``.
+"""A stage of the report; every file of ``stages/`` is one.
 
 A stage measures rows, one after another, within a budget of seconds; says how they read as
 tables; and names what they have to show.
@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 
 
 class Measurement(NamedTuple):
-    """One row: measured by ``run``, which takes at least ``least_s`` and gives JSON."""
+    """One row: ``run`` takes at least ``least_s`` and gives JSON."""
 
     key: str
     run: Callable[[], Values]
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a stage has to show; ``judge`` gives a verdict, or says why there is none."""
+    """A claim of a stage; ``judge`` gives a verdict or its absence."""
 
     name: str
     target: str
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a stage is given.
+    """Device, folders and time limit of a stage.
 
     ``facts`` describe device and machine; ``end_s`` is when its budget is spent, by the monotonic
     clock; ``known`` gives the good rows of another stage so far.
@@ -106,7 +106,7 @@ def stages(folder: Path = HERE / "stages", package: str = "gpu.stages") -> list[
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """An error's type and message in one printable line, shortened as ``plan`` does it."""
+    """Type and message of an error in one printable, shortened line."""
     from shardwright.api.cli.errors import one_line as shortened
 
     text, kind = shortened(error, most), type(error).__name__

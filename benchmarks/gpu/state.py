@@ -1,4 +1,4 @@
-"""Rows of a stage, each on disk as soon as it is measured, so that a killed run goes on.
+"""Rows of a stage, on disk once measured, so that runs resume.
 
 A file of JSON lines a stage: first what the rows belong to (device, versions, code), then a line
 before and a line after each row. A row that failed is tried again by the next run, and not in
@@ -18,7 +18,7 @@ Status = Literal["ok", "failed"]
 
 
 class Result(NamedTuple):
-    """A row: its values, or why there are none; which run it is of."""
+    """A row's values, or the reason for none, and its run."""
 
     key: str
     status: Status
@@ -55,7 +55,7 @@ class Rows:
         return found
 
     def unfinished(self) -> str | None:
-        """The row that was begun last and has no result: its process ended in the middle."""
+        """The row last begun without a result: its process ended."""
         last: str | None = None
         for line in self._lines():
             if "begin" in line:
@@ -65,18 +65,18 @@ class Rows:
         return last
 
     def to_measure(self, keys: list[str], run: str) -> list[str]:
-        """Which of the keys have no good row and did not fail in this run."""
+        """Keys without a good row that did not fail in this run."""
         known = self.results()
         done = {k for k, r in known.items() if r.status == "ok" or r.run == run}
         return [key for key in keys if key not in done]
 
     def plan(self, keys: list[str]) -> None:
-        """Note what is to be measured, so that what was left out can be named."""
+        """Note the keys to measure, so that gaps can be named."""
         if keys != self.planned():
             self._append({"planned": keys})
 
     def planned(self) -> list[str]:
-        """What was to be measured; empty where the stage was never begun."""
+        """Keys to be measured; empty if the stage never began."""
         noted = [line["planned"] for line in self._lines() if "planned" in line]
         return list(noted[-1]) if noted else []
 
@@ -85,7 +85,7 @@ class Rows:
         self._append({"begin": key})
 
     def keep(self, result: Result) -> None:
-        """Add a row for good; one whose values JSON cannot hold, as failed."""
+        """Add a row for good; as failed if JSON cannot hold it."""
         try:
             self._append(result._asdict())
         except (TypeError, ValueError) as error:
@@ -105,7 +105,6 @@ class Rows:
             os.fsync(file.fileno())
 
     def _lines(self) -> list[dict[str, Any]]:
-        """Every whole line; one that a killed run left torn is cut off."""
         try:
             text = self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -118,7 +117,7 @@ class Rows:
 
 
 def _what_json_lacks(values: Mapping[str, Any]) -> str:
-    """The first number that is none, by its path; empty where it is something else."""
+    """Path of the first non-finite number; empty if there is none."""
     waiting: list[tuple[str, Any]] = list(values.items())
     while waiting:
         path, value = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Ways of running that no measured step takes, tried once on a tiny model."""
+"""Run modes that no measured step takes, on a tiny model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTER = "allocated_bytes"
 
 
 def tries(case: ModelCase, setting: Setting) -> dict[str, Callable[[], Values]]:
-    """What is tried, by name; cores have no graphs."""
+    """Trials by name; cores have no graphs."""
     found: dict[str, Callable[[], Values]] = {TRACED: partial(_traced, case, setting)}
     if setting.device.type == "cuda":
         found[GRAPHS] = partial(_graphs, case, setting)
@@ -50,7 +50,6 @@ def _graphs(case: ModelCase, setting: Setting) -> Values:
 
 
 def _traced(case: ModelCase, setting: Setting) -> Values:
-    """A step whose trace is written, and read again."""
     path = setting.out / "jobs" / "trace.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

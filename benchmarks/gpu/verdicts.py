@@ -1,4 +1,4 @@
-"""Many rows held against a limit in one verdict, which is none while rows are missing."""
+"""One verdict of many rows against a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def verdict_of_all(
     words: str,
     at_least: bool = False,
 ) -> Verdict | str:
-    """All rows in one verdict: how many were measured, how many meet it, and the furthest off.
+    """Verdict of all rows: how many measured, how many pass, the worst.
 
     Args:
         figures: of the measured ones, by key.

@@ -1,4 +1,4 @@
-"""``make gpu-wheels``: fetch the small wheels that the report needs beside torch and numpy.
+"""``make gpu-wheels``: fetch small wheels that the report needs.
 
     python benchmarks/gpu/wheels.py --python 3.12 [--machine x86_64]
 
@@ -74,7 +74,7 @@ GROUPS = (
 Of liger-kernel we call functions that it keeps private: their arguments are those of 0.8.5 on.
 """
 GIVEN = (Package("torch", "2.11"), Package("numpy", "2.0"))
-"""What the interpreter brings itself: too large to carry, or built for its CUDA."""
+"""Packages of the interpreter: too large to carry, or built for its CUDA."""
 
 
 def pinned(constraints: Path = ROOT / "constraints.txt") -> dict[str, str]:

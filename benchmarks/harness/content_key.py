@@ -1,4 +1,4 @@
-"""A key of code and data by content, so that figures survive a move.
+"""Content keys of code and data, so that figures survive a move.
 
 Paths, imports, docstrings, comments, layout and prose do not count; the interpreter's version does.
 """
@@ -40,7 +40,7 @@ def key_of(contents: Iterable[str]) -> str:
 
 
 def digests(paths: Sequence[Path]) -> Counter[str]:
-    """Digests of all files under these paths, each file once; files without code are left out.
+    """Digests of all files under these paths; files without code are skipped.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -57,7 +57,7 @@ def digests(paths: Sequence[Path]) -> Counter[str]:
 
 @cache
 def _digest(path: Path, mtime_ns: int, size: int) -> str:
-    """Digest of a file as it is now: items share most of what they read."""
+    """Digest of a file in its present state, cached across items."""
     if path.suffix in PROSE:
         return ""
     content = path.read_bytes()
@@ -70,7 +70,7 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
 
 
 def code_of(source: bytes) -> str:
-    """Syntax tree without imports, docstrings and an item's list of paths; "" if nothing is left.
+    """Syntax tree without imports, docstrings and an item's paths; may be empty.
 
     Raises:
         SyntaxError: the source is not Python.

@@ -66,7 +66,7 @@ def entry(item: Item, evidence: Evidence, about: Mapping[str, Any], full: bool) 
 
 
 def add(records: dict[str, Record], name: str, record: Record) -> None:
-    """Put a record in place of the last one, of which the first figure is kept."""
+    """Replace a record, and keep the first figure of the last one."""
     earlier: list[Record] = []
     if last := records.get(name):
         row = last["rows"][0]
@@ -79,7 +79,7 @@ def add(records: dict[str, Record], name: str, record: Record) -> None:
 
 
 def write(answers: Answers, order: Sequence[str], folder: Path = BENCHMARKS) -> None:
-    """Write all files, each whole or not at all; items that no longer exist are dropped."""
+    """Write all files, each atomically; drop items that no longer exist."""
     kept = Answers(
         short={name: answers.short[name] for name in order if name in answers.short},
         full={name: answers.full[name] for name in order if name in answers.full},

@@ -1,4 +1,4 @@
-"""Folders of the repository that evidence reads and writes, and the commit checked out."""
+"""Folders that evidence reads and writes, and the current commit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def git(*arguments: str) -> str | None:
 
 
 def commit(paths: Sequence[Path]) -> str:
-    """The commit that was measured, with a note if these paths differ from it."""
+    """The current commit, with a note if these paths differ from it."""
     head = git("rev-parse", "--short=12", "HEAD")
     if head is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Commands measured from outside: seconds, user seconds, memory of the whole process tree."""
+"""Commands measured from outside: seconds, user seconds, memory of the tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A finished command. ``user_s`` counts its children; ``peak_bytes`` is 0 if not followed."""
+    """A finished command; ``user_s`` includes children, ``peak_bytes`` is 0 unless followed."""
 
     wall_s: float
     user_s: float
@@ -32,7 +32,7 @@ class Ran:
 
 
 def plan_command() -> list[str]:
-    """The ``plan`` command of this environment, or the module behind it where none is installed."""
+    """The ``plan`` command of this environment, or its module."""
     script = Path(sys.executable).with_name("plan")
     return [str(script)] if script.exists() else [sys.executable, "-m", "shardwright.api.cli.main"]
 
@@ -125,7 +125,6 @@ def children_peak_bytes(pid: int) -> int:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The process and everything below it that is alive."""
     found, waiting = [], [pid]
     while waiting:
         found.append(waiting.pop())

@@ -27,7 +27,7 @@ AT_A_GLANCE = 1
 SHOWN = 4
 """Terms and rows that are named in a cell."""
 ENDED = "OOM"
-"""What the notes of a run have that ended for lack of memory."""
+"""Word in the notes of runs that ended for lack of memory."""
 
 
 def planned(work: Work, publisher: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def planned(work: Work, publisher: str) -> dict[str, Any]:
 
 
 def _plan_of(question: Sequence[Configuration]) -> dict[str, Any]:
-    """Our plan of a question, and what it gains over each configuration of it."""
+    """Our plan of a question, and its gains over each configuration."""
     run, ours = question[0].run, searched(question[0].problem)
     found = []
     for one in question:
@@ -74,12 +74,11 @@ def _plan_of(question: Sequence[Configuration]) -> dict[str, Any]:
 
 
 def _each(found: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every configuration with its question."""
     return [(q, c) for q in found["questions"] for c in q["configurations"]]
 
 
 def figures(publisher: str, found: dict[str, Any]) -> list[Row]:
-    """Who can be said, who fits, and whether ours is ever slower."""
+    """Shares that are expressible, feasible and no slower in our plan."""
     refused = sum(map(len, found["refused"].values()))
     rows, said = found["rows"], found["rows"] - refused
     ran = [(c, set(c["ids"]) - found["ended"]) for _, c in _each(found)]
@@ -158,7 +157,7 @@ def plan_table(publisher: str, found: dict[str, Any]) -> Table:
 
 
 def term_table(plans: Mapping[str, dict[str, Any]]) -> Table:
-    """What each term gives on average, as a share of their step."""
+    """Mean gain of each term, as a share of their step."""
     shares: dict[str, dict[str, list[float]]] = {}
     for publisher, found in plans.items():
         for _, one in _each(found):
@@ -173,7 +172,7 @@ def term_table(plans: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def left_out_table(plans: Mapping[str, dict[str, Any]]) -> Table:
-    """Rows that are no plan of ours or fit no device, and what no search looked for."""
+    """Rows without a plan of ours or a fit; unsearched choices."""
     rows = []
     for publisher, found in plans.items():
         for reason, ids in found["refused"].items():

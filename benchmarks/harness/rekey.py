@@ -1,4 +1,4 @@
-"""Content keys of recorded answers, from the code at the commit that each names."""
+"""Content keys of recorded answers, from the code at their commits."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def digests_in(tree: Path, item: str) -> Counter[str]:
 
 
 def difference(old: Counter[str], new: Counter[str]) -> tuple[int, int]:
-    """Files of the new tree whose code the old one lacks, and the other way round."""
+    """Numbers of files whose code is only in the new, only in the old."""
     return (new - old).total(), (old - new).total()
 
 

@@ -1,4 +1,4 @@
-"""Running services for items that ask something of them, and what loads and watches them."""
+"""Running services for items, and tools that load and watch them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def asked(
 
 
 class Load:
-    """What came of asking the same service again and again.
+    """Outcome of repeated requests to a service.
 
     ``seconds`` are those of each answer, in the order in which they came; ``statuses`` their count.
     """

@@ -88,7 +88,7 @@ class Item:
 
 
 def overall(rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """The worst outcome of the rows; figures without a target do not hide a PASS."""
+    """The worst outcome; figures without a target do not hide a PASS."""
     outcomes = {row["outcome"] for row in rows}
     for outcome in ("MISS", "UNMEASURED", "PASS", "REPORTED"):
         if outcome in outcomes:

@@ -1,4 +1,4 @@
-"""A run of an item in pieces, so that a stopped run resumes."""
+"""Runs of items in pieces, which resume after a stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Work:
-    """The state of one run, and the amount of work that is wanted.
+    """State and size of one run.
 
     Args:
         name: of the item.
@@ -79,19 +79,19 @@ class Work:
                 path.unlink()
 
     def sized(self, short: N, quick: N, full: N | None = None) -> N:
-        """An amount of work by form; ``full`` is the short one where there is no other."""
+        """An amount of work by form; ``full`` defaults to the short one."""
         if self.full and full is not None:
             return full
         return quick if self.quick else short
 
     def first_seed(self, block: int = 1) -> int:
-        """The first seed of this run's draws, a multiple of ``block``; 0 but in the short form."""
+        """First seed of the draws, a multiple of ``block``; 0 unless short."""
         if self.form != "short":
             return 0
         return block * random.Random(f"{self.name} {self.seed}").randrange(DRAWS)
 
     def sample(self, cases: Sequence[T], short: int, quick: int) -> list[T]:
-        """All cases in the full form; in the short form ``short`` of them, drawn, in order."""
+        """All cases if full; ``short`` drawn ones, in order, if short."""
         if self.full:
             return list(cases)
         if self.quick:
@@ -103,7 +103,7 @@ class Work:
     def pieces(
         self, keys: Sequence[str], make: Callable[[str], Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The result of every key, in order; each is kept as soon as it is there.
+        """The result of every key, in order, kept once it is made.
 
         Args:
             keys: names of the pieces, unique in the item.
@@ -126,7 +126,7 @@ class Work:
     def _made(
         self, keys: Sequence[str], make: Callable[[str], Mapping[str, Any]]
     ) -> Iterator[tuple[dict[str, Any], float]]:
-        """Results and seconds, in order; by two processes where a second core is idle."""
+        """Results and seconds, in order, by two processes on idle cores."""
         self._workers = workers = spare_cores(self._workers) if self.spreads else 1
         if workers == 1 or len(keys) < 2:
             yield from (_timed(make, key) for key in keys)

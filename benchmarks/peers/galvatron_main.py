@@ -1,4 +1,4 @@
-"""One search of Galvatron's unreleased main branch, its start-up outside the clock; JSON.
+"""One search of Galvatron's main branch, start-up not timed; JSON.
 
 Run as a script: CHECKOUT PROFILES GIB BATCH. The folder is a checkout in which the package and its
 compiled core can be imported. Its runtime needs CUDA libraries that a search does not use, so a

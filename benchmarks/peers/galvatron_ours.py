@@ -1,4 +1,4 @@
-"""One search of ours under Galvatron's costs, its start-up outside the clock; answers in JSON.
+"""Our search under Galvatron's costs, start-up not timed; JSON.
 
 Run as a script: PROFILES GIB BATCH.
 """

@@ -1,4 +1,4 @@
-"""One search of an installed Galvatron release, its start-up outside the clock; answers in JSON.
+"""One search of a Galvatron release, start-up not timed; JSON.
 
 Run as a script: PACKAGES PROFILES GIB BATCH. Its packages import CUDA libraries that a search does
 not use, so bare ones with their names stand in front; no file of it is changed.
@@ -54,7 +54,6 @@ def _engine(packages: Path, profiles: str, gib: int, batch: int) -> Any:
 
 
 def _fill_utils() -> None:
-    """The names that the search takes from the package whose own start loads training code."""
     import importlib
 
     utils = sys.modules["galvatron.utils"]
@@ -66,7 +65,7 @@ def _fill_utils() -> None:
 
 
 def _arguments(profiles: str, gib: int, batch: int) -> types.SimpleNamespace:
-    """The flags of the published run: ZeRO-2 by default, 1F1B, sequence parallelism, tp and sp."""
+    """Flags of the published run: ZeRO-2, 1F1B, sequence parallelism, tp, sp."""
     path = profiles + os.sep
     return types.SimpleNamespace(
         num_nodes=1, num_gpus_per_node=8, memory_constraint=gib, min_bsz=batch, max_bsz=batch,

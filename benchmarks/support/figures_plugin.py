@@ -71,7 +71,6 @@ def _compare(
 
 
 def _equal(found: lowering_check.Comparison, rank: int) -> None:
-    """Noted where a test asks for it: generated code has kernels of its own."""
     write(
         figure="bytes of a run that the lowering lacks",
         value=1 - found.matched_bytes / found.recorded_bytes,
@@ -107,7 +106,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """The outcome of each test: of its call, or of a setup that did not get so far."""
+    """Log the outcome of each test's call, or of its failed setup."""
     if report.when == "call" or report.outcome != "passed":
         said = report.longreprtext.strip().splitlines()[-1:] if report.failed else []
         write(test=report.nodeid, outcome=report.outcome, why="".join(said))

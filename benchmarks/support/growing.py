@@ -1,4 +1,4 @@
-"""Questions that grow: the same one on devices with more memory, or with more devices."""
+"""Chains of questions with more memory or more devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = 4
 
 
 def chain(number: int) -> dict[str, Any]:
-    """A question and ``STEPS`` larger ones: even chains get more memory, odd ones more devices.
+    """A question and ``STEPS`` larger ones: memory if even, devices if odd.
 
     Returns:
         Sort and what grows, and of every question the best step, whether it is proven, the
@@ -50,7 +50,6 @@ def chain(number: int) -> dict[str, Any]:
 
 
 def _question(sort: str, number: int, source: random.Random) -> Space:
-    """A space on devices that hold about what a random plan of it needs."""
     if sort == "mixed":
         base, plan = mixed_question(number, source)
         need = _reserved_bytes(base, plan)
@@ -62,12 +61,12 @@ def _question(sort: str, number: int, source: random.Random) -> Space:
 
 
 def need_bytes(space: Space, source: random.Random) -> float:
-    """What some random plan needs, so that capacities lie where plans differ."""
+    """Need of a random plan: capacities near it make plans differ."""
     return _reserved_bytes(space, Drawer(space, source).draft().plan(space))
 
 
 def mixed_question(number: int, source: random.Random) -> tuple[Space, Plan]:
-    """A space over two device groups, small enough to be proven, and a random plan of it."""
+    """A provable space over two device groups, and a random plan."""
     base = random_mixed_problem(number, most_blocks=2)
     while True:
         space = replace(base, restrictions=mixed_restrictions(source, base))
@@ -86,7 +85,7 @@ def _reserved_bytes(space: Space, plan: Plan) -> float:
 
 
 def _with_more_memory(space: Space, source: random.Random) -> Space:
-    """Capacities that are a little or a lot larger; of several groups maybe only of one."""
+    """Larger capacities, of several groups perhaps only of one."""
     groups = space.cluster.groups
     chosen = source.choice([*groups, None]) if len(groups) > 1 else None
 
@@ -107,7 +106,7 @@ def _with_more_devices(space: Space, source: random.Random) -> Space:
 
 
 def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
-    """The cluster with a device or two or nodes more, so that the old one is a part of it."""
+    """The cluster with one or two devices, or a node, more."""
     group, inner = cluster.groups[0], cluster.levels[0]
     if len(cluster.levels) > 1:
         larger = replace(group, nodes=group.nodes + 1)
@@ -119,12 +118,11 @@ def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
 
 
 def _grown_group(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
-    """One of several device groups with a device more."""
     return with_one_more(cluster, source.randrange(len(cluster.groups)))
 
 
 def _answer(space: Space) -> dict[str, Any]:
-    """The best plan of a question, as the product asks for it: each group alone, then together."""
+    """Best plan of a question: each group alone, then together."""
     groups = space.cluster.groups
     alone = [space] if len(groups) == 1 else [_alone(space, group.name) for group in groups]
     found = [each for each in map(planned, alone) if each is not None]

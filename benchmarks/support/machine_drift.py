@@ -1,4 +1,4 @@
-"""How far a machine's speed drifts while its figures are measured: a fixed loop, now and then."""
+"""Drift of the machine's speed, by a fixed loop between measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def loop_seconds(pool: WorkerPool) -> list[float]:
 
 
 def drift(seconds: Sequence[Sequence[float]]) -> float:
-    """How much slower the slowest loop was than the fastest, on the rank where that is most.
+    """Slowest over fastest loop less one, on the worst rank.
 
     Args:
         seconds: of every rank, each time that the loop was run.

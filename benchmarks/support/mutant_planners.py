@@ -1,4 +1,4 @@
-"""Faults to put into the planner: one function replaced, by what a slip could have made of it."""
+"""Faults to put into the planner, each one function replaced."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Wrap = Callable[[Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """``make`` turns the plain attribute of ``holder`` (a module or class) into a wrong one."""
+    """A fault: ``make`` turns an attribute of ``holder`` into a wrong one."""
 
     name: str
     what: str
@@ -68,7 +68,6 @@ def kept_if(keep: Callable[[Any], bool], kind: Callable[[Any], Any] = list) -> W
 
 
 def _longer(factor: float) -> Wrap:
-    """A bound that is too high."""
 
     def wrap(plain: Any) -> Any:
         def bound(self: Any, shape: Any, enough_s: float = float("inf"), **how: Any) -> float:
@@ -80,7 +79,6 @@ def _longer(factor: float) -> Wrap:
 
 
 def _dearer(plain: Any) -> Any:
-    """Prices of a relaxed step that make layers cost more than they do."""
 
     def least(*arguments: Any) -> tuple[float, list[int]]:
         seconds, option_table = plain(*arguments)
@@ -90,7 +88,6 @@ def _dearer(plain: Any) -> Any:
 
 
 def _twice(plain: Any) -> Any:
-    """Counts of passes, alone and in pairs, twice each."""
     return lambda *arguments: tuple(2 * counts for counts in plain(*arguments))
 
 
@@ -104,7 +101,6 @@ def _is_power(number: int) -> bool:
 
 
 def _partial(level: str) -> Callable[[Sharding], bool]:
-    """Whether a sharding is not of a level, judged by its degrees."""
 
     def keep(s: Sharding) -> bool:
         degrees = (s.parameters, s.gradients, s.optimizer)
@@ -154,7 +150,6 @@ def _one_more_held(plain: Any) -> Any:
 
 
 def _ramp_always(plain: Any) -> Any:
-    """The fill of the plain schedules, also where stages are interleaved."""
 
     def bound(shape: PipelineShape, *rest: Any) -> Any:
         return plain(shape._replace(kind="1f1b") if shape.chunks == 1 else shape, *rest) * (
@@ -175,12 +170,10 @@ def _closed_form_always(plain: Any) -> Any:
 
 
 def _one_stage_memory(plain: Any) -> Any:
-    """The memory of one device for the strategies of all stages."""
     return lambda self, shape, capacity_bytes: plain(self, shape, capacity_bytes / shape.stages)
 
 
 def _likely_as_bound(plain: Any) -> Any:
-    """Of (any one micro-batch, bound of the step, its estimate), the estimate for the bound."""
 
     def seconds(self: OptionTables, *arguments: Any) -> tuple[Any, Any, Any]:
         least_s, _, estimated_s = plain(self, *arguments)
@@ -222,7 +215,6 @@ def _two_stages_reversed(plain: Any) -> Any:
 
 
 def _later_proof(plain: Any) -> Any:
-    """The proof ends at the first shape that is too large, and calls itself complete."""
 
     def prove(self: Proof, nodes: Nodes) -> tuple[float, bool]:
         half: Any = nodes.queue[: len(nodes.queue) // 2]
@@ -237,7 +229,6 @@ def _no_recompute(how: str) -> Wrap:
 
 
 def _own_embedding(plain: Any) -> Any:
-    """The tied embedding is counted in the first layer too."""
 
     def tied(self: ShapeContexts, shape: PipelineShape) -> dict[int, tuple[int, ...]]:
         found = plain(self, shape)
@@ -247,7 +238,6 @@ def _own_embedding(plain: Any) -> Any:
 
 
 def _without_last(plain: Any) -> Any:
-    """The last strategy of every table is lost."""
 
     def make(self: SearchSpace, *arguments: Any) -> Any:
         every = list(plain(self, *arguments))
@@ -261,7 +251,6 @@ def _always_fits(plain: Any) -> Any:
 
 
 def _fits_by_prediction(plain: Any) -> Any:
-    """The margin for what the allocator adds is forgotten."""
 
     def feasible(self: Outcome) -> bool:
         return all(r.reserved_bytes <= r.capacity_bytes for r in self.simulation.memory)

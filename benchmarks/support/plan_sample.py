@@ -1,4 +1,4 @@
-"""Plans of an executable space to measure: the planner's choice, and some of every speed."""
+"""Plans to measure: the planner's choice, and plans of every speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOP = "top pick"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """A plan with what was predicted of it, by stage where memory is meant."""
+    """A plan with its predictions, memory by stage."""
 
     label: str
     plan: Plan
@@ -81,7 +81,7 @@ def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
 
 
 def _draw(space: SearchSpace, shape: PipelineShape, source: random.Random) -> Decision:
-    """Half of the plans treat all layers alike as far as they can, half each for itself."""
+    """Draw a plan; half have nearly equal layers, half independent ones."""
     samples = space.request.workload.global_batch // shape.microbatches
     tables = [space.options(kind, shape.ranks, samples) for kind in space.layer_classes]
     if space.request.model.tie_embeddings:  # their weight is one, so its strategy is too

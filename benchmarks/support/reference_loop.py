@@ -1,4 +1,4 @@
-"""Job: a fixed piece of arithmetic, timed between plans, so that a machine that drifts shows."""
+"""Job: a fixed, timed computation that shows the machine's drift."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPEATS = 7
 
 
 def gemm_seconds(context: RankContext, payload: dict[str, Any]) -> float:
-    """Median seconds of a fixed number of matrix products while all ranks work.
+    """Median seconds of a fixed number of products on all ranks.
 
     Args:
         context: the rank.

@@ -1,4 +1,4 @@
-"""Emulated slow devices: ranks on cores that sleep in proportion to what they computed.
+"""Emulated slow devices: ranks that sleep in proportion to their computation.
 
 A rank of a device that is k times slower than a core computes as any other and then sleeps k - 1
 times the processor time of its own thread in that pass or update. Waiting for messages and for
@@ -27,7 +27,7 @@ SLOWED_HOST = ("kernel", "launch", "layer_pass", "unit", "step")
 
 @dataclass(frozen=True)
 class EmulatedMachine(Machine):
-    """Cores as device groups of several speeds, each priced by the cores' profile made slower.
+    """Cores as device groups of several speeds, by slowed profiles.
 
     ``slowdowns`` are by device group: its name and how many times slower it is than a core.
     """
@@ -44,7 +44,7 @@ class EmulatedMachine(Machine):
 
 
 def slowed_profile(profile: MachineProfile, slowdown: float) -> MachineProfile:
-    """What a profile would say of devices that compute ``slowdown`` times slower."""
+    """The profile of devices that compute ``slowdown`` times slower."""
     host_s = {
         name: seconds * slowdown if name in SLOWED_HOST else seconds
         for name, seconds in profile.host_s.items()
@@ -109,7 +109,7 @@ def slowed(slowness: Slowness) -> Iterator[None]:
 
 
 def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
-    """Job: seconds of each step of a plan after warm-up, the slowest rank's.
+    """Job: seconds of each step after warm-up, on the slowest rank.
 
     Args:
         context: the rank.

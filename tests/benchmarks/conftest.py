@@ -1,4 +1,4 @@
-"""The evidence items lie beside the tests and are no package: their folder goes on the path."""
+"""Put the evidence items, which are no package, on the path."""
 
 from __future__ import annotations
 

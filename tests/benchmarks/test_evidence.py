@@ -1,4 +1,4 @@
-"""Evidence: items are well formed, runs resume, answers are recorded and stand by content."""
+"""Evidence: well-formed items, resumed runs, records keyed by content."""
 
 from __future__ import annotations
 

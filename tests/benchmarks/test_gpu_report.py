@@ -1,4 +1,4 @@
-"""The GPU report, in the form that runs on a core: resumption, budgets, failures, the whole."""
+"""The GPU report on a core: resumption, budgets, failures, the whole."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def product_entry(**more: Any) -> Entry:
-    """What an entry of products looks like: forward and backward at once, peaks compared."""
+    """An entry of products: forward and backward at once, peaks compared."""
     side = 48
     given: dict[str, Any] = {
         "family": "linear_cross_entropy",

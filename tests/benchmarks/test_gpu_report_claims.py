@@ -1,4 +1,4 @@
-"""What the GPU report judges: by the worst row, and only where every row was measured."""
+"""Claims of the GPU report: judged by the worst row, if complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kernel_row(ours_s: float, floor_s: float | None, **more: Any) -> dict[str, A
 
 
 def table(**changed: dict[str, Any] | None) -> dict[str, Any]:
-    """Every row of the table, good but for what is changed; None: it was not measured."""
+    """Every row of the table, with changes; None: not measured."""
     rows: dict[str, Any] = {key: changed.get(key, kernel_row(1.0, 0.9)) for key in KEYS}
     return {key: row for key, row in rows.items() if row is not None}
 

@@ -1,4 +1,4 @@
-"""Parts of the GPU report: names of devices, wheels, verdicts, and a report as evidence."""
+"""Device names, wheels, verdicts, and a GPU report as evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the GPU report beside the measured ones: traces that are read, and what is planned."""
+"""Unmeasured runs of the GPU report: traces and plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.spec.techniques.compile import mode_of
 
 
 def on_gpu(folder: Path) -> Setting:
-    """What a GPU's stages are given; nothing here runs on it."""
+    """Setting of a GPU's stages; nothing here runs on it."""
     facts = {"cluster": "1xH100-SXM-80GB", "device": "NVIDIA H100", "memory_bytes": 85 * 10**9}
     plain = make_setting(folder, reduced=True)
     return replace(plain, reduced=False, device=torch.device("cuda", 0), facts=facts)

@@ -1,4 +1,4 @@
-"""A finished GPU report and its profile become files of the repository; nothing else does."""
+"""Only a finished GPU report and its profile become repository files."""
 
 from __future__ import annotations
 

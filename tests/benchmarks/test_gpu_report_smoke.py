@@ -1,4 +1,4 @@
-"""The smoke stage finds kernels that are wrong, and says which in one line."""
+"""The smoke stage names wrong kernels in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces of the item about slow ranks: what is slowed, by how much, and what is predicted."""
+"""Emulated slow ranks: slowed work, factors, and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the items are made of: faults that are faults, published rows that can be priced."""
+"""Ingredients of the items: faults, published rows, samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing next to the best plans is below the bound, or faster than a proven answer."""
+"""Neighbors of the best plans respect bounds and proven answers."""
 
 from __future__ import annotations
 

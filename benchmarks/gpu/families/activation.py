@@ -37,7 +37,7 @@ def _gelu_eager(x: Tensor) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Gated ones read two tensors and write one, and back read three and write two."""
+    """Gated kernels: two reads, one write forward; three reads, two writes backward."""
     for rows, width in sizes.activations:
         full = rows * width * sizes.dtype.itemsize
         case = f"{rows} x {width}"

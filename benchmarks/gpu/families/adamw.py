@@ -26,7 +26,7 @@ def _eager(fused: torch.optim.AdamW, listed: torch.optim.AdamW) -> Any:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Parameter and two moments are read and written, the gradient read; all float32."""
+    """Parameter and moments read and written, gradient read; all float32."""
 
     def make(given: Make) -> tuple[torch.optim.AdamW, torch.optim.AdamW]:
         return _made(given, sizes, fused=True), _made(given, sizes, fused=False)

@@ -21,7 +21,7 @@ def _eager(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _reference(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """With keys and values repeated: only then float32 has a kernel that keeps no scores."""
+    """Repeated keys and values: float32 then has a kernel without scores."""
     return _library(query, key, value, repeat=True)
 
 
@@ -35,7 +35,7 @@ def _library(query: Tensor, key: Tensor, value: Tensor, repeat: bool) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Two products forward, five backward, of the scores that a causal mask leaves."""
+    """Two products forward, five backward, of the causal scores."""
     for dim in sizes.head_dims:
 
         def make(given: Make, dim: int = dim) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Blocks of 8 and 4 bits, to the nearest, with and without the transform."""
+"""Block quantization to 8 and 4 bits, with and without the transform."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _back(
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Quantising reads 16-bit numbers and writes levels and scales; back it is turned round."""
+    """Quantizing reads 16-bit numbers, writes levels and scales; backward reversed."""
     rows, width = sizes.activations[-1]
     for form in FORMATS:
         moved = rows * (width * (sizes.dtype.itemsize) + form.packed_bytes(width))

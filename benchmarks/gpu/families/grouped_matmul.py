@@ -1,4 +1,4 @@
-"""The product of groups of rows with a matrix each, as experts need it."""
+"""Grouped matrix product, one matrix a group of rows, for experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _ours(
 
 
 def _eager(x: Tensor, weight: Tensor, ends: Tensor, bounds: list[int]) -> Tensor:
-    """Eager is told on the host where groups end, so that the device waits for nobody."""
+    """Eager gets the group ends on the host, so no wait."""
     parts = [x[start:end] @ weight[i] for i, (start, end) in enumerate(pairwise(bounds))]
     return torch.cat(parts)
 

@@ -30,7 +30,7 @@ def _unfused(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Forward and backward at once: the logits are read, and their gradient is written.
+    """Forward and backward at once: logits read, their gradient written.
 
     With the projection three products are the floor. The loss alone is what ranks that split the
     vocabulary do between their sums, in eager operations; no target is asked of it.

@@ -31,7 +31,7 @@ def _layer_eager(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Forward reads x and writes the output; backward reads x and the gradient, writes one."""
+    """Forward: one read, one write; backward: two reads, one write."""
     for rows, width in sizes.activations:
         full = rows * width * sizes.dtype.itemsize
         case = f"{rows} x {width}"

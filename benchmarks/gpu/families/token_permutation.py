@@ -1,4 +1,4 @@
-"""Tokens to the rows of their experts, and the weighted sum of rows back to tokens."""
+"""Permutation of tokens to rows of experts, and the weighted return."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ RANGES = 8
 
 
 def _parts(tokens: int) -> list[tuple[int, int]]:
-    """Start and length of every other eighth of half the tokens, the last first."""
     length = tokens // (2 * RANGES)
     return [(2 * n * length, length) for n in reversed(range(RANGES))]
 
@@ -33,7 +32,7 @@ def _scatter_eager(rows: Tensor, ranges: TokenRanges) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """Half of the tokens are read and written; back, all are written, half of them zero."""
+    """Half the tokens read and written; backward: all written, half zeros."""
     tokens, width = sizes.activations[-1]
     full = tokens * width * sizes.dtype.itemsize
 

@@ -1,4 +1,4 @@
-"""The same training step as plain transformers code, in a process of its own.
+"""The same training step in plain transformers code, as a process.
 
     python -m gpu.jobs.hf_llama CASE.json RESULT.json
 

@@ -1,4 +1,4 @@
-"""Stage 1: what this device reaches at best, measured; the floors of everything after it."""
+"""Stage 1: measured peak rates of the device, from which floors follow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(setting: Setting) -> list[Measurement]:
 
 
 def _copy(setting: Setting) -> Values:
-    """Bytes read and written a second, by a copy from device memory to device memory."""
+    """Bytes read and written a second by a copy in device memory."""
     size = COPY_BYTES[setting.reduced]
     source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=setting.device)
     timing = time_on(setting.device, [source.clone], BUDGET_S)
@@ -49,7 +49,7 @@ def _matmul(setting: Setting) -> Values:
 
 
 def _sustained(setting: Setting) -> Values:
-    """The same product on and on, as a step asks for it: power and heat lower the clock."""
+    """The product repeated for seconds: power and heat lower the clock."""
     side, device = SIDE[setting.reduced], setting.device
     left, right = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
     out = left @ right
@@ -89,7 +89,7 @@ def _timed(time_s: float, spread: float) -> Values:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """The figures; floors are made from those of short bursts, as kernels are timed."""
+    """The rates; floors use those of short bursts, as kernels are timed."""
     lines = []
     if "copy" in found:
         row = found["copy"]

@@ -1,4 +1,4 @@
-"""Stage 4: a 1B-class Llama step through the executor, beside the same model in plain code."""
+"""Stage 4: a 1B-class Llama step, ours and in plain code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LEAST_S = 30.0
 
 
 def rows(setting: Setting) -> list[Measurement]:
-    """Ours, then the others, each in a fresh process; then tiny runs that are only tried."""
+    """Ours, then the others, in fresh processes; then tiny trial runs."""
     case = TINY if setting.reduced else FULL
     least_s = 0.0 if setting.reduced else LEAST_S
     found = [

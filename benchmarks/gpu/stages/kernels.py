@@ -1,4 +1,4 @@
-"""Stage 2: every kernel family against torch eager, torch.compile and the measured floor."""
+"""Stage 2: kernel families against eager, torch.compile and the measured floor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_S = 8.0
 
 
 def rows(setting: Setting) -> list[Measurement]:
-    """A row an entry, what is judged first; compilers take long, so each family goes there once."""
+    """A row an entry, judged ones first, grouped by family for compilers."""
     sizes = TINY if setting.reduced else FULL
     least_s = 0.0 if setting.reduced else LEAST_S
     entries = sorted(collected(sizes), key=lambda entry: not entry.judged)  # stable
@@ -31,7 +31,7 @@ def rows(setting: Setting) -> list[Measurement]:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """Times, ratios and what was picked; peaks of memory where they were compared."""
+    """Times, ratios and picks; peak memory where it was compared."""
     columns = ("kernel", "picked", "ours", "of floor", "of eager", "of compiled", "error")
     lines = [_line(key, row) for key, row in found.items()]
     made = [Table(title="Kernels: time, and time over that of others", columns=columns, rows=lines)]

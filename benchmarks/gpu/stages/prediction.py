@@ -1,4 +1,4 @@
-"""Stage 5: steps predicted from the profile, then measured; and whether the planner picks well."""
+"""Stage 5: steps predicted from the profile and measured; the planner's pick."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TITLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A case, how many samples run at once, and what is computed again.
+    """A case with its micro-batch and recomputation.
 
     The planner's pick is held against those that ``compete``: they do the same work.
     """
@@ -96,7 +96,7 @@ OTHERS = (
 
 
 def configurations(reduced: bool) -> list[Configuration]:
-    """All that are measured, beside the planner's pick where it is none of them."""
+    """All measured configurations, with the planner's pick."""
     if reduced:
         return [
             Configuration(case=TINY, micro_batch=size, recompute=kind, competes=True)
@@ -141,7 +141,7 @@ def _predict(chosen: Sequence[Configuration], setting: Setting) -> Values:
 
 
 def _known(setting: Setting) -> Values:
-    """What was predicted.
+    """The prediction of a row.
 
     Raises:
         LookupError: nothing was.
@@ -153,7 +153,6 @@ def _known(setting: Setting) -> Values:
 
 
 def _run(configuration: Configuration, runner: Runner, setting: Setting) -> Values:
-    """Predicted and measured."""
     before = _known(setting)["by_configuration"][configuration.key]
     problem = problem_of(configuration.case, setting)
     plan = plan_of(problem, configuration.micro_batch, configuration.recompute)

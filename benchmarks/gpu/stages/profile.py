@@ -1,4 +1,4 @@
-"""Stage 3: ``plan profile`` of this device, which the predictions after it rest on."""
+"""Stage 3: ``plan profile`` of this device, for the later predictions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _profile(setting: Setting) -> Values:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """What was measured."""
+    """Numbers of measured rows."""
     row = found["profile"]
     lines = [
         ("seconds", f"{row['duration_s']:.0f}"),

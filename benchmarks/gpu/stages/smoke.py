@@ -1,4 +1,4 @@
-"""Stage 0: what torch does not promise, and what no other stage runs, tried on the device."""
+"""Stage 0: unpromised parts of torch and unused kernels, tried once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "executor.torch_api"
 
 
 def rows(setting: Setting) -> list[Measurement]:
-    """A row a check; and what our own list of private names misses, where there is one."""
+    """A row a check, and names missing from our list of privates."""
     checks = {**CHECKS, **KERNEL_CHECKS}
     found = [Measurement(name, partial(_tried, check, setting)) for name, check in checks.items()]
     if importlib.util.find_spec(f"shardwright.{OURS}"):
@@ -24,7 +24,6 @@ def rows(setting: Setting) -> list[Measurement]:
 
 
 def _tried(check: Check, setting: Setting) -> Values:
-    """Whether a check passes; one that does not is a finding, not a failure of the stage."""
     try:
         said = check(setting.device)
     except Exception as error:
@@ -40,7 +39,7 @@ def _own_list() -> Values:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """What works."""
+    """Outcome of every check."""
     parts = {
         "Private names of torch": {k: r for k, r in found.items() if k not in KERNEL_CHECKS},
         "Kernels against their definitions, gradients too": {

@@ -1,4 +1,4 @@
-"""How many published runs can be said to ``plan simulate``, and why the others cannot."""
+"""Share of published runs that ``plan simulate`` can express, with reasons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(work: Work) -> Evidence:
 
 
 def _source(runs: list[PublishedRun]) -> dict[str, Any]:
-    """Rows of a source: how many were said, how many of them as plans, who was refused and why."""
+    """Rows of a source: expressed, legal plans, and refusals with reasons."""
     found: dict[str, Any] = {"rows": len(runs), "said": 0, "even_cuts": 0, "fits": 0}
     refused: dict[str, list[str]] = {}
     assumed: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def _source(runs: list[PublishedRun]) -> dict[str, Any]:
 
 
 def reason_of(run: PublishedRun, error: Exception) -> str:
-    """The reason without the row's name, so that equal ones are counted together."""
+    """The reason without the row's name, so that equal ones add up."""
     return str(error).removeprefix(f"{run.id}: ").removeprefix("--")
 
 

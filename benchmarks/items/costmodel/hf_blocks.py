@@ -1,4 +1,4 @@
-"""Lowered layers against blocks of the transformers library, with every difference by its name."""
+"""Lowered layers against transformers blocks, differences listed by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_UNLISTED = 0.01
 
 
 def run(work: Work) -> Evidence:
-    """Trace each block forward and backward, in fp32 and bf16, with each attention it has."""
+    """Trace each block forward and backward, by dtype and attention."""
     names = [
         "/".join((case.name, attention, dtype))
         for case in CASES
@@ -75,7 +75,7 @@ def _compared(name: str) -> dict[str, Any]:
 
 
 def _unlisted(piece: dict[str, Any]) -> float:
-    """What no difference explains, as a share of what the library saves."""
+    """Unexplained share of the bytes that the library saves."""
     ours = piece["our_bytes"] - sum(item["our_bytes"] for item in piece["listed"])
     return float((ours - piece["rest_bytes"]) / piece["saved_bytes"])
 

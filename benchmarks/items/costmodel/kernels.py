@@ -1,4 +1,4 @@
-"""Kernel prices on what they were not fitted to: sizes, devices, heads and models kept back."""
+"""Kernel prices on sizes, devices, heads and models not fitted to."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def _judged(found: Scores) -> Iterable[Row]:
 
 
 def _row(figure: str, found: Scores, names: list[str], most: float) -> Row:
-    """The plain mean of the splits' mean errors against a target."""
     mape = statistics.fmean(found[name]["mape"] for name in names)
     rows = sum(found[name]["rows"] for name in names)
     return judged(

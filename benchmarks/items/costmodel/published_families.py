@@ -85,7 +85,7 @@ def run(work: Work) -> Evidence:
 
 
 def _priced(key: str) -> dict[str, Any]:
-    """Seconds of a row as published and as simulated; without them where it has none."""
+    """Seconds of a row, published and simulated, if it has any."""
     (run,) = (x for x in published_runs() if x.id == key.split()[-1])
     row = {"id": run.id, "what": _what(run), "layout": _layout(run), "published": None}
     try:
@@ -102,7 +102,7 @@ def _priced(key: str) -> dict[str, Any]:
 
 
 def _fit(priced: list[dict[str, Any]]) -> float:
-    """The median MFU that published seconds imply; each row's seconds at it are added."""
+    """Median MFU of the published seconds; adds each row's seconds at it."""
     fitted = fitted_mfu([(piece["at_peak"], piece["published"]) for piece in priced])
     for piece in priced:
         piece["constant_mfu"] = piece["at_peak"] / fitted

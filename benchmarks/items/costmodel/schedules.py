@@ -1,4 +1,4 @@
-"""Every schedule kind: never stuck, and as short and as lean as its paper says."""
+"""Every schedule kind: free of deadlock, and its paper's length and memory."""
 
 from __future__ import annotations
 

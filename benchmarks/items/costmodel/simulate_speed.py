@@ -1,4 +1,4 @@
-"""How long simulations take in a process: one, a thousand what-ifs, one event by event."""
+"""Time of one simulation, of a thousand what-ifs, and event by event."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(work: Work) -> Evidence:
 
 
 def forget() -> None:
-    """Empty every cache of nouns, lowering and pricing; catalogue and measured times stay read."""
+    """Empty caches of nouns, lowering and pricing, not of the catalogue."""
     for name, module in list(sys.modules.items()):
         if name.startswith(TABLES):
             continue
@@ -90,7 +90,7 @@ def planned(model: Any, cluster: str, flags: dict[str, Any], **asked: Any) -> tu
 
 
 def _one(model: str, cluster: str, flags: dict[str, Any], repeats: int) -> Row:
-    """A simulation from nothing, with new objects, and once more; the whole call beside them."""
+    """A first simulation, a second with new objects, and the whole call."""
     problem, plan = planned(model, cluster, flags)
 
     def simulator() -> Simulator:
@@ -126,7 +126,7 @@ RATES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0)
 
 
 def layouts() -> Iterator[dict[str, Any]]:
-    """Layouts and micro-batches of one model and cluster; some of them cannot be built."""
+    """Layouts and micro-batches of one model and cluster, some of them illegal."""
     for tp, pp, vpp, shard, recompute, micro_batch in product(
         (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 5), ("zero0", "zero1", "zero3"), ("none", "full"), (1, 2)
     ):
@@ -156,7 +156,7 @@ def answered(chosen: list[dict[str, Any]]) -> list[float | None]:
 
 
 def _what_ifs(count: int) -> list[Row]:
-    """As many settings as are wanted that are not refused, in one process and in two."""
+    """Legal settings in one process and in two."""
     every = [{"rate": RATES[0], **layout} for layout in layouts()]
     buildable = [s for s, step_s in zip(every, answered(every), strict=True) if step_s is not None]
     legal = [{**setting, "rate": rate} for rate in RATES for setting in buildable]
@@ -187,7 +187,7 @@ def _what_ifs(count: int) -> list[Row]:
 
 
 def _events(batches: int, repeats: int) -> list[Row]:
-    """64 stages of 2 layers, span by span, beside the same step pass by pass."""
+    """64 stages of 2 layers, by events and by passes."""
     flags = {**DEEP_FLAGS, "global_batch": batches, "seq_len": 2048}
     problem, plan = planned(DEEP, "64x8xH100-80GB", flags, overlap="none")
 
@@ -229,7 +229,6 @@ def _events(batches: int, repeats: int) -> list[Row]:
 
 
 def _apart(one: Simulation, other: Simulation) -> float:
-    """The largest relative distance of step time, stages' ends and starts of passes."""
     pairs = [(one.step_time_s, other.step_time_s)]
     for a, b in zip(one.stages, other.stages, strict=True):
         pairs += [(a.end_s, b.end_s), *zip(a.starts_s, b.starts_s, strict=True)]

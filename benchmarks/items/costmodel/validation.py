@@ -1,4 +1,4 @@
-"""``plan validate`` over the bundled tables: shipped constants, calibrated, and peaks of memory."""
+"""``plan validate`` over the bundled tables: shipped, calibrated, and memory peaks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDEST = 2.0
 
 
 def run(work: Work) -> Evidence:
-    """Price both tables as shipped, and once more with ten rows of each place fitted."""
+    """Price both tables as shipped, and with ten rows fitted."""
     asked = ["none", "memory", "memory fit"]
     asked += [] if work.quick else ["fit"]
     found = dict(zip(asked, work.pieces(asked, _document), strict=True))
@@ -97,7 +97,7 @@ def _intervals(document: dict[str, Any]) -> Iterator[Row]:
 
 
 def _shares(document: dict[str, Any]) -> Iterator[Row]:
-    """Of the rows of a family that say enough, how many are priced."""
+    """Share of a family's complete rows that are priced."""
     for name in FAMILIES:
         enough = sum(run.source_name == name and qualifies(run) for run in published_runs())
         priced = document["by_source"][name]["rows_priced"]

@@ -70,7 +70,7 @@ def case_name(case: Case) -> str:
 
 
 def _measure(work: Work, case: Case) -> dict[str, Any]:
-    """Profile now, since this machine's speed drifts; then predict and run every plan."""
+    """Profile now, since the machine drifts; then predict and run plans."""
     model, seq_len, ranks = case
     work.say(f"{case_name(case)}: profiling")
     profile = measure(work.sized(DEFAULT_BUDGET_S, QUICK_BUDGET_S), ranks)
@@ -98,7 +98,7 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
 
 
 def problem_of(model: str, seq_len: int, ranks: int) -> Problem:
-    """The question; typed models are read from a file, as a person gives them."""
+    """The question of a case; typed models are read from a file."""
     with tempfile.TemporaryDirectory() as folder:
         if model in TYPED:
             path = Path(folder, "model.json")
@@ -137,7 +137,7 @@ class Pools(ExitStack):
 
 
 def _duel(pools: Pools, plans: Sequence[Predicted], times: Sequence[list[float]]) -> dict[str, Any]:
-    """The top pick and the fastest other plan, measured side by side, one repeat each in turn.
+    """The top pick and the fastest other plan, repeats in turn.
 
     The fastest of a dozen noisy figures is one that noise favoured: against it as it stands every
     pick would seem to lose.
@@ -167,7 +167,7 @@ def _step_times(pools: Pools, predicted: Predicted, repeats: int) -> list[float]
 def _compared(
     pools: Pools, predicted: Predicted, times: list[float], attention: str
 ) -> dict[str, Any]:
-    """Least step time of all repeats, and bytes of a run of its own, beside those predicted."""
+    """Least step time of all repeats and peak bytes, beside predictions."""
     plan = predicted.plan
     return {
         "label": predicted.label,
@@ -223,7 +223,6 @@ def _case_rows(name: str, piece: dict[str, Any]) -> list[Row]:
 
 
 def _regret(piece: dict[str, Any]) -> float:
-    """How much slower the top pick is than the fastest other plan, side by side; least of five."""
     duel = piece["duel"]
     return max(0.0, min(duel["top_s"]) / min(duel["rival_s"]) - 1)
 

@@ -55,7 +55,7 @@ class Pools:
         self._pools: dict[int, RankPool] = {}
 
     def run(self, ranks: int, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The train job's result on rank 0."""
+        """Run the matrix, the kills and the damages."""
         if ranks not in self._pools:
             pool = RankPool(ranks, silent_after_s=SILENT_AFTER_S)
             self._pools[ranks] = self._stack.enter_context(pool)
@@ -64,7 +64,7 @@ class Pools:
 
 
 def run(work: Work) -> Evidence:
-    """The matrix, the kills and the damages, each in pieces of their own."""
+    """Run the matrix, the kills and the damages."""
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         pools, root = Pools(stack), Path(folder)
         first = work.first_seed(BLOCK)
@@ -89,7 +89,7 @@ def run(work: Work) -> Evidence:
 
 
 def _matrix(runs: Run, name: str, root: Path, count: int, most_ranks: int) -> dict[str, Any]:
-    """A cell saved once, and resumed under its own plan and ``count`` others."""
+    """A cell saved once, and resumed under itself and ``count`` others."""
     cell = next(cell for cell in LEGAL if str(cell) == name)
     saved = save(runs, cell, root)
     again = resumed(runs, cell, saved)
@@ -101,7 +101,7 @@ def _matrix(runs: Run, name: str, root: Path, count: int, most_ranks: int) -> di
 
 
 def _kill(runs: Run, number: int, root: Path) -> dict[str, Any]:
-    """A rank killed at a random moment of a random step of a run, which is then gone on with.
+    """A rank killed at a random moment of a run, then resumed.
 
     Every other run waits for its checkpoints; the others write them beside their steps, as a
     person's runs do.
@@ -132,7 +132,6 @@ def _kill(runs: Run, number: int, root: Path) -> dict[str, Any]:
 
 
 def _damage(runs: Run, number: int, root: Path) -> dict[str, Any]:
-    """Bits flipped and files cut in the newer of two checkpoints, one damage at a time."""
     cell = Cell("zero3", 2)
     runs(cell.ranks, payload(cell, LAST, folder=str(root), every=LAST // 2))
     newest, older = step_folders(root)
@@ -145,7 +144,6 @@ def _damage(runs: Run, number: int, root: Path) -> dict[str, Any]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """This process is a world of one rank."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
@@ -154,7 +152,6 @@ def _alone() -> Iterator[None]:
 
 
 def _seen(older: Path, file: str, tensor: str | None) -> bool:
-    """Whether loading tells of the damage, by file and tensor, and takes the older checkpoint."""
     said: list[str] = []
     found = newest_valid(older.parent, 0, torch.device("cpu"), said.append)
     named = len(said) == 1 and f"({file}, " in said[0]
@@ -164,7 +161,6 @@ def _seen(older: Path, file: str, tensor: str | None) -> bool:
 
 
 def _flipped(newest: Path, older: Path, manifest: Manifest, source: random.Random) -> bool:
-    """Whether a flipped bit is seen, in the very tensor that it is in."""
     path, byte = any_byte(newest, source)
     bit = source.randrange(8)
     flip(path, byte, bit)
@@ -175,7 +171,6 @@ def _flipped(newest: Path, older: Path, manifest: Manifest, source: random.Rando
 
 
 def _cut(newest: Path, older: Path, source: random.Random) -> bool:
-    """Whether a file that ends too early is seen."""
     path = source.choice(files_of(newest))
     whole = path.read_bytes()
     path.write_bytes(whole[: source.randrange(len(whole))])

@@ -1,4 +1,4 @@
-"""The evidence tier of the tests: parity, lowering and live bytes of random plans.
+"""Evidence tier of the tests: parity, lowering and live bytes of plans.
 
 The long form runs every test of the tier, each file as a process. The short form draws parametrized
 cases of the tables in ``runner.sampled`` and runs them in one process, so that pools of ranks stay
@@ -61,7 +61,6 @@ def run(work: Work) -> Evidence:
 
 
 def _test_files() -> list[str]:
-    """Every test file with a test of this tier, from the root."""
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -70,7 +69,6 @@ def _test_files() -> list[str]:
 
 
 def _drawn(count: int, seed: int) -> dict[str, Any]:
-    """Outcomes and figures of so many cases of the long tables."""
     names = [f"tests/{name}" for name in sorted(EVERY)]
     random.Random(f"files {seed}").shuffle(names)
     return _tested(names, {"EVIDENCE_CASES": str(count), "EVIDENCE_SEED": str(seed),

@@ -1,4 +1,4 @@
-"""Ranks that break on purpose: how soon a job ends with the name of the one that did it."""
+"""Ranks that break on purpose: time until the culprit is named."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from shardwright.spec.plan.plan import Plan
 LIMIT_S = 15.0
 RANKS, BROKEN, STEP = 4, 2, 4
 SLOWER_S = 1.5
-"""What a slow rank sleeps in each step."""
+"""Sleep of a slow rank in each step."""
 WATCHED_S = 60.0
-"""How long a run is watched in which no rank is slow."""
+"""Watching time of a run without a slow rank."""
 AT_START = ("stop", "hang", "kill")
 IN_STEPS = ("kill", "exit", "stop", "hang")
 PLANS = {
@@ -40,7 +40,7 @@ PLANS = {
 
 
 class _EnoughError(Exception):
-    """What there was to see has been seen."""
+    """Ends a run once enough was observed."""
 
 
 def run(work: Work) -> Evidence:
@@ -75,7 +75,6 @@ def _broken(key: str) -> dict[str, Any]:
 
 
 def _at_start(how: str) -> dict[str, Any]:
-    """A rank that breaks before it joins; the time is the whole job's."""
     plan = PLANS["sharded"].plan()
     fault = {"rank": BROKEN, "step": 1, "at": "join", "how": how}
     options = PoolOptions.from_timeouts(plan_timeouts(plan))
@@ -83,14 +82,14 @@ def _at_start(how: str) -> dict[str, Any]:
 
 
 def _in_step(how: str, name: str) -> dict[str, Any]:
-    """A rank that breaks in a step; the time is that since the step before was done."""
+    """A rank that breaks in a step; seconds since the previous step."""
     return _ended(PLANS[name].plan(), [{"rank": BROKEN, "step": STEP, "how": how}])
 
 
 def _ended(
     plan: Plan, faults: list[dict[str, Any]], options: PoolOptions | None = None
 ) -> dict[str, Any]:
-    """How long a job still takes after its last step, and whether it names the rank."""
+    """Seconds of a job after its last step, and naming of the rank."""
     last_s = time.monotonic()
 
     def note(rank: int, event: dict[str, Any]) -> None:
@@ -106,7 +105,7 @@ def _ended(
 
 
 def _alone(rank: str) -> dict[str, Any]:
-    """One of two ranks, which nobody looks after, while the other was never started."""
+    """One of two unsupervised ranks, the other never started."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         Path(folder, "plan.json").write_text(canonical_json(Case(name="two", ranks=2).plan()))
         probe.bind(("127.0.0.1", 0))
@@ -128,7 +127,7 @@ def _alone(rank: str) -> dict[str, Any]:
 
 
 def _slow(key: str) -> dict[str, Any]:
-    """What is said of slow ranks in a run that has one, or has none, and after how long."""
+    """Reports of slow ranks in a run with one or none, and delays."""
     faults = [{"rank": BROKEN, "step": 1, "how": "slow", "seconds": SLOWER_S}]
     notes: list[str] = []
     begun_s: list[float] = []

@@ -1,4 +1,4 @@
-"""What only GPUs can show: the newest committed report of ``make gpu-report``, and what is left.
+"""The newest committed report of ``make gpu-report``, and the gaps.
 
 A report is a file of ``benchmarks/gpu/reports/``; where there is none, every row that one would
 judge is named, so that nobody takes it for shown.

@@ -1,4 +1,4 @@
-"""Plans on two kinds of device, emulated on slowed cores, against their prediction.
+"""Plans on two device types, emulated on slowed cores, against predictions.
 
 The fast devices are half as fast as a core, the slow ones a quarter (``support.slow_ranks``), so
 that four ranks need no more than the two cores that were profiled.
@@ -120,7 +120,7 @@ def run(work: Work) -> Evidence:
 
 
 def _measure(work: Work, names: Sequence[str]) -> dict[str, Any]:
-    """Profile now, since this machine's speed drifts; then predict and run some plans.
+    """Profile now, since the machine drifts; then predict and run plans.
 
     What was measured of a plan is the least step time of all rounds.
     """

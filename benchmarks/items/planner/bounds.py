@@ -24,7 +24,7 @@ BLOCK = 1000
 
 
 def run(work: Work) -> Evidence:
-    """Random plans of random questions; half of them have axes that a rule else keeps out."""
+    """Random plans of random questions, half with axes normally ruled out."""
     work.spreads = True
     first = work.first_seed(BLOCK)
     keys = [f"one {first + n}" for n in range(work.sized(PROBLEMS, 6, FULL_PROBLEMS))]

@@ -61,7 +61,7 @@ def _name(gib: int) -> str:
 
 
 def _peer(folder: Path) -> tuple[Sequence[str] | None, str]:
-    """The command of Galvatron's search without its last two words, or why there is none."""
+    """Galvatron's command without its last two words, or the reason for none."""
     checkout = os.environ.get(CHECKOUT)
     if checkout:
         return [sys.executable, str(PEERS / "galvatron_main.py"), checkout, str(PROFILES)], ""
@@ -75,7 +75,6 @@ def _peer(folder: Path) -> tuple[Sequence[str] | None, str]:
 
 
 def _pair(peer: Sequence[str], gib: int) -> dict[str, Any]:
-    """One search of each, ours first."""
     asked = (str(gib), str(BATCH))
     ours = succeeded([sys.executable, str(PEERS / "galvatron_ours.py"), str(PROFILES), *asked])
     theirs = succeeded([*peer, *asked])

@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 def run(work: Work) -> Evidence:
-    """Search every case three times: freely, with equal stages only, and each group alone."""
+    """Search every case freely, with equal stages, and in single groups."""
     cases = {f"{m} on {c}, {b} x {s}": (m, c, b, s) for m, c, b, s in CASES}
     names = list(cases)[: work.sized(len(cases), 2)]
     found = work.pieces(names, lambda name: _search(*cases[name]))
@@ -109,7 +109,7 @@ def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any
 
 
 def _is_equal(plan: Plan) -> bool:
-    """Return whether all stages have one width, and every device an equal share."""
+    """True if all stages have one width, and all devices equal shares."""
     stages = plan.program.stages
     alike = len({stage.device_count for stage in stages}) == 1
     return alike and all(
@@ -124,7 +124,7 @@ def _share(share: float | None) -> str:
 
 
 def _alone_s(problem: Problem, group: str) -> float | None:
-    """The step of the best plan that stays inside one group; None where none fits."""
+    """Best step time inside one group; None if nothing fits."""
     try:
         solution = solve(problem.on_cluster(problem.cluster.alone(group)))
     except InfeasibleError:

@@ -1,4 +1,4 @@
-"""More memory, or more devices that may stay idle, never makes the best plan worse."""
+"""More memory, or more devices, never makes the best plan worse."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def counted(chains: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_worse(p: dict[str, Any]) -> bool:
-    """Return whether a pair has a worse plan, or none any more, with more."""
+    """True if a pair has a slower plan, or none, with more."""
     if p["less_s"] is None:
         return False
     return p["more_s"] is None or p["more_s"] > p["less_s"] * (1 + EQUAL)

@@ -1,4 +1,4 @@
-"""The best plans of searches against plans that differ from them in a decision or two."""
+"""Best plans against plans that differ in one or two decisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oracles.heterogeneous_oracle import capped_space as capped_by_group
 from support.growing import mixed_question, need_bytes
 
 Found = dict[str, Neighbours]
-"""What was found, by question."""
+"""Findings by question."""
 
 QUESTIONS = (
     ("gpt2", "1xA100-80GB", 64, 1024),
@@ -60,7 +60,7 @@ MIXED = "mixed "
 
 
 def run(work: Work) -> Evidence:
-    """Search real questions and small random ones, then look around their best plans."""
+    """Search real and small random questions, then draw neighbors."""
     first = work.first_seed(BLOCK)
     real = [" ".join(map(str, q)) for q in work.sample(QUESTIONS, REAL, 3)]
     small = [f"space {first + n}" for n in range(work.sized(SPACES, 4, FULL_SPACES))]
@@ -151,7 +151,6 @@ def _drawn(name: str, found: Found, least: int) -> Row:
 
 
 def _none(name: str, faults: Sequence[str]) -> Row:
-    """That there is no fault; the first is told."""
     figure = f"{len(faults)}" + (f" ({faults[0]})" if faults else "")
     return judged(name, figure, "0", not faults, faults=len(faults))
 
@@ -198,14 +197,14 @@ def _checked_mixed(key: str, quick: bool) -> Neighbours:
 
 
 def capped_space(seed: int) -> Space:
-    """A small space on devices that hold about what one of its plans needs."""
+    """A small space whose devices hold about one plan's need."""
     source = random.Random(f"neighbours of space {seed}")
     space = random_space(seed, MOST_PLANS)
     return space.with_memory(int(need_bytes(space, source) * source.uniform(0.9, 1.2)))
 
 
 def capped_mixed_space(seed: int) -> Space:
-    """A small space over two device groups that hold about what one of its plans needs.
+    """A small space over two device groups with about one plan's need.
 
     Every other one is so small that its best plan is mostly proven.
     """

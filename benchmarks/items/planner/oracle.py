@@ -18,7 +18,7 @@ from published.planning import EQUAL, RULE, Comparison, compare, compare_seed
 
 
 class Sort(NamedTuple):
-    """Spaces of one sort: their numbers, and bounds of the legal plans of each."""
+    """Spaces of one sort: counts, and bounds of their legal plans."""
 
     spaces: int
     full: int
@@ -130,7 +130,7 @@ def _compare(key: str) -> dict[str, Any]:
 
 
 def compared(key: str) -> Comparison:
-    """The comparison of a key: the name of a sort, and a seed."""
+    """Comparison of a key, made of a sort's name and a seed."""
     name, _, number = key.partition(" ")
     sort, seed = SORTS[name], int(number)
     if name == "mixed":

@@ -41,7 +41,6 @@ def run(work: Work) -> Evidence:
 
 
 def _some(first: str) -> dict[str, Any]:
-    """Verdicts of the mutants from ``first`` on, or the first fault among them."""
     try:
         return {"verdicts": run_mutants(TOGETHER, int(first)), "fault": None}
     except AssertionError as error:

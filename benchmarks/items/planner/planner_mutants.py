@@ -1,4 +1,4 @@
-"""Planners with one fault each, which the checks of the planner must catch."""
+"""Faulty planners that the checks of the planner must catch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def question(seed: int) -> Question:
 
 
 def even_problem(seed: int) -> Space:
-    """A problem whose layers split evenly and whose links cost next to nothing.
+    """A problem of evenly split layers and nearly free links.
 
     There schedules are as good as they can be, and bounds that ask too much of them show.
     """
@@ -148,13 +148,12 @@ def _compared(problem: Question) -> list[str]:
 
 
 def _bounds(seed: int) -> list[str]:
-    """Of random plans of a random problem, and of the best cut plans of an even one."""
     found = check_bounds(random_problem(seed), BOUND_PLANS, seed).faults
     return [*found, *_even_faults(seed)][:1]
 
 
 def _even_faults(seed: int) -> list[str]:
-    """Bounds of shapes above an even plan of theirs, without a limit of memory."""
+    """Shape bounds above an even plan, without a memory limit."""
     space = even_problem(seed)
     bounds, simulator = parts_of(space).bounds, simulator_of(space)
     drawer, faults = Drawer(space, random.Random(seed)), []
@@ -182,7 +181,6 @@ def _even_faults(seed: int) -> list[str]:
 
 
 def _said(check: Callable[[], list[str]]) -> str:
-    """The faults that a check finds, or the exception that the fault leads to."""
     try:
         return "; ".join(check())
     except Exception as error:
@@ -191,7 +189,6 @@ def _said(check: Callable[[], list[str]]) -> str:
 
 @contextmanager
 def _broken(mutant: Mutant | None) -> Iterator[None]:
-    """The planner with a fault, for a while."""
     if mutant is None:
         yield
         return

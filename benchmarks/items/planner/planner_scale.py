@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What it is called in the results."""
+        """Name in the results."""
         return f"{self.model} on {self.cluster}, {self.batch} x {self.seq_len}"
 
 
@@ -89,7 +89,7 @@ def _is_asked(question: Question, work: Work) -> bool:
 
 
 def _plan(question: Question, full: bool) -> dict[str, Any]:
-    """Seconds, the median of a few where they are judged, and memory, of a run of its own.
+    """Seconds (the median, if judged) and memory of a plan.
 
     In the short form a time that is not judged is that of the run whose memory is followed.
     """

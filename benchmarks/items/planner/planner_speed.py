@@ -1,4 +1,4 @@
-"""How long a plan, help and an import take as whole processes, and what they load."""
+"""Time of plan, help and import as whole processes, and modules loaded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(work: Work) -> Evidence:
 
 
 def _question(question: Sequence[str], repeats: int, folder: Path) -> tuple[list[Row], Table]:
-    """A plan's seconds, its bytes under as many hash seeds, and its memory."""
+    """Seconds, memory, and bytes under several hash seeds of a plan."""
     name = f"plan of {question[1]} on {question[3]}"
     runs, plans, documents = [], [], []
     for seed in range(repeats):

@@ -1,4 +1,4 @@
-"""The planner on published runs: its pick among measured layouts, and its gains.
+"""The planner on published runs: picks among measured layouts, and gains.
 
 Picks: the plan search runs under pins on what a row prints, once for each measured layout, and the
 layout whose plan is predicted fastest is the pick; layouts of which no plan fits are left out. What
@@ -97,7 +97,6 @@ def _layouts(piece: dict[str, Any]) -> list[Pick]:
 
 
 def _regret(piece: dict[str, Any], as_read: bool = False) -> float:
-    """The pick's regret; infinite where no layout fits."""
     layouts = _layouts(piece)
     pick = pick_of(layouts, as_read)
     return float("inf") if pick is None else regret(pick, layouts)

@@ -1,4 +1,4 @@
-"""Damaged files of every kind that a person hands over: refused in one line, or usable."""
+"""Damaged files of every kind: refused in one line, or usable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ def run(work: Work) -> Evidence:
 
 
 def _piece(first: str) -> dict[str, Any]:
-    """What became of some files, in a process whose memory is theirs."""
     done = subprocess.run(
         [sys.executable, __file__, first], capture_output=True, text=True, check=True
     )

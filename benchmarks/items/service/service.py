@@ -1,4 +1,4 @@
-"""Jobs of the service as someone waits for them: first words, best plans, ends, and bombs."""
+"""Jobs of the service: first event, best plan, ends, and bombs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _events(client: httpx.Client, place: str) -> Iterator[tuple[str, dict[str, A
 
 
 def _first_words(count: int) -> dict[str, Any]:
-    """Seconds from POST to events, one job after another on an idle service."""
+    """Seconds from POST to first events, on an idle service."""
     folder, counted, tried, best = scratch("first"), [], [], []
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
         _warm(client)
@@ -107,7 +107,7 @@ def _first_rows(found: dict[str, Any]) -> list[Row]:
 
 
 def _ends(count: int) -> dict[str, Any]:
-    """Plans and gaps of searches that were cancelled, late or interrupted at random times."""
+    """Plans and gaps of searches cancelled, late or interrupted."""
     chance, folder, found = random.Random(12), scratch("ends"), []
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
         whole = client.post("/v1/plans", json=LLAMA).headers["location"]
@@ -141,7 +141,7 @@ def _interrupted(after_s: float, best_s: float) -> str | None:
 
 
 def _judged(job: dict[str, Any], best_s: float) -> str | None:
-    """What is wrong with an ended job: its answer, or the best plan that it kept until then."""
+    """Fault of an ended job, in its answer or best plan."""
     if job["answer"] is not None:
         return _sound(job["answer"], best_s)
     if job["best"] is None:
@@ -151,7 +151,6 @@ def _judged(job: dict[str, Any], best_s: float) -> str | None:
 
 
 def _sound(report: dict[str, Any], best_s: float) -> str | None:
-    """What is wrong with an answer: infeasible, or a bound above what the whole search found."""
     if not report["prediction"]["feasible"]:
         return "a plan that does not fit"
     load_plan(json.dumps(report["plan"]), "plan")
@@ -177,7 +176,7 @@ def _end_rows(found: dict[str, Any]) -> list[Row]:
 
 
 def _bomb(name: str) -> dict[str, Any]:
-    """A bomb with a deadline, a small job beside it, and /healthz asked all the while."""
+    """A bomb with a deadline, a small job and /healthz beside it."""
     folder, waits, peak = scratch("bomb"), [], [0]
     over = threading.Event()
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
@@ -243,7 +242,7 @@ def _client(url: str) -> httpx.Client:
 
 
 def _warm(client: httpx.Client) -> None:
-    """Let every worker do a job, so that none has its program to load yet."""
+    """Let every worker do a job, so that its program is loaded."""
     places = [client.post("/v1/plans", json=SMALL).headers["location"] for _ in range(4)]
     for place in places:
         _await_end(client, place)

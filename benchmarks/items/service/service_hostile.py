@@ -1,4 +1,4 @@
-"""Hostile requests to every route of the service: raw bytes, and those of schemathesis."""
+"""Hostile requests to every route: raw bytes, and schemathesis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,ig
 
 
 def run(work: Work) -> Evidence:
-    """All cases over all routes, then changed ones, then a stateful walk over the routes."""
+    """Send all cases over all routes, mutated ones, then a stateful walk."""
     together = work.sized(TOGETHER, 300)
     requests = work.sized(REQUESTS, together, FULL_REQUESTS)
     firsts = [str(first) for first in range(0, requests, together)]
@@ -60,7 +60,7 @@ def run(work: Work) -> Evidence:
 
 
 def _sent(first: int, count: int, seed: int) -> dict[str, Any]:
-    """Some of the requests, one after another, so that the seconds are their own."""
+    """Some requests, sequential, so that seconds are their own."""
     folder = scratch("hostile")
     faults, slow, largest = [], [], 0
     with serving(folder, *sqlite_in(folder), "--allow-execute") as service:

@@ -1,4 +1,4 @@
-"""Jobs under SIGKILL: of servers and workers, on both databases, with every history checked."""
+"""Jobs under SIGKILL of servers and workers, with checked histories."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def _piece(name: str, kills: int) -> dict[str, Any]:
 
 
 def _unkilled(folder: Path) -> str:
-    """The plan of the same question, where nobody kills."""
     with serving(folder, "--db", f"sqlite:///{folder}/unkilled.sqlite") as service:
         answer = httpx.post(
             f"{service.url}/v1/plans", json=BODY, headers={"Prefer": "wait=30"}, timeout=60

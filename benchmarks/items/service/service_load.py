@@ -59,7 +59,7 @@ def run(work: Work) -> Evidence:
 
 
 def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
-    """Answers a second of three kinds of request, in turn and twice, on one service.
+    """Answers a second of three request kinds, each twice.
 
     Args:
         seconds: of each measurement.
@@ -100,7 +100,6 @@ def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
 
 
 def _token(tokens: list[str], number: int) -> list[tuple[str, str]]:
-    """Another one each time: each may have a hundred open jobs."""
     return [("Authorization", f"Bearer {tokens[number % len(tokens)]}")]
 
 
@@ -129,7 +128,7 @@ def _rate_rows(found: dict[str, Any], busy: dict[str, Any]) -> list[Row]:
 
 
 def _streams(count: int) -> dict[str, Any]:
-    """Streams of one job, all open at once, each read to its end."""
+    """Streams of one job, open at once, each read to its end."""
     folder = scratch("streams")
     ended: list[str] = []
     waits: list[float] = []
@@ -172,7 +171,7 @@ def _held_rows(found: dict[str, Any], count: int) -> list[Row]:
 
 
 def _replicas(name: str, jobs: int) -> dict[str, Any]:
-    """Seconds in which so many services on one database do so many jobs, once all are awake."""
+    """Seconds of services on one database for some jobs, once awake."""
     kind, _, count = name.partition(" ")
     folder = scratch("replicas")
     with database("postgresql", folder) as url, ExitStack() as stack:
@@ -193,7 +192,6 @@ def _replicas(name: str, jobs: int) -> dict[str, Any]:
 
 
 def _done(clients: Sequence[httpx.Client], body: Any, jobs: int) -> list[str]:
-    """The places of so many jobs, posted to services in turn and waited for."""
     places = [
         clients[n % len(clients)].post("/v1/plans", json=body).headers["location"]
         for n in range(jobs)
@@ -204,14 +202,14 @@ def _done(clients: Sequence[httpx.Client], body: Any, jobs: int) -> list[str]:
 
 
 def _open_ones(client: httpx.Client) -> bool:
-    """Whether a job has not ended; one request, so that who waits takes no core from who works."""
+    """True if a job runs; one request, to spare the workers' core."""
     items = client.get("/v1/plans", params={"limit": 100}).json()["items"]
     return any(item["state"] not in ("done", "failed") for item in items)
 
 
 @contextmanager
 def _sleepers(folder: Path) -> Iterator[Path]:
-    """Services that start now have children that sleep once this file says how many seconds."""
+    """Services whose children sleep once this file gives the seconds."""
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(SLEEPER)

@@ -1,4 +1,4 @@
-"""The service's memory over minutes in which it searches, simulates, lists and refuses."""
+"""Memory of the service over minutes of mixed requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(work: Work) -> Evidence:
 
 
 def _soaked(seconds: float) -> dict[str, Any]:
-    """Memory of the service's own process and of all, after a tenth of the time and at its end."""
+    """Memory of all processes after a tenth of the time and at the end."""
     folder = scratch("soak")
     simulation = {**posted.QUESTION, "strategy": {"tp": 1, "dp": 2}}
     with (

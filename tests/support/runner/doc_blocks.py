@@ -1,4 +1,4 @@
-"""The code blocks of the README and the docs: run as a reader would, and what they print compared.
+"""Code blocks of the README and docs, run and compared.
 
 A page's blocks are run in order in one folder. A ``text`` block is what the commands of the block
 before it printed; ``…`` stands for what was cut: lines where it stands alone, else a part of one.
@@ -72,7 +72,7 @@ class Reader:
         self._folder, self._port = folder, port
 
     def printed(self, block: Block) -> str:
-        """What the commands of a block print, or its Python; each must succeed."""
+        """Output of a block's commands or Python; each must succeed."""
         if block.language == "python":
             text = block.text if self._port is None else self._here(block.text)
             return self._run([sys.executable, "-c", text], block)
@@ -86,7 +86,6 @@ class Reader:
         raise AssertionError(f"no reader of tests starts {words[0]}")
 
     def _here(self, text: str) -> str:
-        """The same of the service that there is."""
         return text.replace("127.0.0.1:8642", f"127.0.0.1:{self._port}")
 
     def _run(self, words: list[str], block: Block) -> str:
@@ -100,7 +99,7 @@ class Reader:
 
 
 def difference(shown: str, printed: str) -> str:
-    """'' where a page shows what was printed; else where the two part.
+    """'' if a page shows the output; else the first difference.
 
     Lines may be broken elsewhere: a figure that is masked has more or fewer digits.
     """
@@ -121,13 +120,11 @@ def _masked(text: str) -> str:
 
 
 def _pattern(words: list[str]) -> re.Pattern[str]:
-    """The words one after another, with anything at all where something was cut."""
     text = " ".join(words)
     return re.compile(".*".join(re.escape(part.strip()) for part in text.split(CUT)))
 
 
 def _of_json(shown: str, printed: str) -> str:
-    """One document, without its blanks: the first piece between cuts that is not there."""
     place = 0
     for piece in shown.split(CUT):
         found = printed.find(piece, place)

@@ -1,4 +1,4 @@
-"""Files that were damaged at random, read as a person's would be: refused in one line, or usable.
+"""Randomly damaged files: refused in one line, or usable.
 
 Every kind of file that a person hands over has a few whole ones here; a case is one of them with
 bytes changed, dropped, doubled, cut off, or with numbers and words put in place of others.
@@ -58,7 +58,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of file: its name on disk, whole ones, and how it is read."""
+    """A kind of file: its name, whole examples, and its reader."""
 
     file: str
     whole: tuple[bytes, ...]

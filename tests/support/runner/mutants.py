@@ -1,4 +1,4 @@
-"""Broken plans: a valid plan document with one thing changed, in every way that is typical."""
+"""Broken plans: a valid document with one thing changed."""
 
 from __future__ import annotations
 

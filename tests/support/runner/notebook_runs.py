@@ -38,7 +38,7 @@ def read(name: str) -> Any:
 
 
 def executed(name: str, folder: Path) -> Any:
-    """A notebook run from its first cell to its last, in a folder.
+    """A notebook run from first to last cell, in a folder.
 
     Raises:
         CellExecutionError: a cell failed.
@@ -56,7 +56,7 @@ def executed(name: str, folder: Path) -> Any:
 
 
 def shown(cell: Any) -> list[Any]:
-    """What a cell shows that is the same on every machine; of pictures, that there is one."""
+    """Machine-independent output of a cell; of pictures, their presence."""
     found: list[Any] = []
     for output in cell.get("outputs", []):
         if output["output_type"] == "stream":
@@ -78,7 +78,6 @@ def _masked(cell: Any, text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The lines of a text in which there are words; bars of memory and places vary in width."""
     plain = re.sub(r"<[^>]*>", "\n", text)
     return [line for line in plain.splitlines() if re.search(r"[a-z]{3}", line)]
 

@@ -1,4 +1,4 @@
-"""In which order tests run, and which of them stay together in one process."""
+"""Order of tests, and those that share a process."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ TOGETHER = {
     "tests/api/mistakes/test_mistakes_elsewhere": SERVICE,
     "tests/distributed/": "ranks",
 }
-"""Starts of file names whose tests share something expensive, and what that is."""
+"""Starts of file names whose tests share an expensive resource, and its name."""
 
 YOUNG = "tests/executor/"
 """Tests that run steps, which look for garbage again and again: quick in a young process."""
 
 
 def together(nodeid: str) -> str:
-    """What a test shares with those of other files; its own file where that is nothing."""
+    """The resource a test shares with other files, or its own file."""
     file = nodeid.partition("::")[0]
     return next((what for start, what in TOGETHER.items() if file.startswith(start)), file)
 
 
 def put_in_order(items: list[pytest.Item]) -> None:
-    """The service's tests, the longest row, first; then, in another process, the young; then many
-    of a file before few, so that processes end together."""
+    """Sort tests: the service's, then young ones, then files by falling size.
+
+    So processes end together; the service's tests are the longest row.
+    """
     sizes = Counter(together(item.nodeid) for item in items)
 
     def turn(item: pytest.Item) -> tuple[int, int]:
-        place = together(item.nodeid)
-        if place == SERVICE:
+        shared = together(item.nodeid)
+        if shared == SERVICE:
             return 0, 0
-        return 1 if place.startswith(YOUNG) else 2, -sizes[place]
+        return 1 if shared.startswith(YOUNG) else 2, -sizes[shared]
 
     items.sort(key=turn)

@@ -1,4 +1,4 @@
-"""The quick tests, ``make unit``: of every subpackage all files but those that take long.
+"""Quick tests, ``make unit``: all files but those that take long.
 
 A file is left out if it takes more than a second of a core (three, where a test takes less than
 35 ms of them), or shares the service, or starts ranks. A new one is in until it is named here.
@@ -61,6 +61,6 @@ FILES = frozenset(
 
 
 def is_slow(path: Path) -> bool:
-    """Whether ``make unit`` leaves a test file out."""
+    """True if ``make unit`` leaves a test file out."""
     name = table_name(path)
     return name in FILES or together(f"tests/{name}") in (SERVICE, "ranks")

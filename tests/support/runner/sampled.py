@@ -1,4 +1,4 @@
-"""Long tables of cases: ``make test`` runs a part of each, ``make evidence`` all of it."""
+"""Long tables of cases, of which ``make test`` runs a part."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def table_name(path: Path) -> str:
 
 
 def sample(items: Sequence[pytest.Item]) -> None:
-    """Leave most cases of the long tables to the evidence tier; before tests are chosen by mark."""
+    """Give most cases of the long tables to the evidence tier."""
     seen: Counter[str] = Counter()
     for item in items:
         name = table_name(item.path)
