@@ -123,9 +123,9 @@ def test_drawings(plan: Plan, plan_file: str, tmp_path: Path, ending: str) -> No
         assert "gpt2: what if device.hbm" in words
     assert "does not fit" in texts[0]
     assert texts[1].count("<circle") >= 6
-    before = texts[1]
-    assert plan("what-if", plan_file, *sweep).code == 0
-    assert Path(lines).read_text(encoding="utf-8") == before
+    if ending == "svg":
+        assert plan("what-if", plan_file, *sweep).code == 0
+        assert Path(lines).read_text(encoding="utf-8") == texts[1]
 
 
 def test_ticks_are_round_and_reach_the_top() -> None:

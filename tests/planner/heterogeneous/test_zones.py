@@ -60,6 +60,7 @@ def test_a_pipeline_crosses_slow_links_once(zones: tuple[str, ...]) -> None:
     assert len(_path(found.report.plan)) == 2
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(120)
 def test_a_zone_that_is_too_far_stays_idle() -> None:
     cluster = _cluster(1e7, "east", "west", "east", "west")

@@ -28,6 +28,12 @@ drawn = cache(random_space)
 """Spaces by seed and size, each drawn once."""
 
 
+@cache
+def solved() -> Answer:
+    """The brute force's answer to one space, shared by tests."""
+    return solve(drawn(0, 1000))
+
+
 def small_space(**fields: Any) -> Space:
     """A space of a few hundred plans."""
     space = drawn(3, 1000)
@@ -91,7 +97,7 @@ def test_one_value_means_the_same_as_a_pin(axis: str, value: int | str) -> None:
 
 def test_nothing_fits_is_said() -> None:
     space = drawn(0, 1000)
-    answer = solve(space)
+    answer = solved()
     least = min(p.reserved_bytes for p in answer.plans) * RULE.margin
     assert planned(space.with_memory(int(least) - 1)) is None
     with pytest.raises(InfeasibleError, match="hbm"):
@@ -102,7 +108,7 @@ def test_nothing_fits_is_said() -> None:
 def test_a_wrong_planner_would_be_seen() -> None:
     """The comparison notices a plan that is only slightly slower than the best one."""
     space = drawn(0, 1000)
-    answer = solve(space)
+    answer = solved()
     cap = random_cap(random.Random(0), answer, RULE)
     good = compare(0, space, answer, cap)
     assert not good.faults

@@ -16,8 +16,8 @@ from runner.sampled import table_name
 SLOW: Mapping[str, str] = {
     "api/browser": "browser_tasks",
     "api/cli": (
-        "calibrate calibrate_memory catalogue_and_run device_groups no_code_from_data "
-        "plan process what_if zones"
+        "calibrate calibrate_memory catalogue_and_run device_groups galvatron "
+        "no_code_from_data plan process what_if zones"
     ),
     "api/jobs": "new_jobs",
     "api/mistakes": "mistakes",
@@ -26,16 +26,19 @@ SLOW: Mapping[str, str] = {
     "api/validation": "published_run validate",
     "benchmarks": "gpu_report gpu_report_parts neighbors",
     "costmodel/calibration": "calibration",
-    "costmodel/lowering": "lowering",
-    "costmodel/pricing": "overlap_modes profile_table",
+    "costmodel/explain": "explain",
+    "costmodel/lowering": "layer_parts lowering",
+    "costmodel/pricing": "overlap_modes profile_table zone_prices",
     "costmodel/simulation": (
-        "context_parallel_plans event_simulation idle_devices simulation split_backward_schedules"
+        "context_parallel_plans event_simulation expert_plans idle_devices simulation "
+        "split_backward_schedules"
     ),
     "docs": "doc_blocks",
-    "executor": "dry_run",
+    "executor": "actions dry_run",
     "executor/checkpoint": "session storage",
     "executor/launch": "fake_ranks join",
     "executor/models": "compiled_regions",
+    "executor/tracing": "memory_snapshot",
     "kernels": "block_quantize fused_families kernels_compile token_permutation",
     "layout": "gates import_contracts imports wheel",
     "notebooks": "notebooks",
@@ -51,7 +54,7 @@ SLOW: Mapping[str, str] = {
     "planner/solve": "solve_frames",
     "planner/what_if": "what_if what_if_rates",
     "profiler": "budgets device_profile device_rows host_overhead",
-    "spec": "plan_document",
+    "spec": "plan_document stage_order",
     "techniques": "cpu_offload toys",
 }
 """By folder of ``tests``: names of files, without ``test_``, that take long."""
