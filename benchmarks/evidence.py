@@ -212,15 +212,15 @@ def _rekey(since: str, names: Sequence[str]) -> None:
         if name in form_records and form_records[name]["commit"].startswith(since)
     ]
     for sha in sorted({record["commit"] for *_, record in records}):
-        own = [entry for entry in records if entry[2]["commit"] == sha]
+        group = [entry for entry in records if entry[2]["commit"] == sha]
         try:
             with rekey.checked_out(sha) as tree:
-                for name, form, record in own:
+                for name, form, record in group:
                     print(
                         f"{name:23} {form:5} {sha:12} {_compared(tree, name, record)}", flush=True
                     )
         except LookupError as error:
-            print(f"{', '.join(name for name, *_ in own)}: {error}", flush=True)
+            print(f"{', '.join(name for name, *_ in group)}: {error}", flush=True)
     ledger.write(answers, NAMES)
 
 

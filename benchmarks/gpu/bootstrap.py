@@ -82,11 +82,11 @@ def installed_missing(target: Path) -> list[Path]:
     """
     lacking = [group for group in GROUPS if not all(map(is_here, group.packages))]
     before = {name.lower() for name in _names_in(target)}
-    found = []
+    unpacked = []
     for group in lacking:
         names = [package.name for package in group.packages]
         if before >= {name.lower().replace("-", "_") for name in names} or _install(names, target):
-            found.append(group)
+            unpacked.append(group)
         elif group.required:
             missing = ", ".join(p.name for p in group.packages if not is_here(p))
             raise MissingError(
@@ -95,12 +95,12 @@ def installed_missing(target: Path) -> list[Path]:
             )
         else:
             print(f"gpu-report: goes on without {group.packages[0].name}", file=sys.stderr)
-    return [target] if found else []
+    return [target] if unpacked else []
 
 
 def _names_in(folder: Path) -> list[str]:
-    found = metadata.distributions(path=[str(folder)])
-    return [distribution.metadata["Name"].replace("-", "_") for distribution in found]
+    distributions = metadata.distributions(path=[str(folder)])
+    return [distribution.metadata["Name"].replace("-", "_") for distribution in distributions]
 
 
 def is_here(package: Package) -> bool:
@@ -117,12 +117,12 @@ def _version(package: Package) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = []
+    numbers = []
     for part in version.split("."):
         if not part.isdecimal():
             break
-        found.append(int(part))
-    return tuple(found)
+        numbers.append(int(part))
+    return tuple(numbers)
 
 
 def _install(names: list[str], target: Path) -> bool:

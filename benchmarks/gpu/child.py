@@ -31,7 +31,7 @@ def rows_of(out: Path, stage: str, identity: str) -> Rows:
 
 def good(rows: Rows) -> dict[str, Values]:
     """The values of the rows that were measured."""
-    return {key: found.values for key, found in rows.results().items() if found.status == "ok"}
+    return {key: row.values for key, row in rows.results().items() if row.status == "ok"}
 
 
 def measure_stage(stage: Stage, setting: Setting, rows: Rows, run: str) -> None:
@@ -61,13 +61,13 @@ def measure_stage(stage: Stage, setting: Setting, rows: Rows, run: str) -> None:
         start_s = time.monotonic()
         try:
             values = dict(planned[key].run())
-            found = Result(key, "ok", "", time.monotonic() - start_s, values, run)
+            result = Result(key, "ok", "", time.monotonic() - start_s, values, run)
         except Exception as error:
             traceback.print_exc()
             why = one_line(error)
-            found = Result(key, "failed", why, time.monotonic() - start_s, {}, run)
-        rows.keep(found)
-        if found.status == "failed" and _is_spoiled(setting):
+            result = Result(key, "failed", why, time.monotonic() - start_s, {}, run)
+        rows.keep(result)
+        if result.status == "failed" and _is_spoiled(setting):
             raise SystemExit(SPOILED)
 
 
@@ -97,11 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_with_parent()
     end_s = time.monotonic() + options.limit
     setting = make_setting(options.out, options.reduced)
-    known = facts(setting.device)
-    mark = identity(known, options.reduced)
+    about = facts(setting.device)
+    mark = identity(about, options.reduced)
     setting = replace(
         setting,
-        facts=known,
+        facts=about,
         known=lambda name: good(rows_of(options.out, name, mark)),
     )
     for stage in stages():
@@ -109,9 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         budget_s = min(stage.seconds(options.reduced), end_s - time.monotonic())
         if budget_s > 0:
-            given = replace(setting, end_s=time.monotonic() + budget_s)
+            limited = replace(setting, end_s=time.monotonic() + budget_s)
             rows = rows_of(options.out, stage.name, mark)
-            measure_stage(stage, given, rows, options.run)
+            measure_stage(stage, limited, rows, options.run)
     return 0
 
 

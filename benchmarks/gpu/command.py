@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"for torch {torch.__version__} of {sys.executable}"
         print(f"gpu-report: no CUDA device {where}; --reduced runs on a core", file=sys.stderr)
         return 2
-    known = facts(torch.device("cpu") if options.reduced else torch.device("cuda", 0))
-    mark = identity(known, options.reduced)
+    about = facts(torch.device("cpu") if options.reduced else torch.device("cuda", 0))
+    mark = identity(about, options.reduced)
     chosen = [stage for stage in every if stage.name in (options.stage or names)]
     if options.again:
         for stage in chosen:
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("gpu-report: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    found = document(every, options.out, mark, known, options.reduced)
-    found["seconds"] = round(time.monotonic() - start_s, 1)
-    page = write(found, options.out)
+    report = document(every, options.out, mark, about, options.reduced)
+    report["seconds"] = round(time.monotonic() - start_s, 1)
+    page = write(report, options.out)
     print(page)
     print(f"written: {options.out / 'report.md'}, {options.out / 'report.json'}")
     return 0
@@ -100,11 +100,11 @@ def _after(names: list[str], out: Path, mark: str, run: str, status: int | None)
     if status == SPOILED:  # the row was noted
         return names
     why = "ran past the budget" if status is None else f"its process ended with status {status}"
-    for place, name in enumerate(names):
+    for number, name in enumerate(names):
         rows = rows_of(out, name, mark)
         if (key := rows.unfinished()) is not None:
             rows.keep(Result(key, "failed", why, 0.0, {}, run))
-            return names[place:]
+            return names[number:]
     rows_of(out, names[0], mark).keep(Result(WHOLE, "failed", why, 0.0, {}, run))
     return names[1:]
 

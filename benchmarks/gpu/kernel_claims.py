@@ -21,20 +21,20 @@ def asked(of: Callable[[Entry], bool]) -> list[str]:
     return [entry.key for entry in collected(FULL) if of(entry)]
 
 
-def _judge_copy(found: Rows) -> Verdict | str:
+def _judge_copy(table: Rows) -> Verdict | str:
     planned = asked(lambda entry: entry.bound == "memory" and entry.judged)
-    with_floor = {k: r for k, r in found.items() if r["floor_s"] is not None}
-    if found and not with_floor:
+    with_floor = {k: r for k, r in table.items() if r["floor_s"] is not None}
+    if table and not with_floor:
         return "no copy rate to hold them against: run the stage ceilings first"
     shares = {key: row["floor_s"] / row["ours"]["time_s"] for key, row in with_floor.items()}
     limits = dict.fromkeys(shares, LEAST_OF_COPY)
     return verdict_of_all(shares, limits, planned, "{:.1%} of the copy rate", at_least=True)
 
 
-def _judge_eager(found: Rows) -> Verdict | str:
+def _judge_eager(table: Rows) -> Verdict | str:
     planned = asked(lambda entry: entry.judged)
-    ratios = {k: r["ours"]["time_s"] / r["eager"]["time_s"] for k, r in found.items()}
-    limits = {key: 1 + noise_of(row) for key, row in found.items()}
+    ratios = {k: r["ours"]["time_s"] / r["eager"]["time_s"] for k, r in table.items()}
+    limits = {key: 1 + noise_of(row) for key, row in table.items()}
     return verdict_of_all(ratios, limits, planned, "{:.2f} of eager's time")
 
 
@@ -53,18 +53,18 @@ def _planned_losses() -> list[str]:
     return asked(lambda entry: entry.family == LOSS and entry.mode == "both")
 
 
-def _judge_loss_time(found: Rows) -> Verdict | str:
-    rows = {key: row for key, row in found.items() if row["floor_s"] is not None}
-    if found and not rows:
+def _judge_loss_time(table: Rows) -> Verdict | str:
+    rows = {key: row for key, row in table.items() if row["floor_s"] is not None}
+    if table and not rows:
         return "no product's rate to hold it against: run the stage ceilings first"
     ratios = {key: row["ours"]["time_s"] / row["floor_s"] for key, row in rows.items()}
     limits = dict.fromkeys(ratios, MOST_OF_FLOOR)
     return verdict_of_all(ratios, limits, _planned_losses(), "{:.3f} x the floor")
 
 
-def _judge_loss_peak(found: Rows) -> Verdict | str:
+def _judge_loss_peak(table: Rows) -> Verdict | str:
     planned = _planned_losses()
-    both = {key: (found[key]["ours"], found[key]["eager"]) for key in planned if key in found}
+    both = {key: (table[key]["ours"], table[key]["eager"]) for key in planned if key in table}
     shares = {key: ours["peak_bytes"] / eager["peak_bytes"] for key, (ours, eager) in both.items()}
     limits = dict.fromkeys(shares, MOST_OF_PEAK)
     return verdict_of_all(shares, limits, planned, "{:.1%} of the unfused peak")

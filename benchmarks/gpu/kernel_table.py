@@ -45,16 +45,16 @@ def measure(entry: Entry, sizes: Sizes, setting: Setting, compiles: bool = True)
     error = None if entry.error_limit is None else _error(entry, ours, sizes, setting)
     if error is not None and not error <= (entry.error_limit or 0.0):
         raise ValueError(f"off by {error:.1e} from the reference, at most {entry.error_limit}")
-    found: dict[str, Any] = {"family": entry.family, "mode": entry.mode, "case": entry.case}
-    found |= {"bytes": entry.work.bytes, "flops": entry.work.flops, "bound": entry.bound}
-    found |= {"judged": entry.judged, "error": error}
-    found["ours"] = _timed(entry, ours, sizes, setting)
-    found["eager"] = _timed(entry, entry.eager, sizes, setting)
-    found["compiled"] = _compiled(entry, sizes, setting) if compiles else {"why": FIRST_ONLY}
-    found["floor_s"] = floor_s(entry, setting.known("ceilings"))
-    found["picked"] = [choice.variant.name for choice in kernels.choices()]
-    found["why"] = explain(kernels.choices())
-    return found
+    row: dict[str, Any] = {"family": entry.family, "mode": entry.mode, "case": entry.case}
+    row |= {"bytes": entry.work.bytes, "flops": entry.work.flops, "bound": entry.bound}
+    row |= {"judged": entry.judged, "error": error}
+    row["ours"] = _timed(entry, ours, sizes, setting)
+    row["eager"] = _timed(entry, entry.eager, sizes, setting)
+    row["compiled"] = _compiled(entry, sizes, setting) if compiles else {"why": FIRST_ONLY}
+    row["floor_s"] = floor_s(entry, setting.known("ceilings"))
+    row["picked"] = [choice.variant.name for choice in kernels.choices()]
+    row["why"] = explain(kernels.choices())
+    return row
 
 
 def floor_s(entry: Entry, ceilings: Mapping[str, Values]) -> float | None:
@@ -73,8 +73,8 @@ def _operands(entry: Entry, sizes: Sizes, setting: Setting, seed: int) -> tuple[
     return operands
 
 
-def _outputs(found: Any) -> list[Tensor]:
-    return [found] if isinstance(found, Tensor) else list(found)
+def _outputs(result: Any) -> list[Tensor]:
+    return [result] if isinstance(result, Tensor) else list(result)
 
 
 def _weights(outputs: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
@@ -120,11 +120,11 @@ def _both(entry: Entry, function: Function, operands: Sequence[Any]) -> object:
 
 
 def _cloned(operands: Sequence[Any]) -> list[Any]:
-    found = []
+    copies = []
     for x in operands:
         is_tensor = isinstance(x, Tensor)
-        found.append(x.detach().clone().requires_grad_(x.requires_grad) if is_tensor else x)
-    return found
+        copies.append(x.detach().clone().requires_grad_(x.requires_grad) if is_tensor else x)
+    return copies
 
 
 def _timed(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> dict[str, Any]:
@@ -136,12 +136,12 @@ def _timed(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> 
     with quiet:
         rotation = _calls(entry, function, sizes, setting)
         timing = time_on(setting.device, rotation, 0.0 if entry.mode == "backward" else BUDGET_S)
-        found = {"time_s": timing.median_s, "spread": timing.spread, "runs": timing.runs}
+        figures = {"time_s": timing.median_s, "spread": timing.spread, "runs": timing.runs}
         if entry.peak:
-            found["peak_bytes"] = _peak_bytes(rotation[0], setting.device)
+            figures["peak_bytes"] = _peak_bytes(rotation[0], setting.device)
     del rotation
     gc.collect()
-    return found
+    return figures
 
 
 def _peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
@@ -175,10 +175,10 @@ def _error(entry: Entry, ours: Function, sizes: Sizes, setting: Setting) -> floa
         is_float = isinstance(x, Tensor) and x.is_floating_point()
         wide.append(x.detach().float().requires_grad_(x.requires_grad) if is_float else x)
     expected = _all(entry, entry.reference or entry.eager, sizes, wide)
-    found = _all(entry, ours, sizes, _cloned(operands))
+    actual = _all(entry, ours, sizes, _cloned(operands))
     errors = [
         float((a.float() - b.float()).norm() / b.float().norm())
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     ]
     return max(errors, key=lambda error: (error != error, error))  # not a number is the worst
 

@@ -32,11 +32,11 @@ def facts(device: torch.device) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             return "not installed"
 
-    found = machine()
-    found["torch"] = torch.__version__
-    found["accelerator"] = "none" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    about = machine()
+    about["torch"] = torch.__version__
+    about["accelerator"] = "none" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return {
-        "machine": found,
+        "machine": about,
         **_device(device),
         "versions": {name: version(name) for name in VERSIONS} | {"torch": torch.__version__},
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -74,25 +74,25 @@ def catalogue_name(name: str, memory_bytes: int) -> str | None:
 
     is_pcie = "pcie" in name.lower()
     near = sorted(
-        (found for found in devices().values() if is_device(found.name, name)),
-        key=lambda found: (
-            (found.form.lower() == "pcie") != is_pcie,
-            abs(found.capacity_bytes - memory_bytes),
+        (entry for entry in devices().values() if is_device(entry.name, name)),
+        key=lambda entry: (
+            (entry.form.lower() == "pcie") != is_pcie,
+            abs(entry.capacity_bytes - memory_bytes),
         ),
     )
     return near[0].name if near else None
 
 
-def cluster_of(known: Mapping[str, Any]) -> str:
+def cluster_of(about: Mapping[str, Any]) -> str:
     """The device as a cluster of the catalogue.
 
     Raises:
         ValueError: the catalogue has no such device.
     """
-    found: str | None = known["cluster"]
-    if found is None:
-        raise ValueError(f"the catalogue has no {known['device']}")
-    return found
+    cluster: str | None = about["cluster"]
+    if cluster is None:
+        raise ValueError(f"the catalogue has no {about['device']}")
+    return cluster
 
 
 def _driver() -> str:
@@ -104,15 +104,15 @@ def _driver() -> str:
     return (done.stdout.split() or ["unknown"])[0] if done.returncode == 0 else "unknown"
 
 
-def identity(known: Mapping[str, Any], reduced: bool) -> str:
+def identity(about_device: Mapping[str, Any], reduced: bool) -> str:
     """Hash of device, versions and code that a row belongs to."""
-    places = [ROOT / name for name in MEASURED]
-    places += sorted(Path(BENCHMARKS / "gpu").rglob("*.py"))
+    paths = [ROOT / name for name in MEASURED]
+    paths += sorted(Path(BENCHMARKS / "gpu").rglob("*.py"))
     about = {
-        "device": known["device"],
-        "driver": known.get("driver"),
-        "versions": known["versions"],
+        "device": about_device["device"],
+        "driver": about_device.get("driver"),
+        "versions": about_device["versions"],
         "reduced": reduced,
-        "code": content_key(places),
+        "code": content_key(paths),
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

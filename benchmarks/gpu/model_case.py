@@ -118,9 +118,9 @@ def top_pick(problem: Problem) -> Plan:
 
 def predicted(plan: Plan, problem: Problem) -> dict[str, float]:
     """Predicted seconds of a step, and peak bytes of torch's allocator."""
-    found = simulate_plan(plan, problem.stack, problem.measured, ()).report.prediction
-    peak = max(row.allocated_bytes + _libraries_bytes(row, problem) for row in found.memory)
-    return {"step_time_s": found.step_time_s, "peak_bytes": peak}
+    prediction = simulate_plan(plan, problem.stack, problem.measured, ()).report.prediction
+    peak = max(row.allocated_bytes + _libraries_bytes(row, problem) for row in prediction.memory)
+    return {"step_time_s": prediction.step_time_s, "peak_bytes": peak}
 
 
 def _libraries_bytes(row: MemoryRow, problem: Problem) -> int:
@@ -157,10 +157,10 @@ def efficiency(case: ModelCase, problem: Problem, step_time_s: float) -> dict[st
     width = case.heads * case.head_dim
     # Scores and mix, two products of 2 s² w each way and twice that back; half is masked.
     masked = 3 * case.layers * 4 * case.seq_len**2 * width // 2 * case.global_batch
-    found: dict[str, Any] = {"flops": flops, "tokens_per_s": case.tokens / step_time_s}
+    figures: dict[str, Any] = {"flops": flops, "tokens_per_s": case.tokens / step_time_s}
     for name, count in (("mfu", flops), ("mfu_causal", flops - masked)):
-        found[name] = None if peak is None else count / step_time_s / peak
-    return found
+        figures[name] = None if peak is None else count / step_time_s / peak
+    return figures
 
 
 class Runner:

@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def document(
-    stages: Sequence[Stage], out: Path, mark: str, known: Mapping[str, Any], reduced: bool
+    stages: Sequence[Stage], out: Path, mark: str, about: Mapping[str, Any], reduced: bool
 ) -> dict[str, Any]:
     """Everything that is known so far, JSON-ready.
 
@@ -26,24 +26,24 @@ def document(
         stages: all of them, measured or not.
         out: folder of the rows.
         mark: identity of the rows.
-        known: device, versions, date, commit.
+        about: device, versions, date, commit.
         reduced: whether it is the form that judges nothing.
     """
     parts = {stage.name: _stage(stage, out, mark, reduced) for stage in stages}
-    return {"schema_version": VERSION, "reduced": reduced, **known, "stages": parts}
+    return {"schema_version": VERSION, "reduced": reduced, **about, "stages": parts}
 
 
 def _stage(stage: Stage, out: Path, mark: str, reduced: bool) -> dict[str, Any]:
     rows = rows_of(out, stage.name, mark)
     results, planned = rows.results(), rows.planned()
     values = good(rows)
-    asked = [key for key in results if key in planned or key == WHOLE]
-    failed = {key: results[key].why for key in asked if results[key].status == "failed"}
+    keys = [key for key in results if key in planned or key == WHOLE]
+    failed = {key: results[key].why for key in keys if results[key].status == "failed"}
     if planned and values.keys() >= set(planned):
         failed.pop(WHOLE, None)  # it did get through in the end
     return {
         "shows": stage.shows,
-        "seconds": round(sum(found.seconds for found in results.values()), 1),
+        "seconds": round(sum(result.seconds for result in results.values()), 1),
         "rows": {key: values[key] for key in planned if key in values},
         "failed": failed,
         "left_out": [key for key in planned if key not in results],
@@ -62,14 +62,14 @@ def judged_row(claim: Claim, values: Mapping[str, Values], reduced: bool) -> Row
     return unmeasured(claim.name, verdict)
 
 
-def write(found: Mapping[str, Any], out: Path) -> str:
+def write(report: Mapping[str, Any], out: Path) -> str:
     """Write the report and each stage's files atomically; return the page."""
-    write_atomically(out / "report.json", _json(found))
-    for name, part in found["stages"].items():
+    write_atomically(out / "report.json", _json(report))
+    for name, part in report["stages"].items():
         if part["rows"] or part["failed"]:
             write_atomically(out / f"{name}.json", _json(part))
             write_atomically(out / f"{name}.md", "\n".join(_section(name, part)) + "\n")
-    page = markdown(found)
+    page = markdown(report)
     write_atomically(out / "report.md", page)
     return page
 
@@ -78,16 +78,16 @@ def _json(part: Mapping[str, Any]) -> str:
     return json.dumps(part, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(report: Mapping[str, Any]) -> str:
     """The whole report as a page."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    lines = [f"# GPU report: {found['device']}", ""]
-    if found["reduced"]:
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    lines = [f"# GPU report: {report['device']}", ""]
+    if report["reduced"]:
         lines += ["The reduced form: it shows that the report runs, and judges nothing.", ""]
-    lines += [f"- {found['date']}, commit {found['commit']}", f"- {versions}"]
-    if "driver" in found:
-        lines.append(f"- driver {found['driver']}, CUDA {found['cuda']}")
-    for name, part in found["stages"].items():
+    lines += [f"- {report['date']}, commit {report['commit']}", f"- {versions}"]
+    if "driver" in report:
+        lines.append(f"- driver {report['driver']}, CUDA {report['cuda']}")
+    for name, part in report["stages"].items():
         lines += ["", *_section(name, part)]
     return "\n".join(lines) + "\n"
 

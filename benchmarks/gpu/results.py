@@ -26,8 +26,8 @@ SEVERAL = {
 
 def newest_report(folder: Path = REPORTS) -> Path | None:
     """The latest committed report, if any; files are DEVICE-DATE.json."""
-    found = sorted(folder.glob("*.json"), key=lambda path: (path.stem[-10:], path.stem))
-    return found[-1] if found else None
+    reports = sorted(folder.glob("*.json"), key=lambda path: (path.stem[-10:], path.stem))
+    return reports[-1] if reports else None
 
 
 def to_results(path: Path | None, claims: Sequence[tuple[str, str]]) -> Evidence:
@@ -41,23 +41,25 @@ def to_results(path: Path | None, claims: Sequence[tuple[str, str]]) -> Evidence
     if path is None:
         rows = [Row(name=n, figure=NO_REPORT, target=t, outcome="UNMEASURED") for n, t in claims]
         return Evidence(rows=[*rows, *several])
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if found["reduced"]:
+    report = json.loads(path.read_text(encoding="utf-8"))
+    if report["reduced"]:
         raise ValueError(f"{path.name} is of the reduced form, which judges nothing")
-    parts = found["stages"]
-    known = {row["name"]: Row(**row) for part in parts.values() for row in part["claims"]}
+    parts = report["stages"]
+    judged_rows = {row["name"]: Row(**row) for part in parts.values() for row in part["claims"]}
     rows = [
-        known.get(name, Row(name=name, figure="not in the report", target=t, outcome="UNMEASURED"))
+        judged_rows.get(
+            name, Row(name=name, figure="not in the report", target=t, outcome="UNMEASURED")
+        )
         for name, t in claims
     ]
     tables = [Table(**table) for part in parts.values() for table in part["tables"]]
-    return Evidence(rows=[_about(path, found), *rows, *several], tables=[*tables, *_gaps(parts)])
+    return Evidence(rows=[_about(path, report), *rows, *several], tables=[*tables, *_gaps(parts)])
 
 
-def _about(path: Path, found: dict[str, Any]) -> Row:
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    driver = f"driver {found['driver']}, " if "driver" in found else ""
-    figure = f"{found['device']}, {found['date']}, commit {found['commit']}, {driver}{versions}"
+def _about(path: Path, report: dict[str, Any]) -> Row:
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    driver = f"driver {report['driver']}, " if "driver" in report else ""
+    figure = f"{report['device']}, {report['date']}, commit {report['commit']}, {driver}{versions}"
     return reported(f"measured on ({path.name})", figure)
 
 

@@ -39,34 +39,34 @@ def ship(out: Path, reports: Path = REPORTS, profiles: Path = PROFILES) -> list[
     path = out / REPORT
     if not path.exists():
         raise InputError("--out", str(out), "the folder of a finished report")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    _check(found)
-    place = out / PROFILE
-    profile = from_json(MachineProfile, place.read_text(encoding="utf-8"), str(place))
-    if profile.device != found["catalogue"]:
-        raise InputError(str(place), profile.device, f"the report's {found['catalogue']}")
+    report = json.loads(path.read_text(encoding="utf-8"))
+    _check(report)
+    profile_path = out / PROFILE
+    profile = from_json(MachineProfile, profile_path.read_text(encoding="utf-8"), str(profile_path))
+    if profile.device != report["catalogue"]:
+        raise InputError(str(profile_path), profile.device, f"the report's {report['catalogue']}")
     written = ship_profile(profile, profiles)
     reports.mkdir(parents=True, exist_ok=True)
-    target = reports / f"{found['catalogue']}-{found['date']}.json"
+    target = reports / f"{report['catalogue']}-{report['date']}.json"
     write_atomically(target, path.read_text(encoding="utf-8"))
     return [written, target]
 
 
-def _check(found: Mapping[str, Any]) -> None:
+def _check(report: Mapping[str, Any]) -> None:
     """Refuse a report of no device or with missing rows.
 
     Raises:
         InputError: see :func:`ship`.
     """
-    if found["reduced"]:
+    if report["reduced"]:
         raise InputError("report", "the reduced form, which judges nothing", "one of a GPU")
-    if found["catalogue"] is None:
-        raise InputError("report", found["device"], "one of a device of the catalogue")
-    parts = found["stages"]
+    if report["catalogue"] is None:
+        raise InputError("report", report["device"], "one of a device of the catalogue")
+    parts = report["stages"]
     lacking = [name for name, part in parts.items() if not part["rows"] or part["left_out"]]
     if lacking:
-        given = f"not finished: {', '.join(lacking)}"
-        raise InputError("report", given, "one whose stages are finished", "the same run again")
+        problem = f"not finished: {', '.join(lacking)}"
+        raise InputError("report", problem, "one whose stages are finished", "the same run again")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

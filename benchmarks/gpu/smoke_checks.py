@@ -67,13 +67,13 @@ def _distributed_tensors(device: torch.device) -> str:
         "all_gather_single": "all_gather_into_tensor",
         "reduce_scatter_single": "reduce_scatter_tensor",
     }
-    found = [new if hasattr(dist, new) else old for new, old in pairs.items()]
-    lacking = [name for name in found if not hasattr(dist, name)]
+    names = [new if hasattr(dist, new) else old for new, old in pairs.items()]
+    lacking = [name for name in names if not hasattr(dist, name)]
     if lacking:
         raise AttributeError(", ".join(lacking))
     from torch._C._distributed_c10d import FileStore
 
-    return f"{', '.join(found)}, {FileStore.__name__}"
+    return f"{', '.join(names)}, {FileStore.__name__}"
 
 
 def _marks(device: torch.device) -> str:
@@ -160,13 +160,13 @@ def _snapshot(device: torch.device) -> str:
     torch.cuda.memory._record_memory_history(max_entries=1000)
     try:
         torch.randn(2**20, device=device)
-        found = torch.cuda.memory._snapshot()
+        snapshot = torch.cuda.memory._snapshot()
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-    events = [event for trace in found["device_traces"] for event in trace]
+    events = [event for trace in snapshot["device_traces"] for event in trace]
     if not events or not {"action", "addr", "size", "stream"} <= events[-1].keys():
         raise LookupError("no events with action, addr, size and stream")
-    return f"{len(found['segments'])} segments, {len(events)} events"
+    return f"{len(snapshot['segments'])} segments, {len(events)} events"
 
 
 def _operations(device: torch.device) -> str:
@@ -217,9 +217,9 @@ def _graphs(device: torch.device) -> str:
     return "captured and replayed"
 
 
-def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Norm of the difference over that of the expectation; keeps NaN."""
-    difference = found.double() - expected.double()
+    difference = actual.double() - expected.double()
     return float(difference.norm() / expected.double().norm())
 
 

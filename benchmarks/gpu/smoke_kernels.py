@@ -73,14 +73,14 @@ def _differentiated(function: Function, operands: Sequence[Tensor]) -> list[Tens
 def _compared(
     kernels: Dispatcher, ours: Function, reference: Function, operands: Sequence[Tensor]
 ) -> str:
-    found = _differentiated(ours, operands)
-    return _said(kernels, found, _differentiated(reference, operands), operands[0].dtype)
+    actual = _differentiated(ours, operands)
+    return _said(kernels, actual, _differentiated(reference, operands), operands[0].dtype)
 
 
 def _said(
-    kernels: Dispatcher, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype
+    kernels: Dispatcher, actual: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype
 ) -> str:
-    errors = [relative(a, b) for a, b in zip(found, expected, strict=True)]
+    errors = [relative(a, b) for a, b in zip(actual, expected, strict=True)]
     for error in errors:
         within(error, dtype)
     return f"{_picked(kernels)}, off by {max(errors):.1e}"
@@ -107,13 +107,13 @@ def _ring(device: torch.device) -> str:
         for j in range(i + 1):
             block = (weight[i], q, key[j], value[j], out, lse)
             new = flash_attention_backward_block(kernels, *block, causal=i == j)
-            for total, place, more in zip(grads, (i, j, j), new, strict=True):
-                total[place].add_(more)
+            for total, position, more in zip(grads, (i, j, j), new, strict=True):
+                total[position].add_(more)
     leaves = [x.double().requires_grad_() for x in operands]
     whole = attention_reference(*leaves)
     expected = [whole.detach(), *torch.autograd.grad(whole, leaves, grad.double().flatten(2))]
-    found = [torch.cat(outs).flatten(2), *(torch.cat(x) for x in grads)]
-    return _said(kernels, found, expected, operands[0].dtype)
+    actual = [torch.cat(outs).flatten(2), *(torch.cat(x) for x in grads)]
+    return _said(kernels, actual, expected, operands[0].dtype)
 
 
 def _packed(device: torch.device) -> str:
@@ -151,10 +151,10 @@ def _rounded_by_chance(device: torch.device) -> str:
     forms = [BlockFormat(bits=b, block=128, hadamard=h) for b in (8, 4) for h in (False, True)]
     for form in forms:
         pairs = zip(*(quantize(k, x, form, philox) for k in (kernels, portable)), strict=True)
-        for name, (found, expected) in zip(("levels", "scales"), pairs, strict=True):
-            if different := int((found != expected).sum()):
+        for name, (actual, expected) in zip(("levels", "scales"), pairs, strict=True):
+            if different := int((actual != expected).sum()):
                 kind = f"{form.bits} bits{', transformed' if form.hadamard else ''}"
-                raise ValueError(f"{kind}: {different} of {found.numel()} {name} differ")
+                raise ValueError(f"{kind}: {different} of {actual.numel()} {name} differ")
     return f"{_picked(kernels)}, {len(forms)} formats alike bit by bit"
 
 
@@ -219,7 +219,7 @@ def _scattered(device: torch.device) -> str:
 KERNEL_CHECKS: dict[str, Check] = {
     "a ring of two blocks": _ring,
     "varlen_attention": _packed,
-    "quantise, rounded by chance": _rounded_by_chance,
+    "quantize, rounded by chance": _rounded_by_chance,
     "grouped_matmul": _grouped,
     "permute": _permuted,
     "unpermute": _unpermuted,

@@ -96,13 +96,13 @@ def stages(folder: Path = HERE / "stages", package: str = "gpu.stages") -> list[
     Raises:
         TypeError: a file without a stage of its name.
     """
-    found = []
+    loaded = []
     for name in sorted(path.stem for path in folder.glob("*.py")):
         stage = importlib.import_module(f"{package}.{name}").STAGE
         if not isinstance(stage, Stage) or stage.name != name:
             raise TypeError(f"stages/{name}.py: STAGE is not a Stage called {name}")
-        found.append(stage)
-    return sorted(found, key=lambda stage: stage.order)
+        loaded.append(stage)
+    return sorted(loaded, key=lambda stage: stage.order)
 
 
 def one_line(error: BaseException, most: int = 300) -> str:

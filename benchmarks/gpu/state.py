@@ -48,11 +48,11 @@ class Rows:
 
     def results(self) -> dict[str, Result]:
         """The last result of every key, in the order of first measurement."""
-        found: dict[str, Result] = {}
+        rows: dict[str, Result] = {}
         for line in self._lines():
             if "status" in line:
-                found[line["key"]] = Result(**line)
-        return found
+                rows[line["key"]] = Result(**line)
+        return rows
 
     def unfinished(self) -> str | None:
         """The row last begun without a result: its process ended."""
@@ -66,8 +66,8 @@ class Rows:
 
     def to_measure(self, keys: list[str], run: str) -> list[str]:
         """Keys without a good row that did not fail in this run."""
-        known = self.results()
-        done = {k for k, r in known.items() if r.status == "ok" or r.run == run}
+        measured = self.results()
+        done = {k for k, r in measured.items() if r.status == "ok" or r.run == run}
         return [key for key in keys if key not in done]
 
     def plan(self, keys: list[str]) -> None:
@@ -124,7 +124,7 @@ def _what_json_lacks(values: Mapping[str, Any]) -> str:
         if isinstance(value, float) and not math.isfinite(value):
             return f"{path} is {value}"
         if isinstance(value, Mapping):
-            waiting += [(f"{path}.{name}", found) for name, found in value.items()]
+            waiting += [(f"{path}.{name}", inner) for name, inner in value.items()]
         elif isinstance(value, list | tuple):
-            waiting += [(f"{path}[{place}]", found) for place, found in enumerate(value)]
+            waiting += [(f"{path}[{index}]", inner) for index, inner in enumerate(value)]
     return ""

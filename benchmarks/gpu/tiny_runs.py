@@ -21,10 +21,10 @@ COUNTER = "allocated_bytes"
 
 def tries(case: ModelCase, setting: Setting) -> dict[str, Callable[[], Values]]:
     """Trials by name; cores have no graphs."""
-    found: dict[str, Callable[[], Values]] = {TRACED: partial(_traced, case, setting)}
+    trials: dict[str, Callable[[], Values]] = {TRACED: partial(_traced, case, setting)}
     if setting.device.type == "cuda":
-        found[GRAPHS] = partial(_graphs, case, setting)
-    return found
+        trials[GRAPHS] = partial(_graphs, case, setting)
+    return trials
 
 
 def _graphs(case: ModelCase, setting: Setting) -> Values:
@@ -70,5 +70,5 @@ def check_trace(path: Path) -> Values:
     peak = timeline.peak(0, COUNTER)
     if not timeline.spans or not peak:
         raise ValueError(f"{len(timeline.spans)} spans, {COUNTER} {peak:.0f} at most")
-    said = f"{len(timeline.spans)} spans, {COUNTER} {peak / 2**20:.1f} MiB at most"
-    return {"said": said, "spans": len(timeline.spans), "peak_bytes": peak}
+    message = f"{len(timeline.spans)} spans, {COUNTER} {peak / 2**20:.1f} MiB at most"
+    return {"said": message, "spans": len(timeline.spans), "peak_bytes": peak}

@@ -27,15 +27,15 @@ def verdict_of_all(
         A miss where one misses. Where all that were measured meet it and others were not
         measured, only what is known, which is no verdict.
     """
-    known = [key for key in planned if key in figures]
-    counted = f"{len(known)} of {len(planned)} measured"
-    if not known:
+    measured = [key for key in planned if key in figures]
+    counted = f"{len(measured)} of {len(planned)} measured"
+    if not measured:
         return counted
-    beyond = {key: figures[key] / limits[key] * (-1 if at_least else 1) for key in known}
-    meeting = [key for key in known if beyond[key] <= (-1 if at_least else 1)]
-    worst = max(known, key=lambda key: beyond[key])
+    beyond = {key: figures[key] / limits[key] * (-1 if at_least else 1) for key in measured}
+    meeting = [key for key in measured if beyond[key] <= (-1 if at_least else 1)]
+    worst = max(measured, key=lambda key: beyond[key])
     figure = f"{counted}, {len(meeting)} meet it; the worst {words.format(figures[worst])}: {worst}"
-    if len(meeting) == len(known) < len(planned):
+    if len(meeting) == len(measured) < len(planned):
         return figure
-    values = {"by_kernel": {key: figures[key] for key in known}, "planned": len(planned)}
+    values = {"by_kernel": {key: figures[key] for key in measured}, "planned": len(planned)}
     return Verdict(figure, len(meeting) == len(planned), values)

@@ -112,10 +112,10 @@ def main(arguments: list[str] | None = None) -> int:
     done = subprocess.run(fetch_command(options.python, options.machine, WHEELS), check=False)
     if done.returncode:
         return done.returncode
-    found = sorted(WHEELS.glob("*.whl"))
-    for path in found:
+    wheels = sorted(WHEELS.glob("*.whl"))
+    for path in wheels:
         print(f"{path.stat().st_size / MIB:6.2f} MiB  {path.name}")
-    total = sum(path.stat().st_size for path in found)
+    total = sum(path.stat().st_size for path in wheels)
     print(f"{total / MIB:6.2f} MiB  in all, in {WHEELS.name}/")
     if total > MOST_BYTES:
         print(f"gpu-wheels: more than {MOST_BYTES // MIB} MiB; remove old ones", file=sys.stderr)

@@ -42,12 +42,12 @@ def spare_cores(own: int = 0) -> int:
     return max(1, int(len(os.sched_getaffinity(0)) - others + BUSY))
 
 
-def in_words(found: dict[str, Any]) -> str:
+def in_words(about: dict[str, Any]) -> str:
     """One line."""
     return (
-        f"{found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['os']}, "
-        f"Python {found['python']}, torch {found['torch']}, numpy {found['numpy']}, "
-        f"accelerator: {found['accelerator']}"
+        f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['os']}, "
+        f"Python {about['python']}, torch {about['torch']}, numpy {about['numpy']}, "
+        f"accelerator: {about['accelerator']}"
     )
 
 
@@ -65,10 +65,10 @@ def _memory_bytes() -> int:
 
 def _distribution() -> str:
     try:
-        found = platform.freedesktop_os_release()
+        release = platform.freedesktop_os_release()
     except OSError:
         return "unknown distribution"
-    return found.get("PRETTY_NAME", found.get("NAME", "unknown distribution"))
+    return release.get("PRETTY_NAME", release.get("NAME", "unknown distribution"))
 
 
 def _version(package: str) -> str:

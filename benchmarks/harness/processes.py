@@ -86,11 +86,11 @@ def succeeded(command: Sequence[str], environment: Mapping[str, str] | None = No
     Raises:
         RuntimeError: it did not exit with 0; the end of what it said is in the message.
     """
-    found = ran(command, environment, follow)
-    if found.code:
-        said = found.err.strip().splitlines()[-1:] or ["nothing said"]
-        raise RuntimeError(f"{' '.join(command)} exited with {found.code}: {said[0]}")
-    return found
+    done = ran(command, environment, follow)
+    if done.code:
+        last_line = done.err.strip().splitlines()[-1:] or ["nothing said"]
+        raise RuntimeError(f"{' '.join(command)} exited with {done.code}: {last_line[0]}")
+    return done
 
 
 class _Tree:
@@ -125,13 +125,13 @@ def children_peak_bytes(pid: int) -> int:
 
 
 def _descendants(pid: int) -> list[int]:
-    found, waiting = [], [pid]
+    tree, waiting = [], [pid]
     while waiting:
-        found.append(waiting.pop())
-        for task in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+        tree.append(waiting.pop())
+        for task in Path(f"/proc/{tree[-1]}/task").glob("*/children"):
             with suppress(OSError):
                 waiting += [int(child) for child in task.read_text(encoding="ascii").split()]
-    return found
+    return tree
 
 
 def _resident_bytes(pid: int) -> int:

@@ -34,21 +34,21 @@ def planned(work: Work, publisher: str) -> dict[str, Any]:
     """Every question of a publisher, planned anew, with its configurations."""
     runs = published(publisher)
     questions, refused = read_all(runs)
-    own = {f"question {question[0].ids[0]}": question for question in questions}
-    keys = work.sample(list(own), DRAWN[publisher], AT_A_GLANCE)
+    by_key = {f"question {question[0].ids[0]}": question for question in questions}
+    keys = work.sample(list(by_key), DRAWN[publisher], AT_A_GLANCE)
     ended = {run.id for run in runs if ENDED in run.notes}
     return {
         "rows": len(runs),
         "refused": {reason: [run.id for run in rows] for reason, rows in refused.items()},
         "ended": ended,
-        "questions": work.pieces(keys, lambda key: _plan_of(own[key])),
+        "questions": work.pieces(keys, lambda key: _plan_of(by_key[key])),
     }
 
 
 def _plan_of(question: Sequence[Configuration]) -> dict[str, Any]:
     """Our plan of a question, and its gains over each configuration."""
     run, ours = question[0].run, searched(question[0].problem)
-    found = []
+    configurations = []
     for one in question:
         theirs = one.theirs
         piece: dict[str, Any] = {
@@ -60,7 +60,7 @@ def _plan_of(question: Sequence[Configuration]) -> dict[str, Any]:
         if ours is not None and theirs is not None:
             gained = gains(ours, theirs)
             piece |= {"gains_s": gained, "adds_up": adds_up(gained, ours, theirs)}
-        found.append(piece)
+        configurations.append(piece)
     dtype = question[0].asked.plan.workload.dtype.shorthand
     what = f"{run.model}, {run.gpus} x {run.hardware}, {dtype}, {run.global_batch} x {run.seq}"
     search = None if ours is None else ours.search
@@ -69,35 +69,35 @@ def _plan_of(question: Sequence[Configuration]) -> dict[str, Any]:
         "step_s": None if ours is None else seconds_of(ours),
         "gap": None if search is None else search.gap,
         "left_out": [] if search is None else [item["what"] for item in search.left_out],
-        "configurations": found,
+        "configurations": configurations,
     }
 
 
-def _each(found: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return [(q, c) for q in found["questions"] for c in q["configurations"]]
+def _each(planned_rows: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [(q, c) for q in planned_rows["questions"] for c in q["configurations"]]
 
 
-def figures(publisher: str, found: dict[str, Any]) -> list[Row]:
+def figures(publisher: str, planned_rows: dict[str, Any]) -> list[Row]:
     """Shares that are expressible, feasible and no slower in our plan."""
-    refused = sum(map(len, found["refused"].values()))
-    rows, said = found["rows"], found["rows"] - refused
-    ran = [(c, set(c["ids"]) - found["ended"]) for _, c in _each(found)]
+    refused = sum(map(len, planned_rows["refused"].values()))
+    rows, expressed = planned_rows["rows"], planned_rows["rows"] - refused
+    ran = [(c, set(c["ids"]) - planned_rows["ended"]) for _, c in _each(planned_rows)]
     count = sum(len(ids) for _, ids in ran)
     fits = sum(len(ids) for c, ids in ran if c["step_s"] is not None)
     read = sum(len(ids) for c, ids in ran if c["fits_as_read"])
-    held = [(q, c) for q, c in _each(found) if c["step_s"] is not None]
-    slower = [c["ids"][0] for q, c in held if not _no_slower(q, c)]
-    sums = sum(bool(c.get("adds_up")) for _, c in held)
-    ratios = [c["step_s"] / q["step_s"] for q, c in held if q["step_s"] is not None]
+    compared = [(q, c) for q, c in _each(planned_rows) if c["step_s"] is not None]
+    slower = [c["ids"][0] for q, c in compared if not _no_slower(q, c)]
+    sums = sum(bool(c.get("adds_up")) for _, c in compared)
+    ratios = [c["step_s"] / q["step_s"] for q, c in compared if q["step_s"] is not None]
     middle = statistics.median(ratios) if ratios else float("nan")
     return [
         judged(
             f"{publisher}: rows that print a layout and are plans of ours, no field dropped",
-            f"{said} of {rows} ({said / rows:.1%})",
+            f"{expressed} of {rows} ({expressed / rows:.1%})",
             f"at least {SHARE:.0%}",
-            said >= SHARE * rows,
+            expressed >= SHARE * rows,
             rows=rows,
-            said=said,
+            said=expressed,
         ),
         judged(
             f"{publisher}: of those that ran, judged feasible in memory",
@@ -111,20 +111,20 @@ def figures(publisher: str, found: dict[str, Any]) -> list[Row]:
         ),
         judged(
             f"{publisher}: our plan no slower under the same prices",
-            f"{len(held) - len(slower)} of {len(held)} configurations, "
-            f"{len(found['questions'])} questions; theirs take {middle:.2f} times as long (median)"
-            + (f"; slower: {', '.join(slower[:SHOWN])}" if slower else ""),
+            f"{len(compared) - len(slower)} of {len(compared)} configurations, "
+            f"{len(planned_rows['questions'])} questions; theirs take {middle:.2f} times as long "
+            "(median)" + (f"; slower: {', '.join(slower[:SHOWN])}" if slower else ""),
             "all of them",
             not slower,
-            configurations=len(held),
+            configurations=len(compared),
             slower=slower,
             median_ratio=middle,
         ),
         judged(
             f"{publisher}: gains by term that add up to the difference of the steps",
-            f"{sums} of {len(held)}",
+            f"{sums} of {len(compared)}",
             "all of them",
-            sums == len(held),
+            sums == len(compared),
         ),
     ]
 
@@ -134,10 +134,10 @@ def _no_slower(question: dict[str, Any], one: dict[str, Any]) -> bool:
     return ours is not None and ours <= float(one["step_s"]) * (1 + ROUNDING)
 
 
-def plan_table(publisher: str, found: dict[str, Any]) -> Table:
+def plan_table(publisher: str, planned_rows: dict[str, Any]) -> Table:
     """A line a configuration."""
     rows = []
-    for question, one in _each(found):
+    for question, one in _each(planned_rows):
         ours, theirs = question["step_s"], one["step_s"]
         terms = one.get("gains_s", {})
         largest = sorted(terms, key=lambda term: -abs(terms[term]))[:SHOWN]
@@ -159,14 +159,14 @@ def plan_table(publisher: str, found: dict[str, Any]) -> Table:
 def term_table(plans: Mapping[str, dict[str, Any]]) -> Table:
     """Mean gain of each term, as a share of their step."""
     shares: dict[str, dict[str, list[float]]] = {}
-    for publisher, found in plans.items():
-        for _, one in _each(found):
+    for publisher, planned_rows in plans.items():
+        for _, one in _each(planned_rows):
             for term, seconds in one.get("gains_s", {}).items():
-                own = shares.setdefault(term, {})
-                own.setdefault(publisher, []).append(seconds / one["step_s"])
+                by_publisher = shares.setdefault(term, {})
+                by_publisher.setdefault(publisher, []).append(seconds / one["step_s"])
     rows = [
-        (term, *(f"{statistics.fmean(own.get(p, [0.0])):+.2%}" for p in plans))
-        for term, own in shares.items()
+        (term, *(f"{statistics.fmean(by_publisher.get(p, [0.0])):+.2%}" for p in plans))
+        for term, by_publisher in shares.items()
     ]
     return Table(title="Mean gain by term, of their step", columns=("term", *plans), rows=rows)
 
@@ -174,12 +174,12 @@ def term_table(plans: Mapping[str, dict[str, Any]]) -> Table:
 def left_out_table(plans: Mapping[str, dict[str, Any]]) -> Table:
     """Rows without a plan of ours or a fit; unsearched choices."""
     rows = []
-    for publisher, found in plans.items():
-        for reason, ids in found["refused"].items():
+    for publisher, planned_rows in plans.items():
+        for reason, ids in planned_rows["refused"].items():
             rows.append((publisher, "no plan of ours", reason, ", ".join(ids)))
-        for _, one in _each(found):
+        for _, one in _each(planned_rows):
             if one["step_s"] is None:
                 rows.append((publisher, "does not fit", one["layout"], ", ".join(one["ids"])))
-        counted = Counter(what for q in found["questions"] for what in q["left_out"])
+        counted = Counter(what for q in planned_rows["questions"] for what in q["left_out"])
         rows += [(publisher, "not searched", w, f"{n} questions") for w, n in counted.items()]
     return Table(title="Left out", columns=("publisher", "how", "what", "rows"), rows=rows)

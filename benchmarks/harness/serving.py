@@ -96,7 +96,7 @@ def load(
         connections: that are kept open.
         seconds: after which no more is asked.
     """
-    found = Load()
+    outcome = Load()
 
     async def one(counter: list[int], ends_s: float) -> None:
         stream = await anyio.connect_tcp(*address)
@@ -110,7 +110,7 @@ def load(
                 length = LENGTH.search(b"\r\n" + head)
                 if length is not None and int(length[1]):
                     await reader.receive_exactly(int(length[1]))
-                found.note(int(head.split(b" ", 2)[1]), time.perf_counter() - start_s)
+                outcome.note(int(head.split(b" ", 2)[1]), time.perf_counter() - start_s)
 
     async def run() -> None:
         start_s = time.perf_counter()
@@ -118,7 +118,7 @@ def load(
         async with anyio.create_task_group() as group:
             for _ in range(connections):
                 group.start_soon(one, counter, start_s + seconds)
-        found.wall_s = time.perf_counter() - start_s
+        outcome.wall_s = time.perf_counter() - start_s
 
     anyio.run(run)
-    return found
+    return outcome

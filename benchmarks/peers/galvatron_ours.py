@@ -18,18 +18,18 @@ from shardwright.planner.galvatron.translate import legality
 
 def main(profiles: str, gib: int, batch: int) -> dict[str, Any]:
     """Seconds and samples a second of one search."""
-    asked = Inputs(model="llama-2-7b", cluster="1x8xA100-80GB", global_batch=batch, seq_len=2048,
+    inputs = Inputs(model="llama-2-7b", cluster="1x8xA100-80GB", global_batch=batch, seq_len=2048,
                    memory_gib=float(gib), calibration="none")  # fmt: skip
-    problem = resolve(asked)
+    problem = resolve(inputs)
     job = galvatron_job(problem, profiles)
     legal = legality(problem.model, problem.workload, job)
     start_s = time.perf_counter()
-    found = search(job, gib * 1024, legal)
+    outcome = search(job, gib * 1024, legal)
     seconds = time.perf_counter() - start_s
-    if found is None:
+    if outcome is None:
         raise SystemExit("nothing fits")
-    gap = found.price.step_s / found.lower_bound_s - 1
-    return {"seconds": seconds, "samples_per_s": batch / found.price.step_s, "gap": gap}
+    gap = outcome.price.step_s / outcome.lower_bound_s - 1
+    return {"seconds": seconds, "samples_per_s": batch / outcome.price.step_s, "gap": gap}
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ def main(packages: str, profiles: str, gib: int, batch: int) -> dict[str, Any]:
             rate = engine.parallelism_optimization()
             seconds = time.perf_counter() - start_s
         os.chdir("/")
-    (found,) = importlib.metadata.distributions(name="hetu-galvatron", path=[packages])
-    return {"seconds": seconds, "samples_per_s": float(rate), "version": found.version}
+    (distribution,) = importlib.metadata.distributions(name="hetu-galvatron", path=[packages])
+    return {"seconds": seconds, "samples_per_s": float(rate), "version": distribution.version}
 
 
 def _engine(packages: Path, profiles: str, gib: int, batch: int) -> Any:
@@ -58,10 +58,10 @@ def _fill_utils() -> None:
 
     utils = sys.modules["galvatron.utils"]
     for module in ("config_utils", "strategy_utils"):
-        found = importlib.import_module(f"galvatron.utils.{module}")
-        for name in vars(found):
+        module_names = importlib.import_module(f"galvatron.utils.{module}")
+        for name in vars(module_names):
             if not name.startswith("__"):
-                setattr(utils, name, getattr(found, name))
+                setattr(utils, name, getattr(module_names, name))
 
 
 def _arguments(profiles: str, gib: int, batch: int) -> types.SimpleNamespace:

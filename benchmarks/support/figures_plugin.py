@@ -44,30 +44,31 @@ def write(**document: Any) -> None:
 def _run(
     self: rank_pools.RankPool, job: str, payload: Any, *arguments: Any, **named: Any
 ) -> list[Any]:
-    found = _plain_run(self, job, payload, *arguments, **named)
-    if job == TRAIN_JOB and isinstance(found[0], dict) and "verify" in found[0]:
+    results = _plain_run(self, job, payload, *arguments, **named)
+    if job == TRAIN_JOB and isinstance(results[0], dict) and "verify" in results[0]:
         dtype = from_document(Plan, payload["plan"], "plan").workload.dtype.param
-        verified = found[0]["verify"]
+        verified = results[0]["verify"]
         write(figure=f"gradient difference, {dtype}", value=verified["max_rel_grad_diff"])
         write(figure=f"loss difference, {dtype}", value=verified["max_rel_loss_diff"])
-    return found
+    return results
 
 
 def _apart(predicted_bytes: float, peak_bytes: float) -> float:
-    found = _plain_apart(predicted_bytes, peak_bytes)
-    write(figure="live bytes against the simulated peak", value=found)
-    return found
+    difference = _plain_apart(predicted_bytes, peak_bytes)
+    write(figure="live bytes against the simulated peak", value=difference)
+    return difference
 
 
 def _compare(
     case: Case | FamilyCase, plan: Plan, record: dict[str, Any], *more: Any, **named: Any
 ) -> lowering_check.Comparison:
-    found = _plain_compare(case, plan, record, *more, **named)
+    comparison = _plain_compare(case, plan, record, *more, **named)
     write(
         figure="FLOPs of a run that the lowering lacks",
-        value=abs(found.recorded_flops - found.lowered_flops) / max(1, found.recorded_flops),
+        value=abs(comparison.recorded_flops - comparison.lowered_flops)
+        / max(1, comparison.recorded_flops),
     )
-    return found
+    return comparison
 
 
 def _equal(found: lowering_check.Comparison, rank: int) -> None:
@@ -108,5 +109,5 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Log the outcome of each test's call, or of its failed setup."""
     if report.when == "call" or report.outcome != "passed":
-        said = report.longreprtext.strip().splitlines()[-1:] if report.failed else []
-        write(test=report.nodeid, outcome=report.outcome, why="".join(said))
+        last_line = report.longreprtext.strip().splitlines()[-1:] if report.failed else []
+        write(test=report.nodeid, outcome=report.outcome, why="".join(last_line))

@@ -37,8 +37,8 @@ def chain(number: int) -> dict[str, Any]:
         devices and how many of them the plan uses.
     """
     source = random.Random(f"chain {number}")
-    place = number // 2 % LARGE_EVERY
-    sort = {LARGE_EVERY - 1: "large", MIXED_EVERY - 2: "mixed"}.get(place, "small")
+    position = number // 2 % LARGE_EVERY
+    sort = {LARGE_EVERY - 1: "large", MIXED_EVERY - 2: "mixed"}.get(position, "small")
     space = _question(sort, number, source)
     what = ("memory", "devices")[number % 2]
     grow = _with_more_memory if what == "memory" else _with_more_devices
@@ -72,7 +72,7 @@ def mixed_question(number: int, source: random.Random) -> tuple[Space, Plan]:
         space = replace(base, restrictions=mixed_restrictions(source, base))
         drawer = MixedDrawer(space, source)
         drafts = (drawer.tried() for _ in range(TRIES))
-        draft = next((each for each in drafts if each is not None), None)
+        draft = next((candidate for candidate in drafts if candidate is not None), None)
         if draft is not None:
             return space, draft.plan(space)
 
@@ -90,9 +90,13 @@ def _with_more_memory(space: Space, source: random.Random) -> Space:
     chosen = source.choice([*groups, None]) if len(groups) > 1 else None
 
     def more(group: DeviceGroup) -> DeviceGroup:
-        own = int(group.memory.hbm_bytes * (1 + 10 ** source.uniform(-3, 0.5))) + 1
+        capacity_bytes = int(group.memory.hbm_bytes * (1 + 10 ** source.uniform(-3, 0.5))) + 1
         grows = chosen is None or group == chosen
-        return replace(group, memory=replace(group.memory, hbm_bytes=own)) if grows else group
+        return (
+            replace(group, memory=replace(group.memory, hbm_bytes=capacity_bytes))
+            if grows
+            else group
+        )
 
     cluster = replace(space.cluster, groups=tuple(map(more, groups)))
     return replace(space, cluster=cluster)
@@ -125,9 +129,11 @@ def _answer(space: Space) -> dict[str, Any]:
     """Best plan of a question: each group alone, then together."""
     groups = space.cluster.groups
     alone = [space] if len(groups) == 1 else [_alone(space, group.name) for group in groups]
-    found = [each for each in map(planned, alone) if each is not None]
-    best = min((each.outcomes[0] for each in found), key=lambda o: o.step_time_s, default=None)
-    proven = all(each.stopped_by == "proof" for each in found)
+    alone_results = [result for result in map(planned, alone) if result is not None]
+    best = min(
+        (result.outcomes[0] for result in alone_results), key=lambda o: o.step_time_s, default=None
+    )
+    proven = all(result.stopped_by == "proof" for result in alone_results)
     if len(groups) > 1:
         mark_s = best.step_time_s if best is not None else float("inf")
         together = mixed_search(space, best_s=mark_s).run()

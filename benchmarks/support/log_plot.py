@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito, "Color Universal Design", 2008.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 NOTHING_FITS = "nothing fits"
-SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "shardwright"}
+SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "shardwright"}
 """Texts stay texts, and the same figures give the same file."""
 SIZE_IN = (9.0, 4.9)
 

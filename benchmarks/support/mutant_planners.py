@@ -146,7 +146,7 @@ def _half_of_the_plans(plain: Any) -> Any:
 
 
 def _one_more_held(plain: Any) -> Any:
-    return lambda self, stage: [held + 1 for held in plain(self, stage)]
+    return lambda self, stage: [in_flight + 1 for in_flight in plain(self, stage)]
 
 
 def _ramp_always(plain: Any) -> Any:
@@ -163,8 +163,8 @@ def _closed_form_always(plain: Any) -> Any:
     """The closed form of 1F1B taken for interleaved stages too."""
 
     def bound(self: KnapsackBounds, shape: PipelineShape, capacity_bytes: float) -> float:
-        found: float = plain(self, shape._replace(kind="1f1b"), capacity_bytes)
-        return found
+        bound_s: float = plain(self, shape._replace(kind="1f1b"), capacity_bytes)
+        return bound_s
 
     return bound
 
@@ -190,8 +190,8 @@ def _states_twice(plain: Any) -> Any:
     """Optimizer states counted once more."""
 
     def resident(unit: Any, contiguous: bool) -> float:
-        found: float = plain(unit, contiguous)
-        return found + float(unit.optimizer_bytes)
+        total: float = plain(unit, contiguous)
+        return total + float(unit.optimizer_bytes)
 
     return resident
 

@@ -43,8 +43,8 @@ def predicted_plans(problem: Problem, count: int, seed: int) -> list[Predicted]:
         allocated_bytes=tuple(row.allocated_bytes for row in rows),
     )
     drawn = _random_plans(problem, source)
-    places = [(part + source.random()) / count for part in range(count)]
-    return [top, *(_at(drawn, place) for place in places)]
+    quantiles = [(part + source.random()) / count for part in range(count)]
+    return [top, *(_at(drawn, quantile) for quantile in quantiles)]
 
 
 def _at(drawn: list[Predicted], quantile: float) -> Predicted:
@@ -68,7 +68,7 @@ def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
         outcome = evaluate(decision)
         if outcome is not None and outcome.feasible:
             outcomes[decision] = outcome
-    found = [
+    plans = [
         Predicted(
             label="",
             plan=o.plan,
@@ -77,7 +77,7 @@ def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
         )
         for o in outcomes.values()
     ]
-    return sorted(found, key=lambda p: (p.step_time_s, p.plan.hash))
+    return sorted(plans, key=lambda p: (p.step_time_s, p.plan.hash))
 
 
 def _draw(space: SearchSpace, shape: PipelineShape, source: random.Random) -> Decision:

@@ -37,10 +37,10 @@ class EmulatedMachine(Machine):
     @property
     def profile(self) -> MachineProfile | None:
         """The profile of the (first) device group."""
-        found = super().profile
-        if found is None:
+        measured = super().profile
+        if measured is None:
             return None
-        return slowed_profile(found, dict(self.slowdowns)[self.cluster.groups[0].name])
+        return slowed_profile(measured, dict(self.slowdowns)[self.cluster.groups[0].name])
 
 
 def slowed_profile(profile: MachineProfile, slowdown: float) -> MachineProfile:
@@ -79,9 +79,9 @@ class Slowness:
 
         def slower(*arguments: Any, **named: Any) -> Any:
             start_s = self.cpu_s()
-            found = call(*arguments, **named)
+            result = call(*arguments, **named)
             self.sleep((self.slowdown - 1) * (self.cpu_s() - start_s))
-            return found
+            return result
 
         return slower
 
@@ -92,19 +92,19 @@ def slowed(slowness: Slowness) -> Iterator[None]:
     from shardwright.executor.engine.optimizer_step import Updater
     from shardwright.executor.pipeline.runtime import PipelineRuntime
 
-    places: list[tuple[type, str]] = [
+    methods: list[tuple[type, str]] = [
         (PipelineRuntime, "compute"),
         (Updater, "finish_gradients"),
         (Updater, "gradient_norm_and_loss"),
         (Updater, "update"),
     ]
-    plain = [getattr(holder, name) for holder, name in places]
-    for (holder, name), call in zip(places, plain, strict=True):
+    plain = [getattr(holder, name) for holder, name in methods]
+    for (holder, name), call in zip(methods, plain, strict=True):
         setattr(holder, name, slowness.of(call))
     try:
         yield
     finally:
-        for (holder, name), call in zip(places, plain, strict=True):
+        for (holder, name), call in zip(methods, plain, strict=True):
             setattr(holder, name, call)
 
 

@@ -64,7 +64,7 @@ def test_levels_that_differ_in_one_bit_are_found(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(smoke_kernels, "quantize", wrong)
     with pytest.raises(ValueError, match=r"^8 bits: 1 of \d+ levels differ$"):
-        KERNEL_CHECKS["quantise, rounded by chance"](CORE)
+        KERNEL_CHECKS["quantize, rounded by chance"](CORE)
 
 
 def test_both_claims_need_every_check() -> None:

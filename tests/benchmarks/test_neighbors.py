@@ -11,8 +11,8 @@ from generators.catalogue_problems import space as real_space
 from generators.random_heterogeneous_plans import MixedDrawer
 from items.planner.neighbors import capped_mixed_space, capped_space
 from neighbors.heterogeneous_neighbors import MIXED_STAGES, is_searched
-from neighbors.neighbor_checks import check_mixed_neighbours, check_neighbours
-from neighbors.plan_neighbors import neighbour
+from neighbors.neighbor_checks import check_mixed_neighbors, check_neighbors
+from neighbors.plan_neighbors import neighbor
 from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
 
 from shardwright.planner.heterogeneous.efficiency_bound import EfficiencyBound
@@ -26,14 +26,14 @@ QUICK = HeterogeneousLimits(
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nothing_beside_the_best_plans_is_below_the_bound(seed: int) -> None:
-    found = check_neighbours(capped_space(seed), 20, seed)
+    found = check_neighbors(capped_space(seed), 20, seed)
     assert found.fitting == sum(found.moves.values()) == 20
     assert not found.faults
 
 
 @pytest.mark.parametrize(("seed", "ended"), [(19, "proof"), (20, "work"), (21, "work")])
 def test_nothing_beside_the_best_mixed_plans_is_below_the_bound(seed: int, ended: str) -> None:
-    found = check_mixed_neighbours(capped_mixed_space(seed), 30, seed, limits=QUICK)
+    found = check_mixed_neighbors(capped_mixed_space(seed), 30, seed, limits=QUICK)
     assert found.stopped_by == ended
     assert found.fitting == sum(found.moves.values()) == 30
     assert not found.faults
@@ -42,7 +42,7 @@ def test_nothing_beside_the_best_mixed_plans_is_below_the_bound(seed: int, ended
 
 def test_nothing_beside_the_best_plans_of_a_real_mixed_question_is_below_the_bound() -> None:
     space = real_space("gpt2", "1x4xA100-80GB+1x2xH100-80GB", 24, 512)
-    found = check_mixed_neighbours(space, 60, 0, alone_first=True, limits=QUICK)
+    found = check_mixed_neighbors(space, 60, 0, alone_first=True, limits=QUICK)
     assert found.fitting == 60
     assert not found.faults
     assert not found.unlisted_faults
@@ -61,7 +61,7 @@ def test_a_proof_of_nothing_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> No
     """One shape is looked into, and all others are said to hold nothing faster."""
     monkeypatch.setattr(Enumeration, "run", lambda self, shape, quota: True)
     lazy = replace(QUICK, estimates=1, heuristic_shapes=1)
-    found = check_mixed_neighbours(capped_mixed_space(27), 30, 27, limits=lazy)
+    found = check_mixed_neighbors(capped_mixed_space(27), 30, 27, limits=lazy)
     assert found.stopped_by == "proof"
     assert found.faults
 
@@ -69,12 +69,12 @@ def test_a_proof_of_nothing_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_floor_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = EfficiencyBound.global_bound_s
     monkeypatch.setattr(EfficiencyBound, "global_bound_s", lambda self: 100 * plain(self))
-    found = check_mixed_neighbours(capped_mixed_space(20), 30, 20, limits=QUICK)
+    found = check_mixed_neighbors(capped_mixed_space(20), 30, 20, limits=QUICK)
     assert found.faults
     assert found.unlisted_faults
 
 
-def test_mixed_neighbours_differ_in_all_that_is_decided() -> None:
+def test_mixed_neighbors_differ_in_all_that_is_decided() -> None:
     """Every move leads to legal plans, some of which no search lists."""
     moves: Counter[str] = Counter()
     listed: Counter[bool] = Counter()
@@ -83,7 +83,7 @@ def test_mixed_neighbours_differ_in_all_that_is_decided() -> None:
         source = random.Random(f"mixed moves {seed}")
         base = MixedDrawer(space, source).draft()
         for number in range(30):
-            beside = neighbour(source, space, base, 1 + number % 2, MIXED_STAGES)
+            beside = neighbor(source, space, base, 1 + number % 2, MIXED_STAGES)
             if beside is None:
                 continue
             assert beside.draft != base

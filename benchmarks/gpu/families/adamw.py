@@ -28,8 +28,8 @@ def _eager(fused: torch.optim.AdamW, listed: torch.optim.AdamW) -> Any:
 def entries(sizes: Sizes) -> Iterator[Entry]:
     """Parameter and moments read and written, gradient read; all float32."""
 
-    def make(given: Make) -> tuple[torch.optim.AdamW, torch.optim.AdamW]:
-        return _made(given, sizes, fused=True), _made(given, sizes, fused=False)
+    def make(maker: Make) -> tuple[torch.optim.AdamW, torch.optim.AdamW]:
+        return _made(maker, sizes, fused=True), _made(maker, sizes, fused=False)
 
     yield Entry(
         family="adamw",

@@ -38,9 +38,9 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
     """Two products forward, five backward, of the causal scores."""
     for dim in sizes.head_dims:
 
-        def make(given: Make, dim: int = dim) -> tuple[Tensor, ...]:
+        def make(maker: Make, dim: int = dim) -> tuple[Tensor, ...]:
             heads = (sizes.heads, sizes.kv_heads, sizes.kv_heads)
-            return tuple(given.normal(sizes.seq, 1, count, dim) for count in heads)
+            return tuple(maker.normal(sizes.seq, 1, count, dim) for count in heads)
 
         q, k = (sizes.seq * n * dim * sizes.dtype.itemsize for n in (sizes.heads, sizes.kv_heads))
         scores = sizes.seq * (sizes.seq + 1) // 2

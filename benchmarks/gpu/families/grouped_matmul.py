@@ -33,11 +33,11 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
     rows, hidden = sizes.tokens, sizes.hidden
     moved = (2 * rows * hidden + GROUPS * hidden**2) * sizes.dtype.itemsize
 
-    def make(given: Make) -> tuple[Any, ...]:
+    def make(maker: Make) -> tuple[Any, ...]:
         bounds = [n * (n + 1) * rows // (GROUPS * (GROUPS + 1)) for n in range(GROUPS + 1)]
-        ends = torch.tensor(bounds[1:], dtype=torch.int32, device=given.device)
-        weight = given.normal(GROUPS, hidden, hidden).mul_(hidden**-0.5)
-        return given.normal(rows, hidden), weight, ends, bounds
+        ends = torch.tensor(bounds[1:], dtype=torch.int32, device=maker.device)
+        weight = maker.normal(GROUPS, hidden, hidden).mul_(hidden**-0.5)
+        return maker.normal(rows, hidden), weight, ends, bounds
 
     common = {
         "family": "grouped_matmul",

@@ -37,12 +37,12 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
     """
     tokens, vocab, hidden = sizes.tokens, sizes.vocab, sizes.hidden
 
-    def logits(given: Make) -> tuple[Tensor, Tensor]:
-        return given.normal(tokens, vocab), given.whole(vocab, tokens)
+    def logits(maker: Make) -> tuple[Tensor, Tensor]:
+        return maker.normal(tokens, vocab), maker.whole(vocab, tokens)
 
-    def projected(given: Make) -> tuple[Tensor, Tensor, Tensor]:
-        weight = given.normal(vocab, hidden) / hidden**0.5
-        return given.normal(tokens, hidden), weight, given.whole(vocab, tokens)
+    def projected(maker: Make) -> tuple[Tensor, Tensor, Tensor]:
+        weight = maker.normal(vocab, hidden) / hidden**0.5
+        return maker.normal(tokens, hidden), weight, maker.whole(vocab, tokens)
 
     common = {"case": f"{tokens} tokens, {vocab} words", "mode": "both", "peak": True}
     yield Entry(

@@ -33,13 +33,13 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
     """Each of queries and keys is read once and written once."""
     dim = max(sizes.head_dims)
 
-    def make(given: Make) -> tuple[Tensor, ...]:
-        q = given.normal(sizes.seq, 1, sizes.heads, dim)
-        k = given.normal(sizes.seq, 1, sizes.kv_heads, dim)
+    def make(maker: Make) -> tuple[Tensor, ...]:
+        q = maker.normal(sizes.seq, 1, sizes.heads, dim)
+        k = maker.normal(sizes.seq, 1, sizes.kv_heads, dim)
         return (
             q,
             k,
-            *rope.angle_table(rope.Angles(sizes.seq, dim, THETA), given.dtype, given.device),
+            *rope.angle_table(rope.Angles(sizes.seq, dim, THETA), maker.dtype, maker.device),
         )
 
     moved = 2 * sizes.seq * (sizes.heads + sizes.kv_heads) * dim * sizes.dtype.itemsize

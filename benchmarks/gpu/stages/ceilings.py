@@ -88,23 +88,23 @@ def _timed(time_s: float, spread: float) -> Values:
     return {"time_s": time_s, "spread": spread}
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(rates: Mapping[str, Values]) -> list[Table]:
     """The rates; floors use those of short bursts, as kernels are timed."""
     lines = []
-    if "copy" in found:
-        row = found["copy"]
+    if "copy" in rates:
+        row = rates["copy"]
         what = f"copy of {row['bytes'] / 2**20:.0f} MiB, read and written"
         lines.append((what, f"{row['bytes_per_s'] / 1e12:.3f} TB/s", f"{row['spread']:.1%}"))
-    if "matmul" in found:
-        row = found["matmul"]
+    if "matmul" in rates:
+        row = rates["matmul"]
         what = f"product of bf16 matrices, {row['side']} x {row['side']}, random"
         lines.append((what, f"{row['flops_per_s'] / 1e12:.1f} TFLOP/s", f"{row['spread']:.1%}"))
-    if "matmul, sustained" in found:
-        row = found["matmul, sustained"]
+    if "matmul, sustained" in rates:
+        row = rates["matmul, sustained"]
         what = f"the same product for {row['spent_s']:.1f} s on end"
         lines.append((what, f"{row['flops_per_s'] / 1e12:.1f} TFLOP/s", ""))
-    if "launch" in found:
-        row = found["launch"]
+    if "launch" in rates:
+        row = rates["launch"]
         lines.append(("one addition", f"{row['time_s'] * 1e6:.2f} µs", f"{row['spread']:.1%}"))
     columns = ("what", "median", "quartiles apart")
     return [Table(title="Measured ceilings", columns=columns, rows=lines)]

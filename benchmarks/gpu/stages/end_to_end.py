@@ -46,12 +46,15 @@ def rows(setting: Setting) -> list[Measurement]:
     """Ours, then the others, in fresh processes; then tiny trial runs."""
     case = TINY if setting.reduced else FULL
     least_s = 0.0 if setting.reduced else LEAST_S
-    found = [
+    measurements = [
         Measurement(OURS, partial(_ours, case, setting), least_s),
         *_plain_rows(case, setting, least_s),
         Measurement(COMPILED, partial(_ours, case, setting, compiled="default"), least_s),
     ]
-    return [*found, *(Measurement(key, run, least_s) for key, run in tries(TINY, setting).items())]
+    return [
+        *measurements,
+        *(Measurement(key, run, least_s) for key, run in tries(TINY, setting).items()),
+    ]
 
 
 def _plain_rows(case: ModelCase, setting: Setting, least_s: float) -> list[Measurement]:
@@ -79,9 +82,9 @@ def _ours(case: ModelCase, setting: Setting, compiled: str = "none") -> Values:
     with Runner(setting) as runner:
         # On cores the fusing compiler takes minutes, and code that is traced alone runs as well.
         more = {"compiler": "aot_eager"} if setting.reduced else {}
-        found = runner.run(plan, _steps(setting), **more)
-    found["parameters"] = problem.model.param_count()
-    return {**found, **efficiency(case, problem, found["step_time_s"]), **_about(case, setting)}
+        outcome = runner.run(plan, _steps(setting), **more)
+    outcome["parameters"] = problem.model.param_count()
+    return {**outcome, **efficiency(case, problem, outcome["step_time_s"]), **_about(case, setting)}
 
 
 def _plain(case: ModelCase, job: dict[str, bool], setting: Setting) -> Values:
@@ -94,36 +97,36 @@ def _plain(case: ModelCase, job: dict[str, bool], setting: Setting) -> Values:
     for package, needed in (("transformers", True), ("liger_kernel", job["liger"])):
         if needed and find_spec(package) is None:
             raise ModuleNotFoundError(f"{package} is not installed here")
-    asked, answer = (setting.out / "jobs" / name for name in ("case.json", "result.json"))
+    question, answer = (setting.out / "jobs" / name for name in ("case.json", "result.json"))
     more = {"device": str(setting.device), "steps": _steps(setting)}
-    write_json(asked, {**asdict(case), **job, **more, "micro_batch": micro_batch(setting)})
+    write_json(question, {**asdict(case), **job, **more, "micro_batch": micro_batch(setting)})
     answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "gpu.jobs.hf_llama", str(asked), str(answer)]
+    command = [sys.executable, "-m", "gpu.jobs.hf_llama", str(question), str(answer)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=setting.left_s()
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
-        raise RuntimeError(f"it exited with {done.returncode}: {said[0]}")
-    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-    figures = efficiency(case, problem_of(case, setting), found["step_time_s"])
-    return {**found, **figures, **_about(case, setting)}
+        last_line = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
+        raise RuntimeError(f"it exited with {done.returncode}: {last_line[0]}")
+    outcome: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    figures = efficiency(case, problem_of(case, setting), outcome["step_time_s"])
+    return {**outcome, **figures, **_about(case, setting)}
 
 
 def _about(case: ModelCase, setting: Setting) -> dict[str, Any]:
     return {"case": asdict(case), "micro_batch": micro_batch(setting)}
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(values: Mapping[str, Values]) -> list[Table]:
     """A line a run, and what the tiny ones said."""
-    made = [_steps_table({k: r for k, r in found.items() if "tokens_per_s" in r})]
-    lines = [(key, row["said"]) for key, row in found.items() if "said" in row]
+    made = [_steps_table({k: r for k, r in values.items() if "tokens_per_s" in r})]
+    lines = [(key, row["said"]) for key, row in values.items() if "said" in row]
     if lines:
         made.append(Table(title="Tiny runs, tried once", columns=("what", "said"), rows=lines))
     return [table for table in made if table.rows]
 
 
-def _steps_table(found: Mapping[str, Values]) -> Table:
+def _steps_table(values: Mapping[str, Values]) -> Table:
     columns = ("run", "step", "tokens/s", "MFU", "MFU, causal", "peak", "parameters", "micro-batch")
     lines = [
         (
@@ -135,11 +138,11 @@ def _steps_table(found: Mapping[str, Values]) -> Table:
             str(row["parameters"]),
             str(row["micro_batch"]),
         )
-        for key, row in found.items()
+        for key, row in values.items()
     ]
     if not lines:
         return Table(title="No step was measured", columns=columns, rows=[])
-    case = next(iter(found.values()))["case"]
+    case = next(iter(values.values()))["case"]
     title = f"A Llama of {case['layers']} layers and width {case['hidden']}, "
     title += (
         f"{case['global_batch']} samples of {case['seq_len']} tokens a step. MFU = model FLOPs "
@@ -148,23 +151,23 @@ def _steps_table(found: Mapping[str, Values]) -> Table:
     return Table(title=title, columns=columns, rows=lines)
 
 
-def _judge_mfu(found: Mapping[str, Values]) -> Verdict | str:
-    if OURS not in found:
+def _judge_mfu(values: Mapping[str, Values]) -> Verdict | str:
+    if OURS not in values:
         return "our run was not measured"
-    mfu = found[OURS]["mfu"]
+    mfu = values[OURS]["mfu"]
     if mfu is None:
         return "the catalogue has no bf16 peak of this device"
-    figure = f"{mfu:.1%}, every score counted; {found[OURS]['mfu_causal']:.1%} without masked ones"
+    figure = f"{mfu:.1%}, every score counted; {values[OURS]['mfu_causal']:.1%} without masked ones"
     return Verdict(figure, mfu >= LEAST_MFU, {"mfu": mfu})
 
 
-def _judge_plain(found: Mapping[str, Values]) -> Verdict | str:
-    others = {key: found[key]["step_time_s"] for key in PLAIN if key in found}
+def _judge_plain(values: Mapping[str, Values]) -> Verdict | str:
+    others = {key: values[key]["step_time_s"] for key in PLAIN if key in values}
     compiled = [key for key in others if PLAIN[key]["compile"]]
-    if OURS not in found or not compiled:
+    if OURS not in values or not compiled:
         return "not both sides were measured"
     fastest = min(others, key=lambda key: others[key])
-    ratio = found[OURS]["step_time_s"] / others[fastest]
+    ratio = values[OURS]["step_time_s"] / others[fastest]
     figure = f"{ratio:.3f} of the step time of {fastest}"
     return Verdict(figure, ratio <= 1, {"ratio": ratio})
 

@@ -30,17 +30,17 @@ def rows(setting: Setting) -> list[Measurement]:
     ]
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(values: Mapping[str, Values]) -> list[Table]:
     """Times, ratios and picks; peak memory where it was compared."""
     columns = ("kernel", "picked", "ours", "of floor", "of eager", "of compiled", "error")
-    lines = [_line(key, row) for key, row in found.items()]
+    lines = [_line(key, row) for key, row in values.items()]
     made = [Table(title="Kernels: time, and time over that of others", columns=columns, rows=lines)]
-    peaks = [_peaks(key, row) for key, row in found.items() if row["ours"].get("peak_bytes")]
+    peaks = [_peaks(key, row) for key, row in values.items() if row["ours"].get("peak_bytes")]
     if peaks:
         columns = ("kernel", "ours", "eager", "ours over eager")
         title = "Peak memory beyond the operands"
         made.append(Table(title=title, columns=columns, rows=peaks))
-    reasons = sorted({line for row in found.values() for line in row["why"] if "(" in line})
+    reasons = sorted({line for row in values.values() for line in row["why"] if "(" in line})
     if reasons:
         rows = [(line,) for line in reasons]
         made.append(Table(title="Why not a better kernel", columns=("choice",), rows=rows))

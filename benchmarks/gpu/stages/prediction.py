@@ -126,15 +126,15 @@ def rows(setting: Setting) -> list[Measurement]:
 def _predict(chosen: Sequence[Configuration], setting: Setting) -> Values:
     """Predictions of every plan, and the planner's pick of the main problem."""
     profile = measured_profile(setting)
-    found: dict[str, Any] = {}
+    predictions: dict[str, Any] = {}
     for configuration in chosen:
         problem = problem_of(configuration.case, setting, profile)
         plan = plan_of(problem, configuration.micro_batch, configuration.recompute)
-        found[configuration.key] = {"plan_hash": plan.hash, **predicted(plan, problem)}
+        predictions[configuration.key] = {"plan_hash": plan.hash, **predicted(plan, problem)}
     problem = problem_of(chosen[0].case, setting, profile)
     plan = top_pick(problem)
     return {
-        "by_configuration": found,
+        "by_configuration": predictions,
         "pick": {"plan": plan.to_document(), "plan_hash": plan.hash, **predicted(plan, problem)},
         "competing": [c.key for c in chosen if c.competes],
     }
@@ -146,10 +146,10 @@ def _known(setting: Setting) -> Values:
     Raises:
         LookupError: nothing was.
     """
-    found = setting.known("prediction")
-    if PREDICTED not in found:
+    predictions = setting.known("prediction")
+    if PREDICTED not in predictions:
         raise LookupError("nothing was predicted")
-    return found[PREDICTED]
+    return predictions[PREDICTED]
 
 
 def _run(configuration: Configuration, runner: Runner, setting: Setting) -> Values:
@@ -176,23 +176,23 @@ def _run_pick(runner: Runner, setting: Setting) -> Values:
 
 
 def _compared(before: Values, plan: Plan, runner: Runner, setting: Setting) -> Values:
-    found = runner.run(plan, 3 if setting.reduced else STEPS)
+    outcome = runner.run(plan, 3 if setting.reduced else STEPS)
     step_s, peak_bytes = before["step_time_s"], before["peak_bytes"]
     return {
-        **found,
+        **outcome,
         "plan_hash": plan.hash,
         "predicted_s": step_s,
         "predicted_bytes": peak_bytes,
-        "step_error": step_s / found["step_time_s"] - 1,
-        "peak_error": peak_bytes / found["peak_bytes"] - 1,
+        "step_error": step_s / outcome["step_time_s"] - 1,
+        "peak_error": peak_bytes / outcome["peak_bytes"] - 1,
     }
 
 
-def _measured(found: Mapping[str, Values]) -> dict[str, Values]:
-    return {key: row for key, row in found.items() if "step_error" in row}
+def _measured(values: Mapping[str, Values]) -> dict[str, Values]:
+    return {key: row for key, row in values.items() if "step_error" in row}
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(values: Mapping[str, Values]) -> list[Table]:
     """Predicted beside measured."""
     columns = ("configuration", "measured", "predicted", "error", "peak", "predicted", "error")
     lines = [
@@ -205,19 +205,19 @@ def tables(found: Mapping[str, Values]) -> list[Table]:
             f"{row['predicted_bytes'] / 2**30:.2f} GiB",
             f"{row['peak_error']:+.1%}",
         )
-        for key, row in _measured(found).items()
+        for key, row in _measured(values).items()
     ]
     return [Table(title=TITLE, columns=columns, rows=lines)]
 
 
-def _judge_errors(name: str, limit: float, found: Mapping[str, Values]) -> Verdict | str:
-    errors = {key: abs(row[name]) for key, row in _measured(found).items()}
+def _judge_errors(name: str, limit: float, values: Mapping[str, Values]) -> Verdict | str:
+    errors = {key: abs(row[name]) for key, row in _measured(values).items()}
     planned = [*(configuration.key for configuration in configurations(False)), PICK]
     return verdict_of_all(errors, dict.fromkeys(errors, limit), planned, "{:.1%} off")
 
 
-def _judge_pick(found: Mapping[str, Values]) -> Verdict | str:
-    rows, competing = _measured(found), found.get(PREDICTED, {}).get("competing", [])
+def _judge_pick(values: Mapping[str, Values]) -> Verdict | str:
+    rows, competing = _measured(values), values.get(PREDICTED, {}).get("competing", [])
     times = {key: rows[key]["step_time_s"] for key in competing if key in rows}
     if len(times) < LEAST_MEASURED or PICK not in rows:
         return f"{len(times)} of the competing configurations were measured"

@@ -50,9 +50,9 @@ def _profile(setting: Setting) -> Values:
     }
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(values: Mapping[str, Values]) -> list[Table]:
     """Numbers of measured rows."""
-    row = found["profile"]
+    row = values["profile"]
     lines = [
         ("seconds", f"{row['duration_s']:.0f}"),
         ("rows", str(sum(row["rows"].values()))),

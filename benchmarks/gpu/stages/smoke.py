@@ -17,18 +17,20 @@ OURS = "executor.torch_api"
 def rows(setting: Setting) -> list[Measurement]:
     """A row a check, and names missing from our list of privates."""
     checks = {**CHECKS, **KERNEL_CHECKS}
-    found = [Measurement(name, partial(_tried, check, setting)) for name, check in checks.items()]
+    measurements = [
+        Measurement(name, partial(_tried, check, setting)) for name, check in checks.items()
+    ]
     if importlib.util.find_spec(f"shardwright.{OURS}"):
-        found.insert(0, Measurement(OURS, _own_list))
-    return found
+        measurements.insert(0, Measurement(OURS, _own_list))
+    return measurements
 
 
 def _tried(check: Check, setting: Setting) -> Values:
     try:
-        said = check(setting.device)
+        message = check(setting.device)
     except Exception as error:
         return {"works": False, "said": one_line(error, 160)}
-    return {"works": True, "said": said}
+    return {"works": True, "said": message}
 
 
 def _own_list() -> Values:
@@ -38,12 +40,12 @@ def _own_list() -> Values:
     return {"works": not lacking, "said": "; ".join(lacking) or "nothing is missing"}
 
 
-def tables(found: Mapping[str, Values]) -> list[Table]:
+def tables(values: Mapping[str, Values]) -> list[Table]:
     """Outcome of every check."""
     parts = {
-        "Private names of torch": {k: r for k, r in found.items() if k not in KERNEL_CHECKS},
+        "Private names of torch": {k: r for k, r in values.items() if k not in KERNEL_CHECKS},
         "Kernels against their definitions, gradients too": {
-            key: row for key, row in found.items() if key in KERNEL_CHECKS
+            key: row for key, row in values.items() if key in KERNEL_CHECKS
         },
     }
     return [
@@ -59,8 +61,8 @@ def _line(key: str, row: Values) -> tuple[str, str, str]:
     return key, "works" if row["works"] else "does not work", row["said"]
 
 
-def _judge(planned: Sequence[str], found: Mapping[str, Values]) -> Verdict | str:
-    rows = {key: found[key] for key in planned if key in found}
+def _judge(planned: Sequence[str], values: Mapping[str, Values]) -> Verdict | str:
+    rows = {key: values[key] for key in planned if key in values}
     broken = [key for key, row in rows.items() if not row["works"]]
     figure = f"{len(rows) - len(broken)} of {len(planned)} work"
     if len(rows) < len(planned) and not broken:

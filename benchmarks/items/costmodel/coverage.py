@@ -21,8 +21,8 @@ SHOWN = 3
 def run(work: Work) -> Evidence:
     """Ask every row that has the sizes, source by source."""
     rows: dict[str, list[PublishedRun]] = {}
-    for found in filter(qualifies, published_runs()):
-        rows.setdefault(found.source_name, []).append(found)
+    for row in filter(qualifies, published_runs()):
+        rows.setdefault(row.source_name, []).append(row)
     every = work.sized(1, EVERY)
     pieces = work.pieces(list(rows), lambda source: _source(rows[source][::every]))
     return Evidence(
@@ -33,7 +33,7 @@ def run(work: Work) -> Evidence:
 
 def _source(runs: list[PublishedRun]) -> dict[str, Any]:
     """Rows of a source: expressed, legal plans, and refusals with reasons."""
-    found: dict[str, Any] = {"rows": len(runs), "said": 0, "even_cuts": 0, "fits": 0}
+    counts: dict[str, Any] = {"rows": len(runs), "said": 0, "even_cuts": 0, "fits": 0}
     refused: dict[str, list[str]] = {}
     assumed: Counter[str] = Counter()
     for one in runs:
@@ -43,11 +43,11 @@ def _source(runs: list[PublishedRun]) -> dict[str, Any]:
         except (InputError, NotBuiltError) as error:
             refused.setdefault(reason_of(one, error), []).append(one.id)
             continue
-        found["said"] += 1
-        found["even_cuts"] += question.even_cuts
-        found["fits"] += report.prediction.feasible
+        counts["said"] += 1
+        counts["even_cuts"] += question.even_cuts
+        counts["fits"] += report.prediction.feasible
         assumed.update({note.path for note in question.assumed})
-    return {**found, "refused": refused, "assumed": assumed}
+    return {**counts, "refused": refused, "assumed": assumed}
 
 
 def reason_of(run: PublishedRun, error: Exception) -> str:
@@ -56,25 +56,26 @@ def reason_of(run: PublishedRun, error: Exception) -> str:
 
 
 def _share(pieces: list[dict[str, Any]]) -> Row:
-    rows, said = (sum(piece[key] for piece in pieces) for key in ("rows", "said"))
+    rows, expressed = (sum(piece[key] for piece in pieces) for key in ("rows", "said"))
     plans = sum(piece["even_cuts"] for piece in pieces)
     return judged(
         "published runs that plan simulate prices",
-        f"{said} of {rows} ({said / rows:.1%}); {plans} of them as plans, their layers cut evenly",
+        f"{expressed} of {rows} ({expressed / rows:.1%}); {plans} of them as plans, "
+        "their layers cut evenly",
         f"{LEAST:.0%}",
-        said >= LEAST * rows,
+        expressed >= LEAST * rows,
         rows=rows,
-        said=said,
+        said=expressed,
         even_cuts=plans,
     )
 
 
 def _fits(pieces: list[dict[str, Any]]) -> Row:
-    said, fits = (sum(piece[key] for piece in pieces) for key in ("said", "fits"))
+    expressed, fits = (sum(piece[key] for piece in pieces) for key in ("said", "fits"))
     return reported(
         "of them, predicted to fit their devices (all did run)",
-        f"{fits} of {said} ({fits / said:.1%})",
-        said=said,
+        f"{fits} of {expressed} ({fits / expressed:.1%})",
+        said=expressed,
         fits=fits,
     )
 
@@ -102,8 +103,8 @@ def _reasons(pieces: list[dict[str, Any]]) -> Table:
 
 def _assumed(pieces: list[dict[str, Any]]) -> Table:
     total: Counter[str] = sum((Counter(piece["assumed"]) for piece in pieces), Counter())
-    said = sum(piece["said"] for piece in pieces)
-    rows = [(path, f"{count} of {said}") for path, count in total.most_common()]
+    expressed = sum(piece["said"] for piece in pieces)
+    rows = [(path, f"{count} of {expressed}") for path, count in total.most_common()]
     return Table(title="Not printed, so assumed", columns=("what", "rows"), rows=rows)
 
 

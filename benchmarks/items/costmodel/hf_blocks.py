@@ -22,24 +22,24 @@ def run(work: Work) -> Evidence:
         for attention, dtype in itertools.product(case.attentions, ("fp32", "bf16"))
     ]
     names = names[: work.sized(len(names), 6)]
-    found = dict(zip(names, work.pieces(names, _compared), strict=True))
-    apart = [name for name, piece in found.items() if any(piece["flops_apart"])]
-    worst = max(abs(_unlisted(piece)) for piece in found.values())
-    exact = sum(_unlisted(piece) == 0 for piece in found.values())
-    listed = sum(x["library_bytes"] for piece in found.values() for x in piece["listed"])
-    total = sum(piece["saved_bytes"] for piece in found.values())
+    blocks = dict(zip(names, work.pieces(names, _compared), strict=True))
+    apart = [name for name, piece in blocks.items() if any(piece["flops_apart"])]
+    worst = max(abs(_unlisted(piece)) for piece in blocks.values())
+    exact = sum(_unlisted(piece) == 0 for piece in blocks.values())
+    listed = sum(x["library_bytes"] for piece in blocks.values() for x in piece["listed"])
+    total = sum(piece["saved_bytes"] for piece in blocks.values())
     rows = [
         judged(
             "runs whose forward or backward FLOPs differ from torch's counter",
-            f"{len(apart)} of {len(found)}" + (f" ({', '.join(apart)})" if apart else ""),
+            f"{len(apart)} of {len(blocks)}" + (f" ({', '.join(apart)})" if apart else ""),
             "0",
             not apart,
-            runs=len(found),
+            runs=len(blocks),
             apart=len(apart),
         ),
         judged(
             "saved bytes apart from the trace, the listed differences aside",
-            f"largest {worst:.2%}; none at all in {exact} of {len(found)} runs",
+            f"largest {worst:.2%}; none at all in {exact} of {len(blocks)} runs",
             f"at most {LARGEST_UNLISTED:.0%}",
             worst <= LARGEST_UNLISTED,
             largest=worst,
@@ -51,16 +51,16 @@ def run(work: Work) -> Evidence:
             share=listed / total,
         ),
     ]
-    return Evidence(rows=rows, tables=[_blocks(found), _differences(found)])
+    return Evidence(rows=rows, tables=[_blocks(blocks), _differences(blocks)])
 
 
 def _compared(name: str) -> dict[str, Any]:
     from hf.hf_blocks import block_trace, kept_bytes, lowered_block
     from hf.hf_differences import listed_differences
 
-    case_name, given, dtype = name.split("/")
+    case_name, attention_name, dtype = name.split("/")
     case = next(case for case in CASES if case.name == case_name)
-    attention = next(x for x in get_args(AttentionImpl) if x == given)
+    attention = next(x for x in get_args(AttentionImpl) if x == attention_name)
     trace, lowered = block_trace(case.name, attention, dtype), lowered_block(case, attention, dtype)
     listed, rest = listed_differences(trace, case.name, attention, dtype)
     flops = (lowered.forward.flops, lowered.backward.flops)
@@ -80,9 +80,9 @@ def _unlisted(piece: dict[str, Any]) -> float:
     return float((ours - piece["rest_bytes"]) / piece["saved_bytes"])
 
 
-def _blocks(found: dict[str, dict[str, Any]]) -> Table:
+def _blocks(blocks: dict[str, dict[str, Any]]) -> Table:
     rows = []
-    for name, piece in found.items():
+    for name, piece in blocks.items():
         flops = [f"{count:,}" for count in piece["flops"]]
         sizes = [f"{piece[key]:,}" for key in ("saved_bytes", "our_bytes")]
         rows.append([*name.split("/"), *flops, *sizes, f"{_unlisted(piece):.2%}"])
@@ -91,10 +91,10 @@ def _blocks(found: dict[str, dict[str, Any]]) -> Table:
     return Table(title="Blocks", columns=columns, rows=rows)
 
 
-def _differences(found: dict[str, dict[str, Any]]) -> Table:
+def _differences(blocks: dict[str, dict[str, Any]]) -> Table:
     """Each reason once, over all runs that show it."""
     by_reason: dict[str, list[dict[str, Any]]] = {}
-    for piece in found.values():
+    for piece in blocks.values():
         for item in piece["listed"]:
             by_reason.setdefault(item["reason"], []).append(item)
     rows = []

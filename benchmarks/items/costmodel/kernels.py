@@ -19,9 +19,9 @@ def run(work: Work) -> Evidence:
     from shardwright.costmodel.fitting.scores import SPLITS
 
     names = ["gemm, sizes"] if work.quick else list(SPLITS)
-    found: Scores = dict(zip(names, work.pieces(names, _scored), strict=True))
-    rows = [_sizes(found)] if work.quick else [_sizes(found), *_judged(found)]
-    return Evidence(rows=rows, tables=[_table(found)])
+    scores: Scores = dict(zip(names, work.pieces(names, _scored), strict=True))
+    rows = [_sizes(scores)] if work.quick else [_sizes(scores), *_judged(scores)]
+    return Evidence(rows=rows, tables=[_table(scores)])
 
 
 def _scored(name: str) -> dict[str, float]:
@@ -30,18 +30,18 @@ def _scored(name: str) -> dict[str, float]:
     return SPLITS[name]()._asdict()
 
 
-def _sizes(found: Scores) -> Row:
-    return _row("products, bf16, sizes kept back on known devices", found, ["gemm, sizes"], 0.04)
+def _sizes(scores: Scores) -> Row:
+    return _row("products, bf16, sizes kept back on known devices", scores, ["gemm, sizes"], 0.04)
 
 
-def _judged(found: Scores) -> Iterable[Row]:
+def _judged(scores: Scores) -> Iterable[Row]:
     yield _reported(
-        "products, bf16, a line of the grid left out, interpolated", found, "gemm, between sizes"
+        "products, bf16, a line of the grid left out, interpolated", scores, "gemm, between sizes"
     )
-    yield _row("products, bf16, Hopper kept back", found, ["gemm, Hopper"], 0.10)
-    yield _row("products, bf16, Blackwell kept back", found, ["gemm, Blackwell"], 0.10)
+    yield _row("products, bf16, Hopper kept back", scores, ["gemm, Hopper"], 0.10)
+    yield _row("products, bf16, Blackwell kept back", scores, ["gemm, Blackwell"], 0.10)
     for name in ("A100-SXM-80GB", "L40S-48GB"):
-        share = found[f"gemm, presets on {name}"]
+        share = scores[f"gemm, presets on {name}"]
         yield judged(
             f"products of the presets, {name} kept back: summed error over summed seconds",
             f"{share['seconds']:.1%} of {share['rows']:.0f} products (plain mean error "
@@ -51,22 +51,22 @@ def _judged(found: Scores) -> Iterable[Row]:
             seconds=share["seconds"],
             mape=share["mape"],
         )
-    alone = [n for n in found if n.startswith("attention, ") and n.endswith("GB")]
-    yield _row("attention, each training device kept back alone", found, alone, 0.09)
+    alone = [n for n in scores if n.startswith("attention, ") and n.endswith("GB")]
+    yield _row("attention, each training device kept back alone", scores, alone, 0.09)
     families = ["attention, Hopper", "attention, Blackwell"]
-    yield _row("attention, Hopper or Blackwell kept back", found, families, 0.09)
-    heads = [n for n in found if n.endswith(" heads") and "between" not in n]
-    yield _row("attention, each number of heads kept back", found, heads, 0.06)
-    yield _reported("attention, heads left out, interpolated", found, "attention, between heads")
-    models = [n for n in found if n.startswith("experts, ") and not n.endswith(("even", "GB"))]
-    yield _row("fused experts, a whole model kept back", found, models, 0.15)
-    even = [n for n in found if n.endswith(", even")]
-    yield _row("fused experts, a whole model kept back, even routing", found, even, 0.15)
+    yield _row("attention, Hopper or Blackwell kept back", scores, families, 0.09)
+    heads = [n for n in scores if n.endswith(" heads") and "between" not in n]
+    yield _row("attention, each number of heads kept back", scores, heads, 0.06)
+    yield _reported("attention, heads left out, interpolated", scores, "attention, between heads")
+    models = [n for n in scores if n.startswith("experts, ") and not n.endswith(("even", "GB"))]
+    yield _row("fused experts, a whole model kept back", scores, models, 0.15)
+    even = [n for n in scores if n.endswith(", even")]
+    yield _row("fused experts, a whole model kept back, even routing", scores, even, 0.15)
 
 
-def _row(figure: str, found: Scores, names: list[str], most: float) -> Row:
-    mape = statistics.fmean(found[name]["mape"] for name in names)
-    rows = sum(found[name]["rows"] for name in names)
+def _row(figure: str, scores: Scores, names: list[str], most: float) -> Row:
+    mape = statistics.fmean(scores[name]["mape"] for name in names)
+    rows = sum(scores[name]["rows"] for name in names)
     return judged(
         f"{figure}: mean error",
         f"{mape:.1%} of {rows:.0f} rows" + (f", {len(names)} splits" if len(names) > 1 else ""),
@@ -76,14 +76,14 @@ def _row(figure: str, found: Scores, names: list[str], most: float) -> Row:
     )
 
 
-def _reported(figure: str, found: Scores, name: str) -> Row:
-    split = found[name]
+def _reported(figure: str, scores: Scores, name: str) -> Row:
+    split = scores[name]
     return reported(
         f"{figure}: mean error", f"{split['mape']:.1%} of {split['rows']:.0f}", mape=split["mape"]
     )
 
 
-def _table(found: Scores) -> Table:
+def _table(scores: Scores) -> Table:
     head = ["kept back", "rows", "mean error", "summed error", "four in five below"]
     return Table(
         title="every split, fitted from scratch without what is kept back",
@@ -91,12 +91,12 @@ def _table(found: Scores) -> Table:
         rows=[
             [
                 name,
-                f"{found[name]['rows']:.0f}",
-                f"{found[name]['mape']:.1%}",
-                f"{found[name]['seconds']:.1%}",
-                f"{found[name]['half_width']:.1%}",
+                f"{scores[name]['rows']:.0f}",
+                f"{scores[name]['mape']:.1%}",
+                f"{scores[name]['seconds']:.1%}",
+                f"{scores[name]['half_width']:.1%}",
             ]
-            for name in found
+            for name in scores
         ],
     )
 

@@ -26,12 +26,12 @@ Run = dict[str, str]
 
 def run(work: Work) -> Evidence:
     """Price every published layout."""
-    found = [(source, row, _predict(row, None)) for source, row in _runs()]
-    rows = [_judge(source, row, report) for source, row, report in found]
-    (anchor,) = (row for _, row, _ in found if row["id"] == ANCHOR)
+    predictions = [(source, row, _predict(row, None)) for source, row in _runs()]
+    rows = [_judge(source, row, report) for source, row, report in predictions]
+    (anchor,) = (row for _, row, _ in predictions if row["id"] == ANCHOR)
     preset = _predict(anchor, "gpt3-175b")["prediction"]["step_time_s"]
     rows.append(_anchor_row(f"{ANCHOR} with preset gpt3-175b", anchor, preset))
-    return Evidence(rows=rows, tables=[_table(found)])
+    return Evidence(rows=rows, tables=[_table(predictions)])
 
 
 def _runs() -> Iterator[tuple[str, Run]]:
@@ -96,9 +96,9 @@ def _anchor_row(name: str, row: Run, predicted_s: float) -> Row:
     )
 
 
-def _table(found: list[tuple[str, Run, dict[str, Any]]]) -> Table:
+def _table(predictions: list[tuple[str, Run, dict[str, Any]]]) -> Table:
     rows = []
-    for _, row, report in found:
+    for _, row, report in predictions:
         prediction = report["prediction"]
         terms = prediction["breakdown_s"]
         shares = sorted(terms, key=lambda term: -terms[term])[:5]

@@ -76,8 +76,8 @@ def run(work: Work) -> Evidence:
     for family in FAMILIES:
         runs = [x for x in published_runs() if qualifies(x) and family.holds(x)]
         runs = runs[: work.sized(len(runs), AT_A_GLANCE)]
-        found = work.pieces([f"{family.name} {x.id}" for x in runs], _priced)
-        priced = [piece for piece in found if piece["published"] is not None]
+        pieces = work.pieces([f"{family.name} {x.id}" for x in runs], _priced)
+        priced = [piece for piece in pieces if piece["published"] is not None]
         fitted = _fit(priced)
         rows += _summary(family, len(runs), priced, fitted)
         tables.append(_table(family, priced))
@@ -89,15 +89,15 @@ def _priced(key: str) -> dict[str, Any]:
     (run,) = (x for x in published_runs() if x.id == key.split()[-1])
     row = {"id": run.id, "what": _what(run), "layout": _layout(run), "published": None}
     try:
-        found = priced_run.price_run(run)
+        price = priced_run.price_run(run)
     except (InputError, NotBuiltError):
         return row  # counted, with its reason, by items/coverage.py
     return row | {
-        "published": found.measured_s,
-        "predicted": found.predicted_s,
-        "fits": found.prediction.feasible,
-        "at_peak": found.at_peak_s,
-        "six_n": found.six_n_s,
+        "published": price.measured_s,
+        "predicted": price.predicted_s,
+        "fits": price.prediction.feasible,
+        "at_peak": price.at_peak_s,
+        "six_n": price.six_n_s,
     }
 
 
@@ -112,8 +112,8 @@ def _fit(priced: list[dict[str, Any]]) -> float:
 def _summary(family: Family, asked: int, priced: list[dict[str, Any]], fitted: float) -> list[Row]:
     rows = []
     for predictor, words in zip(PREDICTORS, WORDS, strict=True):
-        found = errors_of([(piece[predictor], piece["published"]) for piece in priced])
-        signed, median, ninth = found.signed_median, found.median_ape, found.p90_ape
+        errors = errors_of([(piece[predictor], piece["published"]) for piece in priced])
+        signed, median, ninth = errors.signed_median, errors.median_ape, errors.p90_ape
         if signed is None or median is None or ninth is None:
             continue
         note = f", MFU {fitted:.1%} fitted to this table" if predictor == "constant_mfu" else ""

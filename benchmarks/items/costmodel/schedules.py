@@ -48,10 +48,10 @@ def _random_shapes(key: str) -> dict[str, Any]:
     passes = 0
     for _ in range(SHAPES_A_PIECE):
         shape = random_shape(source)
-        found = orders(shape)
+        actions = orders(shape)
         kinds[shape[0]] += 1
-        passes += sum(map(len, found))
-        if reason := fault(shape, found):
+        passes += sum(map(len, actions))
+        if reason := fault(shape, actions):
             faults.append(reason)
     return {"kinds": kinds, "faults": faults, "passes": passes}
 
@@ -59,10 +59,10 @@ def _random_shapes(key: str) -> dict[str, Any]:
 def _shapes_row(pieces: list[dict[str, Any]]) -> Row:
     kinds: Counter[str] = sum((Counter(p["kinds"]) for p in pieces), Counter())
     faults = [fault for piece in pieces for fault in piece["faults"]]
-    each = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    counts = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     return judged(
         "random shapes with passes that are missing, out of turn or never start",
-        f"{len(faults)} of {kinds.total()} ({each})" + (f"; {faults[0]}" if faults else ""),
+        f"{len(faults)} of {kinds.total()} ({counts})" + (f"; {faults[0]}" if faults else ""),
         f"0 of {SHAPES}",
         not faults,
         shapes=kinds.total(),
@@ -118,7 +118,7 @@ def _memory(key: str) -> dict[str, Any]:
     kind: ScheduleKind = key.split()[1]  # type: ignore[assignment]
     stages = int(key.split()[2])
     worst = activation_bytes("1f1b", stages, "shardwright")[0]
-    shares = [held / worst for held in activation_bytes(kind, stages, "shardwright")]
+    shares = [stage_bytes / worst for stage_bytes in activation_bytes(kind, stages, "shardwright")]
     return {"kind": kind, "stages": stages, "shares": shares,
             "published": published_share(kind, stages)}  # fmt: skip
 

@@ -82,9 +82,9 @@ def median_s(
 
 def planned(model: Any, cluster: str, flags: dict[str, Any], **asked: Any) -> tuple[Problem, Plan]:
     """The plan of simulate's flags, with the question that it answers."""
-    known = {name: flags[name] for name in ("global_batch", "seq_len") if name in flags}
-    problem = resolve(Inputs(model=model, cluster=cluster, **known, **asked))
-    strategy = {name: value for name, value in flags.items() if name not in known}
+    workload = {name: flags[name] for name in ("global_batch", "seq_len") if name in flags}
+    problem = resolve(Inputs(model=model, cluster=cluster, **workload, **asked))
+    strategy = {name: value for name, value in flags.items() if name not in workload}
     plan, _ = uniform_plan(problem, UniformStrategy(**strategy))
     return problem, plan
 
@@ -142,17 +142,17 @@ def answered(chosen: list[dict[str, Any]]) -> list[float | None]:
     """Simulated seconds of each setting through ``sw.simulate``; None where it is refused."""
     problem = resolve(QUESTION)
     outer = problem.cluster.levels[-1]
-    found: list[float | None] = []
+    steps_s: list[float | None] = []
     for setting in chosen:
         flags = dict(setting)
         typed = replace(outer, bandwidth_bytes_per_s=50e9 * flags.pop("rate"), latency_s=5e-6)
         cluster = replace(problem.cluster, levels=(*problem.cluster.levels[:-1], typed))
         try:
             handle = sw.simulate(problem.model, cluster, global_batch=512, seq_len=8192, **flags)
-            found.append(handle.prediction.step_time_s)
+            steps_s.append(handle.prediction.step_time_s)
         except InputError:
-            found.append(None)
-    return found
+            steps_s.append(None)
+    return steps_s
 
 
 def _what_ifs(count: int) -> list[Row]:
@@ -202,13 +202,13 @@ def _events(batches: int, repeats: int) -> list[Row]:
     passes_s = median_s(lambda: simulator().run(plan), repeats, forget)
     apart = _apart(by_span, by_pass)
     of_stream = {name: int((spans.streams == n).sum()) for n, name in enumerate(STREAMS)}
-    each = ", ".join(f"{count} {name}" for name, count in of_stream.items() if count)
+    counts = ", ".join(f"{count} {name}" for name, count in of_stream.items() if count)
     layers = 2 * len(plan.program.stages) * 2 * batches
     name = f"64 stages x 2 layers x {batches} micro-batches"
     return [
         judged(
             f"{name}, event by event",
-            f"{seconds:.2f} s for {spans.events} events: {len(spans.starts_s)} spans ({each}), "
+            f"{seconds:.2f} s for {spans.events} events: {len(spans.starts_s)} spans ({counts}), "
             f"{of_stream['collectives'] / layers:.1f} collectives a layer and direction; pass by "
             f"pass {passes_s:.3f} s; medians of {repeats}",
             f"at most {EVENTS_LIMIT_S:g} s",

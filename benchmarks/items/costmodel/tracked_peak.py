@@ -35,8 +35,8 @@ def run(work: Work) -> Evidence:
         with Pools() as pools:
             return {"plans": [peaks(pools, plan, problem.stack.attention) for plan in plans]}
 
-    found = dict(zip(names, work.pieces(names, one), strict=True))
-    plans = [plan for piece in found.values() for plan in piece["plans"]]
+    pieces = dict(zip(names, work.pieces(names, one), strict=True))
+    plans = [plan for piece in pieces.values() for plan in piece["plans"]]
     errors = [plan["peak_error"] for plan in plans]
     growth = [max(plan["rss_growth_bytes"]) / max(plan["allocated_bytes"]) for plan in plans]
     rows = [
@@ -54,7 +54,7 @@ def run(work: Work) -> Evidence:
             median=statistics.median(growth),
         ),
     ]
-    for name, piece in found.items():
+    for name, piece in pieces.items():
         worst = max(plan["peak_error"] for plan in piece["plans"])
         rows.append(reported(name, f"within {worst:.3%} of {len(piece['plans'])} plans"))
     return Evidence(rows=rows)

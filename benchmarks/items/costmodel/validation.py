@@ -24,14 +24,14 @@ WIDEST = 2.0
 
 def run(work: Work) -> Evidence:
     """Price both tables as shipped, and with ten rows fitted."""
-    asked = ["none", "memory", "memory fit"]
-    asked += [] if work.quick else ["fit"]
-    found = dict(zip(asked, work.pieces(asked, _document), strict=True))
-    shipped, memory, peaks = found["none"], found["memory"], found["memory fit"]
+    calibrations = ["none", "memory", "memory fit"]
+    calibrations += [] if work.quick else ["fit"]
+    documents = dict(zip(calibrations, work.pieces(calibrations, _document), strict=True))
+    shipped, memory, peaks = documents["none"], documents["memory"], documents["memory fit"]
     rows = [*_sources(shipped), *_families(shipped, "shipped", SHIPPED_MEDIAN)]
     tables = [_table("shipped constants", shipped)]
-    if "fit" in found:
-        fitted = found["fit"]
+    if "fit" in documents:
+        fitted = documents["fit"]
         rows += [*_families(fitted, "calibrated", FITTED_MEDIAN), *_intervals(fitted)]
         title = "ten rows of each device, stack and format fitted, the others scored"
         tables.append(_table(title, fitted))
@@ -41,10 +41,10 @@ def run(work: Work) -> Evidence:
     return Evidence(rows=rows, tables=tables)
 
 
-def _document(asked: str) -> dict[str, Any]:
-    if asked.startswith("memory"):
-        return validate(MEMORY_TABLE, "fit" if asked.endswith("fit") else "none")
-    return validate(None, asked)
+def _document(calibration: str) -> dict[str, Any]:
+    if calibration.startswith("memory"):
+        return validate(MEMORY_TABLE, "fit" if calibration.endswith("fit") else "none")
+    return validate(None, calibration)
 
 
 def _sources(document: dict[str, Any]) -> Iterator[Row]:
@@ -78,18 +78,18 @@ def _at_most(name: str, source: dict[str, Any], error: str, limit: float) -> Row
 
 
 def _intervals(document: dict[str, Any]) -> Iterator[Row]:
-    found, (least, most) = document["interval"], HOLDS
+    coverage, (least, most) = document["interval"], HOLDS
     yield judged(
         "calibrated intervals of 80 %: rows that they hold",
-        f"{found['holds']:.1%}",
+        f"{coverage['holds']:.1%}",
         f"{least:.0%} to {most:.0%}",
-        least <= found["holds"] <= most,
-        holds=found["holds"],
+        least <= coverage["holds"] <= most,
+        holds=coverage["holds"],
     )
-    ratio = found["mean_half_width"] / document["median_ape"]
+    ratio = coverage["mean_half_width"] / document["median_ape"]
     yield judged(
         "calibrated intervals of 80 %: mean half width over the median error",
-        f"{ratio:.2f} ({found['mean_half_width']:.1%} over {document['median_ape']:.1%})",
+        f"{ratio:.2f} ({coverage['mean_half_width']:.1%} over {document['median_ape']:.1%})",
         f"at most {WIDEST:.0f}",
         ratio <= WIDEST,
         ratio=ratio,
@@ -112,7 +112,7 @@ def _shares(document: dict[str, Any]) -> Iterator[Row]:
 
 
 def _memory(document: dict[str, Any], calibrated: dict[str, Any]) -> Iterator[Row]:
-    tests, fitted = (found["by_source"]["mlmtest"] for found in (document, calibrated))
+    tests, fitted = (scores["by_source"]["mlmtest"] for scores in (document, calibrated))
     name = "peaks of memory of Megatron-LM, shipped constants: median error"
     yield _at_most(name, tests, "median_ape", MEMORY_MEDIAN)
     name = "peaks of memory of Megatron-LM, calibrated: median error"
@@ -140,7 +140,7 @@ def _table(title: str, document: dict[str, Any]) -> Table:
 
 def _line(name: str, source: dict[str, Any]) -> list[str]:
     errors = (source[key] for key in ("median_ape", "mape", "p90_ape"))
-    baselines = (found["median_ape"] for found in source["baselines"].values())
+    baselines = (baseline["median_ape"] for baseline in source["baselines"].values())
     interval = source.get("interval", {})
     widths = (interval[key] for key in ("holds", "mean_half_width") if key in interval)
     return [

@@ -55,8 +55,8 @@ def run(work: Work) -> Evidence:
     """Profile, predict and measure, case by case."""
     cases = {case_name(case): case for case in [*CASES, OVERSUBSCRIBED]}
     names = list(cases) if work.full else work.sample([case_name(c) for c in CASES], DRAWN, 1)
-    found = work.pieces(names, lambda name: _measure(work, cases[name]))
-    pieces = dict(zip(names, found, strict=True))
+    measured = work.pieces(names, lambda name: _measure(work, cases[name]))
+    pieces = dict(zip(names, measured, strict=True))
     two = {name: piece for name, piece in pieces.items() if cases[name][2] == 2}
     rows = [row for name, piece in pieces.items() for row in _case_rows(name, piece)]
     rows = [*_whole_rows(two), *rows]
@@ -83,14 +83,14 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
         loops = [pools.loops(ranks)]
         times: list[list[float]] = [[] for _ in plans]
         for repeats in ROUNDS:
-            for plan, own in zip(plans, times, strict=True):
-                own += _step_times(pools, plan, repeats)
+            for plan, seconds in zip(plans, times, strict=True):
+                seconds += _step_times(pools, plan, repeats)
                 loops.append(pools.loops(ranks))
         duel = _duel(pools, plans, times)
         loops.append(pools.loops(ranks))
         measured = [
-            _compared(pools, plan, own, problem.stack.attention)
-            for plan, own in zip(plans, times, strict=True)
+            _compared(pools, plan, seconds, problem.stack.attention)
+            for plan, seconds in zip(plans, times, strict=True)
         ]
     for row in measured:
         work.say(f"{row['label']}: {row['error']:+.1%}")
@@ -144,16 +144,16 @@ def _duel(pools: Pools, plans: Sequence[Predicted], times: Sequence[list[float]]
     """
     (top,) = (plan for plan in plans if plan.label == TOP)
     others = [
-        (min(own), number)
-        for number, (plan, own) in enumerate(zip(plans, times, strict=True))
+        (min(seconds), number)
+        for number, (plan, seconds) in enumerate(zip(plans, times, strict=True))
         if plan.plan.hash != top.plan.hash
     ]
     rival = plans[min(others)[1]]
-    found: dict[str, list[float]] = {"top_s": [], "rival_s": []}
+    times_s: dict[str, list[float]] = {"top_s": [], "rival_s": []}
     for _ in range(DUEL_ROUNDS):
-        found["top_s"] += _step_times(pools, top, 1)
-        found["rival_s"] += _step_times(pools, rival, 1)
-    return {"rival": rival.label, "rival_plan": in_words(rival.plan), **found}
+        times_s["top_s"] += _step_times(pools, top, 1)
+        times_s["rival_s"] += _step_times(pools, rival, 1)
+    return {"rival": rival.label, "rival_plan": in_words(rival.plan), **times_s}
 
 
 def _step_times(pools: Pools, predicted: Predicted, repeats: int) -> list[float]:

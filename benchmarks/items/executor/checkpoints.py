@@ -59,8 +59,8 @@ class Pools:
         if ranks not in self._pools:
             pool = RankPool(ranks, silent_after_s=SILENT_AFTER_S)
             self._pools[ranks] = self._stack.enter_context(pool)
-        found: dict[str, Any] = self._pools[ranks].run(TRAIN_JOB, dict(asked))[0]
-        return found
+        result: dict[str, Any] = self._pools[ranks].run(TRAIN_JOB, dict(asked))[0]
+        return result
 
 
 def run(work: Work) -> Evidence:
@@ -112,14 +112,14 @@ def _kill(runs: Run, number: int, root: Path) -> dict[str, Any]:
     fault = {"rank": rank, "step": step, "how": "kill", "at": source.choice(["begin", "update"])}
     whole = runs(cell.ranks, payload(cell, KILLED_STEPS))["measured"]["losses"]
     waits = number % 2 == 0
-    asked = payload(cell, KILLED_STEPS, folder=str(root), every=INTERVAL, wait=waits)
+    settings = payload(cell, KILLED_STEPS, folder=str(root), every=INTERVAL, wait=waits)
     try:
-        runs(cell.ranks, {**asked, "faults": [fault]})
+        runs(cell.ranks, {**settings, "faults": [fault]})
         raise RuntimeError(f"{cell}: rank {rank} was not killed in step {step}")
     except RunError as error:
         named = f"rank {rank} was killed by SIGKILL" in str(error)
-    asked["checkpoint"]["resume"] = str(root)
-    result = runs(cell.ranks, asked)
+    settings["checkpoint"]["resume"] = str(root)
+    result = runs(cell.ranks, settings)
     begun = result["checkpoint"]["resumed"]["step"]
     again = result["measured"]["losses"]
     return {
@@ -152,12 +152,12 @@ def _alone() -> Iterator[None]:
 
 
 def _seen(older: Path, file: str, tensor: str | None) -> bool:
-    said: list[str] = []
-    found = newest_valid(older.parent, 0, torch.device("cpu"), said.append)
-    named = len(said) == 1 and f"({file}, " in said[0]
+    messages: list[str] = []
+    newest = newest_valid(older.parent, 0, torch.device("cpu"), messages.append)
+    named = len(messages) == 1 and f"({file}, " in messages[0]
     if tensor is not None:
-        named = named and f"({file}, {tensor or 'its header'}: " in said[0]
-    return named and found.folder == older
+        named = named and f"({file}, {tensor or 'its header'}: " in messages[0]
+    return named and newest.folder == older
 
 
 def _flipped(newest: Path, older: Path, manifest: Manifest, source: random.Random) -> bool:
@@ -179,14 +179,14 @@ def _cut(newest: Path, older: Path, source: random.Random) -> bool:
     return seen
 
 
-def _matrix_rows(found: list[dict[str, Any]]) -> list[Row]:
-    same = [flag for piece in found for flag in piece["same"]]
-    apart_by = [value for piece in found for value in piece["others"].values()]
+def _matrix_rows(pieces: list[dict[str, Any]]) -> list[Row]:
+    same = [flag for piece in pieces for flag in piece["same"]]
+    apart_by = [value for piece in pieces for value in piece["others"].values()]
     worst = max(apart_by)
     return [
         judged(
             "losses after a resume under the same plan",
-            f"{sum(same)} of {len(same)} equal to the last bit, {len(found)} plans",
+            f"{sum(same)} of {len(same)} equal to the last bit, {len(pieces)} plans",
             "all",
             all(same),
             equal=sum(same),
@@ -203,17 +203,17 @@ def _matrix_rows(found: list[dict[str, Any]]) -> list[Row]:
     ]
 
 
-def _kill_rows(found: list[dict[str, Any]]) -> list[Row]:
-    lost = [piece["lost"] for piece in found]
-    same = all(flag for piece in found for flag in piece["same"])
-    named, waiting = (sum(piece[key] for piece in found) for key in ("named", "waits"))
+def _kill_rows(pieces: list[dict[str, Any]]) -> list[Row]:
+    lost = [piece["lost"] for piece in pieces]
+    same = all(flag for piece in pieces for flag in piece["same"])
+    named, waiting = (sum(piece[key] for piece in pieces) for key in ("named", "waits"))
     return [
         judged(
             "steps lost to a killed rank",
             f"at most {max(lost)} in {len(lost)} kills, with a checkpoint every {INTERVAL} steps, "
             f"{waiting} runs waiting for theirs; the rank named {named} times",
             f"at most {INTERVAL}, always named",
-            max(lost) <= INTERVAL and named == len(found),
+            max(lost) <= INTERVAL and named == len(pieces),
             worst=max(lost),
             kills=len(lost),
         ),
@@ -226,10 +226,10 @@ def _kill_rows(found: list[dict[str, Any]]) -> list[Row]:
     ]
 
 
-def _damage_rows(found: list[dict[str, Any]]) -> list[Row]:
+def _damage_rows(pieces: list[dict[str, Any]]) -> list[Row]:
     rows = []
     for key, name in (("flips", "bit flips"), ("cuts", "truncations")):
-        seen = [flag for piece in found for flag in piece[key]]
+        seen = [flag for piece in pieces for flag in piece[key]]
         rows.append(
             judged(
                 name,
@@ -244,21 +244,21 @@ def _damage_rows(found: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def _matrix_table(cells: list[str], found: list[dict[str, Any]]) -> Table:
+def _matrix_table(cells: list[str], pieces: list[dict[str, Any]]) -> Table:
     lines = [
         (
             name,
             "equal" if all(piece["same"]) else "NOT EQUAL",
             ", ".join(f"{other} {value:.1e}" for other, value in piece["others"].items()),
         )
-        for name, piece in zip(cells, found, strict=True)
+        for name, piece in zip(cells, pieces, strict=True)
     ]
     lines += [(str(cell), "-", why) for cell in CELLS if (why := cell.why_not()) is not None]
     columns = ("saved under", "same plan", "others, worst relative difference of a loss")
     return Table(title="Saved once, gone on with elsewhere", columns=columns, rows=lines)
 
 
-def _kill_table(found: list[dict[str, Any]]) -> Table:
+def _kill_table(pieces: list[dict[str, Any]]) -> Table:
     lines = [
         (
             piece["what"],
@@ -266,7 +266,7 @@ def _kill_table(found: list[dict[str, Any]]) -> Table:
             str(piece["lost"]),
             "equal" if all(piece["same"]) else "NOT EQUAL",
         )
-        for piece in found
+        for piece in pieces
     ]
     columns = ("killed", "checkpoints written", "steps lost", "losses after the resume")
     return Table(title="Ranks killed", columns=columns, rows=lines)

@@ -91,8 +91,10 @@ def _tested(names: list[str], settings: dict[str, str]) -> dict[str, Any]:
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     outcomes = {line["test"]: line["outcome"] for line in lines if "test" in line}
     if not outcomes or done.code not in (0, 1, 2):
-        said = (done.out.decode(errors="replace").strip() or done.err.strip()).splitlines()
-        raise RuntimeError(f"pytest {names[0]} exited with {done.code}: {said[-1] if said else ''}")
+        output = (done.out.decode(errors="replace").strip() or done.err.strip()).splitlines()
+        raise RuntimeError(
+            f"pytest {names[0]} exited with {done.code}: {output[-1] if output else ''}"
+        )
     figures: dict[str, list[float]] = {}
     for line in lines:
         if "figure" in line:

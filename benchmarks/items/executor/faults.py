@@ -69,8 +69,8 @@ def _payload(faults: list[dict[str, Any]]) -> dict[str, Any]:
 def _broken(key: str) -> dict[str, Any]:
     """A fault, the seconds until the job has ended, and what it said."""
     kind, what, *rest = key.split()
-    found = {"start": _at_start, "alone": _alone}.get(kind)
-    result = found(what) if found else _in_step(what, rest[0])
+    broken = {"start": _at_start, "alone": _alone}.get(kind)
+    result = broken(what) if broken else _in_step(what, rest[0])
     return {"what": key, **result}
 
 
@@ -111,19 +111,19 @@ def _alone(rank: str) -> dict[str, Any]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
         probe.close()
-        own = {"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        environment = {"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
         begun_s = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-P", "-m", "shardwright.executor.worker", "plan.json"],
             cwd=folder,
-            env={**os.environ, **own, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+            env={**os.environ, **environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
             capture_output=True,
             text=True,
             check=False,
         )
-    said = done.stderr.splitlines()[-1]
-    named = f"rank {1 - int(rank)}" in said.partition("did not join")[0].partition(": ")[2]
-    return {"seconds": time.monotonic() - begun_s, "named": named, "said": said}
+    last_line = done.stderr.splitlines()[-1]
+    named = f"rank {1 - int(rank)}" in last_line.partition("did not join")[0].partition(": ")[2]
+    return {"seconds": time.monotonic() - begun_s, "named": named, "said": last_line}
 
 
 def _slow(key: str) -> dict[str, Any]:
@@ -148,24 +148,24 @@ def _slow(key: str) -> dict[str, Any]:
     raise RuntimeError("the job ended")
 
 
-def _seconds_row(name: str, found: list[dict[str, Any]]) -> Row:
-    worst = max(piece["seconds"] for piece in found)
-    named = sum(piece["named"] for piece in found)
-    each = ", ".join(f"{piece['what']} {piece['seconds']:.1f}" for piece in found)
+def _seconds_row(name: str, pieces: list[dict[str, Any]]) -> Row:
+    worst = max(piece["seconds"] for piece in pieces)
+    named = sum(piece["named"] for piece in pieces)
+    times = ", ".join(f"{piece['what']} {piece['seconds']:.1f}" for piece in pieces)
     return judged(
         name,
-        f"within {worst:.1f} s, the rank named in {named} of {len(found)} ({each})",
+        f"within {worst:.1f} s, the rank named in {named} of {len(pieces)} ({times})",
         f"less than {LIMIT_S:.0f} s, always named",
-        worst < LIMIT_S and named == len(found),
+        worst < LIMIT_S and named == len(pieces),
         worst_s=worst,
         named=named,
-        jobs=len(found),
-        said=[piece["said"] for piece in found],
+        jobs=len(pieces),
+        said=[piece["said"] for piece in pieces],
     )
 
 
-def _slow_rows(found: list[dict[str, Any]]) -> list[Row]:
-    slow = found[0]
+def _slow_rows(pieces: list[dict[str, Any]]) -> list[Row]:
+    slow = pieces[0]
     told = slow["notes"][0] if slow["notes"] else "nothing"
     rows = [
         judged(
@@ -176,7 +176,7 @@ def _slow_rows(found: list[dict[str, Any]]) -> list[Row]:
             seconds=slow["seconds"],
         )
     ]
-    for even in found[1:]:
+    for even in pieces[1:]:
         rows.append(
             judged(
                 "ranks that are equally fast",

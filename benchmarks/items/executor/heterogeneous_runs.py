@@ -81,9 +81,9 @@ def run(work: Work) -> Evidence:
     names = [case.name for case in CASES][: work.sized(2 * TWOS, 2, len(CASES))]
     twos = {names[first]: names[first : first + 2] for first in range(0, len(names), 2)}
     pieces = work.pieces(list(twos), lambda first: _measure(work, twos[first]))
-    found = {name: row for piece in pieces for name, row in piece["plans"].items()}
+    plans = {name: row for piece in pieces for name, row in piece["plans"].items()}
     drifted = max(drift(piece["drift_s"]) for piece in pieces)
-    errors = {name: piece["predicted_s"] / piece["measured_s"] - 1 for name, piece in found.items()}
+    errors = {name: piece["predicted_s"] / piece["measured_s"] - 1 for name, piece in plans.items()}
     worst = max(errors, key=lambda name: abs(errors[name]))
     rows = [
         judged(
@@ -98,8 +98,8 @@ def run(work: Work) -> Evidence:
     what = "machine drift (a fixed loop, slowest over fastest while two plans are measured)"
     rows.append(reported(what, f"up to {drifted:.1%}", machine_drift=drifted))
     for what, uneven, even in PAIRS:
-        if uneven in found and even in found:
-            gains = [found[even][key] / found[uneven][key] for key in ("measured_s", "predicted_s")]
+        if uneven in plans and even in plans:
+            gains = [plans[even][key] / plans[uneven][key] for key in ("measured_s", "predicted_s")]
             figure = f"{gains[0]:.2f} times as fast as even, predicted {gains[1]:.2f}"
             rows.append(reported(what, figure, measured=gains[0], predicted=gains[1]))
     lines = [
@@ -110,7 +110,7 @@ def run(work: Work) -> Evidence:
             f"{piece['measured_s'] * 1e3:.1f}",
             f"{errors[name]:+.1%}",
         )
-        for name, piece in found.items()
+        for name, piece in plans.items()
     ]
     columns = ("plan", "what it does", "predicted ms", "measured ms", "error")
     title = (
@@ -137,24 +137,24 @@ def _measure(work: Work, names: Sequence[str]) -> dict[str, Any]:
         for _, name in product(range(work.sized(ROUNDS, 1)), names):
             times[name] += step_times(pools[plan_world_size(plans[name])], plans[name])
             loops.append(loop_seconds(pools[CORES]))
-    found = {}
+    results = {}
     for name, plan in plans.items():
         predicted_s = predicted_step_s(plan, profile)
         work.say(f"{name}: {predicted_s / min(times[name]) - 1:+.1%}")
-        found[name] = {
+        results[name] = {
             "plan": in_words(plan),
             "plan_hash": plan.hash,
             "predicted_s": predicted_s,
             "measured_s": min(times[name]),
             "times_s": times[name],
         }
-    return {"plans": found, "drift_s": loops}
+    return {"plans": results, "drift_s": loops}
 
 
 def in_words(plan: Plan) -> str:
     """Devices and samples of each stage, and the schedule."""
     program = plan.program
-    held = [
+    stages = [
         " + ".join(
             f"{part.count} {part.device_group}: {taken}"
             for part, taken in zip(
@@ -164,7 +164,7 @@ def in_words(plan: Plan) -> str:
         for stage in program.stages
     ]
     schedule = program.schedule
-    return f"{' | '.join(held)} samples, {schedule.kind}, {schedule.microbatches} micro-batches"
+    return f"{' | '.join(stages)} samples, {schedule.kind}, {schedule.microbatches} micro-batches"
 
 
 def _options() -> PoolOptions:

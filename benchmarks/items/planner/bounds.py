@@ -30,13 +30,13 @@ def run(work: Work) -> Evidence:
     keys = [f"one {first + n}" for n in range(work.sized(PROBLEMS, 6, FULL_PROBLEMS))]
     keys += [f"mixed {first + n}" for n in range(work.sized(MIXED, 3, FULL_MIXED))]
     least = work.sized(LEAST_PLANS, 1, FULL_LEAST_PLANS)
-    found = work.pieces(keys, _check)
-    plans = sum(piece["plans"] for piece in found)
-    fitting = sum(piece["fitting"] for piece in found)
-    faults = [f"{key}: {f}" for key, p in zip(keys, found, strict=True) for f in p["faults"]]
-    proven = sum(piece["stopped_by"] == "proof" for piece in found)
+    pieces = work.pieces(keys, _check)
+    plans = sum(piece["plans"] for piece in pieces)
+    fitting = sum(piece["fitting"] for piece in pieces)
+    faults = [f"{key}: {f}" for key, p in zip(keys, pieces, strict=True) for f in p["faults"]]
+    proven = sum(piece["stopped_by"] == "proof" for piece in pieces)
     axes: Counter[str] = Counter()
-    for piece in found:
+    for piece in pieces:
         axes.update(piece["axes"])
     rows = [
         judged(
@@ -49,19 +49,19 @@ def run(work: Work) -> Evidence:
         ),
         judged(
             "legal plans that fit, held against `lower_bound_s` of their question",
-            f"{fitting:,} of {len(found)} questions, {proven} of them proven",
+            f"{fitting:,} of {len(pieces)} questions, {proven} of them proven",
             f"at least {least:,}",
             fitting >= least,
             plans=fitting,
-            questions=len(found),
+            questions=len(pieces),
             proven=proven,
         ),
     ]
-    for name in sorted({name for piece in found for name in piece["largest"]}):
-        own = [piece for piece in found if name in piece["largest"]]
-        largest = max(piece["largest"][name] for piece in own)
+    for name in sorted({name for piece in pieces for name in piece["largest"]}):
+        bounded = [piece for piece in pieces if name in piece["largest"]]
+        largest = max(piece["largest"][name] for piece in bounded)
         counted = "fitting" if "lower_bound_s" in name else "plans"
-        mean = sum(p["total"][name] for p in own) / sum(p[counted] for p in own)
+        mean = sum(p["total"][name] for p in bounded) / sum(p[counted] for p in bounded)
         rows.append(
             reported(
                 f"bound `{name}` as a share of the step",
@@ -76,15 +76,15 @@ def run(work: Work) -> Evidence:
 
 
 def _check(key: str) -> dict[str, Any]:
-    found = checked(key)
+    checks = checked(key)
     return {
-        "plans": found.tightness.plans,
-        "fitting": found.fitting,
-        "stopped_by": found.stopped_by,
-        "faults": found.tightness.faults,
-        "largest": found.tightness.largest,
-        "total": found.tightness.total,
-        "axes": dict(found.axes),
+        "plans": checks.tightness.plans,
+        "fitting": checks.fitting,
+        "stopped_by": checks.stopped_by,
+        "faults": checks.tightness.faults,
+        "largest": checks.tightness.largest,
+        "total": checks.tightness.total,
+        "axes": dict(checks.axes),
     }
 
 

@@ -49,9 +49,9 @@ def run(work: Work) -> Evidence:
         pairs = work.pieces(keys, lambda key: _pair(peer, int(key.split()[0])))
     rows, lines = [], []
     for number, gib in enumerate(BUDGETS_GIB[:budgets]):
-        own = pairs[number * repeats : (number + 1) * repeats]
-        rows.append(_row(gib, own))
-        lines += [_line(gib, pair) for pair in own]
+        repeated = pairs[number * repeats : (number + 1) * repeats]
+        rows.append(_row(gib, repeated))
+        lines += [_line(gib, pair) for pair in repeated]
     columns = ("GiB", "ours s", "samples/s", "theirs s", "samples/s")
     return Evidence(rows=rows, tables=[Table(title="Every pair", columns=columns, rows=lines)])
 
@@ -69,15 +69,18 @@ def _peer(folder: Path) -> tuple[Sequence[str] | None, str]:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     done = ran([*command, "--target", packages, PACKAGE, *NEEDS])
     if done.code:
-        said = done.err.strip().splitlines()[-1:] or ["nothing said"]
-        return None, f"{PACKAGE} could not be installed ({said[0]}); {CHECKOUT} names a checkout"
+        last_line = done.err.strip().splitlines()[-1:] or ["nothing said"]
+        return (
+            None,
+            f"{PACKAGE} could not be installed ({last_line[0]}); {CHECKOUT} names a checkout",
+        )
     return [sys.executable, str(PEERS / "galvatron_release.py"), packages, str(PROFILES)], ""
 
 
 def _pair(peer: Sequence[str], gib: int) -> dict[str, Any]:
-    asked = (str(gib), str(BATCH))
-    ours = succeeded([sys.executable, str(PEERS / "galvatron_ours.py"), str(PROFILES), *asked])
-    theirs = succeeded([*peer, *asked])
+    arguments = (str(gib), str(BATCH))
+    ours = succeeded([sys.executable, str(PEERS / "galvatron_ours.py"), str(PROFILES), *arguments])
+    theirs = succeeded([*peer, *arguments])
     return {"ours": json.loads(ours.out), "theirs": json.loads(theirs.out)}
 
 

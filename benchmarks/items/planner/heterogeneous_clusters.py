@@ -51,22 +51,22 @@ def run(work: Work) -> Evidence:
     """Search every case freely, with equal stages, and in single groups."""
     cases = {f"{m} on {c}, {b} x {s}": (m, c, b, s) for m, c, b, s in CASES}
     names = list(cases)[: work.sized(len(cases), 2)]
-    found = work.pieces(names, lambda name: _search(*cases[name]))
-    faster = [p for p in found if _less(p, "equal_s") and _less(p, "group_s")]
-    slower = [n for n, p in zip(names, found, strict=True) if p["step_time_s"] > _rival_s(p)]
-    gains = sorted(_rival_s(p) / p["step_time_s"] for p in found)
+    pieces = work.pieces(names, lambda name: _search(*cases[name]))
+    faster = [p for p in pieces if _less(p, "equal_s") and _less(p, "group_s")]
+    slower = [n for n, p in zip(names, pieces, strict=True) if p["step_time_s"] > _rival_s(p)]
+    gains = sorted(_rival_s(p) / p["step_time_s"] for p in pieces)
     rows = [
         judged(
             "faster than equal stages and than the fastest group alone",
-            f"{len(faster)} of {len(found)}",
+            f"{len(faster)} of {len(pieces)}",
             f"at least {LEAST_FASTER} of {len(CASES)}",
-            len(faster) >= min(LEAST_FASTER, len(found)),
+            len(faster) >= min(LEAST_FASTER, len(pieces)),
             faster=len(faster),
-            cases=len(found),
+            cases=len(pieces),
         ),
         judged(
             "slower than either",
-            f"{len(slower)} of {len(found)}" + (f" ({'; '.join(slower)})" if slower else ""),
+            f"{len(slower)} of {len(pieces)}" + (f" ({'; '.join(slower)})" if slower else ""),
             "never",
             not slower,
             slower=len(slower),
@@ -79,7 +79,7 @@ def run(work: Work) -> Evidence:
             most=gains[-1],
         ),
     ]
-    lines = [(*map(str, cases[n]), *_cells(p)) for n, p in zip(names, found, strict=True)]
+    lines = [(*map(str, cases[n]), *_cells(p)) for n, p in zip(names, pieces, strict=True)]
     return Evidence(rows=rows, tables=[Table(title="Every search", columns=COLUMNS, rows=lines)])
 
 

@@ -17,13 +17,13 @@ from generators.random_spaces import random_space
 from harness.shapes import PLANNING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
 from items.planner.heterogeneous_clusters import CASES
-from neighbors.neighbor_checks import Neighbours, check_mixed_neighbours, check_neighbours
+from neighbors.neighbor_checks import Neighbors, check_mixed_neighbors, check_neighbors
 from oracles.brute_force import Space, simulator_of
 from oracles.heterogeneous_bounds import needs_of, random_mixed_problem
 from oracles.heterogeneous_oracle import capped_space as capped_by_group
 from support.growing import mixed_question, need_bytes
 
-Found = dict[str, Neighbours]
+Found = dict[str, Neighbors]
 """Findings by question."""
 
 QUESTIONS = (
@@ -71,9 +71,9 @@ def run(work: Work) -> Evidence:
     least_mixed = work.sized(LEAST_MIXED, 1, FULL_LEAST_MIXED)
     keys = [*real, *small, *cases, *groups]
     made = work.pieces(keys, lambda key: _check(key, work.quick))
-    found = dict(zip(keys, map(_piece, made), strict=True))
-    one = {key: piece for key, piece in found.items() if not key.startswith(MIXED)}
-    mixed = {key: piece for key, piece in found.items() if key.startswith(MIXED)}
+    findings = dict(zip(keys, map(_piece, made), strict=True))
+    one = {key: piece for key, piece in findings.items() if not key.startswith(MIXED)}
+    mixed = {key: piece for key, piece in findings.items() if key.startswith(MIXED)}
     return Evidence(
         rows=[*_rows(one, least), *_mixed_rows(mixed, least_mixed)],
         tables=[
@@ -89,60 +89,68 @@ def run(work: Work) -> Evidence:
     )
 
 
-def _rows(found: Found, least: int) -> list[Row]:
+def _rows(findings: Found, least: int) -> list[Row]:
     """Plans on one device group."""
     return [
-        _drawn("neighbors that fit, one and two moves from the 20 best plans", found, least),
+        _drawn("neighbors that fit, one and two moves from the 20 best plans", findings, least),
         _none(
             "below `lower_bound_s`, or faster than a proven answer",
-            [f"{key}: {fault}" for key, piece in found.items() for fault in piece.faults],
+            [f"{key}: {fault}" for key, piece in findings.items() for fault in piece.faults],
         ),
         _none(
             "the same of large models whose virtual stages are as even in another order",
-            [f"{key}: {fault}" for key, piece in found.items() for fault in piece.unlisted_faults],
+            [
+                f"{key}: {fault}"
+                for key, piece in findings.items()
+                for fault in piece.unlisted_faults
+            ],
         ),
         _faster(
             "faster than an answer that is not proven",
-            [e for piece in found.values() for e in (*piece.faster, *piece.unlisted_faster)],
+            [e for piece in findings.values() for e in (*piece.faster, *piece.unlisted_faster)],
         ),
     ]
 
 
-def _mixed_rows(found: Found, least: int) -> list[Row]:
+def _mixed_rows(findings: Found, least: int) -> list[Row]:
     """Plans over several device groups.
 
     Small spaces are searched for those alone, so that one group may be faster than their answer.
     """
     what = "over several device groups"
-    beside = sum(piece.unlisted for piece in found.values())
+    beside = sum(piece.unlisted for piece in findings.values())
     return [
-        _drawn(f"neighbors that fit {what}", found, least),
+        _drawn(f"neighbors that fit {what}", findings, least),
         _none(
             f"below `lower_bound_s` {what}, or faster than a proven answer",
-            [f"{key}: {fault}" for key, piece in found.items() for fault in piece.faults],
+            [f"{key}: {fault}" for key, piece in findings.items() for fault in piece.faults],
         ),
         _none(
             f"of the {beside:,} {what} that no search lists, below what devices do at best",
-            [f"{key}: {fault}" for key, piece in found.items() for fault in piece.unlisted_faults],
+            [
+                f"{key}: {fault}"
+                for key, piece in findings.items()
+                for fault in piece.unlisted_faults
+            ],
         ),
         _faster(
             f"faster than an answer {what} that is not proven",
-            [each for piece in found.values() for each in piece.faster],
+            [entry for piece in findings.values() for entry in piece.faster],
         ),
         _faster(
             f"faster than the best plan {what} that a search lists, and in none",
-            [each for piece in found.values() for each in piece.unlisted_faster],
+            [entry for piece in findings.values() for entry in piece.unlisted_faster],
         ),
     ]
 
 
-def _drawn(name: str, found: Found, least: int) -> Row:
+def _drawn(name: str, findings: Found, least: int) -> Row:
     """Number of neighbors held against bounds and answers."""
-    fitting = sum(piece.fitting for piece in found.values())
-    proven = [piece for piece in found.values() if piece.stopped_by == "proof"]
+    fitting = sum(piece.fitting for piece in findings.values())
+    proven = [piece for piece in findings.values() if piece.stopped_by == "proof"]
     return judged(
         name,
-        f"{fitting:,} of {len(found)} questions, {sum(p.fitting for p in proven):,} of "
+        f"{fitting:,} of {len(findings)} questions, {sum(p.fitting for p in proven):,} of "
         f"{len(proven)} that are proven",
         f"at least {least:,}",
         fitting >= least,
@@ -161,9 +169,9 @@ def _faster(name: str, faster: Sequence[tuple[float, str]]) -> Row:
     return reported(name, f"{len(faster)}, by at most {most:.2%}", faster=len(faster), most=most)
 
 
-def _moves(title: str, found: Found) -> Table:
+def _moves(title: str, findings: Found) -> Table:
     moves: Counter[str] = Counter()
-    for piece in found.values():
+    for piece in findings.values():
         moves.update(piece.moves)
     counts = [(name, f"{count:,}") for name, count in moves.most_common()]
     return Table(title=title, columns=("moves", "neighbors that fit"), rows=counts)
@@ -171,29 +179,29 @@ def _moves(title: str, found: Found) -> Table:
 
 def _check(key: str, quick: bool) -> dict[str, Any]:
     if key.startswith(MIXED):
-        found = _checked_mixed(key.removeprefix(MIXED), quick)
+        neighbors = _checked_mixed(key.removeprefix(MIXED), quick)
     else:
-        found = _checked(key, quick)
-    return {each.name: getattr(found, each.name) for each in fields(found)}
+        neighbors = _checked(key, quick)
+    return {field.name: getattr(neighbors, field.name) for field in fields(neighbors)}
 
 
-def _checked(key: str, quick: bool) -> Neighbours:
+def _checked(key: str, quick: bool) -> Neighbors:
     name, _, rest = key.partition(" ")
     if name == "space":
-        return check_neighbours(capped_space(int(rest)), 10 if quick else OF_SPACE, int(rest))
+        return check_neighbors(capped_space(int(rest)), 10 if quick else OF_SPACE, int(rest))
     cluster, batch, seq_len = rest.split(" ")
     space = real_space(name, cluster, int(batch), int(seq_len))
-    return check_neighbours(space, 20 if quick else OF_EACH, 0)
+    return check_neighbors(space, 20 if quick else OF_EACH, 0)
 
 
-def _checked_mixed(key: str, quick: bool) -> Neighbours:
+def _checked_mixed(key: str, quick: bool) -> Neighbors:
     name, _, rest = key.partition(" ")
     if name == "space":
         wanted = 10 if quick else OF_MIXED_SPACE
-        return check_mixed_neighbours(capped_mixed_space(int(rest)), wanted, int(rest))
+        return check_mixed_neighbors(capped_mixed_space(int(rest)), wanted, int(rest))
     cluster, batch, seq_len = rest.split(" ")
     space = real_space(name, cluster, int(batch), int(seq_len))
-    return check_mixed_neighbours(space, 20 if quick else OF_MIXED, 0, alone_first=True)
+    return check_mixed_neighbors(space, 20 if quick else OF_MIXED, 0, alone_first=True)
 
 
 def capped_space(seed: int) -> Space:
@@ -223,19 +231,19 @@ def capped_mixed_space(seed: int) -> Space:
     )
 
 
-def _piece(found: dict[str, Any]) -> Neighbours:
-    told = {name: [(by, what) for by, what in found[name]] for name in FASTER}
-    return Neighbours(**{**found, **told, "moves": Counter(found["moves"])})
+def _piece(fields_: dict[str, Any]) -> Neighbors:
+    told = {name: [(by, what) for by, what in fields_[name]] for name in FASTER}
+    return Neighbors(**{**fields_, **told, "moves": Counter(fields_["moves"])})
 
 
-def _line(key: str, p: Neighbours) -> tuple[str, ...]:
+def _line(key: str, p: Neighbors) -> tuple[str, ...]:
     return (key, p.stopped_by, f"{p.gap:.2%}", str(p.bases), str(p.fitting), str(p.too_large),
             *_most(p.faster))  # fmt: skip
 
 
-def _mixed_line(key: str, p: Neighbours) -> tuple[str, ...]:
-    own = _line(key.removeprefix(MIXED), p)
-    return (*own, str(p.unlisted), *_most(p.unlisted_faster))
+def _mixed_line(key: str, p: Neighbors) -> tuple[str, ...]:
+    cells = _line(key.removeprefix(MIXED), p)
+    return (*cells, str(p.unlisted), *_most(p.unlisted_faster))
 
 
 def _most(faster: Sequence[tuple[float, str]]) -> tuple[str, str]:

@@ -20,9 +20,9 @@ def run(work: Work) -> Evidence:
     """Change one thing in a valid plan, many times over."""
     start = work.first_seed(MUTANTS)
     firsts = [str(start + n) for n in range(0, work.sized(MUTANTS, TOGETHER), TOGETHER)]
-    found = work.pieces(firsts, _some)
-    verdicts = sum((Counter(piece["verdicts"]) for piece in found), Counter[str]())
-    faults = [piece["fault"] for piece in found if piece["fault"]]
+    pieces = work.pieces(firsts, _some)
+    verdicts = sum((Counter(piece["verdicts"]) for piece in pieces), Counter[str]())
+    faults = [piece["fault"] for piece in pieces if piece["fault"]]
     handled = sum(verdicts.values())
     rows = [
         judged(

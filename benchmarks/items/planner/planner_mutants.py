@@ -132,14 +132,14 @@ def _judge(mutant: Mutant | None, spaces: int, problems: int) -> dict[str, str]:
     for seed in range(spaces):
         problem = question(seed)  # solved before anything is broken
         with _broken(mutant):
-            said = _said(partial(_compared, problem))
-        if said:
-            return {"by": "oracle", "after": f"{seed + 1} spaces", "what": said}
+            fault = _said(partial(_compared, problem))
+        if fault:
+            return {"by": "oracle", "after": f"{seed + 1} spaces", "what": fault}
     for seed in range(problems):
         with _broken(mutant):
-            said = _said(partial(_bounds, seed))
-        if said:
-            return {"by": "bounds", "after": f"{seed + 1} problems", "what": said}
+            fault = _said(partial(_bounds, seed))
+        if fault:
+            return {"by": "bounds", "after": f"{seed + 1} problems", "what": fault}
     return {"by": "", "after": "", "what": ""}
 
 
@@ -148,8 +148,8 @@ def _compared(problem: Question) -> list[str]:
 
 
 def _bounds(seed: int) -> list[str]:
-    found = check_bounds(random_problem(seed), BOUND_PLANS, seed).faults
-    return [*found, *_even_faults(seed)][:1]
+    faults = check_bounds(random_problem(seed), BOUND_PLANS, seed).faults
+    return [*faults, *_even_faults(seed)][:1]
 
 
 def _even_faults(seed: int) -> list[str]:

@@ -55,17 +55,24 @@ COLUMNS = ("model", "cluster", "devices", "batch", "sequence", "s", "user s", "p
 
 def run(work: Work) -> Evidence:
     """Plan for every question, each as its own process."""
-    asked = {q.key: q for q in QUESTIONS if _is_asked(q, work)}
-    keys = list(asked)
-    found = dict(
-        zip(keys, work.pieces(keys, lambda key: _plan(asked[key], work.full)), strict=True)
+    questions = {q.key: q for q in QUESTIONS if _is_asked(q, work)}
+    keys = list(questions)
+    pieces = dict(
+        zip(keys, work.pieces(keys, lambda key: _plan(questions[key], work.full)), strict=True)
     )
-    rows = [row for key in keys if asked[key].limit_s for row in _judged(asked[key], found[key])]
-    most = max(keys, key=lambda key: found[key]["wall_s"])
-    heaviest = max(piece["peak_bytes"] for piece in found.values())
+    rows = [
+        row
+        for key in keys
+        if questions[key].limit_s
+        for row in _judged(questions[key], pieces[key])
+    ]
+    most = max(keys, key=lambda key: pieces[key]["wall_s"])
+    heaviest = max(piece["peak_bytes"] for piece in pieces.values())
     rows += [
         reported(
-            "longest of all", f"{found[most]['wall_s']:.1f} s: {most}", wall_s=found[most]["wall_s"]
+            "longest of all",
+            f"{pieces[most]['wall_s']:.1f} s: {most}",
+            wall_s=pieces[most]["wall_s"],
         ),
         judged(
             "memory of the largest process tree of all",
@@ -76,9 +83,11 @@ def run(work: Work) -> Evidence:
         ),
     ]
     table = Table(
-        title="Every plan", columns=COLUMNS, rows=[_line(asked[key], found[key]) for key in keys]
+        title="Every plan",
+        columns=COLUMNS,
+        rows=[_line(questions[key], pieces[key]) for key in keys],
     )
-    drawings = {"planner_scale": _drawing(asked, found)} if work.full else {}
+    drawings = {"planner_scale": _drawing(questions, pieces)} if work.full else {}
     return Evidence(rows=rows, tables=[table], drawings=drawings)
 
 
@@ -142,24 +151,24 @@ def _judged(question: Question, piece: dict[str, Any]) -> list[Row]:
 
 
 def _line(q: Question, piece: dict[str, Any]) -> tuple[str, ...]:
-    asked = (q.model, q.cluster, f"{q.devices:,}", str(q.batch), str(q.seq_len))
+    cells = (q.model, q.cluster, f"{q.devices:,}", str(q.batch), str(q.seq_len))
     spent = (f"{piece['wall_s']:.2f}", f"{piece['user_s']:.2f}", f"{piece['peak_bytes'] / MIB:.0f}")
     if not piece["fits"]:
-        return (*asked, *spent, "nothing fits", "", "", "")
-    return (*asked, *spent, f"{piece['step_time_s']:.4g}", f"{piece['gap']:.2%}",
+        return (*cells, *spent, "nothing fits", "", "", "")
+    return (*cells, *spent, f"{piece['step_time_s']:.4g}", f"{piece['gap']:.2%}",
             str(piece["candidates"]), piece["stopped_by"])  # fmt: skip
 
 
-def _drawing(asked: dict[str, Question], found: dict[str, dict[str, Any]]) -> str:
+def _drawing(questions: dict[str, Question], pieces: dict[str, dict[str, Any]]) -> str:
     lines: dict[str, list[Point]] = {}
-    for key, piece in found.items():
-        point = Point(asked[key].devices, piece["wall_s"], piece["fits"])
-        lines.setdefault(asked[key].model, []).append(point)
+    for key, piece in pieces.items():
+        point = Point(questions[key].devices, piece["wall_s"], piece["fits"])
+        lines.setdefault(questions[key].model, []).append(point)
     return log_plot(
         "Seconds of plan, whole process, by devices of the cluster",
         ("devices", "seconds"),
         lines,
-        sorted({asked[key].devices for key in found}),
+        sorted({questions[key].devices for key in pieces}),
     )
 
 

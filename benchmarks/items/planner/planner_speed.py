@@ -111,13 +111,13 @@ def _repeats(name: str, runs: Sequence[Ran]) -> Table:
 
 
 def _memory(name: str, question: Sequence[str]) -> Row:
-    found = succeeded([*plan_command(), *question], follow=True)
+    done = succeeded([*plan_command(), *question], follow=True)
     return judged(
         f"memory of the {name}, summed over the process tree",
-        f"{found.peak_bytes / MIB:.0f} MiB at most",
+        f"{done.peak_bytes / MIB:.0f} MiB at most",
         f"at most {TREE_LIMIT_BYTES / MIB:.0f} MiB",
-        found.peak_bytes <= TREE_LIMIT_BYTES,
-        peak_bytes=found.peak_bytes,
+        done.peak_bytes <= TREE_LIMIT_BYTES,
+        peak_bytes=done.peak_bytes,
     )
 
 
@@ -141,8 +141,8 @@ def _timed(name: str, command: Sequence[str], limit_s: float, repeats: int) -> R
 def _loaded(*arguments: str) -> Row:
     """Heavy modules in a fresh interpreter after a command."""
     code = LOADED.format(arguments=list(arguments))
-    found = succeeded([sys.executable, "-c", code])
-    status, modules = json.loads(found.out)
+    done = succeeded([sys.executable, "-c", code])
+    status, modules = json.loads(done.out)
     heavy = [name for name in HEAVY if name in modules]
     return judged(
         f"heavy modules after `plan {' '.join(arguments[:4])}`",
@@ -154,15 +154,15 @@ def _loaded(*arguments: str) -> Row:
 
 
 def _larger() -> Row:
-    found = succeeded([*plan_command(), *LARGER], follow=True)
-    document = json.loads(found.out)
+    done = succeeded([*plan_command(), *LARGER], follow=True)
+    document = json.loads(done.out)
     return _search_row(
-        f"plan of llama-3.1-405b on 16x8xH100-80GB: {found.wall_s:.2f} s, {found.user_s:.2f} s "
-        f"user, {found.peak_bytes / MIB:.0f} MiB",
+        f"plan of llama-3.1-405b on 16x8xH100-80GB: {done.wall_s:.2f} s, {done.user_s:.2f} s "
+        f"user, {done.peak_bytes / MIB:.0f} MiB",
         document,
-        wall_s=found.wall_s,
-        user_s=found.user_s,
-        peak_bytes=found.peak_bytes,
+        wall_s=done.wall_s,
+        user_s=done.user_s,
+        peak_bytes=done.peak_bytes,
     )
 
 

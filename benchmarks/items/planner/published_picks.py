@@ -33,21 +33,21 @@ def run(work: Work) -> Evidence:
     picks = _picks(work)
     plans = {publisher: plans_of.planned(work, publisher) for publisher in PUBLISHERS}
     rows = _regrets(picks, validate()["by_source"], judges=work.full)
-    for publisher, found in plans.items():
-        rows += plans_of.figures(publisher, found)
+    for publisher, planned in plans.items():
+        rows += plans_of.figures(publisher, planned)
     tables = [_pick_table(picks)]
-    tables += [plans_of.plan_table(publisher, found) for publisher, found in plans.items()]
+    tables += [plans_of.plan_table(publisher, planned) for publisher, planned in plans.items()]
     tables += [plans_of.term_table(plans), plans_of.left_out_table(plans)]
     return Evidence(rows=rows, tables=tables)
 
 
 def _picks(work: Work) -> list[dict[str, Any]]:
     """Every group with the layouts that were measured."""
-    own = {group.name: group for group in groups()}
-    names = work.sample(list(own), GROUPS, AT_A_GLANCE)
+    by_name = {group.name: group for group in groups()}
+    names = work.sample(list(by_name), GROUPS, AT_A_GLANCE)
 
     def one(key: str) -> dict[str, Any]:
-        group = own[key.removeprefix("group ")]
+        group = by_name[key.removeprefix("group ")]
         return {
             "source": group.source,
             "name": group.name,
@@ -64,27 +64,31 @@ def _regrets(
 
     It is judged where all groups are there, as in ``plan validate``.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_source: dict[str, list[dict[str, Any]]] = {}
     for piece in picks:
-        found.setdefault(piece["source"], []).append(piece)
+        by_source.setdefault(piece["source"], []).append(piece)
     rows = []
-    for source, each in found.items():
+    for source, source_pieces in by_source.items():
         ours, as_read = (
-            statistics.fmean(_regret(piece, how) for piece in each) for how in (False, True)
+            statistics.fmean(_regret(piece, how) for piece in source_pieces)
+            for how in (False, True)
         )
-        known = validated[source]["top1_regret"]
+        validate_regret = validated[source]["top1_regret"]
         name = f"{source}: mean regret of the planner's pick"
-        values = {"validate_regret": known, "groups": len(each)}
-        figure = f"{ours:.2%} over {len(each)} groups; plan validate prints {known:.2%}"
+        values = {"validate_regret": validate_regret, "groups": len(source_pieces)}
+        over = f"over {len(source_pieces)} groups"
+        figure = f"{ours:.2%} {over}; plan validate prints {validate_regret:.2%}"
         if judges:
             target = "no higher than plan validate's"
-            rows.append(judged(name, figure, target, ours <= known, regret=ours, **values))
+            rows.append(
+                judged(name, figure, target, ours <= validate_regret, regret=ours, **values)
+            )
         else:
             rows.append(reported(name, figure, regret=ours, **values))
         rows.append(
             reported(
                 f"{name} among the plans as read: blanks filled, layers cut evenly",
-                f"{as_read:.2%} over {len(each)} groups, of layouts that are judged to fit",
+                f"{as_read:.2%} {over}, of layouts that are judged to fit",
                 regret=as_read,
                 **values,
             )
@@ -123,9 +127,9 @@ def _pick_table(picks: Sequence[dict[str, Any]]) -> Table:
 
 
 def _shown(pick: Pick) -> str:
-    said = "does not fit" if pick.predicted_s is None else f"{pick.predicted_s:.3g} s"
+    predicted = "does not fit" if pick.predicted_s is None else f"{pick.predicted_s:.3g} s"
     layout = ", ".join(p for p in pick.layout.split(", ") if not p.endswith("=1"))
-    return f"{layout or 'data only'}: predicted {said}, measured {pick.measured_s:.3g} s"
+    return f"{layout or 'data only'}: predicted {predicted}, measured {pick.measured_s:.3g} s"
 
 
 ITEM = Item(

@@ -36,9 +36,9 @@ def run(work: Work) -> Evidence:
     """Plan for every case, as its own process."""
     cases = {f"{m} on {c}, {b} x {s}": (m, c, b, s) for m, c, b, s in CASES}
     names = work.sample(list(cases), DRAWN, 4)
-    found = work.pieces(names, lambda name: _search(*cases[name]))
-    gaps = sorted(piece["gap"] for piece in found if piece["gap"] is not None)
-    rows = [_row(name, piece) for name, piece in zip(names, found, strict=True)]
+    pieces = work.pieces(names, lambda name: _search(*cases[name]))
+    gaps = sorted(piece["gap"] for piece in pieces if piece["gap"] is not None)
+    rows = [_row(name, piece) for name, piece in zip(names, pieces, strict=True)]
     if gaps:
         middle = gaps[len(gaps) // 2]
         rows.append(
@@ -50,7 +50,7 @@ def run(work: Work) -> Evidence:
                 largest_gap=gaps[-1],
             )
         )
-    lines = [[str(x) for x in (*cases[n], *_cells(p))] for n, p in zip(names, found, strict=True)]
+    lines = [[str(x) for x in (*cases[n], *_cells(p))] for n, p in zip(names, pieces, strict=True)]
     return Evidence(rows=rows, tables=[Table(title="Every search", columns=COLUMNS, rows=lines)])
 
 

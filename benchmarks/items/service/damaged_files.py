@@ -23,11 +23,11 @@ LONGEST_S, MOST_BYTES = 1.0, 256 * 2**20
 def run(work: Work) -> Evidence:
     """Read them, in processes of their own."""
     firsts = [str(first) for first in range(0, work.sized(FILES, TOGETHER), TOGETHER)]
-    found = work.pieces(firsts, _piece)
-    faults = [piece["fault"] for piece in found if piece["fault"]]
-    verdicts = sum((Counter(piece["verdicts"]) for piece in found), Counter[str]())
-    slowest_s = max(piece["slowest_s"] for piece in found)
-    most = max(piece["peak_bytes"] for piece in found)
+    pieces = work.pieces(firsts, _piece)
+    faults = [piece["fault"] for piece in pieces if piece["fault"]]
+    verdicts = sum((Counter(piece["verdicts"]) for piece in pieces), Counter[str]())
+    slowest_s = max(piece["slowest_s"] for piece in pieces)
+    most = max(piece["peak_bytes"] for piece in pieces)
     rows = [
         judged(
             "files that ended otherwise than in one line of ours",
@@ -61,8 +61,8 @@ def _main(first: int) -> None:
         except AssertionError as error:
             fault = str(error)[:300]
     peak = peak_resident_bytes()
-    found = {"fault": fault, "verdicts": verdicts, "slowest_s": slowest_s, "peak_bytes": peak}
-    print(json.dumps(found))
+    result = {"fault": fault, "verdicts": verdicts, "slowest_s": slowest_s, "peak_bytes": peak}
+    print(json.dumps(result))
 
 
 ITEM = Item(

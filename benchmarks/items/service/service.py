@@ -56,9 +56,9 @@ def run(work: Work) -> Evidence:
     return Evidence(rows=[*_first_rows(first), *_end_rows(ends), *_bomb_rows(names, bombs)])
 
 
-def _events(client: httpx.Client, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(client: httpx.Client, location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     name = ""
-    with client.stream("GET", place + "/events") as answer:
+    with client.stream("GET", location + "/events") as answer:
         for line in answer.iter_lines():
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
@@ -73,9 +73,9 @@ def _first_words(count: int) -> dict[str, Any]:
         _warm(client)
         for _ in range(count):
             start_s = time.perf_counter()
-            place = client.post("/v1/plans", json=LLAMA).headers["location"]
+            location = client.post("/v1/plans", json=LLAMA).headers["location"]
             seen: set[str] = set()
-            for name, data in _events(client, place):
+            for name, data in _events(client, location):
                 now_s = time.perf_counter() - start_s
                 if "candidates" in data and "counted" not in seen:
                     seen.add("counted")
@@ -86,43 +86,43 @@ def _first_words(count: int) -> dict[str, Any]:
                 if name == "best":
                     best.append(now_s)
                     break
-            client.delete(place)
-            _await_end(client, place)
+            client.delete(location)
+            _await_end(client, location)
             time.sleep(0.3)
     return {"counted": counted, "tried": tried, "best": best, "asked": count}
 
 
-def _first_rows(found: dict[str, Any]) -> list[Row]:
-    counted, tried, best = (found[name] for name in ("counted", "tried", "best"))
-    shown = f"{len(best)} of {found['asked']} had one"
+def _first_rows(delays: dict[str, Any]) -> list[Row]:
+    counted, tried, best = (delays[name] for name in ("counted", "tried", "best"))
+    shown = f"{len(best)} of {delays['asked']} had one"
     p95, late = quantile(counted, 0.95), quantile(best, 0.95)
     return [
         judged("U11: POST to the first event with a candidate count",
                f"p95 {p95:.3f} s, p95 {quantile(tried, 0.95):.3f} s until it is above 0",
                "p95 ≤ 0.3 s", p95 <= 0.3, p95_s=p95),
         judged("U11: POST to the first best-so-far plan", f"p95 {late:.2f} s; {shown}",
-               "≤ 2 s", max(best) <= 2.0 and len(best) == found["asked"], p95_s=late,
+               "≤ 2 s", max(best) <= 2.0 and len(best) == delays["asked"], p95_s=late,
                most_s=max(best)),
     ]  # fmt: skip
 
 
 def _ends(count: int) -> dict[str, Any]:
     """Plans and gaps of searches cancelled, late or interrupted."""
-    chance, folder, found = random.Random(12), scratch("ends"), []
+    chance, folder, ends = random.Random(12), scratch("ends"), []
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
         whole = client.post("/v1/plans", json=LLAMA).headers["location"]
         best_s = _await_end(client, whole)["answer"]["prediction"]["step_time_s"]
         for _ in range(count):
-            place = client.post("/v1/plans", json=LLAMA).headers["location"]
-            _await_best(client, place)
+            location = client.post("/v1/plans", json=LLAMA).headers["location"]
+            _await_best(client, location)
             time.sleep(chance.uniform(0.0, 2.0))
-            client.delete(place)
-            found.append(_judged(_await_end(client, place), best_s))
+            client.delete(location)
+            ends.append(_judged(_await_end(client, location), best_s))
             late = {**LLAMA, "deadline_s": round(chance.uniform(1.0, 5.0), 2)}
-            place = client.post("/v1/plans", json=late).headers["location"]
-            found.append(_judged(_await_end(client, place), best_s))
-    found += [_interrupted(chance.uniform(2.0, 4.0), best_s) for _ in range(count)]
-    return {"best_s": best_s, "faults": [fault for fault in found if fault], "asked": len(found)}
+            location = client.post("/v1/plans", json=late).headers["location"]
+            ends.append(_judged(_await_end(client, location), best_s))
+    ends += [_interrupted(chance.uniform(2.0, 4.0), best_s) for _ in range(count)]
+    return {"best_s": best_s, "faults": [fault for fault in ends if fault], "asked": len(ends)}
 
 
 def _interrupted(after_s: float, best_s: float) -> str | None:
@@ -165,9 +165,9 @@ def _sound_gap(search: dict[str, Any], step_s: float, best_s: float) -> str | No
     return None
 
 
-def _end_rows(found: dict[str, Any]) -> list[Row]:
-    faults = found["faults"]
-    figure = f"{found['asked'] - len(faults)} of {found['asked']}"
+def _end_rows(ends: dict[str, Any]) -> list[Row]:
+    faults = ends["faults"]
+    figure = f"{ends['asked'] - len(faults)} of {ends['asked']}"
     return [
         judged("U12: cancelled, late or interrupted searches that left a legal plan, sound gap",
                figure + (f" ({faults[0]})" if faults else ""), "all", not faults,
@@ -182,10 +182,10 @@ def _bomb(name: str) -> dict[str, Any]:
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
 
         def watch() -> None:
-            with _client(service.url) as own:
+            with _client(service.url) as poller:
                 while not over.wait(0.02):
                     start_s = time.perf_counter()
-                    own.get("/healthz")
+                    poller.get("/healthz")
                     waits.append(time.perf_counter() - start_s)
                     peak[0] = max(peak[0], children_peak_bytes(service.process.pid))
 
@@ -211,13 +211,13 @@ def _bomb(name: str) -> dict[str, Any]:
             "peak_bytes": peak[0]}  # fmt: skip
 
 
-def _bomb_rows(names: list[str], found: list[dict[str, Any]]) -> list[Row]:
+def _bomb_rows(names: list[str], bombs: list[dict[str, Any]]) -> list[Row]:
     late, most, slow = (
-        max(zip((piece[key] for piece in found), names, strict=True))
+        max(zip((piece[key] for piece in bombs), names, strict=True))
         for key in ("seconds", "peak_bytes", "healthz_p99_s")
     )
-    stopped = [n for n, p in zip(names, found, strict=True) if p["beside"] != "done"]
-    odd = [p["outcome"] for p in found if p["outcome"] not in ("done", "422", "cancelled")]
+    stopped = [n for n, p in zip(names, bombs, strict=True) if p["beside"] != "done"]
+    odd = [p["outcome"] for p in bombs if p["outcome"] not in ("done", "422", "cancelled")]
     return [
         judged("R4: a bomb's end after its deadline, from its acceptance on",
                f"{late[0] - BOMB_S:+.2f} s ({late[1]})", "≤ 2 s", late[0] <= BOMB_S + 2,
@@ -243,20 +243,20 @@ def _client(url: str) -> httpx.Client:
 
 def _warm(client: httpx.Client) -> None:
     """Let every worker do a job, so that its program is loaded."""
-    places = [client.post("/v1/plans", json=SMALL).headers["location"] for _ in range(4)]
-    for place in places:
-        _await_end(client, place)
+    locations = [client.post("/v1/plans", json=SMALL).headers["location"] for _ in range(4)]
+    for location in locations:
+        _await_end(client, location)
 
 
-def _await_best(client: httpx.Client, place: str) -> None:
-    for name, _ in _events(client, place):
+def _await_best(client: httpx.Client, location: str) -> None:
+    for name, _ in _events(client, location):
         if name in ("best", "done"):
             return
 
 
-def _await_end(client: httpx.Client, place: str) -> dict[str, Any]:
+def _await_end(client: httpx.Client, location: str) -> dict[str, Any]:
     while True:
-        job: dict[str, Any] = client.get(place).json()
+        job: dict[str, Any] = client.get(location).json()
         if job["state"] in ("done", "failed", "cancelled"):
             return job
         time.sleep(0.05)

@@ -78,7 +78,7 @@ def _sent(first: int, count: int, seed: int) -> dict[str, Any]:
 
 
 def _walked(examples: int) -> dict[str, Any]:
-    """Schemathesis' own stateful run, with its checks of authorisation."""
+    """Schemathesis' own stateful run, with its checks of authorization."""
     program = Path(sys.executable).with_name("schemathesis")
     if not program.exists():
         return {"code": None, "said": "schemathesis is not installed"}
@@ -93,8 +93,8 @@ def _walked(examples: int) -> dict[str, Any]:
             cwd=folder, capture_output=True, text=True, check=False,
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )  # fmt: skip
-    said = (done.stdout + done.stderr)[-6000:]
-    return {"code": done.returncode, "said": said}
+    output = (done.stdout + done.stderr)[-6000:]
+    return {"code": done.returncode, "said": output}
 
 
 def _walk_row(walk: dict[str, Any]) -> Row:

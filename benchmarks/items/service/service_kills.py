@@ -51,17 +51,17 @@ def _piece(name: str, kills: int) -> dict[str, Any]:
     with database(kind, folder) as url:
         kills_ = Kills(count=kills, of_servers=SERVERS, seed=int(first), body=BODY)
         try:
-            found = killed(folder, ("--db", url), kills_)
+            outcome = killed(folder, ("--db", url), kills_)
         except AssertionError as error:
             return {"kills": kills, "fault": str(error)[:300], "hashes": [], "ready_s": []}
     return {
-        "kills": found.killed_workers + len(found.ready_s),
-        "fault": None if found.states == {"done": kills} else str(dict(found.states)),
-        "hashes": sorted({*found.hashes, _unkilled(folder)}),
-        "jobs": found.jobs,
-        "attempts": found.attempts,
-        "looks": found.looks,
-        "ready_s": found.ready_s,
+        "kills": outcome.killed_workers + len(outcome.ready_s),
+        "fault": None if outcome.states == {"done": kills} else str(dict(outcome.states)),
+        "hashes": sorted({*outcome.hashes, _unkilled(folder)}),
+        "jobs": outcome.jobs,
+        "attempts": outcome.attempts,
+        "looks": outcome.looks,
+        "ready_s": outcome.ready_s,
     }
 
 

@@ -46,15 +46,15 @@ def run(work: Work) -> Evidence:
     seconds = work.sized(10.0, 2.0)
     kinds = ["rates while jobs sleep", "rates while jobs compute"]
     rates, busy = work.pieces(kinds, lambda kind: _rates(seconds, kind == kinds[0]))
-    held = work.pieces(["streams"], lambda _: _streams(work.sized(STREAMS, 20)))[0]
-    rows = [*_rate_rows(rates, busy), *_held_rows(held, work.sized(STREAMS, 20))]
+    streams = work.pieces(["streams"], lambda _: _streams(work.sized(STREAMS, 20)))[0]
+    rows = [*_rate_rows(rates, busy), *_held_rows(streams, work.sized(STREAMS, 20))]
     if postgres.server() is None:
         why = "PostgreSQL is not installed (make system-deps)"
         return Evidence(rows=[*rows, unmeasured("replicas on one PostgreSQL", why)])
     jobs = work.sized(60, 12)
     for kind in ("sleep", "cpu"):
-        found = work.pieces([f"{kind} 1", f"{kind} {REPLICAS}"], lambda n: _replicas(n, jobs))
-        rows += _replica_rows(kind, found)
+        replicas = work.pieces([f"{kind} 1", f"{kind} {REPLICAS}"], lambda n: _replicas(n, jobs))
+        rows += _replica_rows(kind, replicas)
     return Evidence(rows=rows)
 
 
@@ -89,11 +89,11 @@ def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
                 ("plan", lambda _: plan),
                 ("post", lambda n: asked("POST", "/v1/plans", BODY, _token(tokens, n))),
             ):
-                found = load(service.address, request, CONNECTIONS, seconds)
-                rates.setdefault(name, []).append(found.rate)
-                statuses.update({f"{name} {status}": n for status, n in found.statuses.items()})
+                outcome = load(service.address, request, CONNECTIONS, seconds)
+                rates.setdefault(name, []).append(outcome.rate)
+                statuses.update({f"{name} {status}": n for status, n in outcome.statuses.items()})
                 if name == "post":
-                    p99_s = max(p99_s, quantile(found.seconds, 0.99))
+                    p99_s = max(p99_s, quantile(outcome.seconds, 0.99))
                     time.sleep(2.0)
     best = {name: max(values) for name, values in rates.items()}
     return {"rates": best, "post_p99_s": p99_s, "statuses": statuses}
@@ -103,11 +103,11 @@ def _token(tokens: list[str], number: int) -> list[tuple[str, str]]:
     return [("Authorization", f"Bearer {tokens[number % len(tokens)]}")]
 
 
-def _rate_rows(found: dict[str, Any], busy: dict[str, Any]) -> list[Row]:
-    rates = found["rates"]
+def _rate_rows(load_figures: dict[str, Any], busy: dict[str, Any]) -> list[Row]:
+    rates = load_figures["rates"]
     plan, post = (rates[name] / rates["healthz"] for name in ("plan", "post"))
     good = {"healthz 200", "plan 200", "post 202"}
-    counts = Counter(found["statuses"]) + Counter(busy["statuses"])
+    counts = Counter(load_figures["statuses"]) + Counter(busy["statuses"])
     bad = {name: count for name, count in counts.items() if name not in good}
     under = busy["rates"]["post"] / busy["rates"]["healthz"]
     absolute = ", ".join(f"{name} {rate:.0f}/s" for name, rate in rates.items())
@@ -117,8 +117,8 @@ def _rate_rows(found: dict[str, Any], busy: dict[str, Any]) -> list[Row]:
         judged("R6: durable POST over GET /healthz, posted jobs asleep", f"{post:.3f}", "≥ 0.1",
                post >= 0.1, ratio=post),
         judged("R6: durable POST, posted jobs asleep",
-               f"p99 {found['post_p99_s'] * 1000:.0f} ms", "p99 ≤ 150 ms",
-               found["post_p99_s"] <= 0.15, p99_s=found["post_p99_s"]),
+               f"p99 {load_figures['post_p99_s'] * 1000:.0f} ms", "p99 ≤ 150 ms",
+               load_figures["post_p99_s"] <= 0.15, p99_s=load_figures["post_p99_s"]),
         reported("R6: durable POST while two searches take the cores",
                  f"{under:.3f} of GET /healthz ({busy['rates']['post']:.0f}/s), "
                  f"p99 {busy['post_p99_s'] * 1000:.0f} ms", ratio=under),
@@ -133,9 +133,9 @@ def _streams(count: int) -> dict[str, Any]:
     ended: list[str] = []
     waits: list[float] = []
 
-    async def one(client: httpx.AsyncClient, place: str) -> None:
+    async def one(client: httpx.AsyncClient, location: str) -> None:
         name = ""
-        async with client.stream("GET", place + "/events") as answer:
+        async with client.stream("GET", location + "/events") as answer:
             async for line in answer.aiter_lines():
                 if line.startswith("event: "):
                     name = line.removeprefix("event: ")
@@ -146,27 +146,27 @@ def _streams(count: int) -> dict[str, Any]:
         async with httpx.AsyncClient(
             base_url=service.url, timeout=120, limits=limits
         ) as client, anyio.create_task_group() as group:  # fmt: skip
-            place = (await client.post("/v1/plans", json=SLOW)).headers["location"]
+            location = (await client.post("/v1/plans", json=SLOW)).headers["location"]
             for _ in range(count):
-                group.start_soon(one, client, place)
+                group.start_soon(one, client, location)
             await anyio.sleep(5)
             for _ in range(20):
                 start_s = time.perf_counter()
                 await client.get("/healthz")
                 waits.append(time.perf_counter() - start_s)
                 await anyio.sleep(0.1)
-            await client.delete(place)
+            await client.delete(location)
 
     with serving(folder, *sqlite_in(folder)) as service:
         anyio.run(run, service)
     return {"ended": ended.count("done"), "healthz_p95_s": quantile(waits, 0.95)}
 
 
-def _held_rows(found: dict[str, Any], count: int) -> list[Row]:
-    shown = f"{found['ended']} of {count}, /healthz p95 {found['healthz_p95_s'] * 1000:.0f} ms"
+def _held_rows(streams: dict[str, Any], count: int) -> list[Row]:
+    shown = f"{streams['ended']} of {count}, /healthz p95 {streams['healthz_p95_s'] * 1000:.0f} ms"
     return [
         judged("R6: event streams held at once, each read to its end", shown, f"{count}",
-               found["ended"] == count, **found),
+               streams["ended"] == count, **streams),
     ]  # fmt: skip
 
 
@@ -183,22 +183,22 @@ def _replicas(name: str, jobs: int) -> dict[str, Any]:
         body = posted.PLAN if kind == "sleep" else SMALL
         _done(clients, body, AWAKE * len(clients))
         start_s = time.perf_counter()
-        places = _done(clients, body, jobs)
+        locations = _done(clients, body, jobs)
         seconds = time.perf_counter() - start_s
-        ended = [clients[-1].get(place).json() for place in places]
+        ended = [clients[-1].get(location).json() for location in locations]
     attempts = [job["attempt"] for job in ended]
     done = sum(job["state"] == "done" for job in ended)
     return {"seconds": seconds, "done": done, "jobs": jobs, "again": sum(attempts) - jobs}
 
 
 def _done(clients: Sequence[httpx.Client], body: Any, jobs: int) -> list[str]:
-    places = [
+    locations = [
         clients[n % len(clients)].post("/v1/plans", json=body).headers["location"]
         for n in range(jobs)
     ]
     while _open_ones(clients[0]):
         time.sleep(LOOK_S)
-    return places
+    return locations
 
 
 def _open_ones(client: httpx.Client) -> bool:
@@ -224,10 +224,10 @@ def _sleepers(folder: Path) -> Iterator[Path]:
             os.environ["PYTHONPATH"] = before
 
 
-def _replica_rows(kind: str, found: list[dict[str, Any]]) -> list[Row]:
-    one, three = found
+def _replica_rows(kind: str, replicas: list[dict[str, Any]]) -> list[Row]:
+    one, three = replicas
     gain, least = one["seconds"] / three["seconds"], {"sleep": 2.5, "cpu": 0.9}[kind]
-    wrong = [f"{f['jobs'] - f['done']} not done, {f['again']} twice" for f in found
+    wrong = [f"{f['jobs'] - f['done']} not done, {f['again']} twice" for f in replicas
              if f["done"] != f["jobs"] or f["again"]]  # fmt: skip
     bound = {"sleep": f"jobs that sleep {SLEPT_S:g} s", "cpu": "jobs that compute"}[kind]
     return [

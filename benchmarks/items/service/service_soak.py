@@ -33,8 +33,8 @@ def _soaked(seconds: float) -> dict[str, Any]:
         start_s, first, rounds = time.monotonic(), 0, 0
         while (spent := time.monotonic() - start_s) < seconds:
             rounds += 1
-            found = client.post("/v1/plans", json=posted.PLAN, headers={"Prefer": "wait=10"})
-            client.get(found.headers["location"])
+            answer = client.post("/v1/plans", json=posted.PLAN, headers={"Prefer": "wait=10"})
+            client.get(answer.headers["location"])
             client.get("/v1/plans")
             client.post("/v1/simulations", json=simulation)
             client.post("/v1/simulations", content=b"{", headers=JSON)
@@ -46,10 +46,10 @@ def _soaked(seconds: float) -> dict[str, Any]:
     return {"first_bytes": first, "last_bytes": last, "rounds": rounds, "seconds": seconds}
 
 
-def _soak_row(found: dict[str, Any]) -> Row:
-    growth = found["last_bytes"] / found["first_bytes"] - 1
-    shown = (f"{growth:+.1%} of {found['first_bytes'] / 2**20:.0f} MiB in "
-             f"{found['seconds'] / 60:.1f} min, {found['rounds']} rounds")  # fmt: skip
+def _soak_row(soak: dict[str, Any]) -> Row:
+    growth = soak["last_bytes"] / soak["first_bytes"] - 1
+    shown = (f"{growth:+.1%} of {soak['first_bytes'] / 2**20:.0f} MiB in "
+             f"{soak['seconds'] / 60:.1f} min, {soak['rounds']} rounds")  # fmt: skip
     return judged("R6: growth of resident memory, all processes", shown, "≤ 5 %", growth <= 0.05,
                   growth=growth)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Legal neighbours of plans over several device groups: devices, orders and shares change too.
+"""Legal neighbors of plans over several device groups: devices, orders and shares change too.
 
 Some of them are in no search, for all stages of a group have one width there, and all or none of
 the stages share the groups; see :func:`is_searched`.

@@ -1,4 +1,4 @@
-"""The best plans of a search against their neighbours."""
+"""The best plans of a search against their neighbors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from neighbors.heterogeneous_neighbors import MIXED_STAGES, is_searched, mixed_d
 from neighbors.plan_moves import D
 from neighbors.plan_neighbors import (
     EQUAL_STAGES,
-    Neighbour,
+    Neighbor,
     Sort,
     draft_of,
     in_words,
     is_cut_as_searched,
 )
-from neighbors.plan_neighbors import neighbour as neighbour_of
+from neighbors.plan_neighbors import neighbor as neighbor_of
 from oracles.bound_checks import ROUNDING
 from oracles.brute_force import Space
 from oracles.heterogeneous_bounds import mixed_search
@@ -35,7 +35,7 @@ TOP = 20
 
 
 @dataclass
-class Neighbours:
+class Neighbors:
     """What was found beside the best plans of one question.
 
     ``faster`` plans beat the answer: (by how much, the plan in words). ``faults``: plans below the
@@ -74,8 +74,8 @@ class Answered(Generic[D]):
     is_listed: Callable[[Space, D], bool]
     proven_of_all: bool
 
-    def look_around(self, found: Neighbours, wanted: int, source: random.Random) -> None:
-        """Hold ``wanted`` neighbours that fit against answer and bound, half of them two moves off.
+    def look_around(self, found: Neighbors, wanted: int, source: random.Random) -> None:
+        """Hold ``wanted`` neighbors that fit against answer and bound, half of them two moves off.
 
         In turn of the best plans.
         """
@@ -84,7 +84,7 @@ class Answered(Generic[D]):
             if found.fitting >= wanted or not self.bases:
                 break
             base = self.bases[number // 2 % len(self.bases)]
-            beside = neighbour_of(source, self.space, base, 1 + number % 2, self.sort)
+            beside = neighbor_of(source, self.space, base, 1 + number % 2, self.sort)
             if beside is None or beside.draft in seen:
                 continue
             seen.add(beside.draft)
@@ -94,8 +94,8 @@ class Answered(Generic[D]):
             else:
                 self._note(found, beside, step_s)
 
-    def _note(self, found: Neighbours, beside: Neighbour[D], step_s: float) -> None:
-        """Hold one neighbour that fits against the answer and the bound."""
+    def _note(self, found: Neighbors, beside: Neighbor[D], step_s: float) -> None:
+        """Hold one neighbor that fits against the answer and the bound."""
         found.fitting += 1
         found.moves.update([" + ".join(sorted(beside.moves))])
         listed = self.is_listed(self.space, beside.draft)
@@ -124,12 +124,12 @@ class Answered(Generic[D]):
         return float(simulation.step_time_s)
 
 
-def check_neighbours(space: Space, wanted: int, seed: int) -> Neighbours:
-    """Ask the planner, then hold ``wanted`` neighbours that fit against its answer and bound.
+def check_neighbors(space: Space, wanted: int, seed: int) -> Neighbors:
+    """Ask the planner, then hold ``wanted`` neighbors that fit against its answer and bound.
 
     Half of them are one move away, half two; in turn of the best plans, at most ``TOP``.
     """
-    search, found = search_of(space, Limits(alternatives=TOP)), Neighbours()
+    search, found = search_of(space, Limits(alternatives=TOP)), Neighbors()
     try:
         answer = search.run()
     except InfeasibleError:
@@ -152,27 +152,27 @@ def check_neighbours(space: Space, wanted: int, seed: int) -> Neighbours:
     return found
 
 
-def check_mixed_neighbours(
+def check_mixed_neighbors(
     space: Space,
     wanted: int,
     seed: int,
     alone_first: bool = False,
     limits: HeterogeneousLimits | None = None,
-) -> Neighbours:
-    """As :func:`check_neighbours`, of plans over several device groups.
+) -> Neighbors:
+    """As :func:`check_neighbors`, of plans over several device groups.
 
     What devices do at best bounds plans that no search lists, too.
 
     Args:
         space: the question.
-        wanted: neighbours.
+        wanted: neighbors.
         seed: of what is drawn.
         alone_first: whether plans of one group are a mark to beat, as the product asks.
         limits: of the search.
     """
     mark_s = _alone_s(space) if alone_first else float("inf")
     search = mixed_search(space, limits or HeterogeneousLimits(alternatives=TOP), mark_s)
-    answer, found = search.run(), Neighbours()
+    answer, found = search.run(), Neighbors()
     bases = [mixed_draft_of(outcome.decision) for outcome in answer.outcomes[:TOP]]
     found.stopped_by, found.bases = answer.stopped_by, len(bases)
     if not bases:

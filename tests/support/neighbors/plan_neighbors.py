@@ -1,4 +1,4 @@
-"""Legal neighbours of a plan: one decision changed, or two, and nothing asked of the planner."""
+"""Legal neighbors of a plan: one decision changed, or two, and nothing asked of the planner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shardwright.spec.schedules.stage_order import SPLIT_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
 TRIES, TRIES_ALIKE = 60, 10
-"""Draws until a neighbour is given up, so many of them by the same moves."""
+"""Draws until a neighbor is given up, so many of them by the same moves."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Sort(Generic[D]):
 
 
 @dataclass(frozen=True)
-class Neighbour(Generic[D]):
+class Neighbor(Generic[D]):
     """A plan beside another, and the moves that lead there."""
 
     draft: D
@@ -71,9 +71,9 @@ def pipeline_of(decision: Decision) -> Pipeline:
     )
 
 
-def neighbour(
+def neighbor(
     source: random.Random, space: Space, base: D, moves: int, sort: Sort[D]
-) -> Neighbour[D] | None:
+) -> Neighbor[D] | None:
     """A random plan so many moves away that is legal and in the space; None if none was met."""
     names: tuple[str, ...] = ()
     for number in range(TRIES):
@@ -83,7 +83,7 @@ def neighbour(
         for name in names:
             draft = sort.moves[name](source, space, draft) if draft is not None else None
         if draft is not None and draft != base and sort.is_legal(space, draft):
-            return Neighbour(draft, names)
+            return Neighbor(draft, names)
     return None
 
 

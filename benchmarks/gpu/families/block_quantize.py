@@ -45,13 +45,13 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
             return (make.normal(rows, width),)
 
         def packed(make: Make, form: BlockFormat = form) -> tuple[Tensor, Tensor]:
-            found = quantize(PORTABLE, make.normal(rows, width), form)
-            return found.packed, found.scales
+            blocks = quantize(PORTABLE, make.normal(rows, width), form)
+            return blocks.packed, blocks.scales
 
         there, back = partial(_there, form), partial(_back, form, width)
         case = f"{rows} x {width}, {kind}"
         yield Entry(
-            family="block_quantise",
+            family="block_quantize",
             case=case,
             mode="forward",
             make=plain,
@@ -61,7 +61,7 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
             error_limit=None,  # levels; their errors have tests of their own
         )
         yield Entry(
-            family="block_dequantise",
+            family="block_dequantize",
             case=case,
             mode="forward",
             make=packed,
