@@ -1,20 +1,53 @@
-"""Which samples of a micro-batch each rank of a stage works on.
+"""Samples of a micro-batch on each rank of a stage.
 
 A stage's device groups take their shares of a micro-batch in the order in which the stage lists
 them; inside a group the replicas of a layer take equal, consecutive parts. Without shares every
-rank counts the same. Executor and cost model read the same definitions.
+rank takes the same. Executor and cost model both read these definitions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ..plan.plan import Stage, StageDevices
     from ..strategy import LayerStrategy
 
 SHARE_ERROR = 1e-6
-"""How far a typed share may be off, as a fraction of the micro-batch."""
+"""Tolerance of a typed share, as a fraction of the micro-batch."""
+
+
+class DeviceShare(Protocol):
+    """Devices of one group in a stage, and their share of a micro-batch."""
+
+    @property
+    def device_group(self) -> str:
+        """Name of the device group."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Number of devices."""
+        ...
+
+    @property
+    def batch_share(self) -> float | None:
+        """Typed fraction of the samples; None: by number of devices."""
+        ...
+
+
+class SharedStage(Protocol):
+    """The view of ``spec.plan.plan.Stage`` that partitions of the batch need."""
+
+    @property
+    def devices(self) -> Sequence[DeviceShare]:
+        """Device groups in their order."""
+        ...
+
+    @property
+    def device_count(self) -> int:
+        """Devices of all groups."""
+        ...
 
 
 class IndexRange(NamedTuple):
@@ -25,86 +58,92 @@ class IndexRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of samples or tokens."""
         return self.end - self.first
 
     def intersection(self, other: IndexRange) -> IndexRange:
-        """The numbers in both; empty, with ``end`` equal to ``first``, where they do not meet."""
+        """The common numbers; empty, with ``end`` equal to ``first``, if there are none."""
         first = max(self.first, other.first)
         return IndexRange(first, max(first, min(self.end, other.end)))
 
 
-def batch_share(stage: Stage, part: StageDevices) -> float:
+def batch_share(stage: SharedStage, group: DeviceShare) -> float:
     """The fraction of a micro-batch's samples that a device group of the stage takes."""
-    return part.count / stage.device_count if part.batch_share is None else part.batch_share
+    return group.count / stage.device_count if group.batch_share is None else group.batch_share
 
 
-def group_samples(stage: Stage, samples: int) -> tuple[int, ...]:
-    """Samples of a micro-batch that each device group of the stage takes, to the nearest whole."""
-    return tuple(round(batch_share(stage, part) * samples) for part in stage.devices)
+def group_samples(stage: SharedStage, samples: int) -> tuple[int, ...]:
+    """Samples of a micro-batch for each device group, to the nearest whole."""
+    return tuple(round(batch_share(stage, group) * samples) for group in stage.devices)
 
 
-def batch_share_violation(stage: Stage, samples: int) -> str | None:
-    """Why the stage's shares cut no micro-batch into whole samples; None if they do.
+def batch_share_violation(stage: SharedStage, samples: int) -> str | None:
+    """Reason why the shares give no whole samples of a micro-batch; None if they do.
 
     Args:
         stage: the stage.
         samples: of a micro-batch over the whole stage.
     """
-    taken = group_samples(stage, samples)
-    for part, whole in zip(stage.devices, taken, strict=True):
-        share = batch_share(stage, part)
-        if abs(share * samples - whole) > SHARE_ERROR * samples or not whole:
+    rounded_samples = group_samples(stage, samples)
+    for group, rounded in zip(stage.devices, rounded_samples, strict=True):
+        share = batch_share(stage, group)
+        if abs(share * samples - rounded) > SHARE_ERROR * samples or not rounded:
             return (
-                f"batch_share {share:g} of {part.device_group} is {share * samples:g} of the "
+                f"batch_share {share:g} of {group.device_group} is {share * samples:g} of the "
                 f"micro-batch's {samples} samples; whole samples, at least one, are allowed"
             )
-    if sum(taken) != samples:
-        total = sum(batch_share(stage, part) for part in stage.devices)
+    if sum(rounded_samples) != samples:
+        total = sum(batch_share(stage, group) for group in stage.devices)
         return f"the stage's batch shares add up to {total:g}, not to 1"
     return None
 
 
-def batch_partition_violation(stage: Stage, strategy: LayerStrategy, samples: int) -> str | None:
-    """Why a layer's replicas get no equal parts inside each device group; None if they do."""
+def batch_partition_violation(
+    stage: SharedStage, strategy: LayerStrategy, samples: int
+) -> str | None:
+    """Reason why replicas get no equal parts in each device group; None if they do."""
     if reason := batch_share_violation(stage, samples):
         return reason
     width = strategy.width
-    for part, taken in zip(stage.devices, group_samples(stage, samples), strict=True):
-        name = part.device_group
-        if part.count % width:
-            return f"tp x cp {width} does not divide the {part.count} ranks of {name}"
-        if taken % (part.count // width):
-            replicas = part.count // width
-            return f"dp {replicas} of {name} does not divide its {taken} samples of a micro-batch"
+    for group, assigned in zip(stage.devices, group_samples(stage, samples), strict=True):
+        name = group.device_group
+        if group.count % width:
+            return f"tp x cp {width} does not divide the {group.count} ranks of {name}"
+        if assigned % (group.count // width):
+            replicas = group.count // width
+            return (
+                f"dp {replicas} of {name} does not divide its {assigned} samples of a micro-batch"
+            )
     return None
 
 
-def batch_partition(stage: Stage, strategy: LayerStrategy, samples: int) -> tuple[IndexRange, ...]:
+def batch_partition(
+    stage: SharedStage, strategy: LayerStrategy, samples: int
+) -> tuple[IndexRange, ...]:
     """The samples of a micro-batch that each rank of a stage works on in a layer.
 
     Args:
         stage: its device groups.
         strategy: of the layer; ranks that split its tensors work on the same samples.
-        samples: of a micro-batch over the whole stage; the parts come out whole
-            (:func:`batch_partition_violation`).
+        samples: of a micro-batch over the whole stage; legal by
+            :func:`batch_partition_violation`.
 
     Returns:
         By rank of the stage.
     """
-    found: list[IndexRange] = []
+    ranges: list[IndexRange] = []
     start = 0
-    for part, taken in zip(stage.devices, group_samples(stage, samples), strict=True):
-        each = taken // (part.count // strategy.width)
-        for rank in range(part.count):
-            first = start + rank // strategy.width * each
-            found.append(IndexRange(first, first + each))
-        start += taken
-    return tuple(found)
+    for group, share in zip(stage.devices, group_samples(stage, samples), strict=True):
+        rank_samples = share // (group.count // strategy.width)
+        for rank in range(group.count):
+            first = start + rank // strategy.width * rank_samples
+            ranges.append(IndexRange(first, first + rank_samples))
+        start += share
+    return tuple(ranges)
 
 
-def same_batch_partition(stage: Stage, other: Stage) -> bool:
-    """Whether two stages cut every micro-batch alike, rank by rank."""
-    return [(part.count, batch_share(stage, part)) for part in stage.devices] == [
-        (part.count, batch_share(other, part)) for part in other.devices
+def same_batch_partition(stage: SharedStage, other: SharedStage) -> bool:
+    """True if two stages partition every micro-batch alike, rank by rank."""
+    return [(group.count, batch_share(stage, group)) for group in stage.devices] == [
+        (group.count, batch_share(other, group)) for group in other.devices
     ]

@@ -1,9 +1,8 @@
-"""Rank groups of a stage: every group that a plan needs is ``size`` ranks ``stride`` apart.
+"""Rank groups of a stage, each ``size`` ranks ``stride`` apart.
 
 A stage of W ranks orders them (data parallel outer, context parallel, tensor parallel inner).
 With tensor parallel degree t, context parallel degree c and optimizer sharding degree d, rank r
 is in
-
 - its tensor group: t consecutive ranks;
 - its context group: c ranks, t apart;
 - its shard group: d ranks, t apart (the innermost ranks that hold the same weights; 1 apart
@@ -14,9 +13,10 @@ is in
 - for experts: etp consecutive ranks split an expert, ep ranks etp apart hold different ones,
   and the ranks ep·etp apart hold the same.
 
-Where neighbouring layers have different tensor-parallel degrees a < b, the batch is gathered
-or cut over b / a ranks, a apart; where one of them splits the sequence, all ranks of as many as
-both widths divide exchange tokens. Executor and cost model read the same definitions.
+Where neighboring layers have different tensor-parallel degrees a < b, the batch is gathered or
+split over b / a ranks, a apart; if one of them splits the sequence, ranks exchange tokens in
+groups of the least common multiple of both widths. Executor and cost model both read these
+definitions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RankGroup(NamedTuple):
         return tuple(first + i * self.stride for i in range(self.size))
 
     def position(self, rank: int) -> int:
-        """The place of ``rank`` in its group."""
+        """Index of ``rank`` in its group."""
         return rank // self.stride % self.size
 
     @property
@@ -51,72 +51,72 @@ class RankGroup(NamedTuple):
 
 
 def tensor_group(strategy: LayerStrategy) -> RankGroup:
-    """The ranks over which the layer's weights are split."""
+    """Ranks over which the layer's weights are split."""
     return RankGroup(strategy.tp, 1)
 
 
 def shard_group(strategy: LayerStrategy) -> RankGroup:
-    """The ranks over which the layer's optimizer state is split."""
+    """Ranks over which the layer's optimizer state is split."""
     return RankGroup(strategy.shard.optimizer, strategy.weight_split)
 
 
 def replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """The ranks that hold equal shards and sum their gradients."""
+    """Ranks that hold equal shards and sum their gradients."""
     inner = strategy.weight_split * strategy.shard.optimizer
     return RankGroup(stage_ranks // inner, inner)
 
 
 def inner_group(strategy: LayerStrategy, degree: int) -> RankGroup:
-    """The innermost ``degree`` ranks that hold the same weights: they split a state."""
+    """The innermost ``degree`` ranks that hold the same weights, over which a state is split."""
     return RankGroup(degree, strategy.weight_split)
 
 
 def secondary_replicas(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """The ranks that hold equal pieces of a second copy; they have nothing to tell each other."""
+    """Ranks with equal shards of the second copy, which never communicate in this group."""
     inner = strategy.weight_split * strategy.shard.secondary_parameters
     return RankGroup(stage_ranks // inner, inner)
 
 
 def outer_group(strategy: LayerStrategy, inner: int, degree: int) -> RankGroup:
-    """The ranks that hold the ``degree / inner`` parts of one shard of ``inner``."""
+    """Ranks that hold the ``degree / inner`` parts of one shard of ``inner``."""
     return RankGroup(degree // inner, strategy.weight_split * inner)
 
 
 def state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGroup]:
-    """Every group over which the layer's states are gathered, scattered and summed."""
+    """Groups over which the layer's states are gathered, scattered and summed."""
     shard = strategy.shard
-    found = {shard_group(strategy), replica_group(strategy, stage_ranks)}
+    groups = {shard_group(strategy), replica_group(strategy, stage_ranks)}
     for degree in {shard.parameters, shard.gradients} - {1, shard.optimizer}:
-        found.add(inner_group(strategy, degree))
-        found.add(outer_group(strategy, degree, shard.optimizer))
+        groups.add(inner_group(strategy, degree))
+        groups.add(outer_group(strategy, degree, shard.optimizer))
     if shard.secondary_parameters > 1:
-        found.add(inner_group(strategy, shard.secondary_parameters))
-    return found
+        groups.add(inner_group(strategy, shard.secondary_parameters))
+    return groups
 
 
 def context_group(strategy: LayerStrategy) -> RankGroup:
-    """The ranks of a ring, which split the sequence."""
+    """Ranks of a ring, which split the sequence."""
     return RankGroup(strategy.cp, strategy.tp)
 
 
 def expert_tensor_group(strategy: LayerStrategy) -> RankGroup:
-    """The ranks over which one expert's weights are split."""
+    """Ranks over which one expert's weights are split."""
     return RankGroup(strategy.etp, 1)
 
 
 def expert_group(strategy: LayerStrategy) -> RankGroup:
-    """The ranks that hold different experts and exchange tokens."""
+    """Ranks that hold different experts and exchange tokens."""
     return RankGroup(strategy.ep, strategy.etp)
 
 
 def expert_shard_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """The ranks over which the optimizer state of a rank's experts is split."""
+    """Ranks over which the optimizer state of a rank's experts is split."""
     degree = strategy.expert_degree(strategy.shard.optimizer, stage_ranks)
     return RankGroup(degree, strategy.ep * strategy.etp)
 
 
 def expert_replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """The ranks that hold equal shards of the same experts and sum their gradients."""
+    """Ranks that hold equal shards of the same experts and sum their gradients."""
     inner = strategy.ep * strategy.etp
     inner *= strategy.expert_degree(strategy.shard.optimizer, stage_ranks)
     return RankGroup(stage_ranks // inner, inner)
@@ -125,52 +125,52 @@ def expert_replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup
 def expert_state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGroup]:
     """As :func:`state_groups`, for the states of experts."""
     group = expert_shard_group(strategy, stage_ranks)
-    found = {group, expert_replica_group(strategy, stage_ranks)}
+    groups = {group, expert_replica_group(strategy, stage_ranks)}
     shard = strategy.shard
-    for whole in (shard.parameters, shard.gradients):
-        degree = strategy.expert_degree(whole, stage_ranks)
+    for dense_degree in (shard.parameters, shard.gradients):
+        degree = strategy.expert_degree(dense_degree, stage_ranks)
         if 1 < degree < group.size:
-            found.add(RankGroup(degree, group.stride))
-            found.add(RankGroup(group.size // degree, group.stride * degree))
-    if (second := expert_secondary(strategy, stage_ranks)) is not None:
-        found.add(second[0])
-    return found
+            groups.add(RankGroup(degree, group.stride))
+            groups.add(RankGroup(group.size // degree, group.stride * degree))
+    if (secondary := expert_secondary(strategy, stage_ranks)) is not None:
+        groups.add(secondary[0])
+    return groups
 
 
 def expert_secondary(
     strategy: LayerStrategy, stage_ranks: int
 ) -> tuple[RankGroup, RankGroup] | None:
-    """The ranks that a second copy of experts is cut over, and those that hold equal pieces.
+    """Shard group and replica group of a second copy of experts.
 
-    None where the copy would be cut no narrower than the first, or not at all.
+    None where the copy would be split no narrower than the first, or not at all.
     """
     shard, stride = strategy.shard, strategy.ep * strategy.etp
-    second = strategy.expert_degree(shard.secondary_parameters, stage_ranks)
-    if not 1 < second < strategy.expert_degree(shard.parameters, stage_ranks):
+    degree = strategy.expert_degree(shard.secondary_parameters, stage_ranks)
+    if not 1 < degree < strategy.expert_degree(shard.parameters, stage_ranks):
         return None
-    inner = stride * second
-    return RankGroup(second, stride), RankGroup(stage_ranks // inner, inner)
+    inner = stride * degree
+    return RankGroup(degree, stride), RankGroup(stage_ranks // inner, inner)
 
 
 def batch_group(tp_low: int, tp_high: int) -> RankGroup:
-    """The ranks whose batch parts join when tensor parallelism widens from low to high."""
+    """Ranks whose batch parts join when tp grows from low to high."""
     return RankGroup(tp_high // tp_low, tp_low)
 
 
 def expert_groups(strategies: Iterable[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
-    """Every group of more than one rank over which states of experts are gathered and summed."""
-    found: set[RankGroup] = set()
+    """Groups of several ranks over which states of experts are gathered and summed."""
+    groups: set[RankGroup] = set()
     for strategy in _runs(strategies):
-        found |= expert_state_groups(strategy, stage_ranks)
-    return sorted(group for group in found if group.size > 1)
+        groups |= expert_state_groups(strategy, stage_ranks)
+    return sorted(group for group in groups if group.size > 1)
 
 
 def expert_routes(strategies: Iterable[LayerStrategy]) -> list[RankGroup]:
-    """Every group of more than one rank inside which rows go to experts."""
-    found: set[RankGroup] = set()
+    """Groups of several ranks inside which rows go to experts."""
+    groups: set[RankGroup] = set()
     for strategy in _runs(strategies):
-        found |= {expert_group(strategy), expert_tensor_group(strategy)}
-    return sorted(group for group in found if group.size > 1)
+        groups |= {expert_group(strategy), expert_tensor_group(strategy)}
+    return sorted(group for group in groups if group.size > 1)
 
 
 def stage_groups(
@@ -178,7 +178,7 @@ def stage_groups(
     stage_ranks: int,
     with_experts: Iterable[LayerStrategy] = (),
 ) -> list[RankGroup]:
-    """Every group of more than one rank that a stage with these layers needs, sorted.
+    """Groups of several ranks that a stage with these layers needs, sorted.
 
     Args:
         strategies: of the layers in order, with the layer before the stage first if any.
@@ -186,27 +186,27 @@ def stage_groups(
         with_experts: of the layers that have experts.
     """
     strategies, with_experts = _runs(strategies), _runs(with_experts)
-    found: set[RankGroup] = set()
+    groups: set[RankGroup] = set()
     for strategy in strategies:
-        found |= {tensor_group(strategy), context_group(strategy)}
-        found |= state_groups(strategy, stage_ranks)
+        groups |= {tensor_group(strategy), context_group(strategy)}
+        groups |= state_groups(strategy, stage_ranks)
     for strategy in with_experts:
-        found |= {expert_group(strategy), expert_tensor_group(strategy)}
-        found |= expert_state_groups(strategy, stage_ranks)
+        groups |= {expert_group(strategy), expert_tensor_group(strategy)}
+        groups |= expert_state_groups(strategy, stage_ranks)
     for before, after in pairwise(strategies):
-        found |= set(redistribute_groups(before, after))
-    return sorted(group for group in found if group.size > 1)
+        groups |= set(redistribute_groups(before, after))
+    return sorted(group for group in groups if group.size > 1)
 
 
 def _runs(strategies: Iterable[LayerStrategy]) -> list[LayerStrategy]:
-    """One of each run of the same object: most layers of a stage have the strategy before them."""
+    """One of each run of the same object, for most neighboring layers share their strategy."""
     return [next(run) for _, run in groupby(strategies, key=id)]
 
 
 def redistribute_groups(before: LayerStrategy, after: LayerStrategy) -> list[RankGroup]:
-    """The groups that bring activations from one layer's layout to the next one's.
+    """Groups that redistribute activations from one layer's layout to the next.
 
-    Gathers and cuts inside a tensor group are not counted.
+    Gathers and splits inside a tensor group are not counted.
     """
     if (before.tp, before.cp) == (after.tp, after.cp):
         return []
@@ -216,20 +216,20 @@ def redistribute_groups(before: LayerStrategy, after: LayerStrategy) -> list[Ran
 
 
 def exchanges_tokens(before: LayerStrategy, after: LayerStrategy) -> bool:
-    """Whether ranks exchange tokens between two layers, instead of gathering samples."""
+    """True if ranks exchange tokens between two layers, instead of gathering samples."""
     splits = any(s.cp > 1 or s.ulysses for s in (before, after))
     return splits and (before.tp, before.cp) != (after.tp, after.cp)
 
 
 def exchange_group(before: LayerStrategy, after: LayerStrategy) -> RankGroup:
-    """The ranks that hold the same samples before and after a change of layout."""
+    """Ranks that hold the same samples before and after a change of layout."""
     return RankGroup(math.lcm(before.width, after.width), 1)
 
 
 def batch_redistribute_steps(tp_from: int, tp_to: int) -> list[RankGroup]:
-    """The batch gathers and cuts that lead from one tensor-parallel degree to another.
+    """Batch gathers and splits from one tensor-parallel degree to another.
 
-    One step if one degree divides the other; otherwise cut down to their greatest common
+    One step if one degree divides the other; otherwise split down to their greatest common
     divisor first, then gather.
     """
     if tp_from == tp_to:
