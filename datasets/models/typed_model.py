@@ -137,7 +137,7 @@ def _text_model(keys: ModelKeys, title: str) -> ModelSpec:
         norm_eps=parts.eps,
         tied=keys.flag_or_default("tie_embeddings"),
         softcap=keys.number_if("logit_softcap"),
-        further=_further(keys, blocks[-1], vocab),
+        multi_token=_further(keys, blocks[-1], vocab),
     )
 
 

@@ -1,4 +1,4 @@
-"""Names of activations in configurations, and what they are called here."""
+"""Activation names of configurations, translated to ours."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def activation(config: ConfigKeys, key: str, default: str, *, gated: bool) -> Ac
     return named_activation(config, key, config.text_or(key, default), gated=gated)
 
 
-def named_activation(config: ConfigKeys, key: str, given: str, *, gated: bool) -> Activation:
-    """The activation that ``given``, found under ``key``, names; errors as in ``activation``."""
-    known: Mapping[str, Activation] = GATES if gated else PLAIN
-    if given not in known:
-        near = nearest_name(given, known) or ("silu" if gated else "gelu")
-        raise NotBuiltError(f"{config.where}: {key} {given}", f"nearest: {near}")
-    return known[given]
+def named_activation(config: ConfigKeys, key: str, name: str, *, gated: bool) -> Activation:
+    """The activation called ``name`` under ``key``; errors as in ``activation``."""
+    activations: Mapping[str, Activation] = GATES if gated else PLAIN
+    if name not in activations:
+        near = nearest_name(name, activations) or ("silu" if gated else "gelu")
+        raise NotBuiltError(f"{config.where}: {key} {name}", f"nearest: {near}")
+    return activations[name]

@@ -1,10 +1,10 @@
 """ModelSpec from a ``config.json`` of the transformers library.
 
-Which ``model_type`` are read is in ``families``. Numbers of layers and heads, hidden size and
-vocabulary must be there, even where the library has a default, because a model whose size nobody
-stated is a mistake. Every other missing key takes the default of the library's configuration class
-(transformers 5.23.0) and is listed as an assumption. What the parameters and the work do not show,
-dropout and rope scaling, is listed too: it is neither priced nor run.
+:mod:`registry` lists the ``model_type`` values that are read. Numbers of layers and heads, hidden
+size and vocabulary are required, even where the library has a default, because a model whose size
+nobody stated is a mistake. Every other missing key takes the default of the library's
+configuration class (transformers 5.23.0) and is listed as an assumption. Dropout and rope scaling
+are listed too, for they are neither priced nor run.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["MODEL_TYPES", "ModelAndAssumptions", "decoder", "model_from_config"]
 ModelAndAssumptions = tuple[ModelSpec, tuple[Assumption, ...]]
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 STORAGE_METHODS = ("fp8", "mxfp4")
-"""Formats that weights are published in and read back from: training does not start in them."""
+"""Storage formats of published weights; training does not start in them."""
 BY_TYPE: Mapping[str, Family] = {family.model_type: family for family in FAMILIES}
 MODEL_TYPES = tuple(BY_TYPE)
 
 
 def model_from_config(document: Mapping[str, Any], name: str, where: str) -> ModelAndAssumptions:
-    """The model that a configuration describes, and what was assumed of it.
+    """The model of a configuration, and the assumptions made.
 
     Args:
         document: the parsed ``config.json``.
-        name: what to call the model.
-        where: how to name the document in an error, such as its path.
+        name: name of the model.
+        where: name of the document in an error, such as its path.
 
     Raises:
         InputError: a missing, unusable or contradictory key, or an unknown model_type.
@@ -43,14 +43,16 @@ def model_from_config(document: Mapping[str, Any], name: str, where: str) -> Mod
     """
     keys = ConfigKeys(document, where, "PreTrainedConfig")
     keys.require(("model_type",))
-    kind = keys.text("model_type")
-    if kind in REFUSED:
-        what, near = REFUSED[kind]
-        raise NotBuiltError(f"{where}: model_type {kind} ({what})", f"nearest: {near}")
-    if kind not in BY_TYPE:
+    model_type = keys.text("model_type")
+    if model_type in REFUSED:
+        feature, nearest = REFUSED[model_type]
+        raise NotBuiltError(f"{where}: model_type {model_type} ({feature})", f"nearest: {nearest}")
+    if model_type not in BY_TYPE:
         allowed = "one of " + ", ".join(MODEL_TYPES)
-        raise InputError(f"{where}: model_type", kind, allowed, nearest_name(kind, MODEL_TYPES))
-    family = BY_TYPE[kind]
+        raise InputError(
+            f"{where}: model_type", model_type, allowed, nearest_name(model_type, MODEL_TYPES)
+        )
+    family = BY_TYPE[model_type]
     config = ConfigKeys(document, where, family.config_class, family.names)
     _refuse_unbuilt(config, family)
     model = family.build(config, name)
@@ -63,18 +65,18 @@ def _refuse_unbuilt(config: ConfigKeys, family: Family) -> None:
         if config.document.get(key):
             hint = "use a family that has experts, such as mixtral"
             raise NotBuiltError(f"{config.where}: experts in {family.model_type} ({key})", hint)
-    _refuse_quantised(config)
-    for key in () if family.ends else ("is_encoder_decoder", "add_cross_attention"):
+    _refuse_quantized(config)
+    for key in () if family.encoder_decoder else ("is_encoder_decoder", "add_cross_attention"):
         if config.document.get(key):
             raise NotBuiltError(f"{config.where}: cross-attention ({key})", "use t5")
 
 
-def _refuse_quantised(config: ConfigKeys) -> None:
+def _refuse_quantized(config: ConfigKeys) -> None:
     key = "quantization_config"
-    given = config.document.get(key)
-    if not given:
+    quantization = config.document.get(key)
+    if not quantization:
         return
-    method = given.get("quant_method") if isinstance(given, Mapping) else None
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
     if method not in STORAGE_METHODS:
         hint = "use the configuration of the unquantised model"
         raise NotBuiltError(f"{config.where}: quantised weights ({key})", hint)

@@ -1,4 +1,4 @@
-"""ConfigKeys: reads a ``config.json`` of transformers and remembers which defaults it took."""
+"""ConfigKeys: strict reading of a ``config.json``, with a record of defaults taken."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LAYERS = "num_hidden_layers"
 
 
 class ConfigKeys(TypedKeys):
-    """A configuration document, the class that its defaults come from, and what was assumed.
+    """A configuration document, the class of its defaults, and the assumptions made.
 
-    ``names`` are a class's own spellings of the general names of sizes.
+    ``names`` maps general names of sizes to the class's own.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class ConfigKeys(TypedKeys):
         inner = self.document.get(key)
         if not isinstance(inner, Mapping):
             raise self.error(key, "a configuration")
-        found = ConfigKeys(inner, f"{self.where}: {key}", config_class)
-        found.assumptions, found.prefix = self.assumptions, f"{self.prefix}.{key}"
-        return found
+        config = ConfigKeys(inner, f"{self.where}: {key}", config_class)
+        config.assumptions, config.prefix = self.assumptions, f"{self.prefix}.{key}"
+        return config
 
     def assume(self, key: str, value: Any, why: str = "") -> None:
         """Record the value taken for ``key`` and why."""
@@ -48,13 +48,13 @@ class ConfigKeys(TypedKeys):
 
     def size(self, key: str) -> int:
         """A required size, under its general name or the class's own."""
-        found = self.has(key, self.names.get(key, key))
-        if found is None:
+        present = self.has(key, self.names.get(key, key))
+        if present is None:
             self.require((key,))
-        return self.count(found or key)
+        return self.count(present or key)
 
     def layer_count(self) -> int:
-        """How many blocks there are; required, and few enough to be listed one by one."""
+        """Number of blocks; required, and few enough to be listed one by one."""
         count = self.size(LAYERS)
         if count > MAX_LAYERS:
             key = self.has(LAYERS, self.names.get(LAYERS, LAYERS)) or LAYERS
@@ -62,50 +62,52 @@ class ConfigKeys(TypedKeys):
         return count
 
     def refuse(self, key: str, instead: str) -> NotBuiltError:
-        """The error for a key whose value is known and not served."""
+        """The error for a known value that is not served."""
         return NotBuiltError(f"{self.where}: {key} {json_text(self.document.get(key))}", instead)
 
     def choices(self, key: str, count: int, allowed: Collection[str]) -> list[str] | None:
-        """A list of ``count`` texts of ``allowed``, one a layer; None where it is left out."""
-        given = self.document.get(key)
-        if given is None:
+        """A list of ``count`` texts of ``allowed``, one a layer; None if left out."""
+        entries = self.document.get(key)
+        if entries is None:
             return None
-        fits = isinstance(given, list) and all(isinstance(x, str) and x in allowed for x in given)
-        if not fits or len(given) != count:
+        valid = isinstance(entries, list) and all(
+            isinstance(x, str) and x in allowed for x in entries
+        )
+        if not valid or len(entries) != count:
             words = f"{count} entries of " + " or ".join(sorted(allowed))
             raise InputError(f"{self.where}: {key}", "other entries", words)
-        return list(given)
+        return list(entries)
 
     def count_or(self, key: str, default: int) -> int:
-        """A whole number, or the default, which is then an assumption."""
+        """A whole number, or the default as an assumption."""
         if self.has(key):
             return self.count(key)
         self.assume(key, default)
         return default
 
     def number_or(self, key: str, default: float) -> float:
-        """A number above 0, or the default, which is then an assumption."""
+        """A number above 0, or the default as an assumption."""
         if self.has(key):
             return self.number(key)
         self.assume(key, default)
         return default
 
     def flag_or(self, key: str, default: bool) -> bool:
-        """Whether the key is true, or the default, which is then an assumption."""
+        """A flag, or the default as an assumption."""
         if self.has(key):
             return self.flag(key)
         self.assume(key, default)
         return default
 
     def text_or(self, key: str, default: str) -> str:
-        """A text, or the default, which is then an assumption."""
+        """A text, or the default as an assumption."""
         if self.has(key):
             return self.text(key)
         self.assume(key, default)
         return default
 
     def kv_heads(self, heads: int, default: int | None) -> int:
-        """Key and value heads: null means as many as heads, and they must divide heads."""
+        """Number of key and value heads, which must divide heads; null means as many as heads."""
         key = "num_key_value_heads"
         if key in self.document and self.document[key] is None:
             return heads
@@ -133,8 +135,8 @@ class ConfigKeys(TypedKeys):
     def note_dropout(self, defaults: Mapping[str, float]) -> None:
         """List dropout above zero, given or by default; ``defaults`` has the class's keys."""
         rates = {}
-        for key, silent in defaults.items():
-            rate = self.number(key, 0, exclusive=False) if self.has(key) else silent
+        for key, default in defaults.items():
+            rate = self.number(key, 0, exclusive=False) if self.has(key) else default
             if rate > 0:
                 rates[key] = rate
         if rates:

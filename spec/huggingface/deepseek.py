@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437); Kimi-K2 and Moonlight are V3's kind."""
+"""DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437), Kimi-K2 and Moonlight."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
     """DeepSeek-V2: softmax routing, limited to groups if ``topk_method`` says so."""
     if config.flag_or("mlp_bias", False):
         raise config.refuse("mlp_bias", "use false")
-    groups, chosen = 1, 1
+    groups, groups_per_token = 1, 1
     method = config.text_or("topk_method", "greedy")
     if method == "group_limited_greedy":
         config.require(("n_group", "topk_group"))
-        groups, chosen = config.count("n_group"), config.count("topk_group")
+        groups, groups_per_token = config.count("n_group"), config.count("topk_group")
     elif method != "greedy":
         raise config.refuse("topk_method", "nearest: greedy, group_limited_greedy")
     config.require(("num_experts_per_tok",))
@@ -37,21 +37,21 @@ def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
         topk=config.count("num_experts_per_tok"),
         ffn=config.count_or("moe_intermediate_size", 1407),
         activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=_shared(config, 2, 1407),
+        shared_ffn=_shared_width(config, 2, 1407),
         groups=groups,
-        groups_per_token=chosen,
+        groups_per_token=groups_per_token,
     )
     return _decoder(config, name, moe, dense=0, dense_ffn=11008)
 
 
 def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
-    """DeepSeek-V3: sigmoid routing, and layers that predict further tokens."""
+    """DeepSeek-V3: sigmoid routing, and multi-token layers."""
     moe = Moe(
         experts=config.count_or("n_routed_experts", 256),
         topk=config.count_or("num_experts_per_tok", 8),
         ffn=config.count_or("moe_intermediate_size", 2048),
         activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=_shared(config, 1, 2048),
+        shared_ffn=_shared_width(config, 1, 2048),
         score="sigmoid",
         groups=config.count_or("n_group", 8),
         groups_per_token=config.count_or("topk_group", 4),
@@ -59,18 +59,18 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
     return _decoder(config, name, moe, dense=3, dense_ffn=18432, ahead=True)
 
 
-def _shared(config: ConfigKeys, default: int, ffn: int) -> int:
+def _shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
     """Width of all shared experts together; null means none."""
     key = "n_shared_experts"
     if key in config.document and config.document[key] is None:
         return 0
     number = config.count(key, 0) if config.has(key) else config.count_or(key, default)
-    wide = config.count("moe_intermediate_size") if config.has("moe_intermediate_size") else ffn
-    return number * wide
+    width = config.count("moe_intermediate_size") if config.has("moe_intermediate_size") else ffn
+    return number * width
 
 
 def latent_attention(config: ConfigKeys) -> LatentAttention:
-    """Multi-head latent attention, as both versions state it."""
+    """Multi-head latent attention of both versions."""
     rank = "q_lora_rank"
     direct = rank in config.document and config.document[rank] is None
     return LatentAttention(
@@ -88,7 +88,7 @@ def latent_attention(config: ConfigKeys) -> LatentAttention:
 def _decoder(
     config: ConfigKeys, name: str, moe: Moe, *, dense: int, dense_ffn: int, ahead: bool = False
 ) -> ModelSpec:
-    """``dense`` layers first, then experts; ``ahead``: layers for further tokens may follow."""
+    """A decoder of ``dense`` layers, then experts; ``ahead``: multi-token layers may follow."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     layers = config.layer_count()
     if config.document.get("moe_layer_freq", 1) != 1:
@@ -110,12 +110,12 @@ def _decoder(
         norm="rmsnorm",
         norm_eps=eps,
         tied=config.flag_or("tie_word_embeddings", False),
-        further=_further(config, sparse, vocab) if ahead else (),
+        multi_token=_multi_token_layers(config, sparse, vocab) if ahead else (),
     )
 
 
-def _further(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
-    """The multi-token layers; the library's class knows their number and does not build them."""
+def _multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
+    """The multi-token layers; the library's class reads their number and does not build them."""
     key = config.has(*MTP_KEYS)
     count = config.count(key, 0) if key else config.count_or(MTP_KEYS[0], 1)
     if not count:

@@ -1,4 +1,4 @@
-"""Encoders: bert for masked words, vit for classes of images."""
+"""Encoders: BERT for masked words, ViT for image classes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ DEFAULT_CLASSES = 2
 
 
 def encoder_block(
-    config: ConfigKeys, hidden: int, used: Activation, eps: float, qkv_bias: bool = True
+    config: ConfigKeys, hidden: int, mlp_activation: Activation, eps: float, qkv_bias: bool = True
 ) -> BlockLayer:
-    """Attention of every token to every other, then an MLP; biases, a layer norm before each."""
+    """Bidirectional attention, then an MLP; biases, and a layer norm before each."""
     heads = config.size("num_attention_heads")
     attention = Attention(
         heads=heads,
@@ -46,7 +46,9 @@ def encoder_block(
     return BlockLayer(
         hidden=hidden,
         attention=attention,
-        mlp=Mlp(ffn=config.count_or("intermediate_size", 3072), activation=used, bias=True),
+        mlp=Mlp(
+            ffn=config.count_or("intermediate_size", 3072), activation=mlp_activation, bias=True
+        ),
         norm="layernorm",
         norm_eps=eps,
     )
@@ -62,8 +64,8 @@ def bert(config: ConfigKeys, name: str) -> ModelSpec:
     if config.document.get("position_embedding_type", "absolute") != "absolute":
         raise config.refuse("position_embedding_type", "use absolute")
     eps = config.number_or("layer_norm_eps", 1e-12)
-    used = activation(config, "hidden_act", "gelu", gated=False)
-    block = replace(encoder_block(config, hidden, used, eps), norm_placement="post")
+    mlp_activation = activation(config, "hidden_act", "gelu", gated=False)
+    block = replace(encoder_block(config, hidden, mlp_activation, eps), norm_placement="post")
     embedding = EmbeddingLayer(
         vocab=vocab,
         hidden=hidden,
@@ -73,16 +75,16 @@ def bert(config: ConfigKeys, name: str) -> ModelSpec:
     )
     head = HeadLayer(hidden=hidden, vocab=vocab, norm=None, norm_eps=eps, bias=True, transform=True)
     runs = (LayerRun(layer=embedding), *runs_of([block] * layers), LayerRun(layer=head))
-    if not config.flag_or("tie_word_embeddings", True):  # the class then holds a bias in vain
+    if not config.flag_or("tie_word_embeddings", True):  # the class then has an unused bias
         raise config.refuse("tie_word_embeddings", "use true")
     return ModelSpec(name=name, towers=(Tower(name="encoder", layers=runs),), tie_embeddings=True)
 
 
-def _note_head(config: ConfigKeys, expected: str, what: str) -> None:
-    """List the head that was taken where ``architectures`` names another."""
-    named = config.document.get("architectures")
-    if not isinstance(named, list) or named != [expected]:
-        config.assume("architectures", expected, f"trained with the head for {what}")
+def _note_head(config: ConfigKeys, expected: str, task: str) -> None:
+    """List the head taken where ``architectures`` names another."""
+    architectures = config.document.get("architectures")
+    if not isinstance(architectures, list) or architectures != [expected]:
+        config.assume("architectures", expected, f"trained with the head for {task}")
 
 
 def vit(config: ConfigKeys, name: str) -> ModelSpec:
@@ -91,8 +93,8 @@ def vit(config: ConfigKeys, name: str) -> ModelSpec:
     _note_head(config, "ViTForImageClassification", "classes of images")
     bias = config.flag_or("qkv_bias", True)
     eps = config.number_or("layer_norm_eps", 1e-12)
-    used = activation(config, "hidden_act", "gelu", gated=False)
-    block = encoder_block(config, hidden, used, eps, bias)
+    mlp_activation = activation(config, "hidden_act", "gelu", gated=False)
+    block = encoder_block(config, hidden, mlp_activation, eps, bias)
     patches = patch_layer(config, hidden, image=224, patch=16, bias=True)
     classifier = ClassifierLayer(hidden=hidden, classes=_classes(config), norm_eps=eps)
     runs = (LayerRun(layer=patches), *runs_of([block] * layers), LayerRun(layer=classifier))
@@ -117,11 +119,11 @@ def patch_layer(
     """
     sides = []
     for key, default in (("image_size", image), ("patch_size", patch)):
-        given = config.document.get(key)
-        if isinstance(given, list) and given and all(x == given[0] for x in given):
-            config = ConfigKeys({**config.document, key: given[0]}, config.where, "")
-        elif isinstance(given, list):
-            raise NotBuiltError(f"{config.where}: {key} {given}", "use a square")
+        side = config.document.get(key)
+        if isinstance(side, list) and side and all(x == side[0] for x in side):
+            config = ConfigKeys({**config.document, key: side[0]}, config.where, "")
+        elif isinstance(side, list):
+            raise NotBuiltError(f"{config.where}: {key} {side}", "use a square")
         sides.append(config.count_or(key, default))
     if sides[0] % sides[1]:
         raise InputError(f"{config.where}: patch_size", sides[1], f"a divisor of {sides[0]}")

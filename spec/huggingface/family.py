@@ -1,4 +1,4 @@
-"""Family: how one ``model_type`` of transformers is read, and what all decoders share."""
+"""Family: the reader of one ``model_type`` of transformers; common parts of decoders."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ NO_DROPOUT = {"attention_dropout": 0.0}
 class Family:
     """One ``model_type``.
 
-    ``build`` makes the model of a configuration and a name. ``config_class`` is the class whose
-    defaults it takes, ``names`` that class's own spellings of general names, ``dropout`` its
-    dropout keys with their defaults. ``ends`` says that it may have an encoder and a decoder,
-    ``experts`` that it may have experts.
+    ``build`` makes the model of a configuration and a name. ``config_class`` is the class of its
+    defaults, ``names`` that class's own spellings of general names, ``dropout`` its dropout keys
+    with their defaults. ``encoder_decoder``: it may have both; ``experts``: it may have experts.
     """
 
     model_type: str
@@ -35,13 +34,13 @@ class Family:
     build: Callable[[ConfigKeys, str], ModelSpec]
     names: Mapping[str, str] = field(default_factory=dict)
     dropout: Mapping[str, float] = field(default_factory=lambda: NO_DROPOUT)
-    ends: bool = False
+    encoder_decoder: bool = False
     experts: bool = False
 
 
 def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
-    """Consecutive equal layers as one run each."""
-    return tuple(LayerRun(layer=layer, count=len(list(same))) for layer, same in groupby(layers))
+    """Consecutive equal layers, as one run each."""
+    return tuple(LayerRun(layer=layer, count=len(list(run))) for layer, run in groupby(layers))
 
 
 def decoder(
@@ -53,19 +52,19 @@ def decoder(
     norm_eps: float,
     tied: bool,
     softcap: float | None = None,
-    further: tuple[LayerRun, ...] = (),
+    multi_token: tuple[LayerRun, ...] = (),
 ) -> ModelSpec:
-    """A language model of one tower: embedding, blocks, and a head over the same vocabulary.
+    """A one-tower language model: embedding, blocks, and a head over the same vocabulary.
 
     Args:
-        name: what to call the model.
+        name: name of the model.
         embedding: the first layer.
         runs: the blocks.
-        norm: the kind of the norm before the head; None if the blocks end normalised.
+        norm: the norm before the head; None if the blocks end normalized.
         norm_eps: its epsilon.
-        tied: whether the head's projection is the embedding table.
-        softcap: what bounds the logits.
-        further: multi-token layers, which stand between the blocks and the head.
+        tied: True if the head's projection is the embedding table.
+        softcap: bound of the logits.
+        multi_token: multi-token layers, between the blocks and the head.
     """
     head = HeadLayer(
         hidden=embedding.hidden,
@@ -74,5 +73,5 @@ def decoder(
         norm_eps=norm_eps,
         softcap=softcap,
     )
-    layers = (LayerRun(layer=embedding), *runs, *further, LayerRun(layer=head))
+    layers = (LayerRun(layer=embedding), *runs, *multi_token, LayerRun(layer=head))
     return ModelSpec(name=name, towers=(Tower(name="decoder", layers=layers),), tie_embeddings=tied)

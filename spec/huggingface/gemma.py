@@ -88,7 +88,7 @@ def _rules(kv_heads: int) -> DecoderRules:
 
 
 def _mask(config: ConfigKeys) -> Mask:
-    """Full where the configuration asks for attention in both directions."""
+    """Full where the configuration sets bidirectional attention."""
     key = "use_bidirectional_attention"
     return "full" if config.has(key) and config.flag(key) else "causal"
 
@@ -101,20 +101,20 @@ def _cap(config: ConfigKeys, key: str, default: float | None) -> float | None:
 
 def _mlp(config: ConfigKeys, key: str, ffn: int) -> Mlp:
     width = config.count_or("intermediate_size", ffn)
-    if key == "hidden_act" and config.document.get(key) == "gelu":  # an old name of the same
+    if key == "hidden_act" and config.document.get(key) == "gelu":  # its old name
         return Mlp(ffn=width, activation="geglu_tanh")
     return Mlp(ffn=width, activation=activation(config, key, "gelu_pytorch_tanh", gated=True))
 
 
 def _gemma3_thetas(config: ConfigKeys) -> tuple[float, float]:
-    """Rotary bases of layers that see everything, and of windowed ones."""
+    """Rotary bases of layers with full attention, and of windowed ones."""
     parameters = config.document.get("rope_parameters") or {}
     scaling = config.document.get("rope_scaling") or {}
     if not isinstance(parameters, Mapping) or not isinstance(scaling, Mapping):
         allowed = "rope_scaling and rope_parameters as mappings"
         raise InputError(config.where, "something else", allowed)
     note_scaling(config, scaling)
-    found = []
+    thetas = []
     keys = (
         ("full_attention", "rope_theta", GEMMA3_THETA),
         ("sliding_attention", "rope_local_base_freq", GEMMA3_LOCAL_THETA),
@@ -125,10 +125,10 @@ def _gemma3_thetas(config: ConfigKeys) -> tuple[float, float]:
             raise InputError(f"{config.where}: rope_parameters", "something else", "mappings")
         note_scaling(config, inner)
         where = f"{config.where}: rope_parameters.{kind}"
-        stated = inner.get("rope_theta") is not None
-        theta = TypedKeys(inner, where).number("rope_theta") if stated else None
-        found.append(config.number_or(key, default) if theta is None else theta)
-    return found[0], found[1]
+        has_theta = inner.get("rope_theta") is not None
+        theta = TypedKeys(inner, where).number("rope_theta") if has_theta else None
+        thetas.append(config.number_or(key, default) if theta is None else theta)
+    return thetas[0], thetas[1]
 
 
 def _sandwiches(

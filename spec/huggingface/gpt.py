@@ -1,4 +1,4 @@
-"""The GPT families whose blocks have biases: gpt2, opt, gpt_neox."""
+"""GPT families with biases in their blocks: gpt2, opt, gpt_neox."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def gpt2(config: ConfigKeys, name: str) -> ModelSpec:
         positions=config.count(positions) if positions else config.count_or("n_positions", 1024),
     )
     eps = config.number_or("layer_norm_epsilon", 1e-5)
-    used = activation(config, "activation_function", "gelu_new", gated=False)
+    mlp_activation = activation(config, "activation_function", "gelu_new", gated=False)
     block = BlockLayer(
         hidden=hidden,
         attention=attention,
-        mlp=Mlp(ffn=ffn, activation=used, bias=True),
+        mlp=Mlp(ffn=ffn, activation=mlp_activation, bias=True),
         norm="layernorm",
         norm_eps=eps,
     )
@@ -72,42 +72,44 @@ def opt(config: ConfigKeys, name: str) -> ModelSpec:
     if not config.flag_or("layer_norm_elementwise_affine", True):
         raise config.refuse("layer_norm_elementwise_affine", "use true")
     bias = config.flag_or("enable_bias", True)
-    before = config.flag_or("do_layer_norm_before", True)
-    last = before and not config.document.get("_remove_final_layer_norm", False)
-    used = activation(config, "activation_function", "relu", gated=False)
+    norm_before = config.flag_or("do_layer_norm_before", True)
+    final_norm = norm_before and not config.document.get("_remove_final_layer_norm", False)
+    mlp_activation = activation(config, "activation_function", "relu", gated=False)
     block = BlockLayer(
         hidden=hidden,
         attention=_attention(config, hidden, heads, rotary=False, bias=bias),
-        mlp=Mlp(ffn=config.count_or("ffn_dim", 3072), activation=used, bias=bias),
+        mlp=Mlp(ffn=config.count_or("ffn_dim", 3072), activation=mlp_activation, bias=bias),
         norm="layernorm",
-        norm_placement="pre" if before else "post",
+        norm_placement="pre" if norm_before else "post",
     )
     positions = config.count_or("max_position_embeddings", 2048)
     return decoder(
         name,
         EmbeddingLayer(vocab=vocab, hidden=hidden, positions=positions + OPT_POSITION_OFFSET),
         runs_of([block] * layers),
-        norm="layernorm" if last else None,
+        norm="layernorm" if final_norm else None,
         norm_eps=block.norm_eps,
         tied=config.flag_or("tie_word_embeddings", True),
     )
 
 
 def gpt_neox(config: ConfigKeys, name: str) -> ModelSpec:
-    """GPT-NeoX (arXiv:2204.06745): attention and MLP side by side, a part of each head turns."""
+    """GPT-NeoX (arXiv:2204.06745): parallel attention and MLP, partial rotary embeddings."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     layers, vocab = config.layer_count(), config.size("vocab_size")
     bias = config.flag_or("attention_bias", True)
-    plain = _attention(config, hidden, heads, rotary=True, bias=bias)
-    theta, turned = partial_rope(
-        config, plain.head_dim, 0.25, theta_key="rotary_emb_base", share_key="rotary_pct"
+    attention = _attention(config, hidden, heads, rotary=True, bias=bias)
+    theta, rotary_dim = partial_rope(
+        config, attention.head_dim, 0.25, theta_key="rotary_emb_base", fraction_key="rotary_pct"
     )
     eps = config.number_or("layer_norm_eps", 1e-5)
-    used = activation(config, "hidden_act", "gelu", gated=False)
+    mlp_activation = activation(config, "hidden_act", "gelu", gated=False)
     block = BlockLayer(
         hidden=hidden,
-        attention=replace(plain, rope_theta=theta, rotary_dim=turned),
-        mlp=Mlp(ffn=config.count_or("intermediate_size", 24576), activation=used, bias=True),
+        attention=replace(attention, rope_theta=theta, rotary_dim=rotary_dim),
+        mlp=Mlp(
+            ffn=config.count_or("intermediate_size", 24576), activation=mlp_activation, bias=True
+        ),
         norm="layernorm",
         norm_eps=eps,
         parallel=config.flag_or("use_parallel_residual", True),

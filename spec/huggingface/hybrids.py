@@ -1,4 +1,4 @@
-"""State spaces, linear attention and their hybrids: mamba2, nemotron_h, qwen3_next."""
+"""State spaces, linear attention and hybrids: mamba2, nemotron_h, qwen3_next."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def nemotron_h(config: ConfigKeys, name: str) -> ModelSpec:
     parts = {kind: _nemotron_part(config, kind, types) for kind in dict.fromkeys(types)}
 
     def block(kind: str) -> BlockLayer:
-        mixer, rest = parts[kind]
-        return BlockLayer(hidden=hidden, attention=mixer, mlp=rest, norm_eps=eps)
+        mixer, mlp = parts[kind]
+        return BlockLayer(hidden=hidden, attention=mixer, mlp=mlp, norm_eps=eps)
 
     return decoder(
         name,
@@ -84,7 +84,7 @@ def nemotron_h(config: ConfigKeys, name: str) -> ModelSpec:
         norm="rmsnorm",
         norm_eps=eps,
         tied=config.flag_or("tie_word_embeddings", False),
-        further=_further(config, hidden, vocab, eps),
+        multi_token=_multi_token_layers(config, hidden, vocab, eps),
     )
 
 
@@ -92,10 +92,10 @@ def _layer_types(config: ConfigKeys, listed: str, pattern: str) -> list[str]:
     """The kind of each layer, from a list of names or from a text of letters."""
     if config.has(listed) or config.has("layer_types"):
         key = config.has(listed, "layer_types") or listed
-        given = config.document[key]
+        entries = config.document[key]
         names = set(PATTERN.values()) | set(OLD_TYPES)
-        if isinstance(given, list) and given and all(x in names for x in map(str, given)):
-            return [OLD_TYPES.get(str(x), str(x)) for x in given]
+        if isinstance(entries, list) and entries and all(x in names for x in map(str, entries)):
+            return [OLD_TYPES.get(str(x), str(x)) for x in entries]
         raise config.error(key, "a list of " + ", ".join(sorted(names)))
     config.require((pattern,))
     text = config.text(pattern)
@@ -119,17 +119,17 @@ def _nemotron_part(
         )
         return mixer, None
     bias = config.flag_or("mlp_bias", False)
-    used = activation(config, "mlp_hidden_act", "relu2", gated=False)
+    mlp_activation = activation(config, "mlp_hidden_act", "relu2", gated=False)
     if kind == "mlp":
         ffn = config.count_or("intermediate_size", 21504)
-        return None, Mlp(ffn=ffn, activation=used, bias=bias)
+        return None, Mlp(ffn=ffn, activation=mlp_activation, bias=bias)
     if bias:
         raise config.refuse("mlp_bias", "use false beside experts")
     moe = Moe(
         experts=config.count_or("n_routed_experts", 8),
         topk=config.count_or("num_experts_per_tok", 2),
         ffn=config.count_or("moe_intermediate_size", 7688),
-        activation=used,
+        activation=mlp_activation,
         shared_ffn=config.count_or("moe_shared_expert_intermediate_size", 7688),
         score="sigmoid",
         groups=config.count_or("n_group", 1),
@@ -158,8 +158,10 @@ def _nemotron_state_space(config: ConfigKeys) -> StateSpace:
     )
 
 
-def _further(config: ConfigKeys, hidden: int, vocab: int, eps: float) -> tuple[LayerRun, ...]:
-    """Layers for further tokens: an attention part and experts are one block with both."""
+def _multi_token_layers(
+    config: ConfigKeys, hidden: int, vocab: int, eps: float
+) -> tuple[LayerRun, ...]:
+    """Multi-token layers; an attention layer and an expert layer become one block."""
     key = "num_nextn_predict_layers"
     count = config.count(key, 0) if config.has(key) else 0
     if not count:
@@ -177,7 +179,7 @@ def _further(config: ConfigKeys, hidden: int, vocab: int, eps: float) -> tuple[L
 
 
 def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
-    """Qwen3-Next: three layers of gated delta rule to one of gated attention, experts in all."""
+    """Qwen3-Next: three layers of gated delta rule to one of gated attention, all with experts."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
     rules = DecoderRules(
         kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, rotary_fraction=0.25

@@ -1,4 +1,4 @@
-"""Llama and what is made like it: mistral, qwen2, qwen3, phi3, glm, starcoder2, nemotron."""
+"""Llama and similar decoders: mistral, qwen2, qwen3, phi3, glm, starcoder2, nemotron."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from .positions import THETA, partial_rope, qwen_window, rope_theta, same_window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderRules:
-    """What tells the families apart; ``kv_heads`` None means as many as heads.
+    """Differences between the families; ``kv_heads`` None means as many as heads.
 
-    ``bias_key`` holds whether attention has biases and ``bias`` is its default; without a key
-    they are always as ``bias`` says. ``output_bias`` false leaves attention's output without
-    one in any case. ``rotary_fraction`` is the default part of a head that turns, None where the
-    class
-    knows no such part. ``windows`` all: ``window`` is that of all layers; qwen: of the layers
-    that ``use_sliding_window`` asks for.
+    ``bias_key`` names the key for biases of attention and ``bias`` is its default; without a key
+    they always follow ``bias``. ``output_bias`` false leaves out that of attention's output in any
+    case. ``rotary_fraction`` is the default fraction of a head that is rotated, None for a class
+    without such a key. ``windows`` all: ``window`` is that of all layers; qwen: of the layers that
+    ``use_sliding_window`` selects.
     """
 
     kv_heads: int | None
@@ -47,7 +46,7 @@ class DecoderRules:
 
 
 def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attention:
-    """Attention of all layers, windows left out."""
+    """Attention of all layers, without windows."""
     heads = config.size("num_attention_heads")
     kv_heads = config.kv_heads(heads, rules.kv_heads)
     head_dim = config.head_dim(hidden, heads, rules.head_dim)
@@ -56,15 +55,15 @@ def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attent
         raise InputError(f"{config.where}: head_dim", head_dim, allowed, head_dim + 1)
     bias = config.flag_or(rules.bias_key, rules.bias) if rules.bias_key else rules.bias
     if rules.rotary_fraction is None:
-        theta, rotary_fraction = rope_theta(config, rules.theta), None
+        theta, rotary_dim = rope_theta(config, rules.theta), None
     else:
-        theta, rotary_fraction = partial_rope(config, head_dim, rules.rotary_fraction)
+        theta, rotary_dim = partial_rope(config, head_dim, rules.rotary_fraction)
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         rope_theta=theta,
-        rotary_dim=rotary_fraction,
+        rotary_dim=rotary_dim,
         qkv_bias=bias,
         out_bias=bias and rules.output_bias,
         qk_norm=rules.qk_norm,
@@ -72,7 +71,7 @@ def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attent
 
 
 def build(config: ConfigKeys, name: str, rules: DecoderRules) -> ModelSpec:
-    """The dense decoder that a configuration describes, read by ``rules``."""
+    """The dense decoder of a configuration, read by ``rules``."""
     hidden = config.size("hidden_size")
     layers, vocab = config.layer_count(), config.size("vocab_size")
     attention = attention_of(config, hidden, rules)
@@ -164,10 +163,10 @@ STARCODER2_DROPOUT = {
 def _family(
     model_type: str, config_class: str, rules: DecoderRules, dropout: dict[str, float] | None = None
 ) -> Family:
-    make = partial(build, rules=rules)
+    builder = partial(build, rules=rules)
     if dropout is None:
-        return Family(model_type=model_type, config_class=config_class, build=make)
-    return Family(model_type=model_type, config_class=config_class, build=make, dropout=dropout)
+        return Family(model_type=model_type, config_class=config_class, build=builder)
+    return Family(model_type=model_type, config_class=config_class, build=builder, dropout=dropout)
 
 
 FAMILIES = (

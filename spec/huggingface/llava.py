@@ -16,16 +16,16 @@ TEXT = {family.model_type: family for family in LLAMA_LIKE}
 
 
 def llava(config: ConfigKeys, name: str) -> ModelSpec:
-    """The vision tower's tokens, class token left out, stand among the decoder's own."""
+    """LLaVA: the vision tower's tokens without the class token, inserted in the decoder's."""
     vision = config.part("vision_config", "CLIPVisionConfig")
     if vision.text_or("model_type", "clip_vision_model") != "clip_vision_model":
         raise vision.refuse("model_type", "nearest: clip_vision_model")
-    inner = config.part("text_config", "LlamaConfig")
-    kind = inner.text_or("model_type", "llama")
-    if kind not in TEXT:
-        raise NotBuiltError(f"{inner.where}: model_type {kind}", "nearest: llama")
-    inner.config_class = TEXT[kind].config_class
-    language = TEXT[kind].build(inner, name)
+    text_config = config.part("text_config", "LlamaConfig")
+    model_type = text_config.text_or("model_type", "llama")
+    if model_type not in TEXT:
+        raise NotBuiltError(f"{text_config.where}: model_type {model_type}", "nearest: llama")
+    text_config.config_class = TEXT[model_type].config_class
+    language = TEXT[model_type].build(text_config, name)
     text = replace(language.towers[0], name="language")
     hidden = language.towers[0].layers[0].layer.hidden
     tied = config.flag_or("tie_word_embeddings", False) or language.tie_embeddings
@@ -48,8 +48,8 @@ def _vision_tower(config: ConfigKeys, vision: ConfigKeys, out: int) -> Tower:
     hidden, layers = vision.size("hidden_size"), vision.layer_count()
     patches = patch_layer(vision, hidden, image=224, patch=32, bias=False, norm="layernorm")
     eps = vision.number_or("layer_norm_eps", 1e-5)
-    used = activation(vision, "hidden_act", "quick_gelu", gated=False)
-    block = encoder_block(vision, hidden, used, eps)
+    mlp_activation = activation(vision, "hidden_act", "quick_gelu", gated=False)
+    block = encoder_block(vision, hidden, mlp_activation, eps)
     activation(config, "projector_hidden_act", "gelu", gated=False)
     feature = config.document.get("vision_feature_layer", -2)
     width = len(feature) if isinstance(feature, list) else 1

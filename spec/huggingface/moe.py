@@ -11,7 +11,7 @@ from .activations import activation
 from .config_keys import ConfigKeys
 from .family import Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
-from .positions import asked_window, patterned_window, qwen_window, same_window
+from .positions import patterned_window, qwen_window, same_window, uses_window
 
 GPT_OSS_THETA = 150000.0
 
@@ -61,7 +61,7 @@ def qwen3_moe(config: ConfigKeys, name: str) -> ModelSpec:
         ffn=config.count_or("moe_intermediate_size", 768),
         activation=activation(config, "hidden_act", "silu", gated=True),
     )
-    windows = same_window(config, layers, 4096) if asked_window(config) else [None] * layers
+    windows = same_window(config, layers, 4096) if uses_window(config) else [None] * layers
     attentions = [replace(attention, window=window) for window in windows]
     parts = sparse_layers(config, layers, moe, dense_ffn=6144)
     return experts_decoder(config, name, attentions, parts, eps=1e-6)
@@ -74,7 +74,7 @@ def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
         kv_heads=8, head_dim=64, bias_key="attention_bias", bias=True, theta=GPT_OSS_THETA
     )
     attention = replace(attention_of(config, hidden, rules), sinks=True)
-    activation(config, "hidden_act", "silu", gated=True)  # the one that the clamp is made for
+    activation(config, "hidden_act", "silu", gated=True)  # the clamp supports no other
     moe = Moe(
         experts=config.count_or(config.has("num_experts") or "num_local_experts", 128),
         topk=config.count_or("num_experts_per_tok", 4),
@@ -89,24 +89,24 @@ def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def sparse_layers(config: ConfigKeys, layers: int, moe: Moe, dense_ffn: int) -> list[FeedForward]:
-    """Experts on every ``decoder_sparse_step``-th layer that ``mlp_only_layers`` leaves them.
+    """Experts on every ``decoder_sparse_step``-th layer outside ``mlp_only_layers``.
 
     Args:
         config: a configuration of the Qwen families.
-        layers: how many blocks there are.
+        layers: number of blocks.
         moe: the mixture of experts.
         dense_ffn: the class's default width of the other layers.
     """
     step = config.count_or("decoder_sparse_step", 1)
-    listed = config.document.get("mlp_only_layers") or []
-    if not isinstance(listed, list) or not all(type(i) is int for i in listed):
+    dense_layers = config.document.get("mlp_only_layers") or []
+    if not isinstance(dense_layers, list) or not all(type(i) is int for i in dense_layers):
         raise config.error("mlp_only_layers", "a list of layer numbers")
-    sparse = [i not in set(listed) and (i + 1) % step == 0 for i in range(layers)]
+    sparse = [i not in set(dense_layers) and (i + 1) % step == 0 for i in range(layers)]
     if all(sparse):
         return [moe] * layers
     width = config.count_or("intermediate_size", dense_ffn)
     mlp = Mlp(ffn=width, activation=moe.activation)
-    return [moe if here else mlp for here in sparse]
+    return [moe if is_sparse else mlp for is_sparse in sparse]
 
 
 def experts_decoder(
@@ -116,7 +116,7 @@ def experts_decoder(
     parts: Sequence[FeedForward],
     eps: float,
 ) -> ModelSpec:
-    """A decoder of these layers' mixers and feed-forward parts; ``eps``: the class's default."""
+    """A decoder of these mixers and feed-forward parts; ``eps``: the class's default."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     eps = config.number_or("rms_norm_eps", eps)
     blocks = (

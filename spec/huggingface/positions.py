@@ -1,4 +1,4 @@
-"""Rotary angles and sliding windows, as configurations state them."""
+"""Rotary embeddings and sliding windows of configurations."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ WINDOW_TYPES = ("full_attention", "sliding_attention")
 
 
 def rope_theta(config: ConfigKeys, theta: float = THETA, key: str = "rope_theta") -> float:
-    """Base of the rotary angles of heads that turn whole.
+    """Rotary base of heads that are rotated as a whole.
 
     Args:
         config: the configuration.
         theta: the class's default.
-        key: where the base stands, if not in ``rope_parameters``.
+        key: key of the base, if not in ``rope_parameters``.
 
     Raises:
-        NotBuiltError: a part of the head that turns, in a class that ignores it.
+        NotBuiltError: a partial rotation, in a class that ignores it.
     """
     parameters = _rope_parameters(config)
     partial = parameters.get(PARTIAL, config.document.get(PARTIAL))
@@ -37,38 +37,40 @@ def rope_theta(config: ConfigKeys, theta: float = THETA, key: str = "rope_theta"
 def partial_rope(
     config: ConfigKeys,
     head_dim: int,
-    share: float,
+    fraction: float,
     *,
     theta_key: str = "rope_theta",
-    share_key: str = PARTIAL,
+    fraction_key: str = PARTIAL,
 ) -> tuple[float, int | None]:
-    """Base of the rotary angles, and how many channels of a head turn (None: all).
+    """Rotary base, and the rotated channels of a head (None: all).
 
     Args:
         config: the configuration.
         head_dim: channels of a head.
-        share: the class's default of the part that turns.
-        theta_key: where the base stands, if not in ``rope_parameters``.
-        share_key: where the part stands, if not in ``rope_parameters``.
+        fraction: the class's default of the rotated fraction.
+        theta_key: key of the base, if not in ``rope_parameters``.
+        fraction_key: key of the fraction, if not in ``rope_parameters``.
 
     Raises:
-        InputError: a part outside (0, 1], or one that leaves an odd number of channels.
+        InputError: a fraction outside (0, 1], or one that leaves an odd number of channels.
     """
     parameters = _rope_parameters(config)
     inner = TypedKeys(parameters, f"{config.where}: rope_parameters")
     base = inner.number("rope_theta") if inner.has("rope_theta") else None
     if base is None:
         base = config.number_or(theta_key, THETA)
-    part = inner.number(PARTIAL) if inner.has(PARTIAL) else config.number_or(share_key, share)
-    turned = int(head_dim * part)
-    if turned > head_dim or not turned or turned % 2:
+    rotated_fraction = (
+        inner.number(PARTIAL) if inner.has(PARTIAL) else config.number_or(fraction_key, fraction)
+    )
+    rotary_dim = int(head_dim * rotated_fraction)
+    if rotary_dim > head_dim or not rotary_dim or rotary_dim % 2:
         allowed = f"a part of head_dim {head_dim} that is an even number of channels"
-        raise InputError(f"{config.where}: {share_key}", part, allowed)
-    return base, None if turned == head_dim else turned
+        raise InputError(f"{config.where}: {fraction_key}", rotated_fraction, allowed)
+    return base, None if rotary_dim == head_dim else rotary_dim
 
 
 def _rope_parameters(config: ConfigKeys) -> Mapping[str, Any]:
-    """``rope_parameters``; scaling, there or under its older key, is listed as left out."""
+    """``rope_parameters``; scaling, there or under its older key, becomes an assumption."""
     parameters = config.document.get("rope_parameters") or {}
     scaling = config.document.get("rope_scaling") or parameters
     if not isinstance(parameters, Mapping) or not isinstance(scaling, Mapping):
@@ -98,7 +100,7 @@ def same_window(config: ConfigKeys, layers: int, default: int | None) -> list[in
 def patterned_window(
     config: ConfigKeys, layers: int, default: int, full_every: int
 ) -> list[int | None]:
-    """A window on all layers but every ``full_every``-th, or as ``layer_types`` says."""
+    """A window on all layers but every ``full_every``-th, or by ``layer_types``."""
     if "sliding_window" in config.document and config.document["sliding_window"] is None:
         return [None] * layers
     window = config.count_or("sliding_window", default)
@@ -108,23 +110,22 @@ def patterned_window(
     return [None if (i + 1) % full_every == 0 else window for i in range(layers)]
 
 
-def asked_window(config: ConfigKeys) -> bool:
-    """Whether ``use_sliding_window`` asks for a window (Qwen), and one is there to ask for."""
-    asked = config.flag_or("use_sliding_window", False)
-    return asked and config.document.get("sliding_window", 0) is not None
+def uses_window(config: ConfigKeys) -> bool:
+    """True if ``use_sliding_window`` (Qwen) is set and there is a window."""
+    enabled = config.flag_or("use_sliding_window", False)
+    return enabled and config.document.get("sliding_window", 0) is not None
 
 
 def qwen_window(config: ConfigKeys, layers: int, *, late: bool) -> list[int | None]:
-    """Qwen: a window only if asked for, on the layers of ``layer_types``.
+    """Qwen: a window only if ``use_sliding_window``, on the layers of ``layer_types``.
 
     Args:
         config: the configuration.
-        layers: how many there are.
-        late: where ``layer_types`` is left out, the window is on layers from
-            ``max_window_layers`` on (Qwen2, Qwen3); else on every second one before it
-            (Qwen2-MoE).
+        layers: number of layers.
+        late: without ``layer_types``, the window is on layers from ``max_window_layers`` on
+            (Qwen2, Qwen3); else on every second one before it (Qwen2-MoE).
     """
-    if not asked_window(config):
+    if not uses_window(config):
         return [None] * layers
     window = config.count_or("sliding_window", 4096)
     types = config.choices("layer_types", layers, WINDOW_TYPES)

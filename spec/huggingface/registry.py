@@ -1,4 +1,4 @@
-"""Every ``model_type`` that is read, and those that are known and refused."""
+"""Every ``model_type`` that is read, and known ones that are refused."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ REFUSED = {
     "qwen2_vl": ("images of any size", "llava"),
     "qwen2_5_vl": ("images of any size", "llava"),
 }
-"""``model_type`` → what it has that is not built, and the nearest that is read."""
+"""``model_type`` → its feature that is not built, and the nearest type that is read."""

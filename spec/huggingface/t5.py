@@ -30,11 +30,11 @@ NAMES = {
 
 
 def t5(config: ConfigKeys, name: str) -> ModelSpec:
-    """Two towers; the first block of each holds the table of relative positions of its tower."""
+    """T5: two towers; the first block of each holds its table of relative positions."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     layers = config.layer_count()
-    further = "num_decoder_layers"
-    decoders = config.count(further, most=MAX_LAYERS) if config.has(further) else layers
+    decoder_key = "num_decoder_layers"
+    decoders = config.count(decoder_key, most=MAX_LAYERS) if config.has(decoder_key) else layers
     heads = config.size("num_attention_heads")
     key = config.has("head_dim", "d_kv") or "d_kv"
     attention = Attention(
@@ -48,9 +48,11 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
     eps = config.number_or("layer_norm_epsilon", 1e-6)
     block = BlockLayer(hidden=hidden, attention=attention, mlp=_mlp(config), norm_eps=eps)
     cross = replace(attention, relative_buckets=0)
-    reader = replace(block, attention=replace(attention, mask="causal"), cross_attention=cross)
+    decoder_block = replace(
+        block, attention=replace(attention, mask="causal"), cross_attention=cross
+    )
     embedding = EmbeddingLayer(vocab=vocab, hidden=hidden)
-    ends = (
+    last_layers = (
         NormLayer(hidden=hidden, norm_eps=eps),
         HeadLayer(hidden=hidden, vocab=vocab, norm_eps=eps),
     )
@@ -60,8 +62,8 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
             layers=(LayerRun(layer=embedding), *_stack(first, count), LayerRun(layer=end)),
         )
         for title, first, count, end in (
-            ("encoder", block, layers, ends[0]),
-            ("decoder", reader, decoders, ends[1]),
+            ("encoder", block, layers, last_layers[0]),
+            ("decoder", decoder_block, decoders, last_layers[1]),
         )
     )
     return ModelSpec(
@@ -74,25 +76,25 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _stack(first: BlockLayer, count: int) -> tuple[LayerRun, ...]:
-    """The block with the table, then those that use what it makes."""
+    """The block with the table, then those that share its bias."""
     if not isinstance(first.attention, Attention):
         raise TypeError("a T5 block has attention")
     later = replace(first.attention, relative_buckets=0, shared_bias=True)
-    rest = replace(first, attention=later)
-    runs = (LayerRun(layer=first), LayerRun(layer=rest, count=max(1, count - 1)))
+    other_blocks = replace(first, attention=later)
+    runs = (LayerRun(layer=first), LayerRun(layer=other_blocks, count=max(1, count - 1)))
     return runs if count > 1 else runs[:1]
 
 
 def _mlp(config: ConfigKeys) -> Mlp:
     key = "feed_forward_proj"
-    given = config.text_or(key, "relu")
-    gate, _, name = given.rpartition("-")
+    projection = config.text_or(key, "relu")
+    gate, _, name = projection.rpartition("-")
     if gate not in ("", "gated"):
         raise config.refuse(key, "nearest: relu, gated-gelu")
-    used = "gelu_new" if given == "gated-gelu" else name  # as the class reads it
+    activation_name = "gelu_new" if projection == "gated-gelu" else name  # as the class reads it
     return Mlp(
         ffn=config.count_or("d_ff", 2048),
-        activation=named_activation(config, key, used, gated=bool(gate)),
+        activation=named_activation(config, key, activation_name, gated=bool(gate)),
     )
 
 
@@ -103,6 +105,6 @@ FAMILIES = (
         build=t5,
         names=NAMES,
         dropout={"dropout_rate": 0.1},
-        ends=True,
+        encoder_decoder=True,
     ),
 )

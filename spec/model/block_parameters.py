@@ -1,4 +1,4 @@
-"""The parameters of a residual block: norms, token mixers, feed-forward parts."""
+"""Parameters of a residual block: norms, token mixer, feed-forward part."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .parameter_spec import (
     norm,
     per_head,
     replicated,
+    replicated_linear,
     row,
-    whole,
 )
 
 
 def block_parameters(block: BlockLayer) -> ParameterSpecs:
-    """Norms stand before what they normalise, or before and after it (sandwich)."""
-    found: list[ParameterSpec] = []
+    """Parameters of a block; norms stand before their part, or around it (sandwich)."""
+    specs: list[ParameterSpec] = []
     after = block.norm if block.norm_placement == "sandwich" else None
     if block.attention is not None:
-        found += norm("attention_norm", block.norm, block.hidden)
-        found += _mixer(block.attention, block.hidden)
-        found += norm("attention_post_norm", after, block.hidden)
+        specs += norm("attention_norm", block.norm, block.hidden)
+        specs += _mixer(block.attention, block.hidden)
+        specs += norm("attention_post_norm", after, block.hidden)
     if block.cross_attention is not None:
-        found += norm("cross_norm", block.norm, block.hidden)
-        found += _attention(block.cross_attention, block.hidden, "cross_")
+        specs += norm("cross_norm", block.norm, block.hidden)
+        specs += _attention(block.cross_attention, block.hidden, "cross_")
     if block.mlp is not None:
-        one = block.shared_norm and block.attention is not None
-        found += norm("mlp_norm", None if one else block.norm, block.hidden)
-        found += _mlp(block.mlp, block.hidden) if isinstance(block.mlp, Mlp) else _moe(block)
-        found += norm("mlp_post_norm", after, block.hidden)
-    return tuple(found)
+        shared = block.shared_norm and block.attention is not None
+        specs += norm("mlp_norm", None if shared else block.norm, block.hidden)
+        specs += _mlp(block.mlp, block.hidden) if isinstance(block.mlp, Mlp) else _moe(block)
+        specs += norm("mlp_post_norm", after, block.hidden)
+    return tuple(specs)
 
 
 def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
@@ -47,14 +47,14 @@ def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
 
 
 def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
-    found: list[ParameterSpec] = []
+    specs: list[ParameterSpec] = []
     widths = [("query", spec.query_dim), ("key", spec.kv_dim), ("value", spec.kv_dim)]
     if spec.output_gate:
         widths.append(("output_gate", spec.query_dim))
     for name, width in widths:
-        found += column(f"{prefix}{name}", width, hidden, spec.qkv_bias)
+        specs += column(f"{prefix}{name}", width, hidden, spec.qkv_bias)
     if spec.qk_norm:
-        found += [
+        specs += [
             ParameterSpec(
                 name=f"{prefix}{name}.weight",
                 shape=(spec.head_dim,),
@@ -64,32 +64,32 @@ def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
             for name in ("query_norm", "key_norm")
         ]
     if spec.sinks:
-        found.append(per_head(f"{prefix}sinks", spec.heads))
+        specs.append(per_head(f"{prefix}sinks", spec.heads))
     if spec.relative_buckets:
         shape = (spec.relative_buckets, spec.heads)
-        found.append(ParameterSpec(name=f"{prefix}relative.weight", shape=shape, split_dim=1))
-    return (*found, *row(f"{prefix}output", hidden, spec.query_dim, spec.out_bias))
+        specs.append(ParameterSpec(name=f"{prefix}relative.weight", shape=shape, split_dim=1))
+    return (*specs, *row(f"{prefix}output", hidden, spec.query_dim, spec.out_bias))
 
 
 def _latent(spec: LatentAttention, hidden: int) -> ParameterSpecs:
-    """The down projections make what all heads share and are not split."""
-    found: list[ParameterSpec] = []
+    """The down projections, whose outputs all heads share, are not split."""
+    specs: list[ParameterSpec] = []
     queries = spec.heads * spec.key_dim
     if spec.query_rank is None:
-        found += column("query", queries, hidden, bias=False)
+        specs += column("query", queries, hidden, bias=False)
     else:
-        found += whole("query_down", spec.query_rank, hidden, spec.bias)
-        found += norm("query_norm", "rmsnorm", spec.query_rank)
-        found += column("query_up", queries, spec.query_rank, bias=False)
-    found += whole("kv_down", spec.kv_rank + spec.rope_dim, hidden, spec.bias)
-    found += norm("kv_norm", "rmsnorm", spec.kv_rank)
+        specs += replicated_linear("query_down", spec.query_rank, hidden, spec.bias)
+        specs += norm("query_norm", "rmsnorm", spec.query_rank)
+        specs += column("query_up", queries, spec.query_rank, bias=False)
+    specs += replicated_linear("kv_down", spec.kv_rank + spec.rope_dim, hidden, spec.bias)
+    specs += norm("kv_norm", "rmsnorm", spec.kv_rank)
     width = spec.heads * (spec.nope_dim + spec.value_dim)
-    found += column("kv_up", width, spec.kv_rank, bias=False)
-    return (*found, *row("output", hidden, spec.heads * spec.value_dim, spec.bias))
+    specs += column("kv_up", width, spec.kv_rank, bias=False)
+    return (*specs, *row("output", hidden, spec.heads * spec.value_dim, spec.bias))
 
 
 def _convolution(channels: int, kernel: int, bias: bool) -> ParameterSpecs:
-    """A causal convolution of each channel on its own."""
+    """A causal convolution of each channel on its own (depthwise)."""
     weight = ParameterSpec(name="conv.weight", shape=(channels, kernel), split_dim=0)
     offset = ParameterSpec(name="conv.bias", shape=(channels,), split_dim=0, initial="zeros")
     return (weight, offset) if bias else (weight,)
@@ -125,10 +125,10 @@ def _delta_rule(spec: DeltaRule, hidden: int) -> ParameterSpecs:
 
 
 def _mlp(mlp: Mlp, hidden: int, prefix: str = "") -> ParameterSpecs:
-    found: list[ParameterSpec] = []
+    specs: list[ParameterSpec] = []
     for name in ("gate", "up") if mlp.gated else ("up",):
-        found += column(f"{prefix}{name}", mlp.ffn, hidden, mlp.bias)
-    return (*found, *row(f"{prefix}down", hidden, mlp.ffn, mlp.bias))
+        specs += column(f"{prefix}{name}", mlp.ffn, hidden, mlp.bias)
+    return (*specs, *row(f"{prefix}down", hidden, mlp.ffn, mlp.bias))
 
 
 def _moe(block: BlockLayer) -> ParameterSpecs:
@@ -136,20 +136,20 @@ def _moe(block: BlockLayer) -> ParameterSpecs:
     moe, hidden = block.mlp, block.hidden
     if not isinstance(moe, Moe):
         return ()
-    found = [*whole("router", moe.experts, hidden, moe.router_bias)]
+    specs = [*replicated_linear("router", moe.experts, hidden, moe.router_bias)]
     inner = hidden if moe.latent is None else moe.latent
     if moe.latent is not None:
-        found += whole("latent_down", inner, hidden, moe.bias)
-        found += whole("latent_up", hidden, inner, moe.bias)
+        specs += replicated_linear("latent_down", inner, hidden, moe.bias)
+        specs += replicated_linear("latent_up", hidden, inner, moe.bias)
     for name in ("gate", "up") if moe.gated else ("up",):
-        found += _experts(f"experts_{name}", (moe.experts, moe.ffn, inner), 1, moe.bias)
-    found += _experts("experts_down", (moe.experts, inner, moe.ffn), 2, moe.bias)
+        specs += _experts(f"experts_{name}", (moe.experts, moe.ffn, inner), 1, moe.bias)
+    specs += _experts("experts_down", (moe.experts, inner, moe.ffn), 2, moe.bias)
     if moe.shared_ffn:
         shared = Mlp(ffn=moe.shared_ffn, activation=moe.activation, bias=moe.bias)
-        found += _mlp(shared, hidden, "shared_")
+        specs += _mlp(shared, hidden, "shared_")
     if moe.shared_gate:
-        found.append(replicated("shared_expert_gate.weight", (1, hidden)))
-    return tuple(found)
+        specs.append(replicated("shared_expert_gate.weight", (1, hidden)))
+    return tuple(specs)
 
 
 def _experts(name: str, shape: tuple[int, int, int], split_dim: int, bias: bool) -> ParameterSpecs:

@@ -1,4 +1,4 @@
-"""Dense decoder blocks: pre-norm, causal self-attention and an MLP; what compiled blocks are."""
+"""Dense decoder blocks, which compilation takes: pre-norm, causal self-attention and an MLP."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
     if reason := dense_block_violation(block):
         raise NotBuiltError(reason, "run a dense decoder")
     if not isinstance(attention, Attention) or not isinstance(mlp, Mlp):
-        raise RuntimeError("dense_reason let another kind through")
+        raise RuntimeError("dense_block_violation let another kind through")
     return attention, mlp
 
 
 def dense_block_violation(block: BlockLayer) -> str | None:
-    """Why a block is no dense decoder block; None if it is one."""
+    """Reason why a block is no dense decoder block; None if it is one."""
     attention, mlp = block.attention, block.mlp
     if not isinstance(attention, Attention):
         return f"{getattr(attention, 'kind', 'no')} attention is no plain attention"

@@ -1,4 +1,4 @@
-"""Experts of a layer, and the rules of the degrees that split them."""
+"""A layer's experts, and the rules for ep and etp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .layers import BlockLayer, Layer, MultiTokenLayer
 
 
 def experts_of(layer: Layer) -> Moe | None:
-    """The mixture of experts in a layer, None if it has none."""
+    """The mixture of experts in a layer; None if it has none."""
     block = layer.block if isinstance(layer, MultiTokenLayer) else layer
     if isinstance(block, BlockLayer) and isinstance(block.mlp, Moe):
         return block.mlp
@@ -18,27 +18,27 @@ def experts_of(layer: Layer) -> Moe | None:
 
 
 def dropless(layer: Layer) -> Layer:
-    """The same layer without a capacity: what its tokens need, whatever is cut or filled up."""
+    """The layer without a capacity factor, so that no token is dropped or padded."""
     moe = experts_of(layer)
     if moe is None or moe.capacity_factor is None:
         return layer
-    whole = replace(moe, capacity_factor=None)
+    uncapped = replace(moe, capacity_factor=None)
     if isinstance(layer, MultiTokenLayer):
-        return replace(layer, block=replace(layer.block, mlp=whole))
-    return replace(layer, mlp=whole) if isinstance(layer, BlockLayer) else layer
+        return replace(layer, block=replace(layer.block, mlp=uncapped))
+    return replace(layer, mlp=uncapped) if isinstance(layer, BlockLayer) else layer
 
 
 def expert_violation(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> str | None:
-    """Why a layer's experts may not be split as ``strategy`` says; None if they may.
+    """Reason why ``strategy`` may not split a layer's experts; None if it may.
 
     Experts serve the tokens of all ranks of a stage, so each rank needs tokens of its own.
-    Tensor-parallel ranks have the same tokens unless the sequence is split between the parts of
-    a block; then experts can only be split as an MLP is.
+    Tensor-parallel ranks hold the same tokens unless the sequence is split between the parts of
+    a block; without that, experts can only be split as an MLP is.
 
     Args:
         layer: the layer.
         strategy: its decisions.
-        stage_ranks: ranks of the stage that holds it.
+        stage_ranks: ranks of its stage.
     """
     ep, etp, moe = strategy.ep, strategy.etp, experts_of(layer)
     if moe is None:

@@ -1,4 +1,4 @@
-"""Feed-forward parts: the part of a block that works on each token alone."""
+"""Feed-forward parts of a block, which work on each token alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GATED: tuple[Activation, ...] = ("swiglu", "geglu", "geglu_tanh", "clamped_swigl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mlp:
-    """A multi-layer perceptron; a gated activation has a gate beside the up projection."""
+    """Multi-layer perceptron; gated activations add a gate projection."""
 
     ffn: Count
     activation: Activation = "swiglu"
@@ -34,20 +34,20 @@ class Mlp:
 
     @property
     def gated(self) -> bool:
-        """Whether a gate projection stands beside the up projection."""
+        """True if there is a gate projection beside the up projection."""
         return self.activation in GATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """A mixture of ``experts``, of which each token uses ``topk`` (Shazeer, arXiv:1701.06538).
+    """Mixture of ``experts``, ``topk`` for each token (Shazeer, arXiv:1701.06538).
 
     ``ffn`` is the width of one expert, ``shared_ffn`` that of all shared experts together (0:
     none), which every token passes; ``shared_gate`` scales their output by a learned sigmoid
-    (Qwen2-MoE). ``groups`` of experts, of which ``groups_per_token`` may serve a token, limit
-    the routing (DeepSeek-V2, section 2.2.2). ``capacity_factor`` None drops no token; a number
-    cuts each expert to that multiple of its even share. ``latent`` is the width that tokens are
-    projected to before the experts and back from after them (None: the hidden width).
+    (Qwen2-MoE). At most ``groups_per_token`` of the ``groups`` of experts serve a token
+    (DeepSeek-V2, section 2.2.2). ``capacity_factor`` limits each expert to that multiple of its
+    even share; None drops no token. ``latent`` is the width that tokens are projected to around
+    the experts (None: the hidden width).
     """
 
     kind: Literal["moe"] = "moe"
@@ -67,18 +67,18 @@ class Moe:
 
     @property
     def gated(self) -> bool:
-        """Whether each expert has a gate projection beside its up projection."""
+        """True if each expert has a gate projection."""
         return self.activation in GATED
 
 
 def group_votes(moe: Moe) -> int:
-    """Experts of a group whose scores together make the group's own.
+    """Number of a group's top experts whose scores are summed to its score.
 
-    One by softmax (DeepSeek-V2, section 2.2.2), two by sigmoid (DeepSeek-V3, arXiv:2412.19437,
-    section 2.1.2) where a group has two.
+    One with softmax (DeepSeek-V2, section 2.2.2), two with sigmoid (DeepSeek-V3,
+    arXiv:2412.19437, section 2.1.2) where a group has two.
     """
     return min(2, moe.experts // moe.groups) if moe.score == "sigmoid" else 1
 
 
 FeedForward = Annotated[Annotated[Mlp, Tag("mlp")] | Annotated[Moe, Tag("moe")], kind_or("mlp")]
-"""One feed-forward part; a plain MLP is written without a ``kind``."""
+"""A feed-forward part; a plain MLP is written without a ``kind``."""

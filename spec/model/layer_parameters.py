@@ -1,6 +1,6 @@
-"""The parameters of every layer kind: names, shapes, how tensor parallelism splits them.
+"""Parameters of every layer kind: names, shapes, tensor-parallel split.
 
-The executor builds these tensors and the cost model counts them, so both read this table.
+The executor builds these tensors and the cost model counts them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .parameter_spec import (
     column,
     norm,
     replicated,
+    replicated_linear,
     row,
     split_range,
-    whole,
 )
 
 __all__ = ["ParameterSpec", "active_elements", "layer_elements", "layer_parameters", "split_range"]
 
 
 def layer_parameters(layer: Layer, seq_len: int | None = None) -> ParameterSpecs:
-    """The parameters of a layer in the order the model holds them.
+    """Parameters of a layer, in the order in which the model holds them.
 
     Args:
         layer: the layer.
@@ -58,12 +58,22 @@ def layer_parameters(layer: Layer, seq_len: int | None = None) -> ParameterSpecs
 
 
 def layer_elements(layer: Layer, seq_len: int | None = None) -> int:
-    """Elements of all parameters of a layer; ``seq_len`` as for :func:`layer_parameters`."""
+    """Elements of all parameters of a layer.
+
+    Args:
+        layer: the layer.
+        seq_len: as for :func:`layer_parameters`.
+    """
     return sum(spec.elements for spec in layer_parameters(layer, seq_len))
 
 
 def active_elements(layer: Layer, seq_len: int | None = None) -> int:
-    """Elements that one token uses: topk of the experts, and everything else."""
+    """Elements that one token uses: of experts only topk.
+
+    Args:
+        layer: the layer.
+        seq_len: as for :func:`layer_parameters`.
+    """
     specs = layer_parameters(layer, seq_len)
     total = sum(spec.elements for spec in specs)
     block = layer.block if isinstance(layer, MultiTokenLayer) else layer
@@ -77,17 +87,17 @@ def _embedding(layer: EmbeddingLayer, seq_len: int | None) -> ParameterSpecs:
     positions = seq_len if layer.positions is None else layer.positions
     if positions is None:
         raise InputError("seq_len", None, "a sequence length: the position table has no size")
-    found = [ParameterSpec(name="tokens.weight", shape=(layer.vocab, layer.hidden), split_dim=0)]
+    specs = [ParameterSpec(name="tokens.weight", shape=(layer.vocab, layer.hidden), split_dim=0)]
     for name, rows in (("positions", positions), ("token_types", layer.token_types)):
         if rows:
-            found.append(replicated(f"{name}.weight", (rows, layer.hidden)))
-    return (*found, *norm("norm", layer.norm, layer.hidden))
+            specs.append(replicated(f"{name}.weight", (rows, layer.hidden)))
+    return (*specs, *norm("norm", layer.norm, layer.hidden))
 
 
 def _head(layer: HeadLayer) -> ParameterSpecs:
     transform: list[ParameterSpec] = []
     if layer.transform:
-        transform += whole("transform", layer.hidden, layer.hidden, bias=True)
+        transform += replicated_linear("transform", layer.hidden, layer.hidden, bias=True)
         transform += norm("transform_norm", "layernorm", layer.hidden)
     projection = column("projection", layer.vocab, layer.hidden, layer.bias)
     return (*norm("norm", layer.norm, layer.hidden), *transform, *projection)
@@ -106,23 +116,23 @@ def _multi_token(layer: MultiTokenLayer) -> ParameterSpecs:
 
 def _patches(layer: PatchLayer) -> ParameterSpecs:
     pixels = layer.channels * layer.frames * layer.patch * layer.patch
-    found = [*whole("patches", layer.hidden, pixels, layer.bias)]
+    specs = [*replicated_linear("patches", layer.hidden, pixels, layer.bias)]
     if layer.class_token:
-        found.append(replicated("class_token", (layer.hidden,)))
+        specs.append(replicated("class_token", (layer.hidden,)))
     if layer.positions:
-        found.append(replicated("positions.weight", (layer.tokens, layer.hidden)))
-    return (*found, *norm("norm", layer.norm, layer.hidden))
+        specs.append(replicated("positions.weight", (layer.tokens, layer.hidden)))
+    return (*specs, *norm("norm", layer.norm, layer.hidden))
 
 
 def _classifier(layer: ClassifierLayer) -> ParameterSpecs:
-    first = norm("norm", layer.norm, layer.hidden)
-    return (*first, *whole("projection", layer.classes, layer.hidden, layer.bias))
+    norms = norm("norm", layer.norm, layer.hidden)
+    return (*norms, *replicated_linear("projection", layer.classes, layer.hidden, layer.bias))
 
 
 def _projector(layer: ProjectorLayer) -> ParameterSpecs:
     width = layer.hidden * layer.merge
-    first = norm("norm", layer.norm, layer.hidden)
+    norms = norm("norm", layer.norm, layer.hidden)
     if not layer.inner:
-        return (*first, *whole("projection", layer.out, width, layer.bias))
+        return (*norms, *replicated_linear("projection", layer.out, width, layer.bias))
     up = column("up", layer.inner, width, layer.bias)
-    return (*first, *up, *row("down", layer.out, layer.inner, layer.bias))
+    return (*norms, *up, *row("down", layer.out, layer.inner, layer.bias))

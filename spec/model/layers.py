@@ -1,4 +1,4 @@
-"""Layer kinds: what a tower is stacked from. Two equal layers are one kind, priced once."""
+"""Layer kinds that towers are stacked from; equal layers are priced once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .mixers import Attention, Count, Mixer
 NormKind = Literal["layernorm", "rmsnorm"]
 Epsilon = Annotated[float, Field(gt=0)]
 EMBEDDING_NORM_EPS = 1e-12
-"""Of norms inside embeddings and patches: what BERT's and ViT's configurations have."""
+"""For norms inside embeddings and patches, as in BERT's and ViT's configurations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingLayer:
     """Token embedding, plus a learned position table of ``positions`` rows (0: none).
 
-    ``positions`` None means a learned table as long as the workload's sequence. ``token_types``
-    is the size of a table of segment vectors (BERT); ``norm`` follows the sum of all tables.
+    ``positions`` None is a learned table as long as the workload's sequence. ``token_types`` is
+    the size of a table of segment vectors (BERT); ``norm`` follows the sum of all tables.
     """
 
     kind: Literal["embedding"] = "embedding"
@@ -34,10 +34,10 @@ class EmbeddingLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchLayer:
-    """Image patches as tokens: a projection of each patch, class token, learned positions.
+    """Image patches as tokens: projection, class token, learned positions.
 
     ``image`` and ``patch`` are side lengths in pixels; ``frames`` consecutive frames make one
-    patch (video encoders). ``positions`` says whether each token has a learned vector.
+    patch (video encoders). ``positions``: each token has a learned vector.
     """
 
     kind: Literal["patches"] = "patches"
@@ -60,11 +60,11 @@ class PatchLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLayer:
-    """A residual block: a token mixer, then a feed-forward part; either may be missing.
+    """Residual block: a token mixer, then a feed-forward part; either may be missing.
 
     ``norm_placement`` pre: before each part; post: after each residual sum (BERT); sandwich:
     before and after each part (Gemma 2 and 3). ``parallel``: both parts read the block's input
-    and are added to it together (GPT-NeoX); with ``shared_norm`` through one norm. A
+    and are added to it together (GPT-NeoX), with ``shared_norm`` through one norm.
     ``cross_attention`` to another tower's output stands between the two (T5's decoder).
     """
 
@@ -84,7 +84,7 @@ class BlockLayer:
 class HeadLayer:
     """Final norm, projection to the vocabulary and the cross-entropy loss.
 
-    ``norm`` None: the blocks end normalised. ``transform`` is a dense layer with GELU and a
+    ``norm`` None: the blocks end normalized. ``transform`` adds a dense layer with GELU and a
     norm before the projection (BERT's masked-language head). ``softcap`` bounds the logits.
     """
 
@@ -100,12 +100,12 @@ class HeadLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiTokenLayer:
-    """Predicts one token further ahead (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+    """Multi-token prediction, one token further ahead (DeepSeek-V3, arXiv:2412.19437, section 2.2).
 
-    Joins the normalised hidden state with the normalised embedding of the next token by a
-    projection, runs ``block``, and computes logits and loss with the model's own embedding and
-    head weights, which count once. It stands between the last block and the head and passes the
-    hidden state on to the head as it came.
+    Projects the normalized hidden state and the normalized embedding of the next token to one,
+    runs ``block``, and computes logits and loss with the model's own embedding and head weights,
+    which count once. It stands between the last block and the head and hands the hidden state on
+    unchanged.
     """
 
     kind: Literal["multi_token"] = "multi_token"
@@ -130,9 +130,9 @@ class ClassifierLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorLayer:
-    """Brings one tower's tokens to another's width: norm, then ``inner`` wide MLP with GELU.
+    """Map one tower's tokens to another's width: norm, then a GELU MLP ``inner`` wide.
 
-    ``merge`` neighbouring tokens become one; ``inner`` 0 is a single projection.
+    ``merge`` neighboring tokens become one; ``inner`` 0 is a single projection.
     """
 
     kind: Literal["projector"] = "projector"
@@ -147,7 +147,7 @@ class ProjectorLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormLayer:
-    """The norm after a tower's last block, where no head holds it (T5's and CLIP's encoders)."""
+    """Norm after a tower's last block, where no head holds it (T5, CLIP encoders)."""
 
     kind: Literal["norm"] = "norm"
     hidden: Count
@@ -166,4 +166,4 @@ Layer = Annotated[
     | NormLayer,
     Field(discriminator="kind"),
 ]
-"""One layer kind; two layers with equal values are the same kind and are priced once."""
+"""A layer kind."""

@@ -1,4 +1,4 @@
-"""Token mixers: the part of a block in which tokens of a sequence see each other.
+"""Token mixers: attention and recurrences, through which tokens of a sequence interact.
 
 A block's ``attention`` is one of these. Sizes are those of the whole model, before any split.
 """
@@ -18,14 +18,14 @@ Mask = Literal["causal", "full"]
 class Attention:
     """Multi-head (``kv_heads == heads``), grouped-query or multi-query attention.
 
-    ``rotary`` false means positions come from the embedding or from nowhere; ``rotary_dim`` is
-    the part of each head that turns (None: all of it). ``window`` is the sliding window in
-    tokens, None for every earlier token. ``qk_norm`` normalises each query and key head (Qwen3).
-    ``mask`` full lets every token see every other (encoders). ``sinks`` adds a learned logit a
-    head to the softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a
-    projection as wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
+    ``rotary`` false: positions come from the embedding or from nowhere; ``rotary_dim`` is the
+    rotated part of each head (None: all). ``window`` is the sliding window in tokens, None for
+    every earlier token. ``qk_norm`` normalizes each query and key head (Qwen3). ``mask`` full
+    lets every token attend to every other (encoders). ``sinks`` adds a learned logit a head to
+    the softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a projection as
+    wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
     ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none;
-    with ``shared_bias`` the scores add what the first block of the tower made of its table.
+    with ``shared_bias`` the scores add the bias that the tower's first block made of its table.
     """
 
     heads: Count
@@ -61,9 +61,9 @@ class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
     Keys and values come from a latent of ``kv_rank``; ``rope_dim`` more channels carry the
-    rotary key that all heads share. Queries come from a latent of ``query_rank``, or straight
-    from the hidden state where it is None. A query or key head is ``nope_dim + rope_dim`` wide,
-    a value head ``value_dim``.
+    rotary key that all heads share. Queries come from a latent of ``query_rank``, or (None)
+    from the hidden state. A query or key head is ``nope_dim + rope_dim`` wide, a value head
+    ``value_dim``.
     """
 
     kind: Literal["latent"] = "latent"
@@ -87,7 +87,7 @@ class StateSpace:
     """Selective state space in its dual form (Mamba-2, arXiv:2405.21060, sections 6 and 7).
 
     ``heads`` of ``head_dim`` channels, a state of ``state_dim`` a channel; ``groups`` share the
-    input and output maps B and C. ``chunk`` tokens are computed by products at a time.
+    input and output maps B and C. Matrix products take ``chunk`` tokens at a time.
     """
 
     kind: Literal["state_space"] = "state_space"
@@ -115,8 +115,8 @@ class StateSpace:
 class DeltaRule:
     """Gated delta-rule linear attention (Gated DeltaNet, arXiv:2412.06464, section 3).
 
-    ``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``chunk`` tokens are
-    computed by products at a time.
+    ``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; matrix products take
+    ``chunk`` tokens at a time.
     """
 
     kind: Literal["delta_rule"] = "delta_rule"
@@ -144,7 +144,7 @@ class DeltaRule:
 
 
 def kind_or(plain: str) -> Discriminator:
-    """Tells the members of a union apart by ``kind``; one without it is ``plain``."""
+    """Tell the members of a union apart by ``kind``; one without it is ``plain``."""
 
     def kind_of(value: Any) -> str:
         if isinstance(value, dict):
@@ -161,11 +161,11 @@ Mixer = Annotated[
     | Annotated[DeltaRule, Tag("delta_rule")],
     kind_or("attention"),
 ]
-"""One token mixer; plain attention is written without a ``kind``."""
+"""A token mixer; plain attention is written without a ``kind``."""
 
 
 def rotary_channels(mixer: Mixer | None) -> int:
-    """Channels of a head that rotary positions turn; 0 for none."""
+    """Channels of a head that rotary embeddings rotate; 0 for none."""
     if isinstance(mixer, LatentAttention):
         return mixer.rope_dim
     if not isinstance(mixer, Attention) or not mixer.rotary:

@@ -1,8 +1,8 @@
-"""ModelSpec: what is computed, as towers of ordered layers; identical layers are one kind.
+"""ModelSpec: towers of ordered layers.
 
 A model is a tuple of *towers* (one for a language model) joined by edges. A tower is an
-ordered tuple of ``LayerRun`` (a layer kind and how often it repeats). Embedding and head are
-layers too, so every layer of a plan has one 0-based index: embedding 0, blocks 1..L, head L+1.
+ordered tuple of ``LayerRun`` (a layer kind and its repeats). Embedding and head are layers
+too, so every layer of a plan has one 0-based index: embedding 0, blocks 1..L, head L+1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 
 MAX_LAYERS = 2**16
-"""Layers are listed one by one; the largest published models have some hundreds."""
+"""A limit, for layers are listed one by one; the largest published models have hundreds."""
 LayerType = TypeVar("LayerType", EmbeddingLayer, HeadLayer)
 
 
@@ -74,8 +74,8 @@ class LayerRun:
 class Tower:
     """An ordered stack of layers, such as a language model or a vision encoder.
 
-    ``seq_len`` is the tokens of a sample that pass through it (a vision encoder's patches),
-    None for the workload's sequence.
+    ``seq_len`` is the number of tokens of a sample in it (a vision encoder's patches), None for
+    the workload's sequence.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Tower:
 
     @property
     def layer_count(self) -> int:
-        """How many layers the tower has, embedding and head counted."""
+        """Number of layers, embedding and head counted."""
         return sum(run.count for run in self.layers)
 
 
@@ -145,7 +145,7 @@ class ModelSpec:
         return self.towers[0].layers[0].layer.hidden
 
     def param_count(self, seq_len: int | None = None) -> int:
-        """Trainable parameters, tied weights once, buffers excluded.
+        """Number of trainable parameters, tied weights once, buffers excluded.
 
         Args:
             seq_len: rows of a learned position table whose length the model leaves open.
@@ -155,10 +155,10 @@ class ModelSpec:
         return self._sum(lambda layer: layer_elements(layer, seq_len))
 
     def active_param_count(self, seq_len: int | None = None) -> int:
-        """Parameters that one token uses: of each layer's experts, topk; of the rest, all.
+        """Number of parameters that one token uses: of each layer's experts, topk.
 
-        Embedding tables count whole, as in the totals that models are published with; so do
-        multi-token layers, which every token of a training step passes.
+        Embedding tables count whole, as in published totals; so do multi-token layers, which every
+        token of a training step passes.
 
         Args:
             seq_len: as for :meth:`param_count`.
@@ -168,7 +168,7 @@ class ModelSpec:
         return self._sum(lambda layer: active_elements(layer, seq_len))
 
     def _sum(self, count: Callable[[Layer], int]) -> int:
-        """``count`` over all layers, less the tables that others share."""
+        """``count`` summed over all layers, less the tables that others share."""
         runs = [run for tower in self.towers for run in tower.layers]
         total = sum(run.count * count(run.layer) for run in runs)
         if self.tie_embeddings:

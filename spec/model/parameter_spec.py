@@ -1,4 +1,4 @@
-"""ParameterSpec: one parameter tensor, and the shapes that layers are made of."""
+"""ParameterSpec: one parameter tensor, and constructors for the common shapes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PartialGradient = Literal["never", "sequence_parallel", "always"]
 class ParameterSpec:
     """One parameter tensor of a layer.
 
-    ``split_dim`` is the dimension that tensor parallelism splits, None for a replicated one.
-    ``partial_gradient`` tells when a replicated parameter's gradient is only this rank's part
-    of a sum over the tensor-parallel ranks: with sequence parallelism, always, or never.
+    ``split_dim`` is the dimension that tensor parallelism splits, None for a replicated tensor.
+    ``partial_gradient``: when a replicated parameter's gradient is this rank's term of a sum over
+    the tensor-parallel ranks: with sequence parallelism, always, or never.
     ``initial`` fan_in is uniform within 1 / sqrt(last dimension), as torch makes linear layers.
     ``expert``: dimension 0 counts experts and is split over ep, ``split_dim`` over etp.
     """
@@ -35,7 +35,7 @@ class ParameterSpec:
         return math.prod(self.shape)
 
     def local_shape(self, tp: int, rank: int = 0) -> tuple[int, ...]:
-        """Shape of the part on tensor-parallel rank ``rank`` of ``tp`` (rank 0 holds most)."""
+        """Shape on tensor-parallel rank ``rank`` of ``tp`` (rank 0 holds most)."""
         if self.split_dim is None or tp == 1:
             return self.shape
         size = self.shape[self.split_dim]
@@ -43,7 +43,7 @@ class ParameterSpec:
         return (*self.shape[: self.split_dim], stop - start, *self.shape[self.split_dim + 1 :])
 
     def expert_shape(self, ep: int, etp: int) -> tuple[int, ...]:
-        """Shape of a rank's part of an ``expert`` tensor; both degrees divide what they split."""
+        """Shape on a rank of an ``expert`` tensor; both degrees divide what they split."""
         sizes = list(self.shape)
         sizes[0] //= ep
         if self.split_dim is not None:
@@ -52,7 +52,7 @@ class ParameterSpec:
 
 
 def split_range(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Start and end of part ``index`` when ``size`` is cut into parts of ceil(size / parts)."""
+    """Start and end of part ``index`` of ``size`` in parts of ceil(size / parts)."""
     part = -(-size // parts)
     return min(index * part, size), min((index + 1) * part, size)
 
@@ -61,23 +61,23 @@ ParameterSpecs = tuple[ParameterSpec, ...]
 
 
 def replicated(name: str, shape: tuple[int, ...]) -> ParameterSpec:
-    """A tensor that every tensor-parallel rank holds whole and uses on its own tokens."""
+    """A tensor that every tensor-parallel rank holds in full and uses on its own tokens."""
     return ParameterSpec(name=name, shape=shape, partial_gradient="sequence_parallel")
 
 
-def whole(name: str, out: int, width: int, bias: bool) -> ParameterSpecs:
+def replicated_linear(name: str, out: int, width: int, bias: bool) -> ParameterSpecs:
     """A projection that tensor parallelism does not split."""
     weight = replicated(f"{name}.weight", (out, width))
     return (weight, replicated(f"{name}.bias", (out,))) if bias else (weight,)
 
 
 def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> ParameterSpecs:
-    """Weight and bias of a norm; ``split``: over channels that tensor parallelism splits."""
+    """Weight and bias of a norm; ``split``: over channels that tp splits."""
     if kind is None:
         return ()
     partial: PartialGradient = "never" if split else "sequence_parallel"
     dim = 0 if split else None
-    found = [
+    specs = [
         ParameterSpec(
             name=f"{name}.weight",
             shape=(width,),
@@ -87,7 +87,7 @@ def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> P
         )
     ]
     if kind == "layernorm":
-        found.append(
+        specs.append(
             ParameterSpec(
                 name=f"{name}.bias",
                 shape=(width,),
@@ -96,7 +96,7 @@ def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> P
                 partial_gradient=partial,
             )
         )
-    return tuple(found)
+    return tuple(specs)
 
 
 def column(name: str, out: int, hidden: int, bias: bool) -> ParameterSpecs:
@@ -122,5 +122,5 @@ def row(name: str, hidden: int, width: int, bias: bool) -> ParameterSpecs:
 
 
 def per_head(name: str, heads: int) -> ParameterSpec:
-    """One number a head, split with the heads."""
+    """One number for each head, split with the heads."""
     return ParameterSpec(name=name, shape=(heads,), split_dim=0)

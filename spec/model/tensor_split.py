@@ -1,4 +1,4 @@
-"""Which sizes of a layer a tensor-parallel degree must divide."""
+"""Sizes of a layer that a tensor-parallel degree must divide."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from .mixers import DeltaRule, LatentAttention, Mixer, StateSpace
 
 
 def split_sizes(layer: Layer) -> dict[str, int]:
-    """The sizes by name; empty for a layer that any degree splits or leaves whole."""
+    """The sizes by name; empty for a layer that any degree splits or leaves replicated."""
     if isinstance(layer, MultiTokenLayer):
         return split_sizes(layer.block)
     if isinstance(layer, ProjectorLayer):
         return {"inner": layer.inner} if layer.inner else {}
     if not isinstance(layer, BlockLayer):
         return {}
-    found = _mixer_sizes(layer.attention) if layer.attention is not None else {}
+    sizes = _mixer_sizes(layer.attention) if layer.attention is not None else {}
     if layer.cross_attention is not None:
         cross = _mixer_sizes(layer.cross_attention)
-        found |= {f"cross {name}": size for name, size in cross.items()}
-    return found | (_feed_forward_sizes(layer.mlp) if layer.mlp is not None else {})
+        sizes |= {f"cross {name}": size for name, size in cross.items()}
+    return sizes | (_feed_forward_sizes(layer.mlp) if layer.mlp is not None else {})
 
 
 def head_sizes(layer: Layer) -> dict[str, int]:
-    """The numbers of heads of a layer's token mixer by name; empty where it has none."""
+    """Numbers of heads of a layer's token mixer by name; empty if it has none."""
     if isinstance(layer, MultiTokenLayer):
         return head_sizes(layer.block)
     if not isinstance(layer, BlockLayer) or layer.attention is None:
@@ -42,7 +42,7 @@ def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
 
 
 def _feed_forward_sizes(part: FeedForward) -> dict[str, int]:
-    """Experts have a degree of their own; what all tokens pass is split as the block is."""
+    """Experts have a degree of their own; shared experts are split as the block is."""
     if isinstance(part, Moe):
         return {"shared_ffn": part.shared_ffn} if part.shared_ffn else {}
     return {"ffn": part.ffn}

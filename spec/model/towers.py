@@ -1,9 +1,9 @@
-"""Where each layer stands among the towers of a model: its tokens, what comes along to it.
+"""Context of each layer among the towers of a model: tokens, other towers' outputs.
 
-What a layer reads besides the layer before it is the output of another tower: every block with
-cross-attention does (T5's decoder), or else the target's first layer, which places those tokens
-among its own (images in a text). Such an output travels along with the activations, in their
-layout, from the layer that made it to the last one that reads it.
+Besides the layer before it, a layer may read the output of another tower: every block with
+cross-attention does (T5's decoder), or else the target's first layer, which inserts those
+tokens among its own (images in a text). Such an output travels along with the activations, in
+their layout, from its layer to the last one that reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .model_spec import ModelSpec, Tower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerOutput:
-    """What layer number ``layer`` makes for another tower: tokens of a sample, their width."""
+    """Output of layer ``layer`` for another tower: tokens of a sample and their width."""
 
     layer: int
     tokens: int
@@ -26,9 +26,9 @@ class TowerOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerContext:
-    """One layer's place: tokens of a sample, whether it begins a tower, what it meets.
+    """One layer's context: tokens of a sample, start of a tower, other towers' outputs.
 
-    ``sources`` come along to the layer; ``read`` are those of them that it reads.
+    ``sources`` travel along to the layer; ``read`` are those of them that it reads.
     """
 
     tokens: int
@@ -39,82 +39,82 @@ class LayerContext:
 
 @lru_cache(maxsize=256)
 def layer_contexts(model: ModelSpec, seq_len: int) -> tuple[LayerContext, ...]:
-    """The place of every layer, by its number in a plan.
+    """The context of every layer, by its number in a plan.
 
     Args:
-        model: whose layers.
+        model: the model.
         seq_len: the workload's tokens of a sample.
     """
     layers, outputs, readers = model.layers(), _outputs(model, seq_len), _readers(model)
-    last_reader = {name: max(found) for name, found in readers.items() if found}
-    places, first = [], 0
+    last_reader = {name: max(numbers) for name, numbers in readers.items() if numbers}
+    contexts, first = [], 0
     for tower in model.towers:
         tokens = tower.seq_len or seq_len
         for index in range(first, first + tower.layer_count):
-            along = [n for n, o in outputs.items() if o.layer < index <= last_reader.get(n, -1)]
-            place = LayerContext(
+            names = [n for n, o in outputs.items() if o.layer < index <= last_reader.get(n, -1)]
+            context = LayerContext(
                 tokens=tokens,
                 begins_tower=index == first,
-                sources=tuple(outputs[name] for name in along),
-                read=tuple(outputs[name] for name in along if index in readers[name]),
+                sources=tuple(outputs[name] for name in names),
+                read=tuple(outputs[name] for name in names if index in readers[name]),
             )
-            places.append(place)
+            contexts.append(context)
         first += tower.layer_count
-    if len(places) != len(layers):
-        raise RuntimeError("every layer has one place")
-    return tuple(places)
+    if len(contexts) != len(layers):
+        raise RuntimeError("every layer has one context")
+    return tuple(contexts)
 
 
-def tower_outputs_after(places: tuple[LayerContext, ...], index: int) -> tuple[TowerOutput, ...]:
+def tower_outputs_after(contexts: tuple[LayerContext, ...], index: int) -> tuple[TowerOutput, ...]:
     """Outputs of other towers that go on from layer ``index`` to the next; empty after the last."""
-    return places[index + 1].sources if index + 1 < len(places) else ()
+    return contexts[index + 1].sources if index + 1 < len(contexts) else ()
 
 
 def inserted_tokens(model: ModelSpec, seq_len: int) -> int:
-    """The most tokens of other towers that stand among a tower's own; 0 where none do."""
-    places = layer_contexts(model, seq_len)
-    return max((sum(s.tokens for s in p.read) for p in places if p.begins_tower), default=0)
+    """The most tokens of other towers inserted among a tower's own; 0 if none."""
+    contexts = layer_contexts(model, seq_len)
+    return max((sum(s.tokens for s in c.read) for c in contexts if c.begins_tower), default=0)
 
 
 def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
-    """What each tower makes, by the tower's name."""
-    found, end = {}, 0
+    """Output of each tower, by the tower's name."""
+    outputs, end = {}, 0
     for tower in model.towers:
         end += tower.layer_count
         last, tokens = tower.layers[-1].layer, tower.seq_len or seq_len
         width = last.out if isinstance(last, ProjectorLayer) else last.hidden
         merge = last.merge if isinstance(last, ProjectorLayer) else 1
-        found[tower.name] = TowerOutput(layer=end - 1, tokens=tokens // merge, hidden=width)
-    return found
+        outputs[tower.name] = TowerOutput(layer=end - 1, tokens=tokens // merge, hidden=width)
+    return outputs
 
 
 def _readers(model: ModelSpec) -> dict[str, set[int]]:
-    """The numbers of the layers that read each tower's output."""
-    found: dict[str, set[int]] = {tower.name: set() for tower in model.towers}
-    first: dict[str, int] = {}
+    """Numbers of the layers that read each tower's output."""
+    readers: dict[str, set[int]] = {tower.name: set() for tower in model.towers}
+    first_layers: dict[str, int] = {}
     end = 0
     for tower in model.towers:
-        first[tower.name] = end
+        first_layers[tower.name] = end
         end += tower.layer_count
     for edge in model.edges:
-        start = first[edge.target]
-        found[edge.source] |= {start + i for i in _reading(model.tower(edge.target))}
-    return found
+        start = first_layers[edge.target]
+        readers[edge.source] |= {start + i for i in _reading(model.tower(edge.target))}
+    return readers
 
 
 def _reading(tower: Tower) -> list[int]:
     """Layers of a tower that read another's output: cross-attention, else the first."""
-    crossing = [i for i, layer in enumerate(tower.expand()) if has_cross_attention(layer)]
-    return crossing or [0]
+    cross_attending = [i for i, layer in enumerate(tower.expand()) if has_cross_attention(layer)]
+    return cross_attending or [0]
 
 
 def has_cross_attention(layer: Layer) -> bool:
-    """Whether a layer reads another tower's output by cross-attention."""
+    """True if a layer reads another tower's output by cross-attention."""
     return isinstance(layer, BlockLayer) and layer.cross_attention is not None
 
 
 def shared_tables(model: ModelSpec) -> tuple[int, ...]:
-    """The numbers of the layers whose vocabulary table is one weight; empty if there are none."""
+    """Numbers of the layers that share one vocabulary table; empty if none do."""
     if not (model.tie_embeddings or model.shared_embedding):
         return ()
     tables, heads = _numbers_of(model, EmbeddingLayer), _numbers_of(model, HeadLayer)
@@ -124,11 +124,11 @@ def shared_tables(model: ModelSpec) -> tuple[int, ...]:
 
 
 def _numbers_of(model: ModelSpec, kind: type[EmbeddingLayer] | type[HeadLayer]) -> list[int]:
-    """The numbers of the layers of a kind, run by run: a model has many layers and few runs."""
-    found: list[int] = []
+    """Numbers of the layers of a kind, run by run: a model has many layers and few runs."""
+    numbers: list[int] = []
     first = 0
     for run in (run for tower in model.towers for run in tower.layers):
         if isinstance(run.layer, kind):
-            found += range(first, first + run.count)
+            numbers += range(first, first + run.count)
         first += run.count
-    return found
+    return numbers
