@@ -7,8 +7,12 @@ from typing import NamedTuple
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import unsupported_shared_bias
 from ...spec.plan.technique_groups import unsupported_plan_technique
-from ...spec.rules.executable import RUN_MODELS, unsupported_combination, unsupported_model
-from ...spec.rules.executable_together import unsupported_together
+from ...spec.rules.executable import (
+    RUN_MODELS,
+    unsupported_combination,
+    unsupported_model,
+    unsupported_together,
+)
 from ...spec.rules.plan_rules import unsupported_devices, unsupported_run
 from ...spec.technique import Values
 from ...spec.techniques import TECHNIQUES

@@ -16,8 +16,7 @@ from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
 from ...spec.model.towers import layer_contexts
 from ...spec.numbers import divisors
-from ...spec.rules.executable import unsupported_strategy
-from ...spec.rules.executable_together import unsupported_layer_together
+from ...spec.rules.executable import unsupported_layer_together, unsupported_strategy
 from ...spec.rules.plan_rules import (
     schedule_stack_violation,
     schedule_violation,

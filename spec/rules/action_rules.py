@@ -1,10 +1,10 @@
-"""When an order of passes that a plan spells out is legal.
+"""Rules for explicit schedule actions.
 
-An order is one that runs on any backend and that the simulator prices as it runs: every pass of
-every micro-batch once; those of a chunk in the order of micro-batches, so that the first finds no
-gradients and the last completes them; messages between two stages in one order on both sides;
-and no pass that waits for itself. The schedule's kind then says how many chunks a stage has and
-where they lie, and nothing more.
+A legal order runs on any backend and is simulated as it runs: every pass of every micro-batch
+once; those of a chunk in the order of micro-batches, so that the first one finds no gradients and
+the last one completes them; messages between two stages in one order on both sides; and no pass
+that waits for itself. The schedule's kind then only tells how many chunks a stage has and where
+they lie.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..schedules.stage_order import ScheduleKind, chunk_location, chunk_position
 def action_order_violation(
     kind: ScheduleKind, lines: Sequence[str], stages: int, chunks: int, micro_batches: int
 ) -> str | None:
-    """Why written orders are illegal for a pipeline; None if they are legal.
+    """Reason why explicit actions are illegal for a pipeline; None if they are legal.
 
     Args:
-        kind: of the schedule, which says where chunks lie.
+        kind: of the schedule, which places the chunks.
         lines: one a stage.
         stages: pipeline degree.
         chunks: virtual stages a stage.
@@ -37,68 +37,70 @@ def action_order_violation(
     except InputError as error:
         return f"{error.given} is none of the {error.allowed}"
     for stage, order in enumerate(orders):
-        if reason := _passes_reason(order, chunks, micro_batches):
+        if reason := _passes_violation(order, chunks, micro_batches):
             return f"stage {stage}: {reason}"
-    return _messages_reason(kind, orders) or _stuck_reason(kind, orders)
+    return _messages_violation(kind, orders) or _deadlock_violation(kind, orders)
 
 
-def _passes_reason(order: tuple[Pass, ...], chunks: int, micro_batches: int) -> str | None:
-    """What is wrong with the passes of one stage alone."""
-    done = {(c, step): 0 for c in range(chunks) for step in ("F", "I", "W")}
-    for item in order:
-        word = format_actions((item,))
-        if item.chunk >= chunks or item.micro_batch >= micro_batches:
+def _passes_violation(order: tuple[Pass, ...], chunks: int, micro_batches: int) -> str | None:
+    """Violation by the passes of one stage alone."""
+    counts = {(c, step): 0 for c in range(chunks) for step in ("F", "I", "W")}
+    for pass_ in order:
+        word = format_actions((pass_,))
+        if pass_.chunk >= chunks or pass_.micro_batch >= micro_batches:
             return f"{word} is not among {chunks} chunks and {micro_batches} micro-batches"
-        steps = "F" if item.forward else {"whole": "IW", "input": "I", "weight": "W"}[item.part]
+        steps = "F" if pass_.forward else {"whole": "IW", "input": "I", "weight": "W"}[pass_.part]
         for step in steps:
-            if item.micro_batch != done[item.chunk, step]:
+            if pass_.micro_batch != counts[pass_.chunk, step]:
                 return f"{word} comes twice, or before an earlier micro-batch of its chunk"
-            done[item.chunk, step] += 1
-        ahead = {"I": "F", "W": "I"}.get(steps[0])
-        if ahead is not None and done[item.chunk, ahead] <= item.micro_batch:
-            return f"{word} comes before {ahead}{item.chunk}.{item.micro_batch}"
-    for (chunk, step), count in done.items():
+            counts[pass_.chunk, step] += 1
+        prerequisite = {"I": "F", "W": "I"}.get(steps[0])
+        if prerequisite is not None and counts[pass_.chunk, prerequisite] <= pass_.micro_batch:
+            return f"{word} comes before {prerequisite}{pass_.chunk}.{pass_.micro_batch}"
+    for (chunk, step), count in counts.items():
         if count != micro_batches:
             name = {"F": "forwards", "I": "backwards", "W": "gradients of weights"}[step]
             return f"chunk {chunk} has {count} {name} of {micro_batches} micro-batches"
     return None
 
 
-def _messages_reason(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
-    """What crosses between two stages one way must be made and taken in one order."""
+def _messages_violation(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
+    """Messages of one direction between two stages must be sent and received in one order."""
     stages = len(orders)
-    last = stages * (1 + max(item.chunk for item in orders[0])) - 1
-    made: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
-    taken: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
+    last = stages * (1 + max(pass_.chunk for pass_ in orders[0])) - 1
+    sent: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
+    received: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
     for stage, order in enumerate(orders):
-        for item in order:
-            if not item.exchanges_messages:
+        for pass_ in order:
+            if not pass_.exchanges_messages:
                 continue
-            position = chunk_position(kind, stage, item.chunk, stages)
-            ahead = 1 if item.forward else -1
-            if 0 <= position + ahead <= last:
-                beyond = chunk_location(kind, position + ahead, stages)[0]
-                made.setdefault((item.forward, stage, beyond), []).append(
-                    (position + ahead, item.micro_batch)
+            position = chunk_position(kind, stage, pass_.chunk, stages)
+            step = 1 if pass_.forward else -1
+            if 0 <= position + step <= last:
+                target_stage = chunk_location(kind, position + step, stages)[0]
+                sent.setdefault((pass_.forward, stage, target_stage), []).append(
+                    (position + step, pass_.micro_batch)
                 )
-            if 0 <= position - ahead <= last:
-                before = chunk_location(kind, position - ahead, stages)[0]
-                taken.setdefault((item.forward, before, stage), []).append(
-                    (position, item.micro_batch)
+            if 0 <= position - step <= last:
+                source_stage = chunk_location(kind, position - step, stages)[0]
+                received.setdefault((pass_.forward, source_stage, stage), []).append(
+                    (position, pass_.micro_batch)
                 )
-    for (forward, source, target), messages in made.items():
-        if source != target and taken[forward, source, target] != messages:
-            what = "activations" if forward else "gradients"
-            return f"stage {target} takes {what} of stage {source} in another order than they come"
+    for (forward, source, target), messages in sent.items():
+        if source != target and received[forward, source, target] != messages:
+            content = "activations" if forward else "gradients"
+            return (
+                f"stage {target} takes {content} of stage {source} in another order than they come"
+            )
     return None
 
 
-def _stuck_reason(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
-    found = deadlock_at(kind, orders)
-    if found is None:
+def _deadlock_violation(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
+    deadlock = deadlock_at(kind, orders)
+    if deadlock is None:
         return None
-    stage, item = found
-    return f"stage {stage} waits at {format_actions((item,))} for what waits for it"
+    stage, pass_ = deadlock
+    return f"stage {stage} waits at {format_actions((pass_,))} for what waits for it"
 
 
 __all__ = ["action_order_violation"]

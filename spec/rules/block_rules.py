@@ -1,4 +1,4 @@
-"""The rules that a block's parts obey: which sizes of mixers and experts go together."""
+"""Rules for the sizes of a block's mixers and experts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .problem import Problem
 
 
 def block_problems(block: BlockLayer) -> Iterator[Problem]:
-    """What keeps a block from being planned."""
+    """Problems of a block, which keep it from being planned."""
     if block.attention is None and block.mlp is None:
         yield Problem("block", "neither mixer nor feed-forward part", "at least one of them")
     if block.attention is not None:
@@ -80,9 +80,9 @@ def _expert_problems(moe: Moe) -> Iterator[Problem]:
         allowed = f"at most the {moe.groups} groups"
         yield Problem("groups_per_token", moe.groups_per_token, allowed, moe.groups)
         return
-    reach = moe.experts // moe.groups * moe.groups_per_token
-    if moe.topk > reach and moe.topk <= moe.experts:
-        allowed = f"at most the {reach} experts of {moe.groups_per_token} groups"
-        yield Problem("topk", moe.topk, allowed, reach)
+    reachable = moe.experts // moe.groups * moe.groups_per_token
+    if moe.topk > reachable and moe.topk <= moe.experts:
+        allowed = f"at most the {reachable} experts of {moe.groups_per_token} groups"
+        yield Problem("topk", moe.topk, allowed, reachable)
     if moe.shared_gate and not moe.shared_ffn:
         yield Problem("shared_gate", "true", "false without shared experts")

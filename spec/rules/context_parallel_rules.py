@@ -1,8 +1,8 @@
-"""The rules for layers whose sequence is split inside attention: rings and Ulysses.
+"""Rules for layers that split the sequence inside attention: ring attention and Ulysses.
 
 A ring (cp) splits each sequence into 2·cp pieces, of which rank i holds piece i and piece
 2·cp - 1 - i, so that causal work is even (Llama 3, arXiv:2407.21783, section 3.3.2). With
-Ulysses (arXiv:2309.14509) the tp ranks hold consecutive tokens of what is left and exchange
+Ulysses (arXiv:2309.14509) the tp ranks hold consecutive tokens of the ring rank's and exchange
 them for heads.
 """
 
@@ -15,7 +15,7 @@ from ..strategy import LayerStrategy
 
 
 def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
-    """Why ``layer`` may not have its sequence split so; None if it may.
+    """Reason why ``layer`` may not have its sequence split so; None if it may.
 
     Args:
         layer: the layer.
@@ -27,13 +27,13 @@ def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: i
     if strategy.cp == 1 and not strategy.ulysses:
         return None
     return (
-        _tokens_reason(strategy, seq_len)
-        or _layer_reason(layer, strategy, seq_len)
-        or _heads_reason(layer, strategy)
+        _tokens_violation(strategy, seq_len)
+        or _layer_violation(layer, strategy, seq_len)
+        or _heads_violation(layer, strategy)
     )
 
 
-def _tokens_reason(strategy: LayerStrategy, seq_len: int) -> str | None:
+def _tokens_violation(strategy: LayerStrategy, seq_len: int) -> str | None:
     cp = strategy.cp
     if cp > 1 and seq_len % (2 * cp):
         return f"cp {cp} needs tokens in multiples of {2 * cp}, two pieces a rank, not {seq_len}"
@@ -43,39 +43,39 @@ def _tokens_reason(strategy: LayerStrategy, seq_len: int) -> str | None:
     return None
 
 
-def _layer_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
-    how = f"cp {strategy.cp}" if strategy.cp > 1 else "ulysses"
+def _layer_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    mode = f"cp {strategy.cp}" if strategy.cp > 1 else "ulysses"
     if isinstance(layer, MultiTokenLayer):
-        return _layer_reason(layer.block, strategy, seq_len)
+        return _layer_violation(layer.block, strategy, seq_len)
     if isinstance(layer, ClassifierLayer):
-        return f"{how} leaves the token that a classifier reads to one rank"
+        return f"{mode} leaves the token that a classifier reads to one rank"
     if isinstance(layer, ProjectorLayer) and layer.merge > 1:
-        return f"{how} would cut the neighbouring tokens that a projector merges"
+        return f"{mode} would cut the neighbouring tokens that a projector merges"
     if not isinstance(layer, BlockLayer):
         return None
     if layer.cross_attention is not None:
-        return f"{how} with cross-attention is not built yet"
-    return _mixer_reason(layer.attention, strategy, seq_len) if layer.attention else None
+        return f"{mode} with cross-attention is not built yet"
+    return _mixer_violation(layer.attention, strategy, seq_len) if layer.attention else None
 
 
-def _mixer_reason(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str | None:
+def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str | None:
     ring = strategy.cp > 1
-    how = f"cp {strategy.cp}" if ring else "ulysses"
+    mode = f"cp {strategy.cp}" if ring else "ulysses"
     if isinstance(mixer, (StateSpace, DeltaRule)):
-        return f"{how} would split the state that a {mixer.kind} mixer hands on along the sequence"
+        return f"{mode} would split the state that a {mixer.kind} mixer hands on along the sequence"
     if not isinstance(mixer, Attention):
         return None
     if mixer.relative_buckets or mixer.shared_bias:
-        return f"{how} with learned relative positions is not built yet"
+        return f"{mode} with learned relative positions is not built yet"
     if ring and mixer.window is not None and mixer.window < seq_len:
-        return f"{how} with a window of {mixer.window} tokens is not built yet; use ulysses"
+        return f"{mode} with a window of {mixer.window} tokens is not built yet; use ulysses"
     if ring and mixer.sinks:
-        return f"{how} with attention sinks is not built yet; use ulysses"
+        return f"{mode} with attention sinks is not built yet; use ulysses"
     return None
 
 
-def _heads_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
-    """Ulysses splits heads and leaves weights whole; keys and values are not repeated."""
+def _heads_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
+    """Ulysses splits heads, not weights; keys and values are not repeated."""
     if not strategy.ulysses:
         return None
     for name, size in head_sizes(layer).items():

@@ -1,6 +1,6 @@
-"""Which layers and models the bundled executor runs, and why it does not run the rest.
+"""Layers, models and combinations that the bundled executor does not run, with reasons.
 
-Decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention and MLPs or experts.
+It runs decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention and MLPs or experts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..model.layers import (
 from ..model.mixers import Attention, LatentAttention
 from ..model.model_spec import ModelSpec
 from ..model.towers import has_cross_attention
-from .executable_experts import unsupported_experts
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
@@ -29,12 +28,13 @@ if TYPE_CHECKING:
     from ..workload.workload import Workload
 
 RUN_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "swiglu", "geglu_tanh")
+EXPERT_ACTIVATIONS = ("gelu", "gelu_tanh", "swiglu")
 RUN_MODELS = "a decoder, an encoder or both, of attention and MLPs or experts"
-"""What errors call the models that run."""
+"""Models that run, as errors name them."""
 
 
 def unsupported_block(block: BlockLayer) -> str | None:
-    """Why the executor cannot run a block; None if it can."""
+    """Reason why the executor cannot run a block; None if it can."""
     mixer, mlp = block.attention, block.mlp
     if not isinstance(mixer, (Attention, LatentAttention)):
         return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
@@ -44,25 +44,25 @@ def unsupported_block(block: BlockLayer) -> str | None:
         return reason
     if isinstance(mlp, Mlp) and mlp.activation not in RUN_ACTIVATIONS:
         return f"activation {mlp.activation} is planned but not run yet"
-    own = _attention_reason(mixer) if isinstance(mixer, Attention) else None
-    return own or _cross_reason(block)
+    reason = _unsupported_attention(mixer) if isinstance(mixer, Attention) else None
+    return reason or _unsupported_cross_attention(block)
 
 
-def _attention_reason(attention: Attention) -> str | None:
-    for name, given in (
+def _unsupported_attention(attention: Attention) -> str | None:
+    for name, used in (
         ("a part of each head turned", attention.rotary_dim is not None),
         ("attention sinks", attention.sinks),
         ("a gate on attention's output", attention.output_gate),
         ("capped scores", attention.softcap is not None),
     ):
-        if given:
+        if used:
             return f"{name}: planned but not run yet"
     if attention.relative_buckets and attention.shared_bias:
         return "a table of relative positions beside a shared bias: not run"
     return None
 
 
-def _cross_reason(block: BlockLayer) -> str | None:
+def _unsupported_cross_attention(block: BlockLayer) -> str | None:
     cross = block.cross_attention
     if cross is None:
         return None
@@ -70,11 +70,25 @@ def _cross_reason(block: BlockLayer) -> str | None:
         return "cross-attention with positions or norms of its own is planned but not run yet"
     if block.norm_placement == "sandwich":
         return "cross-attention between sandwich norms is planned but not run yet"
-    return _attention_reason(cross)
+    return _unsupported_attention(cross)
+
+
+def unsupported_experts(moe: Moe) -> str | None:
+    """Reason why the executor cannot run a mixture of experts; None if it can."""
+    if moe.activation not in EXPERT_ACTIVATIONS:
+        return f"activation {moe.activation} of experts is planned but not run yet"
+    if moe.capacity_factor is not None:
+        factor = f"a capacity factor of {moe.capacity_factor:g}"
+        return f"{factor}, which drops tokens, is planned but not run yet"
+    if moe.bias:
+        return "experts with biases are planned but not run yet"
+    if moe.latent is not None:
+        return f"experts in a latent of {moe.latent} are planned but not run yet"
+    return None
 
 
 def unsupported_layer(layer: Layer) -> str | None:
-    """Why the executor cannot run a layer; None if it can."""
+    """Reason why the executor cannot run a layer; None if it can."""
     if isinstance(layer, BlockLayer):
         return unsupported_block(layer)
     if isinstance(layer, PatchLayer) and layer.frames > 1:
@@ -85,7 +99,7 @@ def unsupported_layer(layer: Layer) -> str | None:
 
 
 def unsupported_model(model: ModelSpec, seq_len: int) -> str | None:
-    """Why the executor cannot run a model on sequences of this length; None if it can."""
+    """Reason why the executor cannot run a model on ``seq_len`` tokens; None if it can."""
     if reason := unsupported_towers(model):
         return reason
     for layer in model.kinds():
@@ -95,7 +109,7 @@ def unsupported_model(model: ModelSpec, seq_len: int) -> str | None:
 
 
 def unsupported_towers(model: ModelSpec) -> str | None:
-    """Why the executor cannot run a model's towers; None if it can."""
+    """Reason why the executor cannot run a model's towers; None if it can."""
     if model.shared_embedding and not model.tie_embeddings:
         return "embeddings that are one but not tied to the head are planned but not run yet"
     if len(model.towers) == 1:
@@ -110,37 +124,63 @@ def unsupported_towers(model: ModelSpec) -> str | None:
 def unsupported_strategy(
     model: ModelSpec, strategy: LayerStrategy, workload: Workload
 ) -> str | None:
-    """Why the executor cannot train a model with a layer's strategy; None if it can."""
+    """Reason why the executor cannot train a model with a strategy; None if it can."""
     if _is_one_plain_tower(model):
         return None
-    kind = "in a model of two towers or of learned relative positions"
+    model_text = "in a model of two towers or of learned relative positions"
     if strategy.cp > 1:
-        return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
+        return f"cp {strategy.cp} {model_text} is planned but not run yet; use cp 1"
     if strategy.ulysses:
-        return f"Ulysses {kind} is planned but not run yet; use Megatron's sequence parallelism"
+        return (
+            f"Ulysses {model_text} is planned but not run yet; use Megatron's sequence parallelism"
+        )
     if workload.adapters is not None:
-        return f"adapters {kind} are planned but not run yet; train full"
+        return f"adapters {model_text} are planned but not run yet; train full"
     return None
 
 
 @lru_cache(maxsize=256)
 def _is_one_plain_tower(model: ModelSpec) -> bool:
-    """Whether a model is one tower without learned relative positions."""
+    """True if a model is one tower without learned relative positions."""
     mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
-    learns = any(isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers)
-    return len(model.towers) == 1 and not learns
+    learned_bias = any(
+        isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers
+    )
+    return len(model.towers) == 1 and not learned_bias
 
 
 def unsupported_combination(plan: Plan) -> str | None:
-    """Why the executor cannot train a plan's model with its strategies; None if it can."""
+    """Reason why the executor cannot train a plan's model with its strategies; None if it can."""
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := unsupported_strategy(plan.model, strategy, plan.workload):
             return reason
     return None
 
 
+def unsupported_layer_together(layer: Layer, workload: Workload) -> str | None:
+    """Reason why the executor cannot train a layer under a workload; None if it can.
+
+    Both may run on their own: adapters stand beside projections of one matrix.
+    """
+    if not isinstance(layer, BlockLayer):
+        return None
+    if isinstance(layer.mlp, Moe) and workload.adapters is not None:
+        for name in workload.adapters.targets:
+            if name.startswith("experts_"):
+                return f"lora beside {name}, the matrices of all experts, is not built; freeze them"
+    return None
+
+
+def unsupported_together(plan: Plan) -> str | None:
+    """Reason why the executor cannot train a plan's layers under its workload; None if it can."""
+    for layer in plan.model.kinds():
+        if reason := unsupported_layer_together(layer, plan.workload):
+            return reason
+    return None
+
+
 def unsupported_window(layer: Layer, seq_len: int) -> str | None:
-    """Why the executor cannot run a layer on sequences of this length; None if it can."""
+    """Reason why the executor cannot run a layer on ``seq_len`` tokens; None if it can."""
     mixer = layer.attention if isinstance(layer, BlockLayer) else None
     window = mixer.window if isinstance(mixer, Attention) else None
     if window is not None and window < seq_len:
@@ -153,9 +193,12 @@ __all__ = [
     "RUN_MODELS",
     "unsupported_block",
     "unsupported_combination",
+    "unsupported_experts",
     "unsupported_layer",
+    "unsupported_layer_together",
     "unsupported_model",
     "unsupported_strategy",
+    "unsupported_together",
     "unsupported_towers",
     "unsupported_window",
 ]

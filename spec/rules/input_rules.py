@@ -1,7 +1,7 @@
-"""The rules that models, clusters and workloads obey on their own, before any plan is made.
+"""Rules for models, clusters and workloads on their own, before any plan.
 
-A rule yields what it finds as :class:`Problem`: callers that hold a document raise the first
-as an error, :meth:`Plan.check` lists them all.
+A rule yields each :class:`Problem`: readers of a document raise the first as an error,
+``Plan.check`` lists them all.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
 
 
 def model_violation(model: ModelSpec) -> str | None:
-    """Why the model cannot be planned; None if it can."""
-    found = next(model_problems(model), None)
-    return found and f"{found.field} {found.reason}"
+    """Reason why the model cannot be planned; None if it can."""
+    problem = next(model_problems(model), None)
+    return problem and f"{problem.field} {problem.reason}"
 
 
 def cluster_problems(cluster: ClusterSpec) -> Iterator[Problem]:
-    """What keeps a cluster from being priced: its groups, and levels that do not nest."""
+    """Problems of a cluster: its groups, and levels that do not nest."""
     if not cluster.groups:
         yield Problem("groups", "0 device groups", "at least one")
     elif len(cluster.groups) == 1:
@@ -41,11 +41,11 @@ def cluster_problems(cluster: ClusterSpec) -> Iterator[Problem]:
             yield Problem("groups.0.levels", "levels", "none: one group has them in levels")
         yield from _group_problems(cluster, "")
     else:
-        yield from _joint_problems(cluster)
+        yield from _multi_group_problems(cluster)
 
 
-def _joint_problems(cluster: ClusterSpec) -> Iterator[Problem]:
-    """What is wrong with a cluster of several groups."""
+def _multi_group_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """Problems of a cluster of several groups."""
     names = [group.name for group in cluster.groups]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -61,34 +61,34 @@ def _joint_problems(cluster: ClusterSpec) -> Iterator[Problem]:
 
 
 def _joining_problems(cluster: ClusterSpec) -> Iterator[Problem]:
-    """What is wrong with the levels that join groups, and zones where there are several."""
-    wanted, allowed = ["inter_rack"], "one inter_rack level that joins the groups"
+    """Problems of the levels that join groups, and of zones."""
+    required, allowed = ["inter_rack"], "one inter_rack level that joins the groups"
     if len(cluster.zones) > 1:
-        wanted = ["inter_rack", "inter_zone"]
+        required = ["inter_rack", "inter_zone"]
         allowed = "inter_rack, which joins the groups of a zone, and inter_zone, which joins zones"
     names = [level.level for level in cluster.levels]
-    if names != wanted:
+    if names != required:
         yield Problem("levels", ", ".join(names) or "none", allowed)
         return
     counts = zip(cluster.levels, cluster.joined_counts, strict=True)
     for number, (level, devices) in enumerate(counts):
         if level.group_size < devices:
-            which = "all" if number + 1 == len(wanted) else "a zone's"
-            path, given = f"levels.{number}.group_size", str(level.group_size)
-            yield Problem(path, given, f"{which} {devices} devices", devices)
+            scope = "all" if number + 1 == len(required) else "a zone's"
+            path, size = f"levels.{number}.group_size", str(level.group_size)
+            yield Problem(path, size, f"{scope} {devices} devices", devices)
             return
 
 
 def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
-    """What is wrong with the levels of a cluster of one group; ``prefix`` leads to them."""
+    """Problems of the levels of a cluster of one group; ``prefix`` is their path."""
     for problem in _nesting_problems(cluster):
         yield problem._replace(field=prefix + problem.field)
     devices = cluster.device_count
-    joined = cluster.levels[-1].group_size if cluster.levels else 1
-    if joined < devices:
-        given = f"group_size {joined}" if cluster.levels else "none"
+    joined_devices = cluster.levels[-1].group_size if cluster.levels else 1
+    if joined_devices < devices:
+        size = f"group_size {joined_devices}" if cluster.levels else "none"
         allowed = f"an outermost level that joins all {devices} devices"
-        yield Problem(f"{prefix}levels", given, allowed, devices)
+        yield Problem(f"{prefix}levels", size, allowed, devices)
     per_node = cluster.groups[0].devices_per_node
     for number, level in enumerate(cluster.levels):
         if level.level == "intra_node" and level.group_size != per_node:
@@ -99,37 +99,37 @@ def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
 def _nesting_problems(cluster: ClusterSpec) -> Iterator[Problem]:
     size, order = 1, -1
     for number, level in enumerate(cluster.levels):
-        path, given = f"levels.{number}", level.group_size
+        path, group_size = f"levels.{number}", level.group_size
         if level.level == "inter_zone":
             allowed = "levels inside a device group: " + ", ".join(LEVEL_ORDER[:-1])
             yield Problem(f"{path}.level", level.level, allowed)
         if LEVEL_ORDER.index(level.level) <= order:
             yield Problem(f"{path}.level", level.level, "levels once each, innermost first")
-        if given % size:
-            near = max(1, (given + size // 2) // size) * size
+        if group_size % size:
+            near = max(1, (group_size + size // 2) // size) * size
             allowed = f"a multiple of the level below, {size}"
-            yield Problem(f"{path}.group_size", given, allowed, near)
-        size, order = given, LEVEL_ORDER.index(level.level)
+            yield Problem(f"{path}.group_size", group_size, allowed, near)
+        size, order = group_size, LEVEL_ORDER.index(level.level)
 
 
 def cluster_violation(cluster: ClusterSpec) -> str | None:
-    """Why a cluster cannot be priced; None if it can."""
-    found = next(cluster_problems(cluster), None)
-    return found and f"{found.field} {found.reason}"
+    """Reason why a cluster cannot be priced; None if it can."""
+    problem = next(cluster_problems(cluster), None)
+    return problem and f"{problem.field} {problem.reason}"
 
 
 def workload_violation(model: ModelSpec, workload: Workload) -> str | None:
-    """Why the model cannot take this sequence length; None if it can."""
+    """Reason why the model cannot take this sequence length; None if it can."""
     if reason := model_violation(model):
         return reason
-    own = model.towers[0].seq_len
-    if len(model.towers) == 1 and own is not None and workload.seq_len != own:
-        return f"seq_len {workload.seq_len} is not the {own} tokens of an image"
+    image_tokens = model.towers[0].seq_len
+    if len(model.towers) == 1 and image_tokens is not None and workload.seq_len != image_tokens:
+        return f"seq_len {workload.seq_len} is not the {image_tokens} tokens of an image"
     for layer in model.kinds():
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
             return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
-    placed = inserted_tokens(model, workload.seq_len)
-    if placed > workload.seq_len:
-        return f"seq_len {workload.seq_len} has no room for the {placed} tokens of an image"
+    inserted = inserted_tokens(model, workload.seq_len)
+    if inserted > workload.seq_len:
+        return f"seq_len {workload.seq_len} has no room for the {inserted} tokens of an image"
     return None

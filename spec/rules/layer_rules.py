@@ -1,7 +1,7 @@
-"""The rules for one layer's strategy and for a pipeline's shape, each with a name.
+"""Rules for one layer's strategy and for a pipeline's shape.
 
 A rule is a function that returns the reason why something is illegal, or None. The planner
-generates only what passes :func:`layer_violation`, and reports the rest by that reason.
+generates only strategies that pass :func:`layer_violation`, and reports the reason for the rest.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ if TYPE_CHECKING:
     from ..cluster.stack_spec import StackSpec
 
 CORE = "cpu"
-"""The catalogue's name of one core of a machine, which talks over gloo, all others over NCCL."""
+"""Catalogue name of one core of a machine, which communicates over gloo, all others over NCCL."""
 
 
 def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
-    """What a layer may recompute: its block, where it holds one."""
+    """Recomputation choices of a layer; only blocks have any."""
     return RECOMPUTES if isinstance(layer, (BlockLayer, MultiTokenLayer)) else ("none",)
 
 
 def layer_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, batch_samples: int, seq_len: int
 ) -> str | None:
-    """Why ``layer`` may not run under ``strategy``; None if it may.
+    """Reason why ``layer`` may not run under ``strategy``; None if it may.
 
     Args:
         layer: the layer.
         strategy: its decisions.
-        stage_ranks: ranks of the stage that holds it.
+        stage_ranks: ranks of its stage.
         batch_samples: samples of one micro-batch over the whole stage.
         seq_len: tokens of a sample.
     """
     return (
-        _degree_reason(strategy, stage_ranks, batch_samples)
+        _degree_violation(strategy, stage_ranks, batch_samples)
         or context_parallel_violation(layer, strategy, seq_len)
-        or _tensor_parallel_reason(layer, strategy, seq_len)
+        or _tensor_parallel_violation(layer, strategy, seq_len)
         or expert_violation(layer, strategy, stage_ranks)
-        or _sharding_reason(strategy, stage_ranks)
-        or _recompute_reason(layer, strategy)
+        or _sharding_violation(strategy, stage_ranks)
+        or _recompute_violation(layer, strategy)
     )
 
 
-def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
+def _degree_violation(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
     if ranks % strategy.width:
         name, size = ("tp", strategy.tp) if strategy.cp == 1 else ("tp x cp", strategy.width)
         return f"{name} {size} does not divide the stage's {ranks} ranks"
@@ -73,7 +73,7 @@ def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> s
     return None
 
 
-def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+def _tensor_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
     tp = strategy.weight_split
     if strategy.sequence_parallel == "megatron":
         if tp == 1:
@@ -90,22 +90,28 @@ def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int)
     return None
 
 
-def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
-    same, dp = strategy.state_ranks(ranks), strategy.data_parallel(ranks)
-    shard, second = strategy.shard, strategy.shard.secondary_parameters
+def _sharding_violation(strategy: LayerStrategy, ranks: int) -> str | None:
+    state_ranks, dp = strategy.state_ranks(ranks), strategy.data_parallel(ranks)
+    shard, secondary = strategy.shard, strategy.shard.secondary_parameters
     for name in ("parameters", "secondary_parameters", "gradients", "optimizer"):
         degree = getattr(shard, name)
-        if same % degree:
-            holders = f"dp {dp}" if same == dp else f"the {same} ranks that hold equal weights"
-            return f"shard.{name} {degree} does not divide {holders}"
-    if second != 1 and (shard.parameters % second or shard.parameters == second):
-        return f"shard.secondary_parameters {second} must divide shard.parameters and be below it"
+        if state_ranks % degree:
+            ranks_text = (
+                f"dp {dp}"
+                if state_ranks == dp
+                else f"the {state_ranks} ranks that hold equal weights"
+            )
+            return f"shard.{name} {degree} does not divide {ranks_text}"
+    if secondary != 1 and (shard.parameters % secondary or shard.parameters == secondary):
+        return (
+            f"shard.secondary_parameters {secondary} must divide shard.parameters and be below it"
+        )
     if shard.gradients % shard.parameters or shard.optimizer % shard.gradients:
         return "shard degrees must nest: parameters divides gradients divides optimizer"
     return None
 
 
-def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
+def _recompute_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
     if strategy.recompute not in recomputes_of(layer):
         return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
     return None
@@ -114,12 +120,12 @@ def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
 def stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Why the stack cannot say this strategy; None if it can.
+    """Reason why the stack does not support this strategy; None if it does.
 
     Args:
         strategy: of a layer.
         stack: the software that runs it.
-        techniques: those that are known.
+        techniques: the known ones.
     """
     if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
@@ -131,12 +137,12 @@ def stack_violation(
 
 
 def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Why the bundled executor cannot run this; None if it can."""
+    """Reason why the executor cannot run a strategy and workload; None if it can."""
     if reason := unsupported_dtype(workload.dtype):
         return reason
     if reason := unsupported_training(workload):
         return reason
-    if reason := _adapters_reason(strategy, workload):
+    if reason := _unsupported_adapters(strategy, workload):
         return reason
     shard = strategy.shard
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
@@ -146,7 +152,7 @@ def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
 
 
 def unsupported_training(workload: Workload) -> str | None:
-    """Why the bundled executor cannot train so; None if it can."""
+    """Reason why the executor cannot train so; None if it can."""
     if workload.optimizer != "adamw":
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
     if workload.frozen:
@@ -157,8 +163,8 @@ def unsupported_training(workload: Workload) -> str | None:
     return None
 
 
-def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Why the bundled executor cannot train adapters under a strategy; None if it can."""
+def _unsupported_adapters(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Reason why the executor cannot train adapters under a strategy; None if it can."""
     if workload.adapters is None:
         return None
     if strategy.techniques:
@@ -170,24 +176,24 @@ def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
 
 
 def unsupported_dtype(dtype: DtypeRecord) -> str | None:
-    """Why the bundled executor cannot keep its states in these formats; None if it can.
+    """Reason why the executor cannot keep its states in these formats; None if it can.
 
     It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
-    fp32, bf16 or, with loss scaling, fp16: the formats that ``--dtype`` and one of them mean.
+    fp32, bf16 or, with loss scaling, fp16: the records that ``--dtype`` gives for these three.
     """
     if dtype.matmul is not None:
         return f"products in {dtype.matmul} are planned but not run yet; use bf16 or fp32"
     for role in ("gradient", "master", "moments", "communication"):
-        given = getattr(dtype, role)
-        if given != "fp32":
-            return f"dtype.{role} {given} is not run yet; use fp32"
+        dtype_name = getattr(dtype, role)
+        if dtype_name != "fp32":
+            return f"dtype.{role} {dtype_name} is not run yet; use fp32"
     return None
 
 
 def schedule_violation(
     kind: ScheduleKind, stages: int, chunks: int, microbatches: int, layer_count: int
 ) -> str | None:
-    """Why a schedule is illegal for this pipeline shape; None if it is legal."""
+    """Reason why a schedule is illegal for this pipeline shape; None if it is legal."""
     if stages * chunks > layer_count:
         return f"{stages} stages x {chunks} virtual stages exceed the {layer_count} layers"
     if kind == "interleaved":
@@ -196,7 +202,7 @@ def schedule_violation(
         if microbatches % stages:
             return f"interleaved needs microbatches ({microbatches}) in multiples of pp ({stages})"
     elif kind in V_KINDS:
-        return _v_reason(kind, stages, chunks, microbatches)
+        return _v_violation(kind, stages, chunks, microbatches)
     elif kind == "zero_bubble" and stages == 1:
         return "zero_bubble needs pp > 1: one stage has no bubble to fill"
     elif chunks != 1:
@@ -204,7 +210,7 @@ def schedule_violation(
     return None
 
 
-def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -> str | None:
+def _v_violation(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -> str | None:
     if stages == 1 or chunks != 2:
         return f"{kind} needs pp > 1 and vpp 2 (two chunks a stage, in the shape of a V)"
     if kind == "dualpipe" and microbatches < 2 * stages:
@@ -215,21 +221,21 @@ def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -
 def schedule_stack_violation(
     kind: ScheduleKind, stack: StackSpec, written: bool = False
 ) -> str | None:
-    """Why the stack cannot say a schedule; None if it can.
+    """Reason why the stack does not support a schedule; None if it does.
 
     Args:
         kind: of the schedule.
         stack: the software that runs it.
-        written: whether the plan spells out its order of passes.
+        written: True if the plan spells out its order of passes.
     """
-    listed = f"the stack {stack.name} has {', '.join(stack.schedules)} only"
+    reason = f"the stack {stack.name} has {', '.join(stack.schedules)} only"
     if kind not in stack.schedules:
-        return listed
-    return f"{listed}, and no order of one's own" if written and stack.fixed_orders else None
+        return reason
+    return f"{reason}, and no order of one's own" if written and stack.fixed_orders else None
 
 
 def unsupported_devices(devices: Iterable[str]) -> str | None:
-    """Why the bundled executor cannot join devices in one run; None if it can.
+    """Reason why the executor cannot join devices in one run; None if it can.
 
     Args:
         devices: catalogue names of the plan's ranks.
@@ -243,18 +249,20 @@ def unsupported_devices(devices: Iterable[str]) -> str | None:
 def tied_embedding_violation(
     model: ModelSpec, strategies: tuple[LayerStrategy, ...], tables: tuple[int, ...] | None = None
 ) -> str | None:
-    """Tied embedding and head share one weight, so they need one tp, sp and sharding.
+    """Reason why tied embedding and head cannot share a weight; None if they can.
+
+    They need one tp, sp and sharding.
 
     Args:
         model: the model.
         strategies: of all its layers.
-        tables: the layers that share a table, where they are known already.
+        tables: the layers that share a table, if computed already.
     """
-    ends = [strategies[i] for i in (shared_tables(model) if tables is None else tables)]
-    if any((s.tp, s.shard, s.sequence_parallel) != _shared(ends[0]) for s in ends):
+    tied = [strategies[i] for i in (shared_tables(model) if tables is None else tables)]
+    if any((s.tp, s.shard, s.sequence_parallel) != _tied_decisions(tied[0]) for s in tied):
         return "tied embedding and head need the same tp, sequence_parallel and shard"
     return None
 
 
-def _shared(strategy: LayerStrategy) -> tuple[object, ...]:
+def _tied_decisions(strategy: LayerStrategy) -> tuple[object, ...]:
     return (strategy.tp, strategy.shard, strategy.sequence_parallel)

@@ -1,4 +1,4 @@
-"""The rules that a model obeys on its own: how towers are arranged, which sizes go together."""
+"""Rules for a model on its own: arrangement of towers, sizes that go together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..model.model_spec import MAX_LAYERS, ModelSpec, Tower
 from .block_rules import block_problems
 from .problem import Problem
 
-FIRST = ("embedding", "patches")
+FIRST_KINDS = ("embedding", "patches")
 LAST_TOWER = (
     "an embedding, blocks and a head (multi-token layers before it), or patches, blocks and a "
     "classifier"
@@ -27,13 +27,13 @@ INNER_TOWER = "an embedding or patches, blocks, then a norm or a projector or ne
 
 
 def model_problems(model: ModelSpec) -> Iterator[Problem]:
-    """What keeps a model from being planned: its size, its arrangement, its layers' sizes."""
+    """Problems of a model: its size, its arrangement, its layers' sizes."""
     count = sum(tower.layer_count for tower in model.towers)
     if count > MAX_LAYERS:
         yield Problem("layers", f"{count} layers", f"at most {MAX_LAYERS}")
-    found = list(_arrangement_problems(model))
-    yield from found
-    if found:
+    arrangement = list(_arrangement_problems(model))
+    yield from arrangement
+    if arrangement:
         return
     for tower in model.towers:
         yield from _width_problems(model, tower)
@@ -54,30 +54,34 @@ def _arrangement_problems(model: ModelSpec) -> Iterator[Problem]:
             return
     for tower in model.towers:
         last = tower is model.towers[-1]
-        if not _fits(tower, last=last):
+        if not _is_arranged(tower, last=last):
             given = "another arrangement" + ("" if last else f" in {tower.name}")
             yield Problem("towers", given, LAST_TOWER if last else INNER_TOWER)
             return
     yield from _edge_problems(model, names)
 
 
-def _fits(tower: Tower, *, last: bool) -> bool:
-    """Whether the layers of a tower stand in the order that they run in."""
+def _is_arranged(tower: Tower, *, last: bool) -> bool:
+    """True if the layers of a tower stand in the order that they run in."""
     runs: list[tuple[str, int]] = [(run.layer.kind, run.count) for run in tower.layers]
     kinds = [kind for kind, _ in runs]
-    if len(runs) < 2 or runs[0][0] not in FIRST or any(n > 1 for k, n in runs if k in FIRST):
+    if (
+        len(runs) < 2
+        or runs[0][0] not in FIRST_KINDS
+        or any(n > 1 for k, n in runs if k in FIRST_KINDS)
+    ):
         return False
-    rest = kinds[1:]
-    while rest and rest[0] == "block":
-        rest.pop(0)
-    if len(rest) == len(kinds) - 1:
+    inner = kinds[1:]
+    while inner and inner[0] == "block":
+        inner.pop(0)
+    if len(inner) == len(kinds) - 1:
         return False
     if not last:
-        return _once(runs, rest) and rest in ([], ["norm"], ["projector"], ["norm", "projector"])
-    while kinds[0] == "embedding" and rest and rest[0] == "multi_token":
-        rest.pop(0)
-    wanted = "head" if kinds[0] == "embedding" else "classifier"
-    return rest == [wanted] and runs[-1][1] == 1
+        return _once(runs, inner) and inner in ([], ["norm"], ["projector"], ["norm", "projector"])
+    while kinds[0] == "embedding" and inner and inner[0] == "multi_token":
+        inner.pop(0)
+    end = "head" if kinds[0] == "embedding" else "classifier"
+    return inner == [end] and runs[-1][1] == 1
 
 
 def _once(runs: list[tuple[str, int]], kinds: list[str]) -> bool:
@@ -115,7 +119,7 @@ def _kinds(tower: Tower) -> list[Layer]:
 
 
 def output_width(tower: Tower) -> int:
-    """Width of what a tower hands on."""
+    """Width of a tower's output."""
     last = tower.layers[-1].layer
     return last.out if isinstance(last, ProjectorLayer) else last.hidden
 
@@ -129,10 +133,15 @@ def _width_problems(model: ModelSpec, tower: Tower) -> Iterator[Problem]:
         return
     for edge in model.edges:
         if edge.source == tower.name:
-            width, wanted = output_width(tower), model.tower(edge.target).layers[0].layer.hidden
-            if width != wanted:
-                allowed = f"the width {wanted} of {edge.target}"
-                yield Problem(f"towers.{tower.name}", f"output of width {width}", allowed, wanted)
+            width, target_width = (
+                output_width(tower),
+                model.tower(edge.target).layers[0].layer.hidden,
+            )
+            if width != target_width:
+                allowed = f"the width {target_width} of {edge.target}"
+                yield Problem(
+                    f"towers.{tower.name}", f"output of width {width}", allowed, target_width
+                )
 
 
 def _layer_problems(layer: Layer) -> Iterator[Problem]:
@@ -147,7 +156,7 @@ def _layer_problems(layer: Layer) -> Iterator[Problem]:
 
 
 def _length_problems(tower: Tower) -> Iterator[Problem]:
-    """A tower of patches has as many tokens as its image has, whatever the workload says."""
+    """A tower of patches has as many tokens as its image."""
     first = tower.layers[0].layer
     if isinstance(first, PatchLayer) and tower.seq_len != first.tokens:
         allowed = f"the {first.tokens} tokens of an image"
@@ -155,7 +164,7 @@ def _length_problems(tower: Tower) -> Iterator[Problem]:
 
 
 def _shared_table_problems(model: ModelSpec) -> Iterator[Problem]:
-    """Tables that are one have one shape."""
+    """Shared tables have one shape."""
     tables = [x for x in model.kinds() if isinstance(x, EmbeddingLayer)]
     if model.shared_embedding and len({(x.vocab, x.hidden) for x in tables}) != 1:
         yield Problem("shared_embedding", "tables of several shapes", "embeddings of one shape")

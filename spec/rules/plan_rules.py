@@ -1,7 +1,7 @@
-"""The rules that make a whole plan legal; planner, executor and Plan.check share them.
+"""Rules of a whole plan, behind ``Plan.check``.
 
 Rules for one layer are in :mod:`layer_rules`, those for a model or a cluster in
-:mod:`input_rules`; this module applies them to a plan and adds what only a plan can break.
+:mod:`input_rules`; this module applies them to a plan and adds those for plans only.
 """
 
 from __future__ import annotations
@@ -64,41 +64,41 @@ __all__ = [
 
 
 def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violation]:
-    """All rules that ``plan`` breaks.
+    """All broken rules of ``plan``.
 
     Args:
         plan: the plan.
-        techniques: those that are known.
+        techniques: the known ones.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     if len(plan.programs) != 1:
-        _add(found, "programs", f"{len(plan.programs)} programs; one is built so far")
+        _add(violations, "programs", f"{len(plan.programs)} programs; one is built so far")
     for problem in cluster_problems(plan.cluster):
-        _add(found, f"cluster.{problem.field}", problem.reason)
-    broken = _check_models(found, plan)
+        _add(violations, f"cluster.{problem.field}", problem.reason)
+    broken_models = _check_models(violations, plan)
     for index, program in enumerate(plan.programs):
         path = f"programs.{index}"
         if program.model not in plan.models or program.workload not in plan.workloads:
-            _add(found, path, "model or workload names no entry of the plan")
+            _add(violations, path, "model or workload names no entry of the plan")
             continue
-        if not _shape_ok(found, path, program):
+        if not _has_valid_shape(violations, path, program):
             continue
-        _check_devices(found, path, plan, program)
-        if program.model not in broken and _check_layers(found, path, plan, program):
-            _check_strategies(found, path, plan, program, techniques)
-    for path, used, known in _technique_maps(plan, techniques):
+        _check_devices(violations, path, plan, program)
+        if program.model not in broken_models and _check_layers(violations, path, plan, program):
+            _check_strategies(violations, path, plan, program, techniques)
+    for path, used, allowed in _technique_maps(plan, techniques):
         for name in used:
-            if name not in known:
-                _add(found, path, f"technique {name!r} is not built yet")
-    return found
+            if name not in allowed:
+                _add(violations, path, f"technique {name!r} is not built yet")
+    return violations
 
 
-def _check_models(found: list[Violation], plan: Plan) -> set[str]:
-    """The names of the models that break a rule of their own."""
+def _check_models(violations: list[Violation], plan: Plan) -> set[str]:
+    """Names of the models that break a rule of their own."""
     broken = set()
     for name, model in plan.models.items():
         for problem in model_problems(model):
-            _add(found, f"models.{name}.{problem.field}", problem.reason)
+            _add(violations, f"models.{name}.{problem.field}", problem.reason)
             broken.add(name)
     return broken
 
@@ -106,8 +106,8 @@ def _check_models(found: list[Violation], plan: Plan) -> set[str]:
 def _technique_maps(
     plan: Plan, techniques: Values
 ) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
-    """Where techniques stand in a plan, which there are, and which may be."""
-    known = by_name(techniques)
+    """Path, techniques in use there, and techniques allowed there."""
+    names = by_name(techniques)
     yield "techniques", plan.techniques, ()
     for index, program in enumerate(plan.programs):
         yield f"programs.{index}.techniques", program.techniques, ()
@@ -115,96 +115,100 @@ def _technique_maps(
             for parts in stage.virtual_stages:
                 for part in parts:
                     for strategy in (part.strategy, *part.by_device_group.values()):
-                        yield f"programs.{index}.stages.{s}", strategy.techniques, known
+                        yield f"programs.{index}.stages.{s}", strategy.techniques, names
 
 
-def _add(found: list[Violation], path: str, message: str) -> None:
+def _add(violations: list[Violation], path: str, message: str) -> None:
     from ..plan.plan import Violation
 
-    found.append(Violation(path=path, message=message))
+    violations.append(Violation(path=path, message=message))
 
 
-def _shape_ok(found: list[Violation], path: str, program: Program) -> bool:
-    """Whether the program has stages, and every stage the same number of virtual stages."""
-    before = len(found)
+def _has_valid_shape(violations: list[Violation], path: str, program: Program) -> bool:
+    """True if there are stages, all with the same number of virtual stages."""
+    before = len(violations)
     if not program.stages:
-        _add(found, f"{path}.stages", "a program needs at least one stage")
+        _add(violations, f"{path}.stages", "a program needs at least one stage")
         return False
     chunks = len(program.stages[0].virtual_stages)
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}"
         if not stage.devices:
-            _add(found, f"{where}.devices", "a stage needs devices")
+            _add(violations, f"{where}.devices", "a stage needs devices")
         if len(stage.virtual_stages) != chunks or chunks == 0:
-            _add(found, f"{where}.virtual_stages", "every stage needs the same number, at least 1")
+            _add(
+                violations,
+                f"{where}.virtual_stages",
+                "every stage needs the same number, at least 1",
+            )
         if any(not parts for parts in stage.virtual_stages):
-            _add(found, f"{where}.virtual_stages", "a virtual stage needs layers")
+            _add(violations, f"{where}.virtual_stages", "a virtual stage needs layers")
         if sorted(stage.mesh_order) != ["cp", "dp", "tp"] or stage.mesh_order[-1] != "tp":
-            _add(found, f"{where}.mesh_order", "must be dp, cp and tp once each, tp innermost")
-    return len(found) == before
+            _add(violations, f"{where}.mesh_order", "must be dp, cp and tp once each, tp innermost")
+    return len(violations) == before
 
 
-def _check_devices(found: list[Violation], path: str, plan: Plan, program: Program) -> None:
+def _check_devices(violations: list[Violation], path: str, plan: Plan, program: Program) -> None:
     sizes = {group.name: group.device_count for group in plan.cluster.groups}
-    taken: dict[str, list[tuple[int, int, str]]] = {name: [] for name in sizes}
+    spans_by_group: dict[str, list[tuple[int, int, str]]] = {name: [] for name in sizes}
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}.devices"
         for problem in device_problems(stage):
-            _add(found, where, f"{problem.given}; {problem.allowed}")
-        for part in stage.devices:
-            if part.device_group not in sizes:
-                _add(found, where, f"no device group {part.device_group!r} in the cluster")
+            _add(violations, where, f"{problem.given}; {problem.allowed}")
+        for devices in stage.devices:
+            if devices.device_group not in sizes:
+                _add(violations, where, f"no device group {devices.device_group!r} in the cluster")
                 continue
-            size, end = sizes[part.device_group], part.first_rank + part.count
+            size, end = sizes[devices.device_group], devices.first_rank + devices.count
             if end > size:
-                _add(found, where, f"{part.device_group} has only {size} devices")
+                _add(violations, where, f"{devices.device_group} has only {size} devices")
                 continue
-            taken[part.device_group].append((part.first_rank, end, where))
-    for spans in taken.values():
-        _check_overlaps(found, spans)
+            spans_by_group[devices.device_group].append((devices.first_rank, end, where))
+    for spans in spans_by_group.values():
+        _check_overlaps(violations, spans)
 
 
-def _check_overlaps(found: list[Violation], spans: list[tuple[int, int, str]]) -> None:
+def _check_overlaps(violations: list[Violation], spans: list[tuple[int, int, str]]) -> None:
     """Device numbers ``first`` to before ``end`` of each stage must not overlap another's."""
     free = 0
     for first, end, where in sorted(spans):
         if first < free:
-            _add(found, where, "a device is in two stages")
+            _add(violations, where, "a device is in two stages")
         free = max(free, end)
 
 
-def _check_layers(found: list[Violation], path: str, plan: Plan, program: Program) -> bool:
-    """Whether the chunks hold every layer of the model once, tower after tower, in order."""
+def _check_layers(violations: list[Violation], path: str, plan: Plan, program: Program) -> bool:
+    """True if the chunks hold every layer of the model once, tower after tower, in order."""
     where, towers = f"{path}.stages", plan.models[program.model].towers
     sizes = {tower.name: tower.layer_count for tower in towers}
     starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
-    following = 0
+    next_layer = 0
     for part in (part for _, _, parts in program.chunks() for part in parts):
         name, first, last = part.layers
         if name not in sizes or not first <= last < sizes[name]:
-            _add(found, where, f"layers {list(part.layers)} are not in the model")
+            _add(violations, where, f"layers {list(part.layers)} are not in the model")
             return False
-        if starts[name] + first != following:
+        if starts[name] + first != next_layer:
             break
-        following = starts[name] + last + 1
+        next_layer = starts[name] + last + 1
     else:
-        if following == sum(sizes.values()):
+        if next_layer == sum(sizes.values()):
             return True
-    _add(found, where, "the chunks must hold every layer exactly once, in order")
+    _add(violations, where, "the chunks must hold every layer exactly once, in order")
     return False
 
 
 def _check_strategies(
-    found: list[Violation], path: str, plan: Plan, program: Program, techniques: Values
+    violations: list[Violation], path: str, plan: Plan, program: Program, techniques: Values
 ) -> None:
     workload, model = plan.workloads[program.workload], plan.models[program.model]
     schedule, samples = program.schedule, program.micro_batch_samples
     layers = model.layers()
     if reason := workload_violation(model, workload):
-        _add(found, "workloads", reason)
+        _add(violations, "workloads", reason)
     if samples * schedule.microbatches != workload.global_batch:
         _add(
-            found,
+            violations,
             f"{path}.schedule",
             f"{samples} samples x {schedule.microbatches} microbatches is not the global batch "
             f"{workload.global_batch}",
@@ -213,13 +217,13 @@ def _check_strategies(
     if reason := schedule_violation(
         schedule.kind, stages, chunks, schedule.microbatches, len(layers)
     ):
-        _add(found, f"{path}.schedule", reason)
+        _add(violations, f"{path}.schedule", reason)
     elif schedule.actions is not None:
         shape = (schedule.kind, schedule.actions, stages, chunks, schedule.microbatches)
         if reason := action_order_violation(*shape):
-            _add(found, f"{path}.schedule.actions", reason)
+            _add(violations, f"{path}.schedule.actions", reason)
     for s, stage in enumerate(program.stages):
-        _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
+        _check_stage(violations, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
     strategies = [
         part.strategy
         for _, _, parts in program.chunks()
@@ -229,11 +233,11 @@ def _check_strategies(
     tables = shared_tables(model)
     reason = tied_embedding_violation(model, tuple(strategies), tables)
     if reason := reason or tied_stage_violation(model, program, tables):
-        _add(found, f"{path}.stages", reason)
+        _add(violations, f"{path}.stages", reason)
 
 
 def _check_stage(
-    found: list[Violation],
+    violations: list[Violation],
     where: str,
     model: ModelSpec,
     workload: Workload,
@@ -241,32 +245,34 @@ def _check_stage(
     samples: int,
     techniques: Values,
 ) -> None:
-    """The strategies of a stage's layers, on each of its device groups."""
+    """Check the strategies of a stage's layers, on each of its device groups."""
     several = len(stage.devices) > 1
     if several and (reason := batch_share_violation(stage, samples)):
-        _add(found, f"{where}.devices", reason)
+        _add(violations, f"{where}.devices", reason)
         return
     for part in (part for parts in stage.virtual_stages for part in parts):
-        place = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
-        broken = list(override_problems(stage, part, techniques))
-        for problem in broken:
-            _add(found, place, f"by_device_group {problem.given}: {problem.allowed}")
-        kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
+        layers_path = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
+        override_errors = list(override_problems(stage, part, techniques))
+        for problem in override_errors:
+            _add(violations, layers_path, f"by_device_group {problem.given}: {problem.allowed}")
+        kinds = dict.fromkeys(_distinct_layers(model, part, workload.seq_len))
         strategies = dict.fromkeys(part.strategy_on(p.device_group) for p in stage.devices)
-        for strategy in strategies if not broken else ():
+        for strategy in strategies if not override_errors else ():
             for layer, tokens in kinds:
                 if several:
                     reason = shared_stage_violation(layer, strategy, stage, samples, tokens)
                 else:
                     ranks = stage.device_count
                     reason = layer_violation(layer, strategy, ranks, samples, tokens)
-                own = (layer, strategy, stage.device_count, workload.dtype)
-                if reason := reason or technique_violation(*own, techniques):
-                    _add(found, place, reason)
+                context = (layer, strategy, stage.device_count, workload.dtype)
+                if reason := reason or technique_violation(*context, techniques):
+                    _add(violations, layers_path, reason)
 
 
-def _kinds(model: ModelSpec, part: LayerPlan, seq_len: int) -> Iterator[tuple[Layer, int]]:
-    """The layers of a part, runs as one, with the tokens of a sample that pass through them."""
+def _distinct_layers(
+    model: ModelSpec, part: LayerPlan, seq_len: int
+) -> Iterator[tuple[Layer, int]]:
+    """Layers of a part, each run once, with their tokens of a sample."""
     name, first, last = part.layers
     tower = model.tower(name)
     for _, run in groupby(tower.expand()[first : last + 1], key=id):

@@ -1,4 +1,4 @@
-"""Problem: one broken rule of a noun, before any plan is made."""
+"""Problem: one broken rule of a noun, before any plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import InputError
 
 
 class Problem(NamedTuple):
-    """One broken rule: the field, what it holds, what is allowed and the nearest that is."""
+    """One broken rule: field, its value, the allowed values and the nearest of them."""
 
     field: str
     given: object
@@ -17,10 +17,10 @@ class Problem(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The problem in words, the field left out."""
+        """The problem as text, without the field."""
         hint = "" if self.nearest is None else f"; nearest: {self.nearest}"
         return f"{self.given}; needs {self.allowed}{hint}"
 
     def error(self, where: str) -> InputError:
-        """The error for a person who gave what ``where`` names."""
+        """The error for the input that ``where`` names."""
         return InputError(f"{where}: {self.field}", self.given, self.allowed, self.nearest)

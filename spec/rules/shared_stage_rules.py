@@ -1,9 +1,9 @@
-"""The rules for stages that several device groups hold together, each with its share of the batch.
+"""Rules for stages that several device groups hold together.
 
 All devices of such a stage hold its layers: weights are split inside each device group, states
 are replicated or sharded over all ranks as on any stage, and gradients are summed over all of
-them, weighted by samples. So device groups differ in how many samples they take, what they
-recompute and which techniques they use, and in nothing that decides which slice a rank holds.
+them, weighted by samples. So device groups may differ in their share of samples, recomputation
+and techniques, and in nothing that decides which slice a rank holds.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 
 def device_problems(stage: Stage) -> Iterator[Problem]:
-    """What is wrong with the device groups of a stage, whatever the cluster has."""
-    names = [part.device_group for part in stage.devices]
+    """Problems of a stage's device groups, apart from the cluster."""
+    names = [devices.device_group for devices in stage.devices]
     for number, name in enumerate(names):
         if name in names[:number]:
             allowed = "a device group once a stage: consecutive devices"
             yield Problem("devices", f"{name} twice", allowed)
     if len(names) == 1 and stage.devices[0].batch_share not in (None, 1.0):
-        given = f"batch_share {stage.devices[0].batch_share:g}"
-        yield Problem("devices", given, "none where one device group takes the whole batch")
+        share = f"batch_share {stage.devices[0].batch_share:g}"
+        yield Problem("devices", share, "none where one device group takes the whole batch")
 
 
 def override_problems(
     stage: Stage, part: LayerPlan, techniques: Values = TECHNIQUES
 ) -> Iterator[Problem]:
-    """What is wrong with ``by_device_group`` of some layers of a stage.
+    """Problems of ``by_device_group`` for some layers of a stage.
 
     Args:
         stage: the stage.
         part: the layers.
-        techniques: those that are known.
+        techniques: the known ones.
     """
-    names, ranks = [place.device_group for place in stage.devices], stage.device_count
-    joined = technique_groups(part.strategy, ranks, techniques)
-    for name, own in part.by_device_group.items():
+    names, ranks = [devices.device_group for devices in stage.devices], stage.device_count
+    shared_groups = technique_groups(part.strategy, ranks, techniques)
+    for name, override in part.by_device_group.items():
         if len(names) == 1 or name not in names:
             allowed = f"one of {', '.join(names)}" if len(names) > 1 else "no override: one group"
             yield Problem("by_device_group", name, f"{allowed} on this stage")
-        elif replace(own, recompute="none", techniques={}) != replace(
+        elif replace(override, recompute="none", techniques={}) != replace(
             part.strategy, recompute="none", techniques={}
         ):
             allowed = (
@@ -62,7 +62,7 @@ def override_problems(
                 "together; only recompute and techniques may differ"
             )
             yield Problem("by_device_group", name, allowed)
-        elif technique_groups(own, ranks, techniques) != joined:
+        elif technique_groups(override, ranks, techniques) != shared_groups:
             allowed = "techniques whose ranks talk to each other on every device group, or on none"
             yield Problem("by_device_group", name, allowed)
 
@@ -70,7 +70,7 @@ def override_problems(
 def shared_stage_violation(
     layer: Layer, strategy: LayerStrategy, stage: Stage, samples: int, seq_len: int
 ) -> str | None:
-    """Why a layer may not run under a strategy on a stage of several device groups; None if it may.
+    """Reason why a layer may not run on a stage of several device groups; None if it may.
 
     Args:
         layer: the layer.
@@ -86,14 +86,16 @@ def shared_stage_violation(
     if reason := layer_violation(layer, strategy, ranks, replicas, seq_len):
         return reason
     experts = strategy.ep * strategy.etp
-    for part in stage.devices:
-        if part.count % experts:
-            return f"ep x etp {experts} does not divide the {part.count} ranks of its device groups"
+    for devices in stage.devices:
+        if devices.count % experts:
+            return (
+                f"ep x etp {experts} does not divide the {devices.count} ranks of its device groups"
+            )
     return None
 
 
 def tied_stage_violation(model: ModelSpec, program: Program, tables: tuple[int, ...]) -> str | None:
-    """Why stages that hold one vocabulary table may not; None if they may, or one holds it.
+    """Reason why stages may not share one vocabulary table; None if they may.
 
     Each rank sums the table's gradient with its counterpart on the other stage.
 

@@ -13,9 +13,12 @@ from shardwright.datasets.models.load import presets
 from shardwright.spec.model.feed_forward import Moe
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.model_spec import Attention, BlockLayer, ModelSpec, Tower
-from shardwright.spec.rules.executable import unsupported_combination, unsupported_model
-from shardwright.spec.rules.executable_experts import unsupported_experts
-from shardwright.spec.rules.executable_together import unsupported_together
+from shardwright.spec.rules.executable import (
+    unsupported_combination,
+    unsupported_experts,
+    unsupported_model,
+    unsupported_together,
+)
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.training import Lora, adapter_specs
 
