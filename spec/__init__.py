@@ -1,1 +1,8 @@
-"""The nouns: models, clusters, workloads, strategies, plans, reports, timelines."""
+"""Models, clusters, workloads, strategies, plans, rules, reports: the nouns of every package.
+
+Enters: documents and typed values. Leaves: frozen dataclasses, and reasons why they break rules.
+Imports: no other package. Between rooms, lowest first: (errors, files, codec, numbers, units,
+choices), strategy, model, workload, (schedules, parallel), cluster, technique, techniques, plan,
+rules, (report, inputs), huggingface; a room imports only rooms before it. Two calls go up,
+lazily: ``Plan.check`` to rules, and the validation of a strategy's techniques to techniques.
+"""

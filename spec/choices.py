@@ -1,4 +1,4 @@
-"""Words that a plan, workload or stack chooses among, in listed order.
+"""Literal types of plans, workloads and stacks, in the order in which they are listed.
 
 Help and completion of the command line read them, so nothing slow is imported here.
 """
@@ -18,7 +18,7 @@ Preference = Literal["best", "simple"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
-"""From nothing to everything: each does what the one before it does, and more."""
+"""From nothing to everything; each includes the one before it."""
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")

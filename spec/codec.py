@@ -1,4 +1,4 @@
-"""JSON in and out of the nouns: canonical bytes out, strict validation in.
+"""JSON to and from the nouns: canonical bytes out, strict validation in.
 
 Out: keys sorted, no spaces, values equal to their default left out, so equal values give
 equal bytes. In: pydantic in strict mode, unknown and duplicate keys refused, the first
@@ -83,19 +83,19 @@ def _adapter(target: type[Any]) -> TypeAdapter[Any]:
     return _ADAPTERS[target]
 
 
-def _mark_strict(target: Any, seen: set[Any]) -> None:
+def _mark_strict(target: Any, visited: set[Any]) -> None:
     """Give every dataclass reachable from ``target`` the strict configuration."""
-    if target in seen:
+    if target in visited:
         return
-    seen.add(target)
+    visited.add(target)
     if dataclasses.is_dataclass(target):
         if "__pydantic_config__" not in vars(target):
             cast(Any, target).__pydantic_config__ = _STRICT
         for hint in _type_hints(target).values():
-            _mark_strict(hint, seen)
+            _mark_strict(hint, visited)
     for argument in getattr(target, "__args__", ()) or ():
         try:
-            _mark_strict(argument, seen)
+            _mark_strict(argument, visited)
         except TypeError:  # literals hold unhashable or plain values
             continue
 
@@ -109,7 +109,16 @@ def _type_hints(target: Any) -> dict[str, Any]:
 def from_json(
     target: type[T], text: str | bytes, where: str, context: Mapping[str, Any] | None = None
 ) -> T:
-    """A noun from JSON text.
+    """Build a noun from JSON text.
+
+    Args:
+        target: the dataclass to build.
+        text: JSON text, at most 16 MiB.
+        where: name of the document in an error, such as its path.
+        context: for validators of the noun.
+
+    Raises:
+        InputError: not JSON, a duplicate or unknown key, or a value outside its range.
 
     Args:
         target: the dataclass to build.
@@ -130,7 +139,7 @@ def from_json(
 def from_document(
     target: type[T], document: Any, where: str, context: Mapping[str, Any] | None = None
 ) -> T:
-    """A noun from an already parsed JSON document; same errors as :func:`from_json`."""
+    """Build a noun from a parsed JSON document; same errors as :func:`from_json`."""
     try:
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -139,7 +148,7 @@ def from_document(
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Plain JSON with duplicate keys, non-finite numbers and deep nesting refused."""
+    """Parse JSON; refuse duplicate keys, non-finite numbers and deep nesting."""
     if len(text) > MAX_DOCUMENT_BYTES:
         raise InputError(where, f"{len(text)} bytes", "a document of at most 16 MiB")
     try:
@@ -147,8 +156,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
     except _DuplicateKeyError as error:
         raise InputError(where, f"key '{error}' twice", "each key once") from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}: {error.msg}"
-        raise InputError(where, place, "a JSON document") from None
+        position = f"line {error.lineno} column {error.colno}: {error.msg}"
+        raise InputError(where, position, "a JSON document") from None
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(where, str(error) or type(error).__name__, "a JSON document") from None
 
@@ -158,12 +167,12 @@ class _DuplicateKeyError(Exception):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in seen:
+        if key in document:
             raise _DuplicateKeyError(key)
-        seen[key] = value
-    return seen
+        document[key] = value
+    return document
 
 
 def _refuse_constant(name: str) -> Any:
@@ -177,25 +186,25 @@ def _first_problem(error: ValidationError, where: str, target: Any) -> InputErro
     path = ".".join(str(part) for part in problem["loc"] if not str(part).endswith("Layer"))
     name = f"{where}: {path}" if path else where
     given = problem.get("input")
-    kind = problem["type"]
-    if kind in unknown:
+    error_type = problem["type"]
+    if error_type in unknown:
         key = str(problem["loc"][-1])
-        known = _field_names(target)
-        return InputError(name, key, "only known keys", nearest_name(key, known))
-    if kind in ("missing", "missing_argument"):
+        names = _field_names(target)
+        return InputError(name, key, "only known keys", nearest_name(key, names))
+    if error_type in ("missing", "missing_argument"):
         return InputError(name, "nothing", "a value (the key is required)")
     return InputError(name, given, problem["msg"].removeprefix("Input should be "))
 
 
 def _field_names(target: Any) -> list[str]:
     names: list[str] = []
-    pending, seen = [target], set()
+    pending, visited = [target], set()
     while pending:
         item = pending.pop()
         try:
-            if item in seen:
+            if item in visited:
                 continue
-            seen.add(item)
+            visited.add(item)
         except TypeError:
             continue
         if dataclasses.is_dataclass(item):
@@ -206,7 +215,7 @@ def _field_names(target: Any) -> list[str]:
 
 
 def json_schema(target: type[Any], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
-    """JSON Schema of a noun; ``ref_template`` says where the nouns inside it will lie."""
+    """JSON Schema of a noun; ``ref_template`` locates the nouns inside it."""
     return _adapter(target).json_schema(ref_template=ref_template)
 
 

@@ -1,4 +1,4 @@
-"""The errors that reach a user, each one line and each with its exit code.
+"""Errors that reach a user, each one line and each with its exit code.
 
 ShardwrightError
 ├── InputError       exit 2   something typed or read is not usable
@@ -17,7 +17,7 @@ from typing import TypeVar
 Word = TypeVar("Word", bound=str)
 
 LONGEST_PART = 400
-"""Characters of a field's name or of what is allowed: both may quote what a person wrote."""
+"""Characters of a field name or of allowed values; both may quote what a person wrote."""
 
 
 class ShardwrightError(Exception):
@@ -49,7 +49,7 @@ class InputError(ShardwrightError):
 
 
 class NotBuiltError(ShardwrightError):
-    """A request that the contract names and this version does not serve yet."""
+    """A documented request that this version does not serve yet."""
 
     exit_code = 2
 
@@ -59,14 +59,14 @@ class NotBuiltError(ShardwrightError):
 
 
 class InfeasibleError(ShardwrightError):
-    """No legal plan: the resource, the place, the amount and the smallest change that fits.
+    """No legal plan: resource, place, amount and the smallest change that fits.
 
     Args:
         what: the resource, the place and the amount.
-        change: the smallest change that fits, where one is known.
-        need_bytes: what a device must hold for the smallest plan found, where memory is short.
-        proven: whether no plan of the space fits; else none was found in the work allowed.
-        late: whether a deadline ended the search.
+        change: the smallest change that fits, if known.
+        need_bytes: memory per device of the smallest plan found, where memory is short.
+        proven: True if no plan of the space fits; else none was found within the limits.
+        late: True if a deadline ended the search.
     """
 
     exit_code = 3
@@ -87,7 +87,7 @@ class InfeasibleError(ShardwrightError):
 
 
 class RunError(ShardwrightError):
-    """A started run failed: which rank, what happened, in one line."""
+    """A started run that failed: rank and cause, in one line."""
 
     exit_code = 4
 
@@ -101,16 +101,16 @@ def _short(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def nearest_name(given: str, known: Iterable[str], count: int = 3) -> str:
-    """The known names closest to ``given``, best first, comma-separated; '' if none is close."""
-    names: Sequence[str] = list(known)
+def nearest_name(text: str, choices: Iterable[str], count: int = 3) -> str:
+    """The names closest to ``text``, best first, comma-separated; '' if none is close."""
+    names: Sequence[str] = list(choices)
     folded = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(given.casefold(), list(folded), n=count, cutoff=0.5)
+    close = difflib.get_close_matches(text.casefold(), list(folded), n=count, cutoff=0.5)
     return ", ".join(folded[name] for name in close)
 
 
 def one_of(field: str, given: str, allowed: Sequence[Word]) -> Word:
-    """``given`` as the word of ``allowed`` that it is.
+    """The word of ``allowed`` that equals ``given``.
 
     Raises:
         InputError: it is none of them.
@@ -121,8 +121,8 @@ def one_of(field: str, given: str, allowed: Sequence[Word]) -> Word:
     raise InputError(field, given, ", ".join(allowed), nearest_name(given, allowed))
 
 
-def nearest_divisor(given: int, whole: int) -> int:
-    """The divisor of ``whole`` closest to ``given`` (the smaller one on a tie)."""
-    low = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
-    divisors = low + [whole // d for d in low]
-    return min(divisors, key=lambda d: (abs(d - given), d))
+def nearest_divisor(number: int, dividend: int) -> int:
+    """The divisor of ``dividend`` closest to ``number`` (the smaller one on a tie)."""
+    low = [d for d in range(1, math.isqrt(dividend) + 1) if dividend % d == 0]
+    divisors = low + [dividend // d for d in low]
+    return min(divisors, key=lambda d: (abs(d - number), d))

@@ -1,4 +1,4 @@
-"""Text files in, whole files out: bounded reads and writes that leave nothing half done."""
+"""Bounded reads and atomic writes of text files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file whole or not at all: temp file, fsync, rename.
+    """Write a file completely or not at all: temp file, fsync, rename.
 
     A link stays and the file that it leads to is replaced; an existing file keeps its mode, a
     new one has what the umask leaves.
@@ -43,7 +43,7 @@ def write_atomically(path: Path, data: str | bytes) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Have the system write a file, or a folder's names, to the disk."""
+    """Flush a file, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -68,7 +68,7 @@ def _mode(path: Path) -> int | None:
 
 
 def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
-    """A text file's content, line ends made alike; what never ends is read up to the limit.
+    """A text file's content with normalized line ends; endless ones are read up to the limit.
 
     Raises:
         InputError: missing, a directory, unreadable, too large or not UTF-8.

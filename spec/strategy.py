@@ -1,4 +1,4 @@
-"""LayerStrategy: how one layer is split, sharded and recomputed.
+"""LayerStrategy: the degrees, sharding and recomputation of one layer.
 
 Sharding is a lattice of degrees over the ranks that hold the same slice of the weights (those
 of data and context parallelism, with Ulysses all), innermost first: a state of degree d is
@@ -30,8 +30,8 @@ LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 class Sharding:
     """Sharding degree of each state over the ranks that hold the same slice of the layer.
 
-    ``secondary_parameters`` is the degree of a second parameter copy that the backward pass
-    gathers from (hpZ: Wang et al., ZeRO++, arXiv:2306.10209, section 3.2); 1: there is none.
+    ``secondary_parameters`` is the degree of a second parameter copy from which the backward pass
+    gathers (hpZ: Wang et al., ZeRO++, arXiv:2306.10209, section 3.2); 1: there is none.
     """
 
     parameters: Degree = 1
@@ -41,12 +41,12 @@ class Sharding:
 
     @property
     def gathers_each_use(self) -> bool:
-        """zero3-like: parameters are gathered for each use and freed after it."""
+        """True like zero3: parameters are gathered for each use and freed after it."""
         return self.parameters > 1
 
     @property
     def reduces_each_micro_batch(self) -> bool:
-        """zero2-like: gradients are reduced once each micro-batch, not once each step."""
+        """True like zero2: gradients are reduced once each micro-batch, not once each step."""
         return self.gradients > 1
 
     def level_name(self, state_ranks: int) -> str:
@@ -56,9 +56,9 @@ class Sharding:
         if second == 1:
             if (p, g, o) == (1, 1, 1):
                 return "zero0"
-            named = {(1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
-            if (p, g, o) in named:
-                return named[(p, g, o)]
+            levels = {(1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
+            if (p, g, o) in levels:
+                return levels[(p, g, o)]
             if p == g == o:
                 return f"hsdp:{p}"
             return f"{p}/{g}/{o}"
@@ -66,7 +66,7 @@ class Sharding:
 
     @classmethod
     def from_text(cls, text: str, state_ranks: int, field_name: str = "--shard") -> Sharding:
-        """Degrees from ``zero0``..``zero3``, ``hsdp:DEGREE``, ``hpz:DEGREE`` or ``P/G/O``.
+        """Parse ``zero0``..``zero3``, ``hsdp:DEGREE``, ``hpz:DEGREE`` or ``P/G/O``.
 
         Args:
             text: what was typed.
@@ -159,7 +159,7 @@ def _typed_values(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any
 
 
 Techniques = Annotated[dict[str, Any], AfterValidator(_typed_values)]
-"""Values by the names of their techniques; one that is off is absent."""
+"""Values by technique name; one that is off is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,22 +184,22 @@ class LayerStrategy:
 
     @property
     def megatron_sp(self) -> bool:
-        """Whether activations are split along the sequence between tensor-parallel parts."""
+        """True if activations between tensor-parallel parts are split along the sequence."""
         return self.sequence_parallel == "megatron" and self.tp > 1
 
     @property
     def ulysses(self) -> bool:
-        """Whether the tp ranks split sequence and heads, not weights."""
+        """True if the tp ranks split sequence and heads, not weights."""
         return self.sequence_parallel == "ulysses" and self.tp > 1
 
     @property
     def weight_split(self) -> int:
-        """Ranks that a weight is split over: tp, or 1 with ulysses."""
+        """Ranks that split a weight: tp, or 1 with ulysses."""
         return 1 if self.ulysses else self.tp
 
     @property
     def sequence_split(self) -> int:
-        """Ranks that tokens between a block's parts are split over along the sequence."""
+        """Ranks that split the sequence between a block's parts."""
         return self.cp * (self.tp if self.megatron_sp or self.ulysses else 1)
 
     @property
@@ -209,16 +209,16 @@ class LayerStrategy:
 
     @property
     def input_split(self) -> int:
-        """Ranks that the tokens a layer reads are split over: not those that join them first."""
+        """Ranks with different input tokens of a layer, after any gather."""
         return self.cp * (self.tp if self.ulysses else 1)
 
     @property
     def layout(self) -> tuple[int, int, bool]:
-        """How activations lie between layers: tp, cp, and whether tp ranks hold other tokens."""
+        """Layout of activations between layers: tp, cp, tokens split over tp."""
         return (self.tp, self.cp, self.megatron_sp or self.ulysses)
 
     def data_parallel(self, stage_ranks: int) -> int:
-        """Parts that a micro-batch's samples are cut into on a stage of ``stage_ranks``."""
+        """Data-parallel degree on a stage of ``stage_ranks``."""
         return stage_ranks // self.width
 
     def state_ranks(self, stage_ranks: int) -> int:
@@ -230,12 +230,13 @@ class LayerStrategy:
         return stage_ranks // (self.ep * self.etp)
 
     def expert_degree(self, degree: int, stage_ranks: int) -> int:
-        """The sharding degree of experts whose layer shards a state ``degree`` ways.
+        """Sharding degree of experts whose layer shards a state ``degree`` ways.
 
-        Experts shard over the ranks that hold the same ones: as many as the degree and that
-        number have in common, which is all of them where the layer shards over all its ranks.
-        A state that nothing else shards is not sharded either.
+        Experts shard over the ranks that hold the same ones: over the greatest common divisor of
+        the
+        degree and that number, which is all of them where the layer shards over all its ranks. A
+        state that the dense parts do not shard is not sharded either.
         """
-        same = self.expert_data_parallel(stage_ranks)
-        whole = degree > 1 and degree == self.state_ranks(stage_ranks)
-        return same if whole else math.gcd(degree, same)
+        replicas = self.expert_data_parallel(stage_ranks)
+        over_all_ranks = degree > 1 and degree == self.state_ranks(stage_ranks)
+        return replicas if over_all_ranks else math.gcd(degree, replicas)

@@ -1,4 +1,4 @@
-"""Units at the edge: SI inside, human units only in what a person types or reads."""
+"""Text of units: SI inside, human units only in typed and printed text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ MIB = 1024**2
 
 
 def format_number(number: float, digits: int = 4) -> str:
-    """A number to so many significant digits, whole above them: ``10610``, never ``1.061e+04``."""
+    """A number to ``digits`` significant digits, whole above them: ``10610``, not ``1.061e+04``."""
     return f"{number:.0f}" if abs(number) >= 10**digits - 0.5 else f"{number:.{digits}g}"
 
 
 def format_bytes(amount_bytes: float) -> str:
-    """``71.2 GiB`` style text with three significant digits."""
+    """Bytes as ``71.2 GiB``, with three significant digits."""
     size = float(amount_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":
@@ -22,17 +22,17 @@ def format_bytes(amount_bytes: float) -> str:
 
 
 def format_seconds(time_s: float) -> str:
-    """``13.8 s``, ``41.2 ms`` or ``7.5 us`` with three significant digits."""
-    shown_s = abs(float(f"{time_s:.3g}"))  # what is just below a unit is shown as one of it
-    if shown_s >= 1 or time_s == 0:
-        return f"{time_s:.3g} s" if shown_s < 1000 else f"{time_s:.0f} s"
-    if shown_s >= 1e-3:
+    """Seconds as ``13.8 s``, ``41.2 ms`` or ``7.5 us``, with three significant digits."""
+    rounded_s = abs(float(f"{time_s:.3g}"))  # rounding up to a unit shows that unit
+    if rounded_s >= 1 or time_s == 0:
+        return f"{time_s:.3g} s" if rounded_s < 1000 else f"{time_s:.0f} s"
+    if rounded_s >= 1e-3:
         return f"{time_s * 1e3:.3g} ms"
     return f"{time_s * 1e6:.3g} us"
 
 
 def format_count(number: float) -> str:
-    """``70.6 B`` style text for parameters and tokens."""
+    """Parameters or tokens as ``70.6 B``."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= scale:
             return f"{format_number(number / scale, 3)} {unit}"

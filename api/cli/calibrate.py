@@ -51,7 +51,7 @@ def _fit_times(name: str, path: Path) -> dict[str, Any]:
     from ..validation.table_fits import fit_times
 
     fit = fit_times(name, published_runs(path), f"--data {path}")
-    stored = _stored_calibration(name, fit.calibration.place)
+    stored = _stored_calibration(name, fit.calibration.scope)
     fitted = replace(fit.calibration, memory=None if stored is None else stored.memory)
     return _save(fitted) | fit.counts
 
@@ -61,7 +61,7 @@ def _fit_memory(name: str, path: Path) -> dict[str, Any]:
     from ..validation.table_fits import fit_peaks
 
     fit = fit_peaks(name, published_runs(path), f"--data {path}")
-    base = _stored_calibration(name, fit.calibration.place) or fit.calibration
+    base = _stored_calibration(name, fit.calibration.scope) or fit.calibration
     memory = fit.calibration.memory
     if memory is None:
         raise RuntimeError("peaks give constants of memory")
@@ -80,11 +80,11 @@ def _stored_calibration(name: str, place: CalibrationScope) -> Calibration | Non
     if name not in names:
         return None
     stored = load_calibration(name)
-    if stored.place.in_any_format == place.in_any_format:
+    if stored.scope.in_any_format == place.in_any_format:
         return stored
     free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in names)
     where = calibration_folder() / f"{name}.json"
-    allowed = f"a name of none that is for {stored.place.in_any_format}, or without {where}"
+    allowed = f"a name of none that is for {stored.scope.in_any_format}, or without {where}"
     raise InputError("--name", name, allowed, free)
 
 

@@ -107,7 +107,7 @@ def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[st
             raise InputError(
                 "--calibration", requested, "one of memory: this one is of times alone"
             )
-        by_scope[stored.place.in_any_format] = stored
+        by_scope[stored.scope.in_any_format] = stored
     return {
         row.run.id: by_scope[p]
         for p, scope_rows in places.items()

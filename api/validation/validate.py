@@ -127,7 +127,7 @@ def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalib
     stored = load_calibration(requested)
     if not stored.fitted_on:
         raise InputError("--calibration", requested, "one of times: this one is of memory alone")
-    stored_scope = stored.place
+    stored_scope = stored.scope
     by_scope = {scope: stored for scope in places if stored_scope in (scope, scope.in_any_format)}
     why = f"not of the device, stack and format of {requested}"
     return RunCalibrations(
@@ -198,7 +198,7 @@ def _source_document(
     chosen: RunCalibrations,
     of_memory: bool,
 ) -> dict[str, Any]:
-    fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}
+    fitted = {c.scope.in_any_format if of_memory else c.scope: c for c in chosen.by_run.values()}
     assumed = Counter(path for row in priced for path in row.assumed)
     return {
         "rows_read": len(rows),

@@ -23,7 +23,7 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from ...spec.plan.send_buffers import USUAL_PASSES
+from ...spec.plan.send_buffers import PASSES_UNTIL_FREE
 from ...spec.schedules.stage_order import Pass
 
 ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "send"]
@@ -43,7 +43,7 @@ class Action(NamedTuple):
     kind: ActionKind
     item: Pass
     reduces: bool = False
-    passes: int = USUAL_PASSES
+    passes: int = PASSES_UNTIL_FREE
 
 
 def stage_actions(
@@ -60,7 +60,7 @@ def stage_actions(
         sends: those whose output goes to one.
         until: from ``spec.plan.send_buffers``.
     """
-    until_pass = range(USUAL_PASSES, len(order) + USUAL_PASSES) if until is None else until
+    until_pass = range(PASSES_UNTIL_FREE, len(order) + PASSES_UNTIL_FREE) if until is None else until
     return tuple(_actions(order, receives, sends, until_pass))
 
 
@@ -87,5 +87,5 @@ def _actions(
             yield Action("backward", item, reduces=item == last[item.chunk])
         if item.exchanges_messages and item[:2] in sends:
             yield Action("send", item, passes=until[number] - number)
-    for _ in range(USUAL_PASSES):
+    for _ in range(PASSES_UNTIL_FREE):
         yield Action("wait_sent", order[-1])

@@ -1,9 +1,8 @@
-"""Calibration: constants that bring predictions nearer to what one cluster and stack measured.
+"""Calibration: constants that correct predictions for one cluster and stack.
 
 Six factors of time and three constants of memory, each set fitted to a table of its own. A factor
-multiplies the shipped seconds of one kind of work, or the shipped bytes of one kind of tensors, so
-1 everywhere is no calibration, and what a factor of 1.2 says can be read: that work takes a fifth
-longer there than shipped prices say.
+multiplies the shipped seconds of one kind of work, or the shipped bytes of one kind of tensors:
+1 everywhere is no calibration, and 1.2 means that the work takes a fifth longer than shipped.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRAR
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 RESERVED_NAMES = ("none", "fit")
-"""Words that mean something else to ``--calibration``."""
+"""Words with another meaning for ``--calibration``."""
 
 
 class CalibrationScope(NamedTuple):
-    """What constants are for: a device, a stack and, of times, a format of products ("" is any)."""
+    """Device, stack and, for times, format of products ("" is any) of a calibration."""
 
     device: str
     stack: str
     products: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.device} with {self.stack}"
-        return f"{where} in {self.products}" if self.products else where
+        text = f"{self.device} with {self.stack}"
+        return f"{text} in {self.products}" if self.products else text
 
     @property
     def in_any_format(self) -> CalibrationScope:
-        """The same with products of any format, which constants of memory are for."""
+        """The same for products of any format, as constants of memory are."""
         return self._replace(products="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """How many times the shipped seconds each kind of work takes; see :data:`MEANINGS`."""
+    """Factors on the shipped seconds of each kind of work; see :data:`MEANINGS`."""
 
     matmul: Factor = 1.0
     attention: Factor = 1.0
@@ -68,7 +67,7 @@ MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConstants:
-    """What brings predicted bytes to measured ones; see :data:`MEMORY_MEANINGS`."""
+    """Corrections of predicted bytes; see :data:`MEMORY_MEANINGS`."""
 
     states: Factor = 1.0
     activations: Factor = 1.0
@@ -87,9 +86,9 @@ MEMORY_MEANINGS: Mapping[str, str] = {
 class MemoryCalibration:
     """Fitted constants of memory, and the ids of the rows that they were fitted to.
 
-    ``deviation`` is the relative standard deviation of rows that were each predicted from the
-    others; the upper bound that has to fit a device rests on it. The errors are medians over the
-    rows: shipped, fitted, and each predicted from the others.
+    ``deviation`` is the relative standard deviation of rows, each predicted from the others; the
+    upper bound that has to fit a device rests on it. The errors are medians over the rows: shipped,
+    fitted, and each predicted from the others.
     """
 
     constants: MemoryConstants
@@ -102,16 +101,16 @@ class MemoryCalibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Fitted factors, and what they were fitted to.
+    """Fitted factors and their scope, data and errors.
 
-    ``device`` and ``stack`` are the names of the catalogue that it is for, ``products`` the format
-    of products (``DtypeRecord.products``; "" is any): kernels of another format are others.
-    ``profile`` is the fingerprint of the machine's profile that the factors correct; "" where they
+    ``device`` and ``stack`` are catalogue names, ``products`` is the format of products
+    (``DtypeRecord.products``; "" is any), for each format has kernels of its own.
+    ``profile`` is the fingerprint of the machine profile that the factors correct; "" where they
     correct shipped prices.
-    ``fitted_on`` are the ids of the measured rows. The 80 % interval, for rows like these, goes
-    from the prediction over (1 + ``half_width``) to the prediction times that. The errors are
-    medians over these rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is
-    empty where only ``memory`` was fitted: times are as shipped then, and so is their interval.
+    ``fitted_on`` are the ids of the measured rows; it is empty where only ``memory`` was fitted, so
+    that times and their interval are as shipped. The 80 % interval, for rows like these, goes from
+    the prediction over (1 + ``half_width``) to the prediction times that. The errors are medians
+    over these rows: shipped, fitted, and each predicted from the others.
     """
 
     schema_version: Literal[1] = 1
@@ -129,19 +128,19 @@ class Calibration:
     memory: MemoryCalibration | None = None
 
     @property
-    def place(self) -> CalibrationScope:
-        """What the factors are for."""
+    def scope(self) -> CalibrationScope:
+        """The scope of the factors."""
         return CalibrationScope(self.device, self.stack, self.products)
 
     def with_memory(self, memory: MemoryCalibration) -> Calibration:
-        """The same with other constants of memory."""
+        """The calibration with other constants of memory."""
         return replace(self, memory=memory)
 
 
 def unfitted(
     factors: Factors = SHIPPED, name: str = "unfitted", device: str = "", stack: str = ""
 ) -> Calibration:
-    """Factors that were fitted to nothing: they are being tried, or times are as shipped."""
+    """A calibration fitted to nothing: factors on trial, or times as shipped."""
     return Calibration(
         name=name,
         device=device,

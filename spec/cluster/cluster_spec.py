@@ -1,10 +1,10 @@
-"""ClusterSpec: which devices, how they nest, what they hold. Rates live in the catalogues.
+"""ClusterSpec: devices, their nesting and memory. Rates live in the catalogues.
 
 Devices of a group are numbered 0.. in the order of nodes and devices inside a node. Link levels
 nest: ``intra_pair`` < ``intra_node`` < ``intra_rack`` < ``inter_rack`` < ``inter_zone``. A level
 joins ``group_size`` consecutive devices; the last group of a level may be partial. Two devices
-talk over the innermost level whose group holds both; devices of different groups over the
-``inter_rack`` level that joins the groups. Where groups name several zones (data centres,
+communicate over the innermost level whose group holds both, devices of different groups over
+the ``inter_rack`` level that joins the groups. Where groups name several zones (data centers,
 buildings), that level joins the groups of a zone, and ``inter_zone`` the zones.
 """
 
@@ -39,10 +39,10 @@ class MemoryTiers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLevel:
-    """One level of the network: a catalogue fabric, or rates that a person typed.
+    """One network level: a catalogue fabric, or typed rates.
 
-    ``bandwidth_bytes_per_s`` is one direction of one device's link; ``oversubscription`` 2
-    means that half of it is left when every device sends out of its group at once.
+    ``bandwidth_bytes_per_s`` is one direction of one device's link. With ``oversubscription`` 2
+    half of it is left when every device sends out of its group at once.
     """
 
     level: LevelName
@@ -57,10 +57,10 @@ class LinkLevel:
 class DeviceGroup:
     """``nodes`` nodes of ``devices_per_node`` equal devices.
 
-    ``device`` and ``node`` are catalogue names. ``memory`` is what each device has for the
-    run; it differs from the catalogue where a person capped it. ``levels`` are the link levels
-    inside the group where a cluster has several groups, and empty where it has one. ``zone``
-    names the place that it shares with other groups; all groups name one, or none does.
+    ``device`` and ``node`` are catalogue names. ``memory`` is what each device has for the run,
+    less than the catalogue's where a person capped it. ``levels`` are the link levels inside the
+    group where a cluster has several groups, empty where it has one. ``zone`` names the site that
+    it shares with other groups; all groups name one, or none does.
     """
 
     name: str
@@ -82,8 +82,8 @@ class DeviceGroup:
 class ClusterSpec:
     """Device groups and the link levels over them, innermost level first.
 
-    One group: ``levels`` are all of them. Several: each group has its own, and ``levels`` is the
-    one that joins the groups, or of several zones the one inside a zone and the one between them.
+    One group: ``levels`` are all of them. Several: each group has its own, and ``levels`` holds the
+    one that joins the groups, or with several zones the one inside a zone and the one between them.
     """
 
     groups: tuple[DeviceGroup, ...]
@@ -102,27 +102,35 @@ class ClusterSpec:
     @property
     def joined_counts(self) -> tuple[int, ...]:
         """Devices that each level between groups joins: the most of a zone if several, and all."""
-        each = Counter[str]()
+        devices_by_zone = Counter[str]()
         for group in self.groups:
-            each[group.zone] += group.device_count
-        return (max(each.values()), each.total()) if len(each) > 1 else (each.total(),)
+            devices_by_zone[group.zone] += group.device_count
+        return (
+            (max(devices_by_zone.values()), devices_by_zone.total())
+            if len(devices_by_zone) > 1
+            else (devices_by_zone.total(),)
+        )
 
     def group(self, name: str) -> DeviceGroup:
-        """The device group called ``name`` (KeyError if there is none)."""
+        """The device group called ``name``.
+
+        Raises:
+            KeyError: if there is none.
+        """
         for group in self.groups:
             if group.name == name:
                 return group
         raise KeyError(name)
 
     def alone(self, name: str) -> ClusterSpec:
-        """The cluster that the group called ``name`` is by itself."""
+        """The group called ``name`` as a cluster of its own."""
         if len(self.groups) == 1:
             return self
         group = self.group(name)
         return ClusterSpec(groups=(replace(group, levels=()),), levels=group.levels)
 
     def in_zone(self, zone: str) -> ClusterSpec:
-        """The cluster that the groups of a zone are by themselves."""
+        """The groups of a zone as a cluster of their own."""
         groups = tuple(group for group in self.groups if group.zone == zone)
         if len(groups) == 1:
             return self.alone(groups[0].name)
@@ -130,19 +138,19 @@ class ClusterSpec:
         return ClusterSpec(groups=groups, levels=(replace(self.levels[0], group_size=size),))
 
     def seen_from(self, name: str) -> ClusterSpec:
-        """The group called ``name`` and, around its own levels, those that join it to others.
+        """The group called ``name``, its own levels and those that join it to others.
 
-        Not a cluster that can be asked for: its outermost level reaches past its devices.
+        Not a cluster to plan for: its outermost level spans more than its devices.
         """
-        inside = self.alone(name)
-        if inside is self:
+        group_cluster = self.alone(name)
+        if group_cluster is self:
             return self
         alone_in_zone = sum(group.zone == self.group(name).zone for group in self.groups) == 1
-        around = self.levels[-1:] if alone_in_zone else self.levels
-        return replace(inside, levels=inside.levels + around)
+        outer_levels = self.levels[-1:] if alone_in_zone else self.levels
+        return replace(group_cluster, levels=group_cluster.levels + outer_levels)
 
     def joined_at(self, name: str) -> ClusterSpec:
-        """The group called ``name`` with nothing but the levels that join groups."""
+        """The group called ``name`` with only the levels that join groups."""
         return replace(self.alone(name), levels=self.levels)
 
     def joining(self, names: Collection[str]) -> tuple[LinkLevel, ...]:

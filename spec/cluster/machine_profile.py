@@ -1,9 +1,8 @@
-"""MachineProfile: what ``plan profile`` measured on one machine; the cost model reads it.
+"""MachineProfile: the measurements of ``plan profile`` on one machine.
 
 Every row was taken while all ranks work at once, so that shared memory bandwidth is in the figure:
 on cores the minimum over repeats, on other devices the median. Profiles of different machines are
-never mixed: a profile carries the fingerprint of its machine and is only used where the
-fingerprint is the same.
+never mixed: a profile is used only where the fingerprint is that of its machine.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """Seconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
+    """Seconds of one kernel, with op, shape and counts of ``spec.report.work_items.Kernel``."""
 
     op: str
     shape: tuple[int, ...]
@@ -31,9 +30,9 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """Seconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
+    """Seconds of one collective of ``payload_bytes`` (the largest buffer on a rank).
 
-    ``beside_product``: taken while matrix products ran on the same devices; else alone.
+    ``beside_product``: taken while matrix products ran on the same devices.
     """
 
     kind: str
@@ -53,15 +52,15 @@ CopyKind = Literal[
     "nvme_read_cached",
     "nvme_write_cached",
 ]
-"""Where bytes go; cached: through the system's cache, where the file system has no direct way."""
+"""Source and target of a copy; cached: through the page cache, for want of direct I/O."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRow:
     """Seconds of a copy of ``payload_bytes``.
 
-    ``pinned``: the host's side is page-locked memory. ``both_ways``: taken while as many bytes
-    went the other way.
+    ``pinned``: the host memory is page-locked. ``both_ways``: taken while as many bytes went the
+    other way.
     """
 
     kind: CopyKind
@@ -74,7 +73,7 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """What was not measured, and why: a kernel that did not fit, or a device without the path."""
+    """A measurement left out, and why: out of memory, or a device without the path."""
 
     op: str
     shape: tuple[int, ...] = ()
@@ -86,12 +85,13 @@ class Skipped:
 class MachineProfile:
     """All measurements of one machine with ``ranks`` ranks at work.
 
-    ``fingerprint`` identifies hardware, threads per rank and versions; ``machine`` is the
-    readable form of it. ``device`` is the catalogue's name of what each rank runs on. ``host_s``
-    holds host-side seconds by name; ``kernel_slowdown`` is what a kernel takes inside a step,
-    where caches are cold and ranks move apart, over what its row says; ``overlap_slowdown`` is
-    the factor by which kernels and communication that share the device lengthen one another
-    (:mod:`overlap`), None where they were not run together.
+    ``fingerprint`` identifies hardware, threads per rank and versions; ``machine`` is its readable
+    form. ``device`` is the catalogue name of each rank's device. ``host_s`` holds host-side seconds
+    by name. ``kernel_slowdown`` is the factor of a kernel's time inside a step, where caches are
+    cold and ranks drift apart, over its row. ``overlap_slowdown`` is the factor by which kernels
+    and
+    communication that share the device slow one another (``costmodel.pricing.overlap``), None if
+    they were not run together.
     """
 
     schema_version: Literal[1] = 1

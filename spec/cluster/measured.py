@@ -1,4 +1,4 @@
-"""What was measured of a machine, in place of shipped prices or to correct them."""
+"""Measurements of a machine that replace shipped prices or correct them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .machine_profile import MachineProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectedProfile:
-    """A machine's own kernels and links, and factors on them that whole steps called for."""
+    """A machine's own kernels and links, and factors on them fitted to whole steps."""
 
     profile: MachineProfile
     calibration: Calibration
 
 
 Measured = MachineProfile | Calibration | CorrectedProfile
-"""A profile has kernels and links of a machine's own; a calibration has factors."""
+"""A profile has a machine's own kernels and links; a calibration has factors."""
 
 
 def profile_of(measured: Measured | None) -> MachineProfile | None:

@@ -1,7 +1,7 @@
-"""StackSpec: the training software whose kernels, buffers and overlap a prediction prices.
+"""StackSpec: the training framework whose kernels, buffers and overlap are priced.
 
-A stack is data (``datasets/catalogue/stacks.toml``, each figure with its source); the
-lowering asks it questions and never branches on its name.
+A stack is data (``datasets/catalogue/stacks.toml``, each figure with its source); the lowering
+reads its fields and never branches on its name.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Bytes = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapKinds:
-    """Which communication the stack runs beside computation, by what it serves.
+    """Communication that the stack overlaps with computation, by its purpose.
 
-    ``dp_gradient``: reductions of gradients, beside the backward of the layers before.
-    ``dp_parameter``: gathers of parameters, beside the layer before (in stacks that gather
-    after the update: beside the next forward). ``tp``: the collective of a tensor-parallel
-    product, in chunks beside that product. ``pp``: messages between stages, beside the sender's
-    next pass. ``cp``: a ring's next keys and values, beside attention on those at hand.
-    ``ep``: tokens on their way to experts and back, beside other computation.
+    ``dp_gradient``: reductions of gradients, with the backward of the layers before.
+    ``dp_parameter``: gathers of parameters, with the layer before (in stacks that gather after the
+    update: with the next forward). ``tp``: the collective of a tensor-parallel product, in chunks
+    with that product. ``pp``: messages between stages, with the sender's next pass. ``cp``: a
+    ring's next keys and values, with attention on the present ones. ``ep``: the all-to-all of
+    experts' tokens, with other computation.
     """
 
     dp_gradient: bool = False
@@ -43,17 +43,17 @@ class OverlapKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFusion:
-    """Which neighbouring operations the stack runs as one device kernel.
+    """Neighboring operations that the stack fuses into one device kernel.
 
-    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys turn
-    in one kernel, where they are, and gradients of gated activations take their inputs' place.
+    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys are
+    rotated in one kernel, in place, and gradients of gated activations overwrite their inputs.
     ``linear_cross_entropy``: the projection to a vocabulary that is whole on the rank and its loss
-    go through chunks of tokens (:func:`kernels.loss_chunks`), which leave their gradients.
+    run over chunks of tokens (``kernels.loss_chunks``), which leave their gradients.
     ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
-    sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside
-    the experts' activation, so that what comes out of them need not be kept. ``across_parts``: a
-    norm is joined with the sum of the residual stream before it, and going backward with that of
-    the gradients; heads that products share are repeated (what a compiler makes of a block).
+    sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside the
+    experts' activation, so that the experts' output need not be saved. ``across_parts``: a norm is
+    fused with the residual sum before it, and in backward with that of the gradients; heads that
+    products share are repeated (as a compiler does to a block).
     """
 
     qkv: bool = False
@@ -76,10 +76,10 @@ class KernelFusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorModel:
-    """What the memory allocator and the libraries hold beyond live tensors.
+    """Memory that the allocator and libraries hold beyond live tensors.
 
-    ``workspace_bytes`` is what libraries of matrix products take for themselves on devices before
-    Hopper, ``large_workspace_bytes`` on Hopper and Blackwell.
+    ``workspace_bytes`` is the workspace of matrix product libraries on devices before Hopper,
+    ``large_workspace_bytes`` on Hopper and Blackwell.
     """
 
     context_bytes: Bytes = 0
@@ -95,24 +95,26 @@ class StackSpec:
 
     ``flash_generation`` 2: flash attention by FlashAttention-2, written for Ampere; 3: by kernels
     written for the device (FlashAttention-3, cuDNN).
-    ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy
-    from first use to the update (or after each use, zero3). contiguous: whole compute
-    parameters and gradient buffers live all the time, and only optimizer states shard.
-    partitioned: compute parameters live beside a sharded master copy, whole and gathered after
-    the update (zero0 to zero2) or sharded too and gathered for each use (zero3).
-    ``recompute``: what it can recompute; ``schedules``: which pipeline schedules it has.
-    ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
-    both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
-    so.
-    ``expert_dispatch``: what travels to experts: a row for each (rows), or a token once to each
-    rank, and over a slower link once to each group of ranks, that holds any of them (tokens).
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
-    a cross-entropy that is not fused makes a tensor at every step instead of working in place.
+    ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy from
+    first
+    use to the update (zero3: for each use). contiguous: whole compute parameters and gradient
+    buffers live all the time, and only optimizer states shard. partitioned: compute parameters live
+    beside a sharded master copy, whole and gathered after the update (zero0 to zero2) or sharded
+    too
+    and gathered for each use (zero3).
+    ``recompute``, ``schedules``: the recomputation and pipeline schedules that it has.
+    ``narrow_weights``: weights of narrow products are quantized once a step and kept in both
+    orientations (cached), or for each use; ``narrow_gather``: parameters are gathered quantized.
+    ``expert_dispatch``: rows: each expert's row is sent; tokens: a token is sent once to each rank,
+    and over a slower link once to each group of ranks, that holds any of its experts.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``: a
+    cross-entropy that is not fused allocates a tensor at every step instead of working in place.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
-    order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
-    ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
-    ``launch_s`` is host time a lowered kernel, the Python around it counted; ``pass_s`` host
-    time a layer pass. ``memory`` is of a calibration, and no figure of the catalogue.
+    order.
+    ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
+    models of the GPT-2 kind, with layer norms and biases, are trained with it.
+    ``launch_s`` is host time a lowered kernel, the Python around it included; ``pass_s`` host time
+    a layer pass. ``memory`` comes from a calibration, not from the catalogue.
     """
 
     name: str
@@ -143,39 +145,38 @@ class StackSpec:
 
     @property
     def fixed_orders(self) -> bool:
-        """Whether it runs the schedules that it lists and no other order of passes."""
+        """True if the stack runs the schedules that it lists and no other order of passes."""
         return self.schedules != ALL_KINDS
 
     @property
     def overlap(self) -> Overlap:
-        """The widest ``--overlap`` mode all of whose communication the stack hides."""
-        o = self.overlaps
-        if not (o.dp_gradient and o.dp_parameter):
+        """The widest ``--overlap`` mode all of whose communication the stack overlaps."""
+        kinds = self.overlaps
+        if not (kinds.dp_gradient and kinds.dp_parameter):
             return "none"
-        if not o.tp:
+        if not kinds.tp:
             return "dp"
-        return "all" if o.pp and o.cp and o.ep else "dp+tp"
+        return "all" if kinds.pp and kinds.cp and kinds.ep else "dp+tp"
 
     def with_overlap(self, mode: Overlap) -> StackSpec:
-        """The stack with the communication that ``--overlap`` names hidden.
+        """The stack with the communication that ``--overlap`` names overlapped.
 
-        ======  ===========================  ==================  ==============
-        mode    gradients and parameters     tensor-parallel     pp, cp, ep
-        ======  ===========================  ==================  ==============
-        none    in line                      in line             as the stack
-        dp      beside neighbouring layers   in line             as the stack
-        dp+tp   beside neighbouring layers   beside its product  as the stack
-        all     beside neighbouring layers   beside its product  beside
-        ======  ===========================  ==================  ==============
+        ======  ========================  =================  ==============
+        mode    gradients and parameters  tensor-parallel    pp, cp, ep
+        ======  ========================  =================  ==============
+        none    serial                    serial             as the stack
+        dp      with neighboring layers   serial             as the stack
+        dp+tp   with neighboring layers   with its product   as the stack
+        all     with neighboring layers   with its product   overlapped
+        ======  ========================  =================  ==============
         """
-        dp, tp, rest = mode != "none", mode in ("dp+tp", "all"), mode == "all"
-        own = self.overlaps
+        dp, tp, everything = mode != "none", mode in ("dp+tp", "all"), mode == "all"
         kinds = OverlapKinds(
             dp_gradient=dp,
             dp_parameter=dp,
             tp=tp,
-            pp=own.pp or rest,
-            cp=own.cp or rest,
-            ep=own.ep or rest,
+            pp=self.overlaps.pp or everything,
+            cp=self.overlaps.cp or everything,
+            ep=self.overlaps.ep or everything,
         )
         return replace(self, overlaps=kinds)

@@ -1,8 +1,8 @@
-"""Quantities as a person types them: ``40GiB``, ``50GB/s``, ``5us``, ``2x``, ``+10%``.
+"""Typed quantities: ``40GiB``, ``50GB/s``, ``5us``, ``2x``, ``+10%``.
 
-A quantity is absolute, with the unit of its kind, or a factor on what there is. Numbers that come
-as numbers (Python, JSON) are SI. Sizes are read as ``--memory-gib`` reads them, upper and lower
-case alike; of rates ``GB/s`` counts bytes and ``Gbit/s`` bits, and ``Gb/s``, which people use for
+A quantity is absolute, with the unit of its kind, or a factor on the current value. Values that
+are numbers already (Python, JSON) are SI. Sizes are read as by ``--memory-gib``, in upper or
+lower case; of rates ``GB/s`` counts bytes and ``Gbit/s`` bits, and ``Gb/s``, which people use for
 both, is refused with both readings.
 """
 
@@ -37,7 +37,7 @@ UNITS: dict[QuantityKind, dict[str, float]] = {
     "count": {"": 1.0},
     "number": {"": 1.0},
 }
-"""SI amounts of each unit, in small letters."""
+"""SI amounts of each unit, in lower case."""
 USUAL_UNIT: dict[QuantityKind, str] = {
     "bytes": "GiB",
     "bytes_per_s": "GB/s",
@@ -58,33 +58,33 @@ BITS_OR_BYTES = re.compile(r"([kmgt])b/s|([kmgt])ib/s", re.IGNORECASE)
 
 
 def quantity(kind: QuantityKind, given: str | float, was: float, where: str) -> float:
-    """What a person means by ``given``, in SI.
+    """Value of ``given`` in SI.
 
     Args:
-        kind: what is counted.
+        kind: the physical quantity.
         given: text, or a number in SI.
-        was: what a factor multiplies.
-        where: how to name the value in an error.
+        was: the value that a factor multiplies.
+        where: name of the value in an error.
 
     Raises:
-        InputError: neither an amount of this kind nor a factor, or one outside what is sensible.
+        InputError: neither an amount of this kind nor a factor, or one out of range.
     """
-    found = _amount(kind, given, was, where)
-    if kind == "count" and math.isfinite(found):
-        _check_whole(given, found, where)
-    elif not (math.isfinite(found) and LEAST_FACTOR <= found / was <= LARGEST_FACTOR):
+    amount = _amount(kind, given, was, where)
+    if kind == "count" and math.isfinite(amount):
+        _check_whole_number(given, amount, where)
+    elif not (math.isfinite(amount) and LEAST_FACTOR <= amount / was <= LARGEST_FACTOR):
         allowed = f"{_allowed(kind)}, above nil and at most {LARGEST_FACTOR:g} times what there is"
         raise InputError(where, given, allowed, "2x")
-    return found
+    return amount
 
 
-def _check_whole(given: object, found: float, where: str) -> None:
-    if found < 1:
-        near = max(1, round(abs(found)))
+def _check_whole_number(given: object, amount: float, where: str) -> None:
+    if amount < 1:
+        near = max(1, round(abs(amount)))
         raise InputError(where, given, "a whole number of at least 1, or a factor (2x)", near)
-    if found != round(found):
-        low = math.floor(found)
-        allowed = f"a whole number; this is {found:g}"
+    if amount != round(amount):
+        low = math.floor(amount)
+        allowed = f"a whole number; this is {amount:g}"
         raise InputError(where, given, allowed, f"{low} or {low + 1}")
 
 
@@ -98,35 +98,35 @@ def _amount(kind: QuantityKind, given: str | float, was: float, where: str) -> f
     if not isinstance(given, str):
         return float(given)
     text = given.strip()
-    if found := FACTOR.fullmatch(text):
-        return was * float(found[1] or found[2])
-    if found := PERCENT.fullmatch(text):
-        share = float(found[2]) / 100
-        if not found[1]:
-            raise InputError(where, given, _allowed(kind), f"{share:g}x or +{found[2]}%")
-        return was * (1 + share if found[1] == "+" else 1 - share)
+    if match := FACTOR.fullmatch(text):
+        return was * float(match[1] or match[2])
+    if match := PERCENT.fullmatch(text):
+        share = float(match[2]) / 100
+        if not match[1]:
+            raise InputError(where, given, _allowed(kind), f"{share:g}x or +{match[2]}%")
+        return was * (1 + share if match[1] == "+" else 1 - share)
     if kind == "count" and DIGITS.fullmatch(text):
         return float(text)
-    found = WITH_UNIT.fullmatch(text)
-    size = None if found is None or kind == "count" else _unit(kind, found[2])
-    if found is None or size is None:
+    match = WITH_UNIT.fullmatch(text)
+    size = None if match is None or kind == "count" else _unit(kind, match[2])
+    if match is None or size is None:
         raise InputError(where, given, _allowed(kind), _nearest(kind, text))
-    return float(found[1]) * size
+    return float(match[1]) * size
 
 
 def _unit(kind: QuantityKind, unit: str) -> float | None:
-    """The SI amount of a unit; None where it is none of this kind, or could be two."""
+    """The SI amount of a unit; None if it is none of this kind, or ambiguous."""
     if kind == "bytes_per_s" and BITS_OR_BYTES.fullmatch(unit) and "B" not in unit:
         return None
     return UNITS[kind].get(unit.casefold().replace("μ", "µ"))
 
 
 def _nearest(kind: QuantityKind, text: str) -> str:
-    """What was probably meant."""
-    found = WITH_UNIT.match(text.lstrip("+-"))
-    if found is None:
+    """The value that was probably meant."""
+    match = WITH_UNIT.match(text.lstrip("+-"))
+    if match is None:
         return "2x"
-    number, unit = found[1], found[2]
+    number, unit = match[1], match[2]
     if kind == "count":
         return f"{max(1, round(float(number)))}"
     if kind == "bytes_per_s" and BITS_OR_BYTES.fullmatch(unit):

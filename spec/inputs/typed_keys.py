@@ -1,7 +1,7 @@
-"""TypedKeys: reads the keys of a document that a person or another program wrote, strictly.
+"""TypedKeys: strict reading of a document's keys.
 
 ``true``, ``"512"`` and ``512.0`` are not whole numbers here: each is refused with one line that
-names the key, what was given, what is allowed and the nearest value that would do.
+names the key, its value, the allowed values and the nearest of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FLAG_TEXTS = {
     **dict.fromkeys(("true", "yes", "on", "1"), "true"),
     **dict.fromkeys(("false", "no", "off", "0"), "false"),
 }
-"""What people write for true and false elsewhere, and the value that it stands for here."""
+"""Usual texts for true and false, and the JSON value that they stand for."""
 NUMBER_TEXT = re.compile(r"\s*[-+]?[\d_,.]+(e[-+]?\d{1,3})?\s*", re.IGNORECASE)
 
 
 class TypedKeys:
-    """The keys of ``document``, which errors call ``where``."""
+    """The keys of ``document``, called ``where`` in errors."""
 
     def __init__(self, document: Mapping[str, Any], where: str) -> None:
         self.document = document
@@ -36,14 +36,22 @@ class TypedKeys:
         return next((key for key in keys if self.document.get(key) is not None), None)
 
     def refuse_unknown(self, known: Collection[str]) -> None:
-        """InputError for the first key that is not in ``known``, with the nearest that is."""
+        """Refuse keys outside ``known``.
+
+        Raises:
+            InputError: for the first such key, with the nearest known one.
+        """
         for key in self.document:
             if key not in known:
                 allowed = "only known keys: " + ", ".join(known)
                 raise InputError(self.where, str(key), allowed, nearest_name(str(key), known))
 
     def require(self, keys: Iterable[str]) -> None:
-        """InputError for the first of ``keys`` that is missing or null."""
+        """Refuse missing keys.
+
+        Raises:
+            InputError: for the first of ``keys`` that is missing or null.
+        """
         for key in keys:
             if self.document.get(key) is None:
                 raise InputError(f"{self.where}: {key}", "nothing", "a value (the key is required)")
@@ -62,8 +70,8 @@ class TypedKeys:
         """A finite number above ``least`` (or at least it, when not ``exclusive``)."""
         value = self.document.get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            inside = value > least or (value == least and not exclusive)
-            if inside and abs(value) < LARGEST_NUMBER:
+            in_range = value > least or (value == least and not exclusive)
+            if in_range and abs(value) < LARGEST_NUMBER:
                 return float(value)
         allowed = f"a number {'above' if exclusive else 'of at least'} {least:g}"
         raise self.error(key, allowed, _nearest_number(value, least))
@@ -91,7 +99,7 @@ class TypedKeys:
         raise self.error(key, "a name", json.dumps(str(value)) if value is not None else None)
 
     def error(self, key: str, allowed: str, nearest: object = None) -> InputError:
-        """The error for the value of ``key``, shown as it stands in the document."""
+        """The error for the value of ``key``, quoted as JSON."""
         return InputError(
             f"{self.where}: {key}", json_text(self.document.get(key)), allowed, nearest
         )

@@ -1,6 +1,6 @@
-"""What a question may change: every key with its kind, in words, and an example.
+"""Keys that a what-if may change, each with its kind, meaning and an example.
 
-Command line, service and Python read this one list. Nothing slow is imported here: the help of the
+Command line, service and Python share this list. Nothing slow is imported here: the help of the
 command line shows it.
 """
 
@@ -17,7 +17,7 @@ LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_ra
 
 
 class WhatIfKey(NamedTuple):
-    """One key: its path, what it belongs to, how values are read, what it is, an example."""
+    """One key: path, scope, kind of its values, meaning, example."""
 
     path: str
     scope: Scope
@@ -53,47 +53,47 @@ WHAT_IF_KEYS = (
 
 
 def keys_text() -> list[tuple[str, str]]:
-    """Each key with an example, and what it is, for a list in help."""
+    """Each key with an example, and its meaning, for help texts."""
     rows = [(f"{key.path}={key.example}", key.meaning) for key in WHAT_IF_KEYS]
     return [*rows, ("LEVEL", "that the cluster has, of " + ", ".join(LINK_LEVELS))]
 
 
 def what_if_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str, ...]) -> str:
-    """The path as the list writes it: ``-`` for ``_`` and capital letters are forgiven.
+    """The path as listed; ``-`` for ``_`` and capital letters are forgiven.
 
     Args:
         path: as typed.
-        where: how to name it in an error, such as ``--set``.
+        where: name in an error, such as ``--set``.
         levels: link levels of the cluster.
         groups: device groups of the cluster; counts of several are of ``GROUP.nodes``.
 
     Raises:
         InputError: no such key; the nearest ones are given.
     """
-    known = known_paths(levels, groups)
+    paths = known_paths(levels, groups)
     folded = path.strip().casefold().replace("-", "_")
-    for name in known:
+    for name in paths:
         if name.casefold().replace("-", "_") == folded:
             return name
-    near = nearest_name(folded, known) or _by_last_word(folded, known)
-    raise InputError(f"{where} {path}".strip(), "an unknown key", ", ".join(known), near)
+    near = nearest_name(folded, paths) or _by_last_word(folded, paths)
+    raise InputError(f"{where} {path}".strip(), "an unknown key", ", ".join(paths), near)
 
 
 def known_paths(levels: tuple[str, ...], groups: tuple[str, ...]) -> list[str]:
-    """Every key that a cluster with these levels and groups has."""
-    found = []
+    """All keys of a cluster with these levels and groups."""
+    paths = []
     for key in WHAT_IF_KEYS:
         if key.scope == "link":
-            found += [key.path.replace("LEVEL", level) for level in levels]
+            paths += [key.path.replace("LEVEL", level) for level in levels]
         elif key.scope == "count" and len(groups) > 1:
-            found += [f"{group}.{key.path}" for group in groups]
+            paths += [f"{group}.{key.path}" for group in groups]
         else:
-            found.append(key.path)
-    return found
+            paths.append(key.path)
+    return paths
 
 
 def entry_of(path: str) -> WhatIfKey:
-    """The entry of the list that a known path belongs to."""
+    """The list's entry for a known path."""
     head, _, last = path.rpartition(".")
     for key in WHAT_IF_KEYS:
         if key.path == path or (key.scope == "link" and key.path == f"LEVEL.{last}"
@@ -126,12 +126,12 @@ SYNONYMS = {
     "bandwidth": "inter_node.bandwidth",
     "latency": "inter_node.latency",
 }
-"""What people call keys, beside their names."""
+"""Other names that people use for keys."""
 
 
-def _by_last_word(folded: str, known: list[str]) -> str:
-    """The key that a word of another program, or the end of a path, suggests."""
-    meant = SYNONYMS.get(folded) or SYNONYMS.get(folded.rpartition(".")[2], "")
-    if meant in known:
-        return meant
-    return ", ".join(name for name in known if name.endswith(meant.rpartition(".")[2]) and meant)
+def _by_last_word(folded: str, paths: list[str]) -> str:
+    """The key that another program's word, or the end of a path, suggests."""
+    key = SYNONYMS.get(folded) or SYNONYMS.get(folded.rpartition(".")[2], "")
+    if key in paths:
+        return key
+    return ", ".join(name for name in paths if name.endswith(key.rpartition(".")[2]) and key)

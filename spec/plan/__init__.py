@@ -1,3 +1,9 @@
-"""Plans: what is decided, as a document."""
+"""Plans: every decision of a run, as a document, and derived messages, buffers, costs.
+
+Enters: models, clusters, workloads and decisions; plan documents.
+Leaves: ``Plan``, stage messages, send buffers, technique groups, rental cost per second.
+Imports: codec, errors, choices, strategy, model, workload, cluster, schedules, parallel,
+techniques. ``Plan.check`` alone delegates, by a lazy import, to rules.
+"""
 
 from .plan import Plan as Plan

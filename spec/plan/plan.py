@@ -1,14 +1,14 @@
-"""Plan: every decision of a run and nothing else; hashed, canonical, checked as a whole.
+"""Plan: every decision of a run and nothing else; hashed and canonical.
 
 A plan holds programs (one for plain training). A program is a model and a workload placed on
 pipeline stages; a stage lists its devices and, for each virtual stage, runs of layers with
 one strategy each. Ranks in no stage are idle. Predictions and rates are not in a plan: a new
 cost model changes reports, never plans.
 
-Batch geometry: ``schedule.micro_batch`` is the samples of one micro-batch that each replica
-of the *first* layer processes, so the whole micro-batch holds ``micro_batch × dp(first layer)``
-samples and a layer with another data-parallel degree takes its own equal share of them. Device
-groups of one stage may take unequal shares (:mod:`batch_partition`): ``micro_batch`` is then the
+Batch geometry: ``schedule.micro_batch`` is the samples of one micro-batch on each replica of the
+*first* layer, so the whole micro-batch holds ``micro_batch × dp(first layer)`` samples and a
+layer with another data-parallel degree takes its own equal share of them. Device groups of one
+stage may take unequal shares (``spec.parallel.batch_partition``): ``micro_batch`` is then the
 mean over the first layer's replicas.
 """
 
@@ -47,7 +47,7 @@ class StageDevices:
     """``count`` consecutive devices of one group.
 
     ``batch_share`` is the fraction of every micro-batch's samples that they take, in equal parts;
-    None: as many for each as for the stage's other devices.
+    None: as many a device as the stage's other devices.
     """
 
     device_group: str
@@ -60,8 +60,8 @@ class StageDevices:
 class LayerPlan:
     """One strategy for a run of layers; ``by_device_group`` overrides it on some devices.
 
-    The device groups of a stage hold its layers together, so an override may recompute otherwise
-    and use other techniques, and splits and shards alike.
+    The device groups of a stage hold its layers together, so an override may change recomputation
+    and techniques, but neither splits nor sharding.
     """
 
     layers: LayerRef
@@ -69,7 +69,7 @@ class LayerPlan:
     by_device_group: dict[str, LayerStrategy] = field(default_factory=dict)
 
     def strategy_on(self, device_group: str | None) -> LayerStrategy:
-        """The strategy on the devices of a group (None: the one that is not overridden)."""
+        """The strategy on the devices of a group (None: without overrides)."""
         if device_group is None:
             return self.strategy
         return self.by_device_group.get(device_group, self.strategy)
@@ -77,7 +77,7 @@ class LayerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One pipeline stage: devices, the order of its mesh axes (outer first), virtual stages."""
+    """One pipeline stage: devices, order of its mesh axes (outer first), virtual stages."""
 
     devices: tuple[StageDevices, ...]
     mesh_order: tuple[Literal["dp", "cp", "tp"], ...] = ("dp", "cp", "tp")
@@ -86,14 +86,14 @@ class Stage:
     @property
     def device_count(self) -> int:
         """Devices of the stage."""
-        return sum(part.count for part in self.devices)
+        return sum(group.count for group in self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """Pipeline schedule; ``actions`` spells out each stage's passes (None: the kind's own).
 
-    A line of words a stage, see :mod:`action_text`; ``kind`` then says only where chunks lie.
+    One line a stage, see ``spec.schedules.action_text``; ``kind`` then only places the chunks.
     """
 
     kind: ScheduleKind = "1f1b"
@@ -117,12 +117,12 @@ class Program:
 
     @property
     def chunks_per_stage(self) -> int:
-        """Virtual stages on each stage (1 unless interleaved or in the shape of a V)."""
+        """Virtual stages on each stage (1 unless interleaved or in a V)."""
         return len(self.stages[0].virtual_stages)
 
     @property
     def splits_backward(self) -> bool:
-        """Whether some backward passes come in two parts."""
+        """True if some backward passes are split."""
         if self.schedule.actions is not None:
             return any("W" in line for line in self.schedule.actions)
         return self.schedule.kind in SPLIT_KINDS
@@ -141,7 +141,7 @@ class Program:
             yield index, virtual, self.stages[index].virtual_stages[virtual]
 
     def same_entry_partition(self, stage: int, chunk: int) -> bool:
-        """Whether the ranks that feed a chunk cut the batch as its own do, rank by rank."""
+        """True if the ranks that send to a chunk partition the batch as its own do."""
         stages = self.stages
         position = chunk_position(self.schedule.kind, stage, chunk, len(stages))
         if position == 0:
@@ -163,7 +163,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule of a plan: where and what."""
+    """One broken rule of a plan: its path and a message."""
 
     path: str
     message: str
@@ -174,7 +174,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The whole decision, as a document."""
+    """A complete plan, as a document."""
 
     schema_version: Literal[1] = 1
     models: dict[str, ModelSpec]
@@ -206,38 +206,39 @@ class Plan:
         return codec.content_hash(self)
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready form, defaults left out, the schema version always there."""
+        """JSON-ready form without defaults, always with the schema version."""
         return {"schema_version": self.schema_version, **codec.to_document(self)}
 
     def layer_strategies(self) -> tuple[LayerStrategy, ...]:
         """The strategy of every layer of the only program, by layer number."""
-        found: dict[int, LayerStrategy] = {}
+        strategies: dict[int, LayerStrategy] = {}
         for _, _, plans in self.program.chunks():
             for part in plans:
-                found |= dict.fromkeys(self._numbers(part), part.strategy)
-        return tuple(found[i] for i in sorted(found))
+                strategies |= dict.fromkeys(self._layer_numbers(part), part.strategy)
+        return tuple(strategies[i] for i in sorted(strategies))
 
     def stage_strategies(
         self, stage: int, every: tuple[LayerStrategy, ...] | None = None
     ) -> list[LayerStrategy]:
-        """Strategies along every chunk of a stage, each after the layout it gets activations in.
+        """Strategies along every chunk of a stage, each chunk after the layout of its input.
 
-        That is the layout of the layer before the chunk, or where the stage before cuts the batch
-        otherwise, that of the chunk's first layer.
+        That is the layout of the layer before the chunk, or where the sending stage partitions the
+        batch
+        differently, that of the chunk's first layer.
 
         Args:
             stage: its number.
-            every: :meth:`layer_strategies`, where whoever asks for many stages has them.
+            every: :meth:`layer_strategies`, to compute them once for many stages.
         """
         every = self.layer_strategies() if every is None else every
-        found: list[LayerStrategy] = []
+        strategies: list[LayerStrategy] = []
         for chunk, parts in enumerate(self.program.stages[stage].virtual_stages):
-            before = max(self._numbers(parts[0]).start - 1, 0)
-            alike = self.program.same_entry_partition(stage, chunk)
-            found.append(every[before] if alike else parts[0].strategy)
+            before = max(self._layer_numbers(parts[0]).start - 1, 0)
+            same_partition = self.program.same_entry_partition(stage, chunk)
+            strategies.append(every[before] if same_partition else parts[0].strategy)
             for part in parts:
-                found += repeat(part.strategy, len(self._numbers(part)))
-        return found
+                strategies += repeat(part.strategy, len(self._layer_numbers(part)))
+        return strategies
 
     def expert_strategies(self, stage: int) -> list[LayerStrategy]:
         """Strategies of the layers of a stage that have experts."""
@@ -258,8 +259,8 @@ class Plan:
             offset += tower.layer_count
         raise InputError("layers[0]", name, "a tower of the model")
 
-    def _numbers(self, part: LayerPlan) -> range:
-        """The numbers of a part's layers, counted over all towers."""
+    def _layer_numbers(self, part: LayerPlan) -> range:
+        """Numbers of a part's layers, counted over all towers."""
         tower, first, last = part.layers
         offset = self._tower_offset(tower)
         return range(offset + first, offset + last + 1)
@@ -271,20 +272,22 @@ class Plan:
 
         Args:
             plans: the chunk's layers.
-            device_group: whose own strategies are meant, where it has any.
+            device_group: the group whose overrides apply, if it has any.
         """
         layers = self.model.layers()
-        found = []
+        layers_with_strategy = []
         for part in plans:
             strategy = part.strategy_on(device_group)
-            found += [(index, layers[index], strategy) for index in self._numbers(part)]
-        return tuple(found)
+            layers_with_strategy += [
+                (index, layers[index], strategy) for index in self._layer_numbers(part)
+            ]
+        return tuple(layers_with_strategy)
 
     def check(self, techniques: Values = TECHNIQUES) -> list[Violation]:
-        """Every rule that the plan breaks, not only the first; empty for a legal plan.
+        """Every broken rule, not only the first; empty for a legal plan.
 
         Args:
-            techniques: those that are known.
+            techniques: the known ones.
         """
         from ..rules.plan_rules import plan_violations
 
@@ -295,9 +298,9 @@ def load_plan(text: str | bytes, where: str, techniques: Values = TECHNIQUES) ->
     """A legal plan from JSON text: a Plan, or any document with a ``plan`` key.
 
     Args:
-        text: what was read.
-        where: how to name it in an error, such as its path.
-        techniques: those that are known.
+        text: the JSON text.
+        where: its name in an error, such as its path.
+        techniques: the known ones.
 
     Raises:
         InputError: not a plan, of a newer schema, or breaking a rule (the first is named and

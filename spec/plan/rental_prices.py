@@ -1,7 +1,7 @@
-"""RentalPrices: what a person pays for devices and nodes by the hour, and what a plan's step costs.
+"""RentalPrices: hourly prices of devices and nodes, and the cost of a running plan.
 
 A device group is priced by its own name, else by its device's catalogue name. A plan pays for the
-devices in its stages, and for the nodes that hold any of them; what stays idle costs nothing.
+devices in its stages, and for the nodes that hold any of them; idle ones cost nothing.
 """
 
 from __future__ import annotations
@@ -24,39 +24,43 @@ class RentalPrices:
     node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def device_per_s(self, group: DeviceGroup) -> float:
-        """Currency per second of one device of a group (KeyError if it has no price)."""
-        named = group.name if group.name in self.device_hour else group.device
-        return self.device_hour[named] / SECONDS_PER_HOUR
+        """Currency per second of one device of a group.
+
+        Raises:
+            KeyError: if it has no price.
+        """
+        name = group.name if group.name in self.device_hour else group.device
+        return self.device_hour[name] / SECONDS_PER_HOUR
 
     def node_per_s(self, group: DeviceGroup) -> float:
         """Currency per second of one node of a group beside its devices; 0 if it has no price."""
-        named = group.name if group.name in self.node_hour else group.device
-        return self.node_hour.get(named, 0.0) / SECONDS_PER_HOUR
+        name = group.name if group.name in self.node_hour else group.device
+        return self.node_hour.get(name, 0.0) / SECONDS_PER_HOUR
 
     def group_per_s(self, group: DeviceGroup, devices: int, nodes: int) -> float:
-        """Currency per second of so many devices of a group, in so many nodes."""
+        """Currency per second of ``devices`` devices of a group in ``nodes`` nodes."""
         return devices * self.device_per_s(group) + nodes * self.node_per_s(group)
 
     def unpriced(self, cluster: ClusterSpec) -> DeviceGroup | None:
-        """The first device group without a price of its devices; None if all have one."""
-        known = self.device_hour
-        return next((g for g in cluster.groups if not {g.name, g.device} & set(known)), None)
+        """The first device group without a device price; None if all have one."""
+        priced = set(self.device_hour)
+        return next((g for g in cluster.groups if not {g.name, g.device} & priced), None)
 
 
 def plan_per_s(plan: Plan, prices: RentalPrices) -> float:
     """Currency per second while a plan runs.
 
     Args:
-        plan: its stages name the devices.
-        prices: with one for every device group that is used.
+        plan: the plan, whose stages name the devices.
+        prices: with one for every device group in use.
     """
     ranks: dict[str, set[int]] = {}
-    for part in (part for stage in plan.program.stages for part in stage.devices):
-        members = range(part.first_rank, part.first_rank + part.count)
-        ranks.setdefault(part.device_group, set()).update(members)
+    for devices in (devices for stage in plan.program.stages for devices in stage.devices):
+        members = range(devices.first_rank, devices.first_rank + devices.count)
+        ranks.setdefault(devices.device_group, set()).update(members)
     total = 0.0
-    for name, used in ranks.items():
+    for name, used_ranks in ranks.items():
         group = plan.cluster.group(name)
-        nodes = len({rank // group.devices_per_node for rank in used})
-        total += prices.group_per_s(group, len(used), nodes)
+        nodes = len({rank // group.devices_per_node for rank in used_ranks})
+        total += prices.group_per_s(group, len(used_ranks), nodes)
     return total

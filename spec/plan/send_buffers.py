@@ -1,14 +1,14 @@
-"""How long a stage keeps what it sends: until whoever needs it has made room for it.
+"""Lifetime of a stage's send buffers: until the receiver has posted its receive.
 
-A message moves when both its ends have come to it. The receiver makes room one pass ahead, so in
-schedules with whole backwards, and in zero bubble, a message is gone when its sender begins the
-second pass after the one that made it. In the shape of a V a stage may be many passes ahead of
-those below it: it sends what they take much later, and would wait for them while they wait for it.
+A message is sent once both its ends have reached it. The receiver posts one pass ahead, so in
+schedules with whole backwards, and in zero bubble, a send buffer is free when its sender starts
+the second pass after the one that filled it. In a V a stage may be many passes ahead of those
+below it: they receive much later, and it would wait for them while they wait for it.
 
-There, and in an order that a plan writes, the place is read off an ideal step, in which every pass
-takes its usual share of time and messages none: the first pass that begins after the receiver has
-made room. Whatever passes really take, all waits then lead to earlier moments of that step, so
-they never close to a ring.
+There, and with explicit actions, the release is read off an ideal step, in which every pass takes
+its usual share of time and messages none: the first pass that starts after the receiver posted.
+However long passes really take, all waits then lead to earlier moments of that step, so that they
+never form a cycle.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..schedules.stage_order import V_KINDS, ScheduleKind, chunk_location, chunk
 if TYPE_CHECKING:
     from .plan import Program
 
-USUAL_PASSES = 2
-"""After so many passes a message is gone where stages keep step with each other."""
+PASSES_UNTIL_FREE = 2
+"""Passes after which a send buffer is free where stages keep pace with each other."""
 PASS_DURATIONS = {"whole": 2, "input": 1, "weight": 1}
-"""What a part of a backward takes in the ideal step, against a forward."""
+"""Duration of a part of a backward in the ideal step, relative to a forward."""
 Key = tuple[bool, int, int]
 """A pass by direction, position of its chunk in the model, and micro-batch."""
 
 
 def send_buffer_release(program: Program, stage: int) -> tuple[int, ...] | None:
-    """For each pass of a stage, before which pass of it what that one sent is gone.
+    """For each pass of a stage, the pass before which its send buffer is free.
 
-    Passes are counted from 0; one more than there are, or two, is the end of the step. What a
-    stage sends itself, at the turn of a V, is gone when it is taken; a pass that sends nothing has
-    its own successor.
+    Passes are counted from 0; one more than there are, or two, is the end of the step. A message
+    to the stage itself, at the turn of a V, is free when it is received; a pass that sends nothing
+    has its own successor.
 
     Args:
         program: of a legal plan.
@@ -67,47 +67,47 @@ def all_send_buffer_releases(
     """:func:`send_buffer_release` for all stages.
 
     Args:
-        kind: says where chunks lie.
+        kind: of the schedule, which places the chunks.
         orders: the passes of every stage.
     """
     step = _IdealStep(kind, orders)
-    starts, takes = step.starts, step.takes
-    found = []
+    starts, receivers = step.starts, step.receivers
+    releases = []
     for stage, order in enumerate(orders):
-        own, positions = starts[stage], step.positions[stage]
-        places = []
-        for number, item in enumerate(order):
-            position = positions[item.chunk]
-            beyond = (item.forward, position + (1 if item.forward else -1), item.micro_batch)
-            if item.part == "weight" or beyond not in takes:
-                places.append(number + 1)
+        stage_starts, positions = starts[stage], step.positions[stage]
+        stage_releases = []
+        for number, pass_ in enumerate(order):
+            position = positions[pass_.chunk]
+            received = (pass_.forward, position + (1 if pass_.forward else -1), pass_.micro_batch)
+            if pass_.part == "weight" or received not in receivers:
+                stage_releases.append(number + 1)
                 continue
-            taker, place = takes[beyond]
-            if taker == stage:
-                places.append(place)
+            receiver, receiving_pass = receivers[received]
+            if receiver == stage:
+                stage_releases.append(receiving_pass)
                 continue
-            room = starts[taker][place - 1] if place else -1
-            at = number + USUAL_PASSES
-            while at < len(own) and own[at] <= room:
-                at += 1
-            places.append(at)
-        found.append(tuple(places))
-    return tuple(found)
+            posted_at = starts[receiver][receiving_pass - 1] if receiving_pass else -1
+            release = number + PASSES_UNTIL_FREE
+            while release < len(stage_starts) and stage_starts[release] <= posted_at:
+                release += 1
+            stage_releases.append(release)
+        releases.append(tuple(stage_releases))
+    return tuple(releases)
 
 
 class _IdealStep:
-    """When each pass of every stage begins, and which pass of which stage takes each message.
+    """Start time of every pass, and the receiving pass of each message.
 
     Args:
-        kind: says where chunks lie.
+        kind: of the schedule, which places the chunks.
         orders: the passes of every stage.
     """
 
     def __init__(self, kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> None:
         self.orders = orders
         self.starts: list[list[int]] = [[] for _ in orders]
-        self.takes: dict[Key, tuple[int, int]] = {}
-        chunks = range(1 + max(item.chunk for item in orders[0]))
+        self.receivers: dict[Key, tuple[int, int]] = {}
+        chunks = range(1 + max(pass_.chunk for pass_ in orders[0]))
         self.positions = [
             [chunk_position(kind, stage, chunk, len(orders)) for chunk in chunks]
             for stage in range(len(orders))
@@ -115,37 +115,37 @@ class _IdealStep:
         self._last = len(orders) * len(chunks) - 1
         self._clocks = [0] * len(orders)
         self._ends: dict[Key, int] = {}
-        moved = True
-        while moved:
-            found = [self._advance(stage) for stage in range(len(orders))]
-            moved = any(found)
+        progress = True
+        while progress:
+            advanced = [self._advance(stage) for stage in range(len(orders))]
+            progress = any(advanced)
 
     def _advance(self, stage: int) -> bool:
-        """Run passes of a stage until one's input is missing; whether any ran."""
+        """Run passes of a stage until an input is missing; return whether any ran."""
         starts, order = self.starts[stage], self.orders[stage]
         before, positions = len(starts), self.positions[stage]
         while len(starts) < len(order):
-            item = order[len(starts)]
-            position = positions[item.chunk]
-            begins_at = self._clocks[stage]
-            exchanges_messages = item.exchanges_messages
+            pass_ = order[len(starts)]
+            position = positions[pass_.chunk]
+            start = self._clocks[stage]
+            exchanges_messages = pass_.exchanges_messages
             if exchanges_messages:
-                source = position - 1 if item.forward else position + 1
+                source = position - 1 if pass_.forward else position + 1
                 if 0 <= source <= self._last:
-                    made_at = self._ends.get((item.forward, source, item.micro_batch))
-                    if made_at is None:
+                    sent_at = self._ends.get((pass_.forward, source, pass_.micro_batch))
+                    if sent_at is None:
                         break
-                    begins_at = max(begins_at, made_at)
-                self.takes[item.forward, position, item.micro_batch] = stage, len(starts)
-            starts.append(begins_at)
-            self._clocks[stage] = begins_at + (1 if item.forward else PASS_DURATIONS[item.part])
+                    start = max(start, sent_at)
+                self.receivers[pass_.forward, position, pass_.micro_batch] = stage, len(starts)
+            starts.append(start)
+            self._clocks[stage] = start + (1 if pass_.forward else PASS_DURATIONS[pass_.part])
             if exchanges_messages:
-                self._ends[item.forward, position, item.micro_batch] = self._clocks[stage]
+                self._ends[pass_.forward, position, pass_.micro_batch] = self._clocks[stage]
         return len(starts) > before
 
 
 def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[int, Pass] | None:
-    """A stage and its pass that waits for itself, through other passes; None where none does."""
+    """A stage and its pass that waits for itself, through other passes; None if none does."""
     step = _IdealStep(kind, orders)
     for stage, (starts, order) in enumerate(zip(step.starts, orders, strict=True)):
         if len(starts) < len(order):
@@ -154,7 +154,7 @@ def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple
 
 
 def same_stage_input(program: Program, stage: int, chunk: int, forward: bool) -> bool:
-    """Whether what a pass needs was made on the same stage, as at the turn of a V."""
+    """True if the input of a pass comes from the same stage, as at the turn of a V."""
     kind, stages = program.schedule.kind, len(program.stages)
     position = chunk_position(kind, stage, chunk, stages)
     source = position - 1 if forward else position + 1

@@ -1,11 +1,10 @@
-"""Messages between neighbouring stages: who sends which rows of an activation to whom.
+"""Messages between neighboring stages: sender, receiver and rows of an activation.
 
 A rank holds a block of an activation (tokens, samples, hidden): the samples of its replica, and
-where the sequence is split its part of the tokens. Where both stages cut the batch alike, a block
-travels as it is and the receiving stage brings it into the layout of its first layer. Where they
-do not (other widths, other shares), every rank gets the block that its first layer works on, from
-as many ranks as hold parts of it; of ranks with equal blocks, each serves some of those that
-want the same.
+where the sequence is split its part of the tokens. If both stages partition the batch equally, a
+block is sent as it is and the receiving stage redistributes it for its first layer. If not
+(other widths, other shares), every rank receives the block that its first layer works on, from
+all ranks that hold parts of it; ranks with equal blocks share the receivers of that block.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ActivationBlock(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Vectors of the hidden size."""
+        """Number of vectors of the hidden size."""
         return count(self.tokens) * self.samples.size
 
     def intersection(self, other: ActivationBlock) -> ActivationBlock:
@@ -52,7 +51,7 @@ class Message(NamedTuple):
 def activation_blocks(
     stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
 ) -> tuple[ActivationBlock, ...]:
-    """The block of an activation that each rank of a stage holds around a layer.
+    """The block of an activation on each rank of a stage around a layer.
 
     Args:
         stage: the stage.
@@ -60,46 +59,48 @@ def activation_blocks(
         samples: of a micro-batch.
         seq_len: tokens of a sample.
     """
-    parts = batch_partition(stage, strategy, samples)
+    samples_by_rank = batch_partition(stage, strategy, samples)
     return tuple(
-        ActivationBlock(local_tokens(strategy, rank, seq_len), part)
-        for rank, part in enumerate(parts)
+        ActivationBlock(local_tokens(strategy, rank, seq_len), rank_samples)
+        for rank, rank_samples in enumerate(samples_by_rank)
     )
 
 
 def messages(
-    held: Sequence[ActivationBlock], wanted: Sequence[ActivationBlock]
+    sent: Sequence[ActivationBlock], received: Sequence[ActivationBlock]
 ) -> tuple[Message, ...]:
-    """The messages that bring every rank the block it wants, by source and target.
+    """The messages that bring every rank its block, sorted by source and target.
 
     Args:
-        held: by rank of the sending stage; together they hold everything.
-        wanted: by rank of the receiving stage.
+        sent: blocks by rank of the sending stage; together they hold everything.
+        received: blocks by rank of the receiving stage.
     """
     holders: dict[ActivationBlock, list[int]] = {}
-    for rank, block in enumerate(held):
+    for rank, block in enumerate(sent):
         holders.setdefault(block, []).append(rank)
-    served: dict[ActivationBlock, int] = {}
-    found = []
-    for target, want in enumerate(wanted):
-        turn = served[want] = served.get(want, -1) + 1
-        for block in [want] if want in holders else holders:  # blocks of one layout never overlap
-            if (own := block.intersection(want)).rows:
+    turns: dict[ActivationBlock, int] = {}
+    routes = []
+    for target, needed in enumerate(received):
+        turn = turns[needed] = turns.get(needed, -1) + 1
+        for block in (
+            [needed] if needed in holders else holders
+        ):  # blocks of one layout never overlap
+            if (common := block.intersection(needed)).rows:
                 ranks = holders[block]
-                found.append(Message(ranks[turn % len(ranks)], target, own))
-    return tuple(sorted(found))
+                routes.append(Message(ranks[turn % len(ranks)], target, common))
+    return tuple(sorted(routes))
 
 
 def entry_strategy(
     plan: Plan, stage: int, chunk: int, every: tuple[LayerStrategy, ...] | None = None
 ) -> LayerStrategy | None:
-    """The layout in which activations come to a chunk; None at the start of the model.
+    """The layout of a chunk's input; None at the start of the model.
 
     Args:
         plan: a legal plan.
         stage: number of the stage.
         chunk: number of its virtual stage.
-        every: ``plan.layer_strategies()``, where whoever asks for many chunks has them.
+        every: ``plan.layer_strategies()``, to compute them once for many chunks.
     """
     program = plan.program
     stages = program.stages
@@ -107,14 +108,14 @@ def entry_strategy(
     if position == 0:
         return None
     parts = stages[stage].virtual_stages[chunk]
-    source, _ = _place(plan, position - 1)
+    source, _ = _chunk_location(plan, position - 1)
     if not same_batch_partition(stages[source], stages[stage]):
         return parts[0].strategy
     strategies = plan.layer_strategies() if every is None else every
     return strategies[_first_layer(plan, parts) - 1]
 
 
-def _place(plan: Plan, position: int) -> tuple[int, int]:
+def _chunk_location(plan: Plan, position: int) -> tuple[int, int]:
     return chunk_location(plan.program.schedule.kind, position, len(plan.program.stages))
 
 
@@ -123,7 +124,7 @@ def _first_layer(plan: Plan, parts: tuple[LayerPlan, ...]) -> int:
 
 
 def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
-    """Strategies along every chunk of a stage, after the layout in which it gets activations."""
+    """Strategies along every chunk of a stage, each chunk after the layout of its input."""
     every = plan.layer_strategies()
     for number, parts in enumerate(plan.program.stages[stage].virtual_stages):
         entry = entry_strategy(plan, stage, number, every)
@@ -134,17 +135,17 @@ def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
 
 
 def crossing_parts(plan: Plan, position: int) -> tuple[tuple[int, int], ...]:
-    """What crosses from the chunk at a position to the next: tokens of a sample, and width, each.
+    """Tokens of a sample and width of each tensor sent from a chunk to the next.
 
     The activations, unless the next chunk begins a tower; then the outputs of other towers that
     travel along, as messages of their own.
     """
-    places = layer_contexts(plan.model, plan.workload.seq_len)
-    stage, chunk = _place(plan, position + 1)
-    first = _first_layer(plan, plan.program.stages[stage].virtual_stages[chunk])
-    place, layer = places[first], plan.model.layers()[first]
-    own = () if place.begins_tower else ((place.tokens, layer.hidden),)
-    return (*own, *((source.tokens, source.hidden) for source in place.sources))
+    contexts = layer_contexts(plan.model, plan.workload.seq_len)
+    stage, chunk = _chunk_location(plan, position + 1)
+    first_layer = _first_layer(plan, plan.program.stages[stage].virtual_stages[chunk])
+    context, layer = contexts[first_layer], plan.model.layers()[first_layer]
+    activation = () if context.begins_tower else ((context.tokens, layer.hidden),)
+    return (*activation, *((source.tokens, source.hidden) for source in context.sources))
 
 
 def boundary_messages(
@@ -154,9 +155,9 @@ def boundary_messages(
 
     Args:
         plan: a legal plan.
-        position: of the chunk in the order that data flows, not the last one.
+        position: of the chunk in the order of the data flow, not the last one.
         forward: activations to the next chunk; else gradients back from it.
-        tokens: of a sample, where these are not the workload's.
+        tokens: of a sample, if not the workload's.
     """
     before, after = boundary_blocks(plan, position, tokens)
     return messages(before, after) if forward else messages(after, before)
@@ -165,21 +166,24 @@ def boundary_messages(
 def boundary_blocks(
     plan: Plan, position: int, tokens: int | None = None
 ) -> tuple[tuple[ActivationBlock, ...], tuple[ActivationBlock, ...]]:
-    """Blocks by rank where an activation leaves the chunk at a position, and where it arrives.
+    """Blocks by rank where an activation leaves a chunk, and where it arrives.
 
     Args:
         plan: a legal plan.
-        position: of the chunk in the order that data flows, not the last one.
-        tokens: of a sample, where these are not the workload's.
+        position: of the chunk in the order of the data flow, not the last one.
+        tokens: of a sample, if not the workload's.
     """
     program = plan.program
-    (stage, chunk), (after, entered) = _place(plan, position), _place(plan, position + 1)
+    (stage, chunk), (next_stage, next_chunk) = (
+        _chunk_location(plan, position),
+        _chunk_location(plan, position + 1),
+    )
     sizes = program.micro_batch_samples, tokens or plan.workload.seq_len
-    leaving = program.stages[stage].virtual_stages[chunk][-1].strategy
-    entry = entry_strategy(plan, after, entered)
+    output_strategy = program.stages[stage].virtual_stages[chunk][-1].strategy
+    entry = entry_strategy(plan, next_stage, next_chunk)
     if entry is None:
         raise ValueError(f"no chunk follows position {position}")
     return (
-        activation_blocks(program.stages[stage], leaving, *sizes),
-        activation_blocks(program.stages[after], entry, *sizes),
+        activation_blocks(program.stages[stage], output_strategy, *sizes),
+        activation_blocks(program.stages[next_stage], entry, *sizes),
     )

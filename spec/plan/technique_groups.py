@@ -1,6 +1,6 @@
-"""What techniques come to over a whole plan: which are used, their rank groups, whether all run.
+"""Techniques of a whole plan: those in use, their rank groups, unsupported ones.
 
-Apart from :mod:`techniques`, which strategies need, and plans are made of those.
+Apart from ``spec.techniques``, for plans hold strategies, which need that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .plan import Plan, Stage
 
 
 def stage_strategies(stage: Stage) -> Iterator[LayerStrategy]:
-    """The strategies of a stage's layers, those of single device groups too."""
+    """The strategies of a stage's layers, overrides of single device groups included."""
     for parts in stage.virtual_stages:
         for part in parts:
             yield part.strategy
@@ -24,7 +24,7 @@ def stage_strategies(stage: Stage) -> Iterator[LayerStrategy]:
 
 
 def used_techniques(plan: Plan) -> set[str]:
-    """The techniques that any layer of a plan holds."""
+    """Names of the techniques that any layer of a plan uses."""
     return {
         name
         for stage in plan.program.stages
@@ -36,29 +36,31 @@ def used_techniques(plan: Plan) -> set[str]:
 def stage_technique_groups(
     plan: Plan, stage: int, techniques: Values = TECHNIQUES
 ) -> list[tuple[str, RankGroup]]:
-    """Names of techniques and their own groups of more than one rank on a stage, sorted.
+    """Names of techniques and their own groups of several ranks on a stage, sorted.
 
     Args:
         plan: the plan.
         stage: number of the stage.
-        techniques: those that are known.
+        techniques: the known ones.
     """
-    place = plan.program.stages[stage]
-    strategies = {id(s): s for s in stage_strategies(place) if s.techniques}
+    stage_plan = plan.program.stages[stage]
+    strategies = {id(s): s for s in stage_strategies(stage_plan) if s.techniques}
     return sorted(
         {
             (name, group)
             for strategy in strategies.values()
-            for name, groups in technique_groups(strategy, place.device_count, techniques).items()
+            for name, groups in technique_groups(
+                strategy, stage_plan.device_count, techniques
+            ).items()
             for group in groups
         }
     )
 
 
 def unsupported_plan_technique(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
-    """Why a technique of a plan is not run for a layer that holds it, or not under its schedule.
+    """Reason why the executor runs a technique of a plan not for its layer or schedule.
 
-    None if all are.
+    None if it runs all.
     """
     if not used_techniques(plan):
         return None

@@ -1,8 +1,8 @@
-"""Report: what is predicted of a plan, how it was found and what was assumed.
+"""Report: a plan's prediction, search and assumptions.
 
-A report refers to a plan by hash and is never part of it. ``breakdown_s`` names where the
-step goes on its critical stage (the stage whose compute stream is busy longest; the lowest
-number on a tie); the terms add up to ``step_time_s``.
+A report refers to a plan by hash and is never part of it. ``breakdown_s`` splits the step on its
+critical stage (the stage whose compute stream is busy longest; the lowest number on a tie); the
+terms add up to ``step_time_s``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEMORY_TERMS = (
     "context",
 )
 INTERVAL_LEVEL = 0.8
-"""The share of measured steps that an interval of the step time is meant to hold."""
+"""Nominal share of measured steps inside the interval of the step time."""
 FLOPS_CONVENTION = (
     "model FLOPs: matrix products and full (not halved) attention, backward twice the forward, "
     "recomputation left out; hfu counts recomputation too"
@@ -61,7 +61,7 @@ class MemoryRow:
 
     @property
     def excess_bytes(self) -> int:
-        """How far ``reserved_bytes`` is over the capacity; 0 if it fits."""
+        """Bytes of ``reserved_bytes`` over the capacity; 0 if it fits."""
         return max(0, self.reserved_bytes - self.capacity_bytes)
 
 
@@ -69,7 +69,7 @@ class MemoryRow:
 class Prediction:
     """Time, throughput and memory of one step of a plan; SI units, fractions not per cent.
 
-    What it costs is there where prices were given: of the devices in stages and their nodes.
+    The costs are present where prices were given: of the devices in stages and their nodes.
     """
 
     feasible: bool
@@ -90,7 +90,7 @@ class Prediction:
     currency: str | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready form with every key present, those of cost where there are prices."""
+        """JSON-ready form with every key present, those of cost only with prices."""
         from dataclasses import asdict
 
         document = asdict(self)
@@ -99,7 +99,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A value nobody gave: where it went, what it is and why."""
+    """A value that was not given: its path, the value used and why."""
 
     path: str
     value: Any
@@ -108,7 +108,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveResult:
-    """What was asked to be best, and the best found.
+    """The objective and the best value found.
 
     No plan of the space has a better value than ``bound``: a lower one of seconds a step or of
     cost per token, a higher one of a size. None where nothing is proven.
@@ -122,7 +122,7 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieSet:
-    """The simulated plans that no error of the model tells from the best.
+    """Simulated plans that the model's error cannot tell from the best.
 
     Their objective is within the fraction ``within`` of the best one's. ``simplest`` is the hash
     of the one with the fewest distinct strategies, of which it has ``strategies``.
@@ -136,11 +136,11 @@ class TieSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """How the largest batch or sequence was found.
+    """The search for the largest batch or sequence.
 
     ``beyond`` is the next size, which does not fit: proven of every plan where
-    ``beyond_proven``, else none was found in the work allowed. It is None where ``limited_by`` is
-    not memory. ``tried`` says of every size that was asked for whether it fits.
+    ``beyond_proven``, else none was found within the limits. It is None where ``limited_by`` is
+    not memory. ``tried`` lists every size asked for and whether it fits.
     """
 
     what: Literal["global_batch", "seq_len"]
@@ -154,7 +154,7 @@ class Largest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What a small change of one resource does to the step time, both as fractions."""
+    """Change of the step time by a small change of one resource, both as fractions."""
 
     resource: str
     change: float
@@ -163,9 +163,9 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """How far the search got: every plan of ``space`` takes at least ``lower_bound_s``.
+    """Result of the search; every plan of ``space`` takes at least ``lower_bound_s``.
 
-    ``gap`` is that of the objective: how far the best is above its proven bound.
+    ``gap`` is that of the objective: the best value's distance from its proven bound.
     """
 
     seconds: float
@@ -180,7 +180,7 @@ class SearchResult:
     largest: Largest | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready form; ``largest`` where that was asked for."""
+        """JSON-ready form; ``largest`` only if that was asked for."""
         from dataclasses import asdict
 
         document = asdict(self)
@@ -191,7 +191,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the figures rest on."""
+    """Sources of the figures."""
 
     stack: str
     calibration: str
@@ -201,7 +201,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another plan, how it fares and why it lost."""
+    """Another plan, its prediction and why it lost."""
 
     plan: Plan
     prediction: Prediction
@@ -224,7 +224,7 @@ class Report:
     execute: dict[str, Any] | None = field(default=None)
 
     def to_document(self) -> dict[str, Any]:
-        """The ``--json`` document of the contract."""
+        """The documented ``--json`` document."""
         from dataclasses import asdict
 
         document: dict[str, Any] = {

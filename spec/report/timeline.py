@@ -1,4 +1,4 @@
-"""Timeline: spans on typed streams; the one form of a simulated and of a measured step.
+"""Timeline: spans on typed streams, of a simulated or a measured step.
 
 A stream belongs to a rank (one representative rank a stage when simulated) and runs its spans
 in order, one at a time. Step time, busy time and exposed communication are views of it.
@@ -21,7 +21,7 @@ NESTING_SLACK_S = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A queue of work: its rank, what it does, and which link level or direction it is."""
+    """A queue of work: its rank, kind, and link level or direction."""
 
     rank: int
     kind: StreamKind
@@ -30,7 +30,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One piece of work; ``term`` is the breakdown term that it counts under."""
+    """One piece of work; ``term`` is its breakdown term."""
 
     stream: Stream
     name: str
@@ -41,7 +41,7 @@ class Span:
 
     @property
     def end_s(self) -> float:
-        """When the span ends."""
+        """End of the span."""
         return self.start_s + self.duration_s
 
 
@@ -56,7 +56,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A message: it leaves the end of span ``source`` and arrives at span ``target``."""
+    """A message from the end of span ``source`` to span ``target``."""
 
     source: int
     target: int
@@ -64,7 +64,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Spans, counters and messages of one step; ``origin`` tells how they came about."""
+    """Spans, counters and messages of one step."""
 
     origin: Literal["simulated", "measured"]
     spans: tuple[Span, ...]
@@ -73,14 +73,14 @@ class Timeline:
 
     @property
     def step_time_s(self) -> float:
-        """From the first start to the last end."""
+        """Seconds from the first start to the last end."""
         if not self.spans:
             return 0.0
         start_s = min(span.start_s for span in self.spans)
         return max(span.end_s for span in self.spans) - start_s
 
     def busy_s(self, rank: int, kind: StreamKind = "compute") -> float:
-        """Seconds in which the rank's streams of this kind run something."""
+        """Seconds in which the rank's streams of this kind are busy."""
         spans = [s for s in self.spans if s.stream.rank == rank and s.stream.kind == kind]
         return _union_s((s.start_s, s.end_s) for s in spans)
 
@@ -91,11 +91,11 @@ class Timeline:
     def exposed_communication_s(self, rank: int) -> float:
         """Seconds in which the rank communicates while its compute stream is idle."""
         compute = [s for s in self.spans if s.stream.rank == rank and s.stream.kind == "compute"]
-        wires = [
+        communication = [
             s for s in self.spans if s.stream.rank == rank and s.stream.kind == "communication"
         ]
-        both = _union_s((s.start_s, s.end_s) for s in [*compute, *wires])
-        return both - _union_s((s.start_s, s.end_s) for s in compute)
+        busy_s = _union_s((s.start_s, s.end_s) for s in [*compute, *communication])
+        return busy_s - _union_s((s.start_s, s.end_s) for s in compute)
 
     def term_seconds(self, rank: int) -> dict[str, float]:
         """Seconds of each breakdown term on the rank's compute stream."""
@@ -113,15 +113,15 @@ class Timeline:
         )
 
     def overlapping(self) -> list[tuple[Span, Span]]:
-        """Neighbouring spans of one stream that overlap; empty for a sound timeline."""
+        """Neighboring spans of one stream that overlap; empty for a sound timeline."""
         by_stream: dict[Stream, list[Span]] = defaultdict(list)
         for span in self.spans:
             by_stream[span.stream].append(span)
-        found = []
+        pairs = []
         for spans in by_stream.values():
             spans.sort(key=lambda s: (s.start_s, s.end_s))
-            found += [(a, b) for a, b in pairwise(spans) if b.start_s < a.end_s - NESTING_SLACK_S]
-        return found
+            pairs += [(a, b) for a, b in pairwise(spans) if b.start_s < a.end_s - NESTING_SLACK_S]
+        return pairs
 
     def to_perfetto(self) -> str:
         """Trace Event JSON (pid = rank, tid = stream, microseconds) for Perfetto and Chrome."""
@@ -147,11 +147,11 @@ class Timeline:
 
 
 def _union_s(intervals: Iterable[tuple[float, float]]) -> float:
-    total, reached = 0.0, float("-inf")
+    total, covered_until = 0.0, float("-inf")
     for start, end in sorted(intervals):
-        if end > reached:
-            total += end - max(start, reached)
-            reached = end
+        if end > covered_until:
+            total += end - max(start, covered_until)
+            covered_until = end
     return total
 
 
@@ -206,7 +206,7 @@ def _flow_events(
 
 
 def from_perfetto(text: str, where: str) -> Timeline:
-    """A Timeline from Trace Event JSON as :meth:`Timeline.to_perfetto` writes it.
+    """Read a Timeline from the Trace Event JSON that :meth:`Timeline.to_perfetto` writes.
 
     Raises:
         InputError: the document is not such a trace.

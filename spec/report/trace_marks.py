@@ -1,6 +1,6 @@
-"""Names that a run gives to what it does, so that a trace of it can be read.
+"""Names that a run gives to its work, by which its trace is read.
 
-The executor and the kernels put these into torch's profiler; the reader of traces looks for
+The executor and the kernels record them with torch's profiler; the reader of traces searches for
 them. torch's own fully_shard marks its work with names that begin with ``FSDP::``.
 """
 
@@ -11,14 +11,14 @@ from ..schedules.stage_order import Pass
 STEP = "step"
 READ_DATA = "read data"
 UPDATE = "update"
-"""Open sums of gradients, their norm, clipping, the optimizer."""
+"""Pending gradient reductions, global norm, clipping, optimizer."""
 RECOMPUTE = "recompute"
 COMMUNICATE_TP = "communicate tp"
-"""Collectives inside layers and between layers that split activations differently."""
+"""Collectives inside layers and redistribution between layers."""
 COMMUNICATE_CP = "communicate cp"
-"""Rings, exchanges of heads, and tokens that change hands between layers."""
+"""Rings, exchanges of heads, and exchanges of tokens between layers."""
 COMMUNICATE_EP = "communicate ep"
-"""Tokens on their way to experts and back."""
+"""All-to-all of tokens to experts and back."""
 COMMUNICATE_SUMS = "communicate sums"
 COMMUNICATE_NORM = "communicate norm"
 WAIT_SEND = "wait send"
@@ -28,35 +28,35 @@ RECEIVE = "wait receive"
 SEND = "send"
 POST_RECEIVE = "post receive"
 BETWEEN_STAGES = "between stages"
-"""What process groups of messages between stages are called."""
+"""Name of the process groups for messages between stages."""
 
 
 def technique_mark(name: str) -> str:
-    """Around what a technique does of its own."""
+    """Name of a technique's own work."""
     return f"{TECHNIQUE} {name}"
 
 
-def pass_key(item: Pass) -> str:
-    """A pass in short: direction, chunk and micro-batch; W is the second part of a backward."""
-    letter = "F" if item.forward else "W" if item.part == "weight" else "B"
-    return f"{letter} {item.chunk} {item.micro_batch}"
+def pass_key(pass_: Pass) -> str:
+    """Short name of a pass: direction, chunk, micro-batch; W is the second part of a backward."""
+    letter = "F" if pass_.forward else "W" if pass_.part == "weight" else "B"
+    return f"{letter} {pass_.chunk} {pass_.micro_batch}"
 
 
-def pass_mark(item: Pass) -> str:
-    """Around a pass."""
-    return f"{PASS} {pass_key(item)}"
+def pass_mark(pass_: Pass) -> str:
+    """Name of a pass."""
+    return f"{PASS} {pass_key(pass_)}"
 
 
-def receive_mark(item: Pass) -> str:
-    """Around the wait for what a pass needs."""
-    return f"{RECEIVE} {pass_key(item)}"
+def receive_mark(pass_: Pass) -> str:
+    """Name of the wait for a pass's input."""
+    return f"{RECEIVE} {pass_key(pass_)}"
 
 
-def post_receive_mark(item: Pass) -> str:
-    """Around making room for what a pass needs."""
-    return f"{POST_RECEIVE} {pass_key(item)}"
+def post_receive_mark(pass_: Pass) -> str:
+    """Name of posting the receive for a pass's input."""
+    return f"{POST_RECEIVE} {pass_key(pass_)}"
 
 
 def send_mark(arrives_as: Pass, peer: int) -> str:
-    """Around the start of a message: the pass that needs it, and the rank that runs that."""
+    """Name of the start of a message: the pass that receives it, and that pass's rank."""
     return f"{SEND} {pass_key(arrives_as)} to {peer}"

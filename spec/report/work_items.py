@@ -1,8 +1,8 @@
-"""The words in which work is named: by the lowering, by a recorded run and in profiles.
+"""Kernels and collectives, named as in lowerings, recorded runs and profiles.
 
 A kernel is one device operation with the sizes that determine its cost. A collective is one
-communication of a rank group. The cost model makes them from a plan, the executor's recorder
-from a run; they are compared item by item, so both use these types.
+communication of a rank group. The cost model derives them from a plan, the executor's recorder
+from a run; they are compared item by item.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 Term = Literal["matmul", "attention", "elementwise", "optimizer"]
 ExposedTerm = Literal["exposed_tp", "exposed_cp", "exposed_ep"]
-"""What a collective inside a layer serves, as the breakdown's term for what of it shows."""
+"""Breakdown term of the exposed part of a collective inside a layer."""
 
 
 class Kernel(NamedTuple):
@@ -25,7 +25,7 @@ class Kernel(NamedTuple):
     groups or key heads, seq, width of a head or key, of its state or value, chunk); all experts
     of a layer in one kernel (tokens, hidden, ffn, experts a token, experts, tensor and expert
     parallel ranks); everything else (elements of the largest operand,).
-    ``traffic_bytes`` is each operand read or written once.
+    ``traffic_bytes`` counts each operand as read or written once.
     """
 
     op: str
@@ -36,7 +36,7 @@ class Kernel(NamedTuple):
 
     @property
     def term(self) -> Term:
-        """The breakdown term that the kernel counts under."""
+        """The kernel's breakdown term."""
         if self.op in MATMULS or self.op in FUSED:
             return "matmul"
         if self.op in ATTENTIONS or self.op in SCANS:
@@ -45,19 +45,20 @@ class Kernel(NamedTuple):
 
 
 def streamed(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
-    """A kernel that reads and writes ``elements`` in one pass and counts no FLOP."""
+    """A kernel that reads and writes ``elements`` in one pass and counts no FLOPs."""
     return Kernel(op, (elements,), dtype, 0, traffic_bytes)
 
 
 class Collective(NamedTuple):
-    """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
+    """One communication; ``payload_bytes`` is the largest buffer on a rank.
 
     All-gather: the gathered output; reduce-scatter: the input; all-reduce: the buffer;
-    all-to-all: the buffer that is sent, the own part counted; send and recv: the message;
+    all-to-all: the send buffer, the rank's own part included; send and recv: the message;
     send_recv: the message that each rank of a ring sends to the next while it receives another
     from the one before. ``ranks`` ranks, ``stride`` apart, of a stage take part; a message
-    between stages joins 2 ranks, and ``stride`` is the distance between them. ``copies`` rows in a
-    row of an all-to-all's buffer are one token, which travels once to a rank or node that gets
+    between stages joins 2 ranks, and ``stride`` is the distance between them. ``copies``
+    consecutive
+    rows of an all-to-all's buffer are one token, which is sent once to a rank or node that receives
     several of them.
     """
 
@@ -95,7 +96,7 @@ SCANS = frozenset(
         "delta_rule_scan_backward",
     }
 )
-"""Chunked scans over the sequence in kernels of their own; they stand in attention's place."""
+"""Chunked scans over the sequence in kernels of their own, in place of attention."""
 OPTIMIZERS = frozenset(
     {
         "fused_adamw",
@@ -114,11 +115,11 @@ OPTIMIZERS = frozenset(
 TO_HOST, TO_DEVICE = "copy_to_host", "copy_to_device"
 """Copies between the memory of a device and that of its host."""
 HOST_PREFIX = "host_"
-"""Begins the name of what the host's processor does, in its own memory."""
+"""Prefix of operations of the host's processor, in its own memory."""
 
 
 def on_host(op: str) -> bool:
-    """Whether the host does an operation, or it crosses the link to the host."""
+    """True if the host runs an operation, or it crosses the link to the host."""
     return op in (TO_HOST, TO_DEVICE) or op.startswith(HOST_PREFIX)
 
 
@@ -128,7 +129,7 @@ def without_host(op: str) -> str:
 
 
 TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})
-"""Indexed operations: their size is what they touch, not the table that they index."""
+"""Indexed operations, whose size is the rows touched, not the indexed table."""
 
 ATEN_NAMES: dict[str, str] = {
     "mm": "matmul",
@@ -178,10 +179,10 @@ def flash_name(mask: str, plain: bool) -> str:
 
 
 def computed_fraction(op: str, shape: tuple[int, ...]) -> float:
-    """Share of the counted scores that a flash kernel computes: what its mask leaves.
+    """Share of the counted scores that a flash kernel computes under its mask.
 
-    Of a plain causal mask one half. Of a band in which query i of n sees min(window, keys - n
-    + i) keys, their sum over n · window, which is what the count holds.
+    A plain causal mask: one half. A band in which query i of n sees min(window, keys - n + i) keys:
+    their sum over n · window, which is the counted number.
     """
     if op.startswith(FLASH_FULL):
         return 1.0
@@ -189,28 +190,28 @@ def computed_fraction(op: str, shape: tuple[int, ...]) -> float:
         return 0.5
     queries, keys, window = shape[3], shape[4], shape[7]
     earlier = keys - queries
-    growing = max(0, min(queries, window - earlier))
-    rising = growing * earlier + growing * (growing + 1) // 2
-    return (rising + (queries - growing) * window) / (queries * window)
+    partial_queries = max(0, min(queries, window - earlier))
+    partial_scores = partial_queries * earlier + partial_queries * (partial_queries + 1) // 2
+    return (partial_scores + (queries - partial_queries) * window) / (queries * window)
 
 
 def kernel_name(aten_name: str) -> str:
-    """The cost model's name of an aten operation: in-place forms count as their plain form."""
+    """The cost model's name of an aten operation; in-place forms count as the plain form."""
     plain = aten_name.rstrip("_")
     return ATEN_NAMES.get(plain, plain.lstrip("_"))
 
 
 LARGEST_LOGITS = 2**28
-"""Values of logits that live at once where a loss goes through them in chunks: 0.5 GiB in bf16."""
+"""Logits alive at once where the loss runs over chunks: 0.5 GiB in bf16."""
 CHUNK_MULTIPLE = 256
-"""Rows of a chunk of tokens, but for the last one: whole tiles of a product."""
+"""Rows of a chunk of tokens, but for the last one, are a multiple: whole tiles of a product."""
 
 
 def loss_chunks(tokens: int, vocab: int) -> tuple[int, ...]:
-    """Rows of each chunk in which a fused projection and cross-entropy take their tokens."""
-    most = max(1, LARGEST_LOGITS // (vocab * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
-    whole, rest = divmod(tokens, most)
-    return (most,) * whole + ((rest,) if rest else ())
+    """Rows of each chunk of tokens of a fused projection and cross-entropy."""
+    chunk = max(1, LARGEST_LOGITS // (vocab * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
+    full_chunks, remainder = divmod(tokens, chunk)
+    return (chunk,) * full_chunks + ((remainder,) if remainder else ())
 
 
 IGNORED_KERNELS: dict[str, str] = {

@@ -1,7 +1,7 @@
-"""The passes of a stage in order: those of the schedule's kind, or words that a plan spells out.
+"""Passes of a stage, by schedule kind or from the text of explicit actions.
 
-A word is a letter, the chunk, a dot and the micro-batch: ``F0.3`` forward, ``B0.3`` a whole
-backward, ``I0.3`` and ``W0.3`` the gradients of the input and those of the weights of a split one.
+An action is a letter, the chunk, a dot and the micro-batch: ``F0.3`` forward, ``B0.3`` a whole
+backward, ``I0.3`` and ``W0.3`` the input gradient and the weight gradients of a split one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .passes import BackwardPart, Pass
 from .stage_order import ScheduleKind, stage_order
 
 ActionLines = tuple[str, ...] | None
-"""Written orders, one line a stage; None: those of the schedule's kind."""
+"""Explicit actions, one line a stage; None: those of the schedule's kind."""
 ACTION = re.compile(r"([FBIW])(\d{1,6})\.(\d{1,9})")
 PARTS: dict[str, BackwardPart] = {"B": "whole", "I": "input", "W": "weight"}
 LETTERS = {part: letter for letter, part in PARTS.items()}
@@ -24,12 +24,12 @@ ALLOWED = "words such as F0.1 B0.1 I0.1 W0.1 (letter, chunk, micro-batch) with s
 
 @lru_cache(maxsize=4096)
 def parse_actions(line: str) -> tuple[Pass, ...]:
-    """The passes of one stage.
+    """Parse the actions of one stage.
 
     Raises:
         InputError: a word that is no pass.
     """
-    found = []
+    passes = []
     for word in line.split():
         match = ACTION.fullmatch(word)
         if match is None:
@@ -37,14 +37,14 @@ def parse_actions(line: str) -> tuple[Pass, ...]:
         letter, chunk, micro_batch = match.groups()
         forward = letter == "F"
         part: BackwardPart = "whole" if forward else PARTS[letter]
-        found.append(Pass(forward, int(chunk), int(micro_batch), part))
-    return tuple(found)
+        passes.append(Pass(forward, int(chunk), int(micro_batch), part))
+    return tuple(passes)
 
 
 def format_actions(order: Sequence[Pass]) -> str:
-    """The inverse of :func:`parse_actions`; passes that overlap are written one after the other."""
-    letters = ((item, "F" if item.forward else LETTERS[item.part]) for item in order)
-    return " ".join(f"{letter}{item.chunk}.{item.micro_batch}" for item, letter in letters)
+    """The inverse of :func:`parse_actions`; overlapping passes are written one after the other."""
+    letters = ((pass_, "F" if pass_.forward else LETTERS[pass_.part]) for pass_ in order)
+    return " ".join(f"{letter}{pass_.chunk}.{pass_.micro_batch}" for pass_, letter in letters)
 
 
 def order_of(
@@ -58,7 +58,7 @@ def order_of(
         stages: pipeline degree.
         chunks: virtual stages a stage.
         micro_batches: of a step.
-        lines: the written orders of all stages, if there are any.
+        lines: the actions of all stages, if there are any.
     """
     if lines is None:
         return stage_order(kind, stage, stages, chunks, micro_batches)

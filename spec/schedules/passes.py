@@ -1,20 +1,20 @@
-"""Passes: what a pipeline schedule puts in order."""
+"""Passes, which a pipeline schedule orders."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 BackwardPart = Literal["whole", "input", "weight"]
-"""How much of a backward a pass does: all of it, the gradient of its input, or those of weights."""
+"""Part of a backward: all of it, the gradient of the input, or those of the weights."""
 
 
 class Pass(NamedTuple):
     """One micro-batch through one chunk of a stage; ``forward`` false is a backward pass.
 
-    A backward may be split (Qi et al., 2024, section 2): ``part`` "input" makes the gradient
-    that the chunk before waits for, "weight" the gradients of weights, which nobody does. A
-    pass that ``overlaps`` starts together with the one after it in the order, and the
-    communication inside either may run beside the computation of the other.
+    A backward may be split (Qi et al., 2024, section 2): ``part`` "input" computes the gradient
+    that the chunk before waits for, "weight" those of the weights, for which nothing waits. A pass
+    that ``overlaps`` starts together with the next one in the order, and the communication of
+    either may overlap the computation of the other.
     """
 
     forward: bool
@@ -25,13 +25,13 @@ class Pass(NamedTuple):
 
     @property
     def exchanges_messages(self) -> bool:
-        """Whether it waits for the chunk before it and has something for the one after.
+        """True if the pass receives from one chunk and sends to another.
 
-        Weight gradients have neither.
+        Weight gradients do neither.
         """
         return self.part != "weight"
 
     @property
     def message(self) -> Pass:
-        """The pass as messages name it: a gradient is the same to the first part of a backward."""
+        """The pass as messages name it, the same for a whole backward and its first part."""
         return Pass(self.forward, self.chunk, self.micro_batch)

@@ -1,8 +1,7 @@
-"""Pipeline schedules as explicit orders of passes, shared by simulator and executor.
+"""Pipeline schedules as explicit orders of passes, for simulator and executor.
 
 A *pass* is one micro-batch through one chunk (virtual stage) of a stage, forward or backward.
-The order in which a stage runs its passes is part of the plan's meaning, so one function
-makes it for both sides, and one says which chunk lies where.
+The order of a stage's passes and the location of chunks are part of the plan's meaning.
 
 GPipe: all forwards, then all backwards (Huang et al., 2019, section 2.3).
 1F1B: p - s - 1 forwards of warm-up on stage s, then one forward, one backward (Narayanan et
@@ -18,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
-from . import zero_bubble as split_schedules
+from . import zero_bubble
 from .passes import Pass as Pass
 
 ScheduleKind = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv", "dualpipe"]
@@ -28,21 +27,21 @@ SPLIT_KINDS: tuple[ScheduleKind, ...] = ("zero_bubble", "zbv", "dualpipe")
 """Kinds that split the backward into gradients of inputs and of weights."""
 ALL_KINDS: tuple[ScheduleKind, ...] = (*SCHEDULE_KINDS, *SPLIT_KINDS)
 V_KINDS: tuple[ScheduleKind, ...] = ("zbv", "dualpipe")
-"""Kinds whose two chunks a stage lie in the shape of a V."""
+"""Kinds whose two chunks a stage lie in a V."""
 
 
 def chunk_location(kind: ScheduleKind, position: int, stages: int) -> tuple[int, int]:
-    """``(stage, chunk)`` that holds the ``position``-th part of the model.
+    """``(stage, chunk)`` of the ``position``-th part of the model.
 
-    Chunks go round the stages, or down and up again in the shape of a V: stage s then holds
-    positions s and 2p - 1 - s.
+    Chunks go round the stages, or down and up again in a V: stage s then holds positions s and
+    2p - 1 - s.
     """
     chunk, across = divmod(position, stages)
     return (stages - 1 - across if kind in V_KINDS and chunk % 2 else across), chunk
 
 
 def chunk_position(kind: ScheduleKind, stage: int, chunk: int, stages: int) -> int:
-    """Which part of the model a chunk of a stage holds; the inverse of :func:`chunk_location`."""
+    """Position in the model of a chunk of a stage; inverse of :func:`chunk_location`."""
     return chunk * stages + (stages - 1 - stage if kind in V_KINDS and chunk % 2 else stage)
 
 
@@ -56,7 +55,7 @@ def stage_order(
         kind: schedule name.
         stage: 0-based stage number.
         stages: pipeline degree p.
-        chunks: virtual stages a stage v (1 unless interleaved or in the shape of a V).
+        chunks: virtual stages a stage v (1 unless interleaved or in a V).
         micro_batches: micro-batches m of one step.
     """
     if kind == "gpipe":
@@ -64,11 +63,11 @@ def stage_order(
     if kind == "1f1b":
         return _one_f_one_b(stage, stages, micro_batches)
     if kind == "zero_bubble":
-        return split_schedules.zero_bubble(stage, stages, micro_batches)
+        return zero_bubble.zero_bubble(stage, stages, micro_batches)
     if kind == "zbv":
-        return split_schedules.zbv(stage, stages, micro_batches)
+        return zero_bubble.zbv(stage, stages, micro_batches)
     if kind == "dualpipe":
-        return split_schedules.dualpipe(stage, stages, micro_batches)
+        return zero_bubble.dualpipe(stage, stages, micro_batches)
     return _interleaved(stage, stages, chunks, micro_batches)
 
 
@@ -89,12 +88,12 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tu
 
 
 def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
-    """Forward passes of a stage before it starts to alternate, its first backward one pass later.
+    """Forward passes of a stage before it alternates, its first backward one pass later.
 
     1F1B and zero bubble: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p (Narayanan et al.,
-    2021b, section 2.2; Megatron-LM once ran all forwards first where there are p micro-batches,
-    and its tests show by their memory that it does so no more). GPipe never alternates. In a V:
-    all but the last of what :func:`first_in_flight` counts.
+    2021b, section 2.2; Megatron-LM once ran all forwards first with p micro-batches, but the memory
+    that its tests record shows that it no longer does). GPipe never alternates. In a V: one less
+    than :func:`first_in_flight` counts.
     """
     total = chunks * micro_batches
     if kind in V_KINDS:
@@ -109,30 +108,30 @@ def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batc
 def first_in_flight(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
 ) -> list[int]:
-    """Micro-batches of each chunk that a stage holds just before its first backward pass.
+    """In-flight micro-batches of each chunk just before a stage's first backward pass.
 
     In a V the down-going chunk of stage s has 2p - s - 1 by then and the other s + 1: 2p
     everywhere, the activations of p whole micro-batches of a stage. DualPipe's last stage
-    starts one more beside that backward.
+    starts one more, overlapped with that backward.
     """
     if kind in V_KINDS:
         down = 2 * stages - stage - 1 + (kind == "dualpipe" and stage == stages - 1)
         return [min(down, micro_batches), min(stage + 1, micro_batches)]
     total = chunks * micro_batches
-    done = min(warm_up(kind, stage, stages, chunks, micro_batches) + 1, total)
+    forwards = min(warm_up(kind, stage, stages, chunks, micro_batches) + 1, total)
     if kind == "gpipe":
         return [micro_batches] * chunks
     if chunks == 1:
-        return [done]
-    rounds, rest = divmod(done, stages * chunks)
-    return [rounds * stages + min(max(rest - c * stages, 0), stages) for c in range(chunks)]
+        return [forwards]
+    rounds, extra = divmod(forwards, stages * chunks)
+    return [rounds * stages + min(max(extra - c * stages, 0), stages) for c in range(chunks)]
 
 
 @lru_cache(maxsize=8)
 def _directions(stages: int, chunks: int, micro_batches: int) -> tuple[list[Pass], list[Pass]]:
-    """All forward passes and all backward ones, in order: p micro-batches on each chunk in turn.
+    """All forward and all backward passes in order: p micro-batches on each chunk in turn.
 
-    Every stage runs the same ones, so they are made once for all of them.
+    Cached, for every stage runs the same ones.
     """
     rounds = [range(m, min(m + stages, micro_batches)) for m in range(0, micro_batches, stages)]
     return (

@@ -1,4 +1,4 @@
-"""The learning rate of each step, as ``--lr`` gives it.
+"""Learning rate schedule of ``--lr``.
 
     1e-3                                         the same at every step
     cosine:peak=3e-4,warmup=100,steps=10000,floor=3e-5
@@ -31,7 +31,7 @@ USUAL = "cosine:peak=3e-4,warmup=100,steps=1000"
 class LearningRate:
     """A learning rate that rises to ``peak`` and decays to ``floor`` by step ``steps``.
 
-    ``steps`` None is the last step that a run is asked for.
+    ``steps`` None is the last step of the run.
     """
 
     decay: Decay = "constant"
@@ -51,40 +51,41 @@ class LearningRate:
 
         Args:
             step: number of steps taken before it.
-            last: steps that the run is asked to reach.
+            last: number of steps that the run is to reach.
         """
         if step < self.warmup:
             return self.peak * (step + 1) / self.warmup
         if self.decay == "constant":
             return self.peak
         end = self.steps or last
-        share = min(1.0, (step - self.warmup) / max(1, end - self.warmup))
-        left = 1 - share if self.decay == "linear" else (1 + math.cos(math.pi * share)) / 2
-        return self.floor + (self.peak - self.floor) * left
+        progress = min(1.0, (step - self.warmup) / max(1, end - self.warmup))
+        remaining = (
+            1 - progress if self.decay == "linear" else (1 + math.cos(math.pi * progress)) / 2
+        )
+        return self.floor + (self.peak - self.floor) * remaining
 
 
 def learning_rate(text: str | None) -> LearningRate:
-    """The learning rate that a person typed; the usual one for None.
+    """Parse a typed learning rate; None gives the default.
 
     Raises:
         InputError: no number, unknown word or key, or a value out of its range.
     """
     if text is None:
         return LearningRate()
-    kind, _, rest = text.partition(":")
+    kind, _, options = text.partition(":")
     if kind not in DECAYS:
-        if rest or _number(text) is None:
+        if options or _number(text) is None:
             raise InputError(FLAG, text, ALLOWED, nearest_name(kind, DECAYS) or USUAL)
         return LearningRate(peak=_positive(FLAG, text))
-    given = dict(_pair(part) for part in rest.split(",")) if rest else {}
-    found = LearningRate(
+    values = dict(_pair(part) for part in options.split(",")) if options else {}
+    return LearningRate(
         decay=next(decay for decay in DECAYS if decay == kind),
-        peak=_positive(f"{FLAG}: peak", given.get("peak", str(LearningRate().peak))),
-        warmup=_count("warmup", given.get("warmup", "0"), 0),
-        steps=_count("steps", given["steps"], 1) if "steps" in given else None,
-        floor=_positive(f"{FLAG}: floor", given.get("floor", "0"), or_zero=True),
+        peak=_positive(f"{FLAG}: peak", values.get("peak", str(LearningRate().peak))),
+        warmup=_count("warmup", values.get("warmup", "0"), 0),
+        steps=_count("steps", values["steps"], 1) if "steps" in values else None,
+        floor=_positive(f"{FLAG}: floor", values.get("floor", "0"), or_zero=True),
     )
-    return found
 
 
 def _pair(part: str) -> tuple[str, str]:

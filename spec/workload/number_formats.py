@@ -1,6 +1,6 @@
-"""Number formats: bytes of tensors in them, and the narrow formats of matrix products.
+"""Number formats: bytes of tensors, and the narrow formats of matrix products.
 
-A narrow format holds scaled numbers in blocks that share a scale. The names say how they scale:
+A narrow format holds scaled numbers in blocks that share a scale. The names tell the scaling:
 
 ============  ========================  ======================================================
 fp8_tensor    one scale a tensor        Micikevicius et al., arXiv:2209.05433; Transformer Engine
@@ -11,8 +11,8 @@ nvfp4         8-bit scale for 1 x 16    arXiv:2509.25149, section 2 (weights 16 
 ============  ========================  ======================================================
 
 With fp8_tensor forward operands are e4m3 and gradients e5m2 (hybrid); the others use one format
-for both. What runs in them: the products of linear layers in blocks, experts included. What does
-not: core attention, routers, norms, embedding and head (Transformer Engine and Megatron Core,
+for both. In narrow formats run the products of linear layers in blocks, experts included; core
+attention, routers, norms, embedding and head do not (Transformer Engine and Megatron Core,
 Low-Precision Training Guide; DeepSeek-V3, section 3.3.1).
 """
 
@@ -34,19 +34,19 @@ SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
     "mxfp8": ("bf16", "mxfp8", "current"),
     "nvfp4": ("bf16", "nvfp4", "current"),
 }
-"""``--dtype`` to parameter format, format of linear layers' products, and how they scale."""
+"""``--dtype`` to parameter format, format of linear layers' products, and scaling."""
 
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 ELEMENT_BYTES: dict[str, int] = {**DTYPE_BYTES, "int64": 8, "bool": 1, "int8": 1}
 GROUP = 128
-"""Elements by whose bytes a narrow format is described: a multiple of every block."""
+"""Elements for which a narrow format gives its bytes: a multiple of every block."""
 
 
 class NarrowFormat(NamedTuple):
     """One narrow format.
 
-    ``rate``: the name of the device's peak rate. ``group_bytes``: bytes of 128 elements with
-    their scales; ``weight_group_bytes``: the same for weights, whose blocks may be larger.
+    ``rate``: name of the device's peak rate. ``group_bytes``: bytes of 128 elements with their
+    scales; ``weight_group_bytes``: the same for weights, whose blocks may be larger.
     """
 
     rate: Literal["fp8", "nvfp4"]
@@ -64,14 +64,14 @@ NARROW: dict[str, NarrowFormat] = {
 
 def tensor_bytes(elements: int, dtype: str) -> int:
     """Bytes of a tensor, scales of a narrow format included."""
-    known = ELEMENT_BYTES.get(dtype)
-    if known is not None:
-        return elements * known
+    element_bytes = ELEMENT_BYTES.get(dtype)
+    if element_bytes is not None:
+        return elements * element_bytes
     return -(-elements * NARROW[dtype].group_bytes // GROUP)
 
 
 def weight_bytes(elements: int, dtype: str) -> int:
-    """Bytes of a weight: as a tensor, but for blocks that span rows too."""
+    """Bytes of a weight; unlike :func:`tensor_bytes`, blocks may span rows too."""
     narrow = NARROW.get(dtype)
     if narrow is None:
         return tensor_bytes(elements, dtype)
@@ -79,5 +79,5 @@ def weight_bytes(elements: int, dtype: str) -> int:
 
 
 def rate_name(dtype: str) -> str:
-    """The device's peak rate for products of operands in ``dtype``."""
+    """Name of the device's peak rate for products of ``dtype`` operands."""
     return NARROW[dtype].rate if dtype in NARROW else dtype

@@ -1,4 +1,4 @@
-"""Workload: what is asked of the model; inputs that are never searched unless asked."""
+"""Workload: batch, sequence, number formats, optimizer; inputs, not searched."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TASKS: tuple[Task, ...] = ("pretrain", "sft")
 class DtypeRecord:
     """The number format of every kind of state.
 
-    ``param`` is what kernels compute in; ``gradient`` what gradients accumulate in;
-    ``master`` what the optimizer updates; ``moments`` its two averages; ``communication``
-    what gradients are reduced in between ranks. ``matmul`` is what the products of linear
-    layers in blocks read (None: as ``param``); ``scaling`` says whether fp8_tensor takes the
-    scale of each tensor from itself (current) or from earlier steps (delayed).
+    ``param`` is the compute format; gradients accumulate in ``gradient`` and are reduced between
+    ranks in ``communication``; the optimizer updates ``master``; ``moments`` are its two averages.
+    ``matmul`` is the operand format of linear layers in blocks (None: as ``param``);
+    ``scaling`` says if fp8_tensor scales a tensor by its own maximum (current) or those of earlier
+    steps (delayed).
     """
 
     param: Dtype = "bf16"
@@ -39,15 +39,20 @@ class DtypeRecord:
 
     @classmethod
     def from_shorthand(cls, name: str) -> DtypeRecord:
-        """``bf16``/``fp16``: that compute type with fp32 for the rest; ``fp32``: all fp32.
+        """The record that ``--dtype`` names.
 
-        ``fp8``, ``fp8-delayed``, ``fp8-block``, ``mxfp8``, ``nvfp4``: as bf16, with linear
-        layers' products in that format.
+        ``bf16``/``fp16``: that compute type with fp32 for the rest; ``fp32``: all fp32; ``fp8``,
+        ``fp8-delayed``, ``fp8-block``, ``mxfp8``, ``nvfp4``: as bf16, with linear layers' products
+        in
+        that format.
+
+        Raises:
+            InputError: unknown name.
         """
         if name not in SHORTHANDS:
-            known = list(SHORTHANDS)
-            allowed = ", ".join(known[:-1]) + " or " + known[-1]
-            raise InputError("--dtype", name, allowed, nearest_name(name, known))
+            names = list(SHORTHANDS)
+            allowed = ", ".join(names[:-1]) + " or " + names[-1]
+            raise InputError("--dtype", name, allowed, nearest_name(name, names))
         param, matmul, scaling = SHORTHANDS[name]
         return cls(param=param, matmul=matmul, scaling=scaling)
 
@@ -63,14 +68,14 @@ class DtypeRecord:
 
     @property
     def shorthand(self) -> str:
-        """What ``--dtype`` calls these computations; the rest of the record may differ."""
+        """The ``--dtype`` name of these computations; the rest of the record may differ."""
         key = (self.param, self.matmul, self.scaling)
         return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One training task: batch and sequence in samples and tokens, number formats, optimizer.
+    """One training task: batch, sequence, number formats, optimizer.
 
     ``gradient_clip_norm`` is the global norm to which gradients are clipped, None for none.
     ``sft`` is the work of ``pretrain`` on packed sequences. ``frozen`` towers are not trained.
@@ -88,11 +93,11 @@ class Workload:
 
     @property
     def adapters(self) -> Lora | None:
-        """The adapters that are trained instead of the weights; None where those are."""
+        """The trained adapters; None where the weights are trained."""
         return None if self.trainable == "full" else self.trainable
 
     def layer_trainings(self, model: ModelSpec) -> tuple[LayerTraining, ...]:
-        """What training does to each layer of ``model``, by layer number."""
+        """The training of each layer of ``model``, by layer number."""
         return layer_trainings(model, self.adapters, self.frozen)
 
     @property

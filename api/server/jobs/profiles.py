@@ -129,8 +129,8 @@ def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) 
     if text is None:
         return fitted
     earlier = from_json(Calibration, text, CALIBRATION_SOURCE)
-    if earlier.place.in_any_format != fitted.place.in_any_format:
-        raise OtherScopeError(str(earlier.place.in_any_format))
+    if earlier.scope.in_any_format != fitted.scope.in_any_format:
+        raise OtherScopeError(str(earlier.scope.in_any_format))
     if of_memory and fitted.memory is not None:
         return earlier.with_memory(fitted.memory)
     return replace(fitted, memory=earlier.memory)
