@@ -1,4 +1,4 @@
-"""Devices: what one accelerator or core can do at best, and how much of it large kernels reach."""
+"""Devices: peak rates of one accelerator or core, and the fractions large kernels reach."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ FORM_SPELLINGS = {"SXM2": "SXM", "SXM3": "SXM", "SXM4": "SXM", "SXM5": "SXM", "P
 class Device:
     """A catalogue device.
 
-    ``capacity_bytes`` is what processes on it share, their contexts included, and less than
+    ``capacity_bytes`` is available to processes, their contexts included, and less than
     ``nominal_memory_bytes``, the size in the name. ``peak_flops_per_s`` maps fp32, tf32, bf16,
     fp16, fp8 and nvfp4, as far as the device has them, to the dense rate, one multiply-add being
-    two FLOP. ``matmul_ceiling`` is the fraction of it that the best large matrix product reaches,
+    two FLOPs. ``matmul_ceiling`` is the fraction of it that the best large matrix product reaches,
     ``memory_ceiling`` the fraction of the memory bandwidth that streaming reaches.
-    ``kernel_launch_s`` is the least time that a kernel takes on the device; the host's time for a
-    launch belongs to the stack. ``dtypes`` are those that training can compute in.
+    ``kernel_launch_s`` is the least time of a kernel on the device; the host's time for a launch
+    belongs to the stack. ``dtypes`` are the formats that training can compute in.
     ``sm_count`` counts streaming multiprocessors, or compute units. ``host_link_bytes_per_s`` is
-    one direction of the bus to host and network adapters. ``sources`` names the source of each
-    figure. ``also_called`` are other names that people use; ``note`` says what counts as one
-    device where that is no whole package.
+    one direction of the bus to host and network adapters. ``sources`` holds the source of each
+    figure. ``also_called`` are other names in use; ``note`` defines one device where that is no
+    whole package.
     """
 
     name: str
@@ -88,42 +88,44 @@ class Device:
 @cache
 def devices() -> Mapping[str, Device]:
     """Every device by name, in catalogue order; ``cpu`` is a core of this machine."""
-    found = {name: _device(name, row) for name, row in read_table("devices").items()}
-    return {**found, CPU: local_core(found[CPU])}
+    table = {name: _device(name, row) for name, row in read_table("devices").items()}
+    return {**table, CPU: local_core(table[CPU])}
 
 
 def local_core(template: Device, root: Path = Path("/")) -> Device:
-    """``template`` with the rates of one core of this machine, as far as it tells them.
+    """``template`` with the rates of one core of this machine, as far as known.
 
     Args:
         template: the catalogue's ``cpu``.
         root: where ``proc`` and ``sys`` are mounted (for tests).
     """
-    found, cores = processor(root), core_count(root)
-    if not found.flags:
+    core, cores = processor(root), core_count(root)
+    if not core.flags:
         return template
-    per_clock, unit = flops_per_clock(found)
-    hertz, clock = clock_hz(found, root)
-    shared = found.threads_per_core
-    fp32 = per_clock * hertz / shared
-    bf16 = fp32 * (2 if "avx512_bf16" in found.flags else 1)
+    per_clock, unit = flops_per_clock(core)
+    hertz, clock = clock_hz(core, root)
+    threads = core.threads_per_core
+    fp32 = per_clock * hertz / threads
+    bf16 = fp32 * (2 if "avx512_bf16" in core.flags else 1)
     least, most = CORE_BANDWIDTH_BYTES_PER_S
     bandwidth = max(least, min(most, MACHINE_BANDWIDTH_BYTES_PER_S / cores))
-    why = ASSUMED + f"{unit}, {clock}" + (f", {shared} threads a core" if shared > 1 else "")
-    dram = ASSUMED + f"51.2 GB/s over {cores} cores, within 4 to 28 GB/s a core"
+    rate_source = (
+        ASSUMED + f"{unit}, {clock}" + (f", {threads} threads a core" if threads > 1 else "")
+    )
+    bandwidth_source = ASSUMED + f"51.2 GB/s over {cores} cores, within 4 to 28 GB/s a core"
     memory = memory_bytes(root) // cores
-    counted = "/proc/meminfo and control group limits, divided by the cores"
+    memory_source = "/proc/meminfo and control group limits, divided by the cores"
     sources = {
         **template.sources,
-        "peak_flops_per_s.fp32": why,
-        "peak_flops_per_s.bf16": why + (", AVX512-BF16" if bf16 > fp32 else ", as fp32"),
+        "peak_flops_per_s.fp32": rate_source,
+        "peak_flops_per_s.bf16": rate_source + (", AVX512-BF16" if bf16 > fp32 else ", as fp32"),
         "boost_clock_hz": ASSUMED + clock,
-        "memory_bandwidth_bytes_per_s": dram,
-        "host_link_bytes_per_s": dram,
-        "nominal_memory_bytes": counted,
-        "capacity_bytes": counted,
+        "memory_bandwidth_bytes_per_s": bandwidth_source,
+        "host_link_bytes_per_s": bandwidth_source,
+        "nominal_memory_bytes": memory_source,
+        "capacity_bytes": memory_source,
     }
-    if found.cache_bytes:
+    if core.cache_bytes:
         sources["l2_bytes"] = "/proc/cpuinfo, cache size"
     return replace(
         template,
@@ -133,7 +135,7 @@ def local_core(template: Device, root: Path = Path("/")) -> Device:
         host_link_bytes_per_s=bandwidth,
         nominal_memory_bytes=memory,
         capacity_bytes=memory,
-        l2_bytes=found.cache_bytes or template.l2_bytes,
+        l2_bytes=core.cache_bytes or template.l2_bytes,
         sources=sources,
     )
 
@@ -163,46 +165,45 @@ def _device(name: str, row: Mapping[str, Any]) -> Device:
 def device(name: str, where: str = "device") -> Device:
     """The device that a person means by ``name``, upper and lower case alike.
 
-    A form left out is SXM where the device has it; a memory size left out is the one that the
-    catalogue marks as usual: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is
-    A100-PCIE-80GB.
+    A form left out is SXM if the device has it; a memory size left out is the catalogue's usual
+    one: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is A100-PCIE-80GB.
 
     Args:
         name: such as ``H100-80GB``.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
         InputError: no such device; the nearest names are given.
     """
-    found = _called(name) or _of_family(name)
-    if not found:
+    candidates = _called(name) or _of_family(name)
+    if not candidates:
         allowed = "a device of the catalogue: " + ", ".join(devices())
         near = nearest_name(name, [*devices(), *_short_names()])
         raise InputError(where, name, allowed, near)
-    rest = [_normal(part) for part in name.split("-")]
-    return min(found, key=lambda d: (d.form not in rest and d.form != "SXM", not d.usual))
+    options = [_normal(part) for part in name.split("-")]
+    return min(candidates, key=lambda d: (d.form not in options and d.form != "SXM", not d.usual))
 
 
 def _called(name: str) -> list[Device]:
-    """The device with this whole name, or that is also called so."""
-    wanted = _squeezed(name)
-    called = devices().values()
-    return [d for d in called if wanted in map(_squeezed, (d.name, *d.also_called))]
+    """The device with this whole name or alias."""
+    squeezed = _squeezed(name)
+    candidates = devices().values()
+    return [d for d in candidates if squeezed in map(_squeezed, (d.name, *d.also_called))]
 
 
 def _of_family(name: str) -> list[Device]:
-    """Devices of the longest family that the name begins with, of the form and memory that follow.
+    """Devices of the longest family that starts the name, of the form and memory that follow.
 
     A family may hold hyphens (``RTX-6000-Ada``), which a person may leave out.
     """
     parts = name.split("-")
     for length in range(len(parts), 0, -1):
         family = _squeezed("".join(parts[:length]))
-        rest = [_normal(part) for part in parts[length:]]
-        found = [d for d in devices().values() if _squeezed(d.family) == family]
-        if found:
-            fits = [d for d in found if set(rest) <= {d.form, d.memory_label}]
-            return fits if len(rest) <= 2 else []
+        options = [_normal(part) for part in parts[length:]]
+        members = [d for d in devices().values() if _squeezed(d.family) == family]
+        if members:
+            matching = [d for d in members if set(options) <= {d.form, d.memory_label}]
+            return matching if len(options) <= 2 else []
     return []
 
 
@@ -218,5 +219,5 @@ def _normal(part: str) -> str:
 def _short_names() -> list[str]:
     shorts = [d.family for d in devices().values()]
     shorts += [f"{d.family}-{d.memory_label}" for d in devices().values() if d.memory_label]
-    shorts += [called for d in devices().values() for called in d.also_called]
+    shorts += [alias for d in devices().values() for alias in d.also_called]
     return list(dict.fromkeys(shorts))

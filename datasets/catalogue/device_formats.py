@@ -1,4 +1,4 @@
-"""Which number formats a device computes in."""
+"""Number formats that a device computes in."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ FORMAT_RATES = {
     "mxfp8": ("fp8", "nvfp4"),
     "nvfp4": ("nvfp4",),
 }
-"""The peak rates that a device with a narrow format has."""
+"""Peak rates that a device with a narrow format has."""
 
 
-def require_dtype(found: Device, dtype: str, where: str) -> None:
+def require_dtype(device: Device, dtype: str, where: str) -> None:
     """Refuse a number format that the device does not compute in.
 
     Args:
-        found: the device.
+        device: the device.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
         InputError: not one of the device's formats.
     """
-    if dtype not in found.dtypes:
-        allowed = f"what {found.name} computes in: " + ", ".join(found.dtypes)
-        raise InputError(where, dtype, allowed, nearest_name(dtype, found.dtypes))
+    if dtype not in device.dtypes:
+        allowed = f"what {device.name} computes in: " + ", ".join(device.dtypes)
+        raise InputError(where, dtype, allowed, nearest_name(dtype, device.dtypes))
 
 
-def require_format(found: Device, name: str, where: str) -> None:
+def require_format(device: Device, name: str, where: str) -> None:
     """Refuse a narrow format of matrix products that the device has no units for.
 
     Blocks scaled in hardware (mxfp8, nvfp4) came with the units that multiply 4-bit numbers.
 
     Args:
-        found: the device.
+        device: the device.
         name: ``fp8_tensor``, ``fp8_block``, ``mxfp8`` or ``nvfp4``.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
         InputError: the device lacks it; the formats that it has are given.
     """
-    rates = set(found.peak_flops_per_s)
-    has = [known for known, needed in FORMAT_RATES.items() if rates.issuperset(needed)]
-    if name not in has:
-        known = [*found.dtypes, *(_shorthand(each) for each in has)]
-        near = "fp8" if has else "bf16" if "bf16" in known else known[-1]
-        given = _shorthand(name)
-        raise InputError(where, given, f"what {found.name} computes in: " + ", ".join(known), near)
+    rates = set(device.peak_flops_per_s)
+    narrow = [key for key, needed in FORMAT_RATES.items() if rates.issuperset(needed)]
+    if name not in narrow:
+        formats = [*device.dtypes, *(_shorthand(key) for key in narrow)]
+        near = "fp8" if narrow else "bf16" if "bf16" in formats else formats[-1]
+        allowed = f"what {device.name} computes in: " + ", ".join(formats)
+        raise InputError(where, _shorthand(name), allowed, near)
 
 
 def _shorthand(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures on which sources disagree: what each says, what the catalogue takes, and why."""
+"""Figures on which sources disagree, and the catalogue's choice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tables import read_table
 class Disagreement:
     """One figure of a device or fabric, in SI units.
 
-    ``values`` are pairs of a source and what it says; ``taken`` is the catalogue's.
+    ``values`` are pairs of a source and its value; ``taken`` is the catalogue's.
     """
 
     subject: str

@@ -1,8 +1,8 @@
-"""Documents that a person typed: one mapping in a JSON or YAML file, read strictly.
+"""Strict reading of typed documents: one mapping in a JSON or YAML file.
 
-YAML here is the part that means one thing: scalars resolve as in YAML 1.2's core schema (so
-``no`` is a text and ``1e9`` is one too, and both are refused where a number is due), aliases,
-merge keys, tags and repeated keys are refused, and so are files over 1 MiB and deep nesting.
+Only unambiguous YAML is read: scalars resolve as in YAML 1.2's core schema (so ``no`` is a text
+and ``1e9`` is one too, and both are refused as numbers); aliases, merge keys, tags, repeated
+keys, files over 1 MiB and deep nesting are refused.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
+        keys: set[Hashable] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is not a text", key_node.start_mark
                 )
-            if key in seen or key == "<<":
-                what = "a merge key" if key == "<<" else f"key '{key}' twice"
-                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
-            seen.add(key)
+            if key in keys or key == "<<":
+                problem = "a merge key" if key == "<<" else f"key '{key}' twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            keys.add(key)
         return {
             self.construct_object(key_node, deep=True): self.construct_object(value, deep=deep)
             for key_node, value in node.value
@@ -64,7 +64,7 @@ def read_document(path: Path, what: str) -> dict[str, Any]:
 
     Args:
         path: the file.
-        what: what it should hold, for errors, such as "a cluster file".
+        what: its expected content, for errors, such as "a cluster file".
 
     Raises:
         InputError: missing, a folder, too large, not text, malformed, or not a mapping.
@@ -91,7 +91,7 @@ def parse_yaml(text: str, where: str) -> Any:
         _refuse_structure(text, where)
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader)
     except yaml.MarkedYAMLError as error:
-        raise InputError(where, _place(error, text), YAML_ALLOWED) from None
+        raise InputError(where, _error_position(error, text), YAML_ALLOWED) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         given = " ".join(str(error).split()) or type(error).__name__
         raise InputError(where, given, YAML_ALLOWED) from None
@@ -112,7 +112,7 @@ def _refuse_structure(text: str, where: str) -> None:
             raise InputError(where, f"nesting at {line}", f"at most {MAX_DEPTH} levels")
 
 
-def _place(error: yaml.MarkedYAMLError, text: str) -> str:
+def _error_position(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     line = mark.line if mark is not None else 0
     lines = text.splitlines()

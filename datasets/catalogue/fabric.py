@@ -1,13 +1,12 @@
-"""Fabrics: what joins devices inside a node, and nodes to one another.
+"""Fabrics: links between devices inside a node, and between nodes.
 
 A fabric of scope ``node`` (NVLink, Infinity Fabric, PCI Express, shared memory) gives every device
 its own link; one of scope ``network`` (InfiniBand, RoCE, Slingshot, TCP) gives every node some
-adapters, which its devices share. Rates are one direction; ``duplex`` says that both directions
-run at once.
+adapters, which its devices share. Rates are one direction; ``duplex``: both directions run at once.
 
 Cost of a collective. A ring of n ranks takes ``ring_steps`` steps and sends
-``wire_fraction x payload`` bytes a rank, the payload being the largest buffer that a rank
-holds. Libraries change protocol with the size, so a curve is two regimes, and the seconds are
+``wire_fraction x payload`` bytes a rank, the payload being the largest buffer of a rank. Libraries
+change protocol with the size, so a curve is two regimes, and the seconds are
 
     min over regimes of  setup_s + wire_bytes / (bandwidth_bytes_per_s x efficiency)
 
@@ -72,7 +71,7 @@ class Regime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """A catalogue fabric; rates are nominal, efficiencies are what collectives reach of them.
+    """A catalogue fabric; rates are nominal, efficiencies the fractions collectives reach.
 
     ``bandwidth_bytes_per_s`` is one direction of one device's link (scope node) or of one
     adapter (scope network). ``efficiency`` is the fraction that large messages reach.
@@ -107,7 +106,7 @@ class Fabric:
 
         Args:
             devices_per_node: devices that share the node's adapters.
-            host_link_bytes_per_s: what the device's bus to the adapters carries, if that counts.
+            host_link_bytes_per_s: rate of the device's bus to the adapters, if that counts.
         """
         if self.scope == "node":
             return self.bandwidth_bytes_per_s
@@ -165,10 +164,10 @@ def fabrics() -> Mapping[str, Fabric]:
 
 
 def _fabric(name: str, row: Mapping[str, Any], table: Mapping[str, Any]) -> Fabric:
-    measured = row
+    curve_row = row
     sources = {"adapters": row["adapters"][1]} if "adapters" in row else {}
     if "curves_like" in row:
-        measured = table[row["curves_like"]]
+        curve_row = table[row["curves_like"]]
         sources["curves"] = f"assumed: the fractions and set-ups measured on {row['curves_like']}"
     elif "curves" in row:
         sources["curves"] = row["curves_source"]
@@ -178,7 +177,7 @@ def _fabric(name: str, row: Mapping[str, Any], table: Mapping[str, Any]) -> Fabr
             Regime(setup_s=small_s, efficiency=small),
             Regime(setup_s=bulk_s, efficiency=bulk),
         )
-        for kind, ranks, small_s, small, bulk_s, bulk in measured.get("curves", [])
+        for kind, ranks, small_s, small, bulk_s, bulk in curve_row.get("curves", [])
     }
     return Fabric(
         name=name,
@@ -196,16 +195,16 @@ def fabric(name: str, where: str = "fabric", scope: Scope | None = None) -> Fabr
 
     Args:
         name: a catalogue name such as ``8x400G-IB``, or ``100G-ETH`` for ``1x100G-ETH``.
-        where: how to name the value in an error.
+        where: name of the value in an error.
         scope: refuse fabrics of the other scope.
 
     Raises:
         InputError: no such fabric; the nearest names are given.
     """
-    known = {key.casefold(): item for key, item in fabrics().items()}
-    names = [item.name for item in known.values() if scope in (None, item.scope)]
-    found = known.get(name.casefold()) or known.get(f"1x{name.casefold()}")
-    if found is None or found.name not in names:
+    by_name = {key.casefold(): item for key, item in fabrics().items()}
+    names = [item.name for item in by_name.values() if scope in (None, item.scope)]
+    match = by_name.get(name.casefold()) or by_name.get(f"1x{name.casefold()}")
+    if match is None or match.name not in names:
         allowed = "a fabric of the catalogue: " + ", ".join(names)
         raise InputError(where, name, allowed, nearest_name(name, names))
-    return found
+    return match

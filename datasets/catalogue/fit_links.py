@@ -1,4 +1,4 @@
-"""Fits the ``curves`` of fabrics.toml to measured collectives; run by a maintainer, not by users.
+"""Fit the ``curves`` of fabrics.toml to measured collectives; for maintainers.
 
     python -m shardwright.datasets.catalogue.fit_links nccl_half.parquet
 
@@ -6,11 +6,11 @@ prints the rows of every system in the table. Input columns: system, op_name, nu
 message_size (in elements of 2 bytes) and latency (in milliseconds).
 
 Method. A library switches protocol as messages grow: a small one has little set-up and poor
-bandwidth, a bulk one the reverse. So seconds are modelled as the smaller of two lines,
-``setup_s + wire_bytes / (bandwidth x efficiency)``, where wire bytes are what one rank sends
-(see :func:`wire_fraction`). For every place to split the sizes, each side gets its own least
-squares fit in relative error; the split with the smallest root mean square of the logarithmic
-error of the whole wins.
+bandwidth, a bulk one the reverse. So seconds are modeled as the smaller of two lines,
+``setup_s + wire_bytes / (bandwidth x efficiency)``, where wire bytes are those that one rank sends
+(see :func:`wire_fraction`). For every split of the sizes, each side gets its own least squares fit
+in relative error; the split with the smallest root mean square of the logarithmic error over all
+sizes wins.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ def fit_two_regimes(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float
         wire_bytes: bytes that one rank sends, ascending, at least six values.
         time_s: measured seconds at each.
         nominal_bytes_per_s: the rate that the efficiencies refer to.
+
+    Raises:
+        ValueError: fewer than six points.
     """
     best: TwoRegimeFit | None = None
     for split in range(3, len(wire_bytes) - 2):
@@ -69,7 +72,7 @@ def fit_two_regimes(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float
         predicted = np.minimum(small[0] + small[1] * wire_bytes, bulk[0] + bulk[1] * wire_bytes)
         logarithmic = np.log(predicted / time_s)
         error = np.abs(predicted / time_s - 1)
-        found = TwoRegimeFit(
+        candidate = TwoRegimeFit(
             small_setup_s=small[0],
             small_efficiency=1 / (small[1] * nominal_bytes_per_s),
             bulk_setup_s=bulk[0],
@@ -78,8 +81,8 @@ def fit_two_regimes(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float
             median_error=float(np.median(error)),
             largest_error=float(np.max(error)),
         )
-        if best is None or found.rms_log_error < best.rms_log_error:
-            best = found
+        if best is None or candidate.rms_log_error < best.rms_log_error:
+            best = candidate
     if best is None:
         raise ValueError(f"{len(wire_bytes)} points; a fit needs at least six")
     return best
@@ -97,7 +100,7 @@ def _line(x: Array, y: Array) -> tuple[float, float]:
 
 
 def fit_table(path: Path) -> dict[str, list[tuple[str, int, TwoRegimeFit]]]:
-    """Fits by system; each entry is the collective's kind, its ranks and the lines."""
+    """Fits by system: the collective's kind, its ranks and the lines."""
     table = importlib.import_module("pyarrow.parquet").read_table(path).to_pydict()
     points: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     columns = ("system", "op_name", "num_gpus", "message_size", "latency")

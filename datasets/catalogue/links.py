@@ -1,6 +1,6 @@
-"""Link rates: what a level of a cluster carries, from its catalogue fabric or a person's figures.
+"""Link rates of a cluster's levels, from the catalogue's fabrics or typed figures.
 
-A level names a fabric; what a person typed on the level replaces the fabric's nominal rate or
+A level names a fabric; a rate or latency typed on the level replaces the fabric's nominal rate or
 step latency, and the fabric's efficiencies still apply. A network level gives each device its
 share of the node's adapters, never more than the device's own bus to them.
 """
@@ -22,7 +22,7 @@ class LinkRates:
     ``bandwidth_bytes_per_s`` is nominal, one direction of one device, all devices of the node
     sending at once. ``typed_latency_s`` is a person's seconds a step. ``oversubscription`` 2
     leaves half of the bandwidth when every device sends out of its group at once.
-    ``setup_factor`` multiplies the seconds before the first byte, where a question changes them.
+    ``setup_factor`` multiplies the seconds before the first byte (what-if questions).
     """
 
     level: LevelName
@@ -36,7 +36,7 @@ class LinkRates:
 
     @property
     def duplex(self) -> bool:
-        """Whether both directions run at once."""
+        """True if both directions run at once."""
         return self.fabric.duplex
 
     @property
@@ -59,9 +59,9 @@ class LinkRates:
             bulk = Regime(setup_s=self.fabric.bulk_launch_s + steps_s, efficiency=bulk.efficiency)
         if self.setup_factor == 1.0:
             return small, bulk
-        return self._quicker(small), self._quicker(bulk)
+        return self._scaled(small), self._scaled(bulk)
 
-    def _quicker(self, regime: Regime) -> Regime:
+    def _scaled(self, regime: Regime) -> Regime:
         return Regime(setup_s=regime.setup_s * self.setup_factor, efficiency=regime.efficiency)
 
 
@@ -72,16 +72,16 @@ def link_rates(cluster: ClusterSpec, level: LinkLevel) -> LinkRates:
         InputError: the level's fabric or the group's device is not in the catalogue.
     """
     group = cluster.groups[0]
-    found = fabric(level.fabric, where=f"cluster.levels.{level.level}.fabric")
+    level_fabric = fabric(level.fabric, where=f"cluster.levels.{level.level}.fabric")
     bus_bytes_per_s = device(group.device, where="cluster.groups.0.device").host_link_bytes_per_s
-    rate = found.device_bandwidth_bytes_per_s(group.devices_per_node, bus_bytes_per_s)
-    source = found.sources["bandwidth_bytes_per_s"]
+    rate = level_fabric.device_bandwidth_bytes_per_s(group.devices_per_node, bus_bytes_per_s)
+    source = level_fabric.sources["bandwidth_bytes_per_s"]
     if level.bandwidth_bytes_per_s is not None:
         rate, source = level.bandwidth_bytes_per_s, TYPED
     return LinkRates(
         level=level.level,
         group_size=level.group_size,
-        fabric=found,
+        fabric=level_fabric,
         bandwidth_bytes_per_s=rate,
         typed_latency_s=level.latency_s,
         oversubscription=level.oversubscription,

@@ -1,14 +1,14 @@
-"""What this machine offers, found without importing torch and without running anything.
+"""Cores and memory of this machine, found without torch and without running anything.
 
 Cores are those that the process may use: its affinity mask and, if lower, the processor quota of
 its control group. Memory is the machine's or, if lower, the control group's. Outside Linux there
-is neither, so all cores count (``os.cpu_count``), memory is what ``os.sysconf`` reports, and
-where it reports nothing it is assumed.
+is neither, so all cores count (``os.cpu_count``), memory is taken from ``os.sysconf``, and
+assumed where that reports nothing.
 
-Peak rates are derived from what the processor says of itself, FMA lanes times clock, and are
-``assumed``: whether two FMA units stand behind a vector width is not in its flags. A machine
-profile overrides them. Worked number: Zen 4 at 2.6 GHz base: AVX-512 on 256-bit units is 32 fp32
-FLOP a clock, turbo assumed 1.4 times base: 116 GFLOP/s a core (102 measured).
+Peak rates are derived from the processor's flags, FMA lanes times clock, and are ``assumed``:
+flags do not tell whether two FMA units implement a vector width. A machine profile overrides
+them. Worked number: Zen 4 at 2.6 GHz base: AVX-512 on 256-bit units is 32 fp32 FLOP a clock,
+turbo assumed 1.4 times base: 116 GFLOP/s a core (102 measured).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 TURBO_FACTOR = 1.4
-"""Assumed clock of a busy core over the base clock, where the maximum is not told."""
+"""Assumed clock of a busy core over the base clock, where the maximum is unknown."""
 DEFAULT_MEMORY_BYTES = 4 * 1024**3
 MACHINE_BANDWIDTH_BYTES_PER_S = 51.2e9
 """Assumed for the whole machine: two DDR4-3200 channels, which its cores share."""
@@ -59,15 +59,15 @@ def core_count(root: Path = Path("/")) -> int:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that the processes on this machine may use together."""
+    """Memory available to all processes on this machine together."""
     limits = [_memory_total(root), *_group_limits(root)]
-    known = [limit for limit in limits if limit]
-    return min(known) if known else _system_memory()
+    present = [limit for limit in limits if limit]
+    return min(present) if present else _system_memory()
 
 
 def _memory_total(root: Path) -> int | None:
-    found = re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
 def _system_memory() -> int:
@@ -88,8 +88,8 @@ def _group_folders(root: Path, controller: str) -> Iterable[Path]:
     """The process's control group and its ancestors, version 2 and version 1 of the interface."""
     base = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        _, _, fields = line.partition(":")
+        names, _, path = fields.partition(":")
         if names and controller not in names.split(","):
             continue
         tops = (base / controller, base / names) if names else (base, base / "unified")
@@ -100,31 +100,31 @@ def _group_folders(root: Path, controller: str) -> Iterable[Path]:
 
 
 def _group_limits(root: Path) -> list[int]:
-    found = []
+    limits = []
     for folder in _group_folders(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = _text(folder / name).strip()
-            if text.isdigit() and 0 < int(text) < 2**60:  # version 1 says "no limit" by 2**63
-                found.append(int(text))
-    return found
+            if text.isdigit() and 0 < int(text) < 2**60:  # version 1 writes 2**63 for no limit
+                limits.append(int(text))
+    return limits
 
 
 def _cpu_quota(root: Path) -> float | None:
-    """Processors that the control group's quota is worth; None without a quota."""
-    found = []
+    """Processors of the control group's quota; None without a quota."""
+    quotas = []
     for folder in _group_folders(root, "cpu"):
         quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
         if not quota:
             quota = _text(folder / "cpu.cfs_quota_us").strip()
             period = _text(folder / "cpu.cfs_period_us").strip()
         if quota.isdigit() and period.isdigit() and int(quota) > 0 and int(period) > 0:
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
 
 
 @cache
 def processor(root: Path = Path("/")) -> Processor:
-    """What /proc/cpuinfo says of the first processor; an empty record where there is none."""
+    """The first processor of /proc/cpuinfo; an empty record if there is none."""
     blocks = _text(root / "proc/cpuinfo").split("\n\n")
     pairs = [line.partition(":") for line in blocks[0].splitlines()]
     keys = {key.strip().casefold(): value.strip() for key, _, value in pairs}
@@ -146,15 +146,15 @@ def _threads_per_core(keys: Mapping[str, str]) -> int:
 
 
 def _number(text: str) -> float:
-    found = re.match(r"\d+(\.\d+)?", text)
-    return float(found[0]) if found else 0.0
+    match = re.match(r"\d+(\.\d+)?", text)
+    return float(match[0]) if match else 0.0
 
 
-def flops_per_clock(found: Processor) -> tuple[int, str]:
-    """fp32 FLOP a clock of one core, and why."""
-    flags = found.flags
+def flops_per_clock(core: Processor) -> tuple[int, str]:
+    """fp32 FLOP a clock of one core, and the reason."""
+    flags = core.flags
     if "avx512f" in flags:
-        if found.vendor == "AuthenticAMD" and found.family < 26:
+        if core.vendor == "AuthenticAMD" and core.family < 26:
             return 32, "AVX-512 on two 256-bit FMA units (Zen 4)"
         return 64, "AVX-512, two 512-bit FMA units"
     if "avx2" in flags and "fma" in flags:
@@ -166,15 +166,15 @@ def flops_per_clock(found: Processor) -> tuple[int, str]:
     return 8, "SSE, one multiply and one add of 128 bits"
 
 
-def clock_hz(found: Processor, root: Path = Path("/")) -> tuple[float, str]:
-    """The clock of a busy core, and why; figures that do not change while the machine runs."""
-    told = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
-    if told.isdigit() and int(told) > 0:
-        return int(told) * 1e3, "cpufreq's maximum"
-    named = re.search(r"@ (\d+(?:\.\d+)?)\s*GHz", found.model)
-    base_hz = float(named[1]) * 1e9 if named else found.bogomips / 2 * 1e6
+def clock_hz(core: Processor, root: Path = Path("/")) -> tuple[float, str]:
+    """The clock of a busy core, and its source; constant while the machine runs."""
+    maximum_khz = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    if maximum_khz.isdigit() and int(maximum_khz) > 0:
+        return int(maximum_khz) * 1e3, "cpufreq's maximum"
+    printed = re.search(r"@ (\d+(?:\.\d+)?)\s*GHz", core.model)
+    base_hz = float(printed[1]) * 1e9 if printed else core.bogomips / 2 * 1e6
     if base_hz < 0.5e9:  # Arm's bogomips count a 25 to 100 MHz timer
-        base_hz = found.clock_mhz * 1e6
+        base_hz = core.clock_mhz * 1e6
     if base_hz < 0.5e9:
         return 2.5e9, "no clock told"
     rounded = round(base_hz, -7)  # bogomips differ by a few kHz from start to start

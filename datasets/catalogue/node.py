@@ -1,4 +1,4 @@
-"""Nodes: how many devices share a host, over which link, and with which network adapters."""
+"""Nodes: devices that share a host, their link, and their network adapters."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class Node:
 
     @property
     def nodes_per_rack(self) -> int | None:
-        """Nodes on a rack's own fabric; None where a rack has none."""
+        """Nodes on a rack's own fabric; None if racks have none."""
         return self.devices_per_rack and self.devices_per_rack // self.devices_per_node
 
 
 @cache
 def nodes() -> Mapping[str, Node]:
     """Every node by name, in catalogue order."""
-    found = {}
+    table = {}
     for name, row in read_table("nodes").items():
         sources: dict[str, str] = {}
         present = [key for key in (*PAIR_FIGURES, *RACK_FIGURES) if key in row]
         values = {key: figure(row, key, sources) for key in (*FIGURES, *present)}
         devices, usual_for = tuple(row["devices"]), tuple(row["usual_for"])
-        found[name] = Node(
+        table[name] = Node(
             name=name, devices=devices, usual_for=usual_for, sources=sources, **values
         )
-    return found
+    return table
 
 
 def node(name: str, where: str = "node") -> Node:
@@ -75,30 +75,30 @@ def node(name: str, where: str = "node") -> Node:
     Raises:
         InputError: no such node; the nearest names are given.
     """
-    known = {key.casefold(): item for key, item in nodes().items()}
-    found = known.get(name.casefold())
-    if found is None:
+    by_name = {key.casefold(): item for key, item in nodes().items()}
+    match = by_name.get(name.casefold())
+    if match is None:
         allowed = "a node of the catalogue: " + ", ".join(nodes())
         raise InputError(where, name, allowed, nearest_name(name, nodes()))
-    return found
+    return match
 
 
 def usual_node(device_name: str) -> Node | None:
-    """The usual node of a device; None if the catalogue knows none."""
+    """The usual node of a device; None if the catalogue has none."""
     return next((n for n in nodes().values() if device_name in n.usual_for), None)
 
 
 def node_holding(device_name: str, count: int) -> Node | None:
     """The usual node of a device if it holds ``count`` of them, else the smallest that does."""
-    fitting = [
+    candidates = [
         n for n in nodes().values() if device_name in n.devices and n.devices_per_node >= count
     ]
     return min(
-        fitting, key=lambda n: (device_name not in n.usual_for, n.devices_per_node), default=None
+        candidates, key=lambda n: (device_name not in n.usual_for, n.devices_per_node), default=None
     )
 
 
 def largest_node(device_name: str) -> Node | None:
     """The node that holds most of a device; None if no catalogue node has it."""
-    built = [n for n in nodes().values() if device_name in n.devices]
-    return max(built, key=lambda n: n.devices_per_node, default=None)
+    candidates = [n for n in nodes().values() if device_name in n.devices]
+    return max(candidates, key=lambda n: n.devices_per_node, default=None)

@@ -1,10 +1,10 @@
-"""How a figure of the catalogue is known, read from the words of its source.
+"""Kind of a catalogue figure's source, by its first words.
 
 measured     a table of measurements, a run, a published log or benchmark
 data sheet   printed by the maker, a standard, or the software's own source
-derived      computed from such figures; the source says how
-assumed      nobody told us: a neighbour or a reasoning
-typed        a person gave it; never so in the catalogue itself
+derived      computed from such figures; the source tells how
+assumed      without a source: taken from a neighbor or by reasoning
+typed        given by a person; never so in the catalogue itself
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Literal
 
 SourceKind = Literal["measured", "data sheet", "derived", "assumed", "typed"]
 KINDS: tuple[SourceKind, ...] = ("measured", "data sheet", "derived", "assumed")
-"""How figures of the catalogue are known."""
+"""Kinds of sources in the catalogue."""
 TYPED = "typed by a person"
-"""The source of a figure that a person gave."""
+"""Source of a figure that a person gave."""
 BY_FIRST_WORD: tuple[tuple[str, SourceKind], ...] = (
     ("measured", "measured"),
     ("assumed", "assumed"),
@@ -28,7 +28,7 @@ BY_FIRST_WORD: tuple[tuple[str, SourceKind], ...] = (
     ("recorded runs", "measured"),
 )
 OF_A_MEASUREMENT = ("public log", "NVIDIA GTC", "Bekman", "Galvatron profile", "ROCm issue")
-"""Words of publications that report what somebody measured."""
+"""Words in the names of publications that report measurements."""
 
 
 def source_kind(source: str) -> SourceKind:

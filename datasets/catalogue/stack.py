@@ -1,4 +1,4 @@
-"""Stacks: training software as data, each figure with its source."""
+"""Stacks: training frameworks as data, each figure with its source."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def stack_sources(name: str, on_cores: bool = False) -> Mapping[str, str]:
 
 
 def _row(name: str, on_cores: bool) -> Mapping[str, Any]:
-    """The figures of a stack; one that is ``like`` another states only what differs.
+    """The figures of a stack; one that is ``like`` another states only the differences.
 
-    So does what a stack says of itself on cores.
+    So does its table of differences on cores.
     """
     row: Mapping[str, Any] = read_table("stacks")[name]
     if "like" in row:
-        row = _overlaid(_row(row["like"], on_cores=False), row)
-    return _overlaid(row, row[ON_CORES]) if on_cores and ON_CORES in row else row
+        row = _merged(_row(row["like"], on_cores=False), row)
+    return _merged(row, row[ON_CORES]) if on_cores and ON_CORES in row else row
 
 
-def _overlaid(row: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
-    groups = {key: {**row[key], **over[key]} for key in GROUPS if key in over}
-    return {**row, **over, **groups}
+def _merged(row: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    groups = {key: {**row[key], **changes[key]} for key in GROUPS if key in changes}
+    return {**row, **changes, **groups}
 
 
 def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:
@@ -73,8 +73,8 @@ def stack(name: str, where: str = "--stack", on_cores: bool = False) -> StackSpe
     Raises:
         InputError: no such stack; the nearest names are given.
     """
-    known = stacks(on_cores)
-    found = known.get(name)
-    if found is None:
-        raise InputError(where, name, ", ".join(known), nearest_name(name, known))
-    return found
+    table = stacks(on_cores)
+    match = table.get(name)
+    if match is None:
+        raise InputError(where, name, ", ".join(table), nearest_name(name, table))
+    return match

@@ -1,4 +1,4 @@
-"""Reads the catalogue's TOML tables, in which a figure is ``[value, "source"]``."""
+"""Read the catalogue's TOML tables, in which a figure is ``[value, "source"]``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
-"""Files that a person may type a model or a cluster in."""
+"""Suffixes of files with a typed model or cluster."""
 
 
 @cache
@@ -23,8 +23,10 @@ def read_table(name: str) -> Mapping[str, Any]:
 def figure(row: Mapping[str, Any], key: str, sources: MutableMapping[str, str]) -> Any:
     """The value of a figure; its source goes to ``sources[key]``.
 
-    A bundled table is part of the program: a figure without a source is a ValueError, which the
-    tests would meet before any user.
+    A bundled table is part of the program, and tests would find the fault before any user.
+
+    Raises:
+        ValueError: a figure without a source.
     """
     value, source = row[key]
     if not isinstance(source, str) or not source:

@@ -1,4 +1,4 @@
-"""A cluster in typed keys, as a person writes them in YAML or JSON.
+"""Clusters in typed keys of a YAML or JSON file.
 
     nodes: 16                            # required
     devices_per_node: 8                  # required
@@ -83,7 +83,7 @@ ZONE_RATES = ("inter_zone_bandwidth_gb_per_s", "inter_zone_latency_us")
 
 
 def cluster_from_file(path: Path) -> ParsedCluster:
-    """The cluster that a file describes.
+    """The cluster of a file.
 
     Raises:
         InputError: the file is unreadable, or a key is unknown, missing or unusable.
@@ -97,32 +97,32 @@ def cluster_from_file(path: Path) -> ParsedCluster:
 
 
 def is_spec(document: Mapping[str, Any]) -> bool:
-    """Whether a document is a ClusterSpec as plans hold it, not typed keys."""
+    """True if a document is a ClusterSpec as plans hold it, not typed keys."""
     return "levels" in document
 
 
 def cluster_from_keys(document: Mapping[str, Any], where: str) -> ParsedCluster:
-    """The cluster of typed keys, wherever they were typed.
+    """The cluster of typed keys.
 
     Raises:
         InputError: a key is unknown, missing or unusable.
     """
     if "groups" in document:
-        return _joined(TypedKeys(document, where))
+        return _several_groups(TypedKeys(document, where))
     return _one_group(document, where)
 
 
-def _joined(keys: TypedKeys) -> ParsedCluster:
+def _several_groups(keys: TypedKeys) -> ParsedCluster:
     keys.refuse_unknown(("groups", "fabric", "oversubscription", "inter_zone_fabric", *ZONE_RATES))
     groups = keys.document["groups"]
     if not isinstance(groups, list) or len(groups) < 2:
         raise keys.error("groups", "a list of at least two groups of typed keys")
     parts = []
     for number, group in enumerate(groups):
-        place = f"{keys.where}: groups.{number}"
+        path = f"{keys.where}: groups.{number}"
         if not isinstance(group, Mapping):
-            raise InputError(place, type(group).__name__, "typed keys of one group")
-        parts.append(_one_group(group, place))
+            raise InputError(path, type(group).__name__, "typed keys of one group")
+        parts.append(_one_group(group, path))
     join = None
     if keys.has("fabric"):
         name = keys.text("fabric")
@@ -136,19 +136,21 @@ def _joined(keys: TypedKeys) -> ParsedCluster:
 
 
 def _between_zones(keys: TypedKeys, clusters: Sequence[ClusterSpec]) -> LinkLevel | None:
-    """The level that joins zones, as typed; its size is that of the whole cluster."""
+    """The typed level that joins zones; its size is that of the whole cluster."""
     groups = [cluster.groups[0] for cluster in clusters]
-    typed = keys.has("inter_zone_fabric", *ZONE_RATES)
-    if typed is None:
+    key = keys.has("inter_zone_fabric", *ZONE_RATES)
+    if key is None:
         return None
     if len({group.zone for group in groups}) == 1:
-        raise keys.error(typed, "nothing without groups in several zones")
-    if typed != "inter_zone_fabric":
-        raise keys.error(typed, "nothing without inter_zone_fabric")
+        raise keys.error(key, "nothing without groups in several zones")
+    if key != "inter_zone_fabric":
+        raise keys.error(key, "nothing without inter_zone_fabric")
     name = keys.text("inter_zone_fabric")
-    found = fabric(name, f"{keys.where}: inter_zone_fabric", scope="network").name
+    fabric_name = fabric(name, f"{keys.where}: inter_zone_fabric", scope="network").name
     size = sum(group.device_count for group in groups)
-    return typed_level(keys, "inter_zone", "inter_zone", size, found, device(groups[0].device))
+    return typed_level(
+        keys, "inter_zone", "inter_zone", size, fabric_name, device(groups[0].device)
+    )
 
 
 def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
@@ -157,24 +159,24 @@ def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
     keys.require(REQUIRED)
     nodes = keys.count("nodes", most=MAX_NODES)
     per_node = keys.count("devices_per_node", most=MAX_DEVICES_PER_NODE)
-    typed = keys.text("device")
-    found = device(typed, where=f"{where}: device")
-    host = _host(keys, found, per_node)
-    memory, notes = _memory(keys, found)
+    device_name = keys.text("device")
+    catalogue_device = device(device_name, where=f"{where}: device")
+    host = _host(keys, catalogue_device, per_node)
+    memory, notes = _memory(keys, catalogue_device)
     group = DeviceGroup(
         name=GROUP,
-        device=found.name,
+        device=catalogue_device.name,
         node=host.name,
         nodes=nodes,
         devices_per_node=per_node,
         memory=memory,
         zone=keys.text("zone") if keys.has("zone") else "",
     )
-    levels, assumptions = typed_levels(keys, group, host, found)
-    assumptions += [*device_assumptions(typed, found, host), *notes]
+    levels, assumptions = typed_levels(keys, group, host, catalogue_device)
+    assumptions += [*device_assumptions(device_name, catalogue_device, host), *notes]
     cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
-    plain = set(document) <= {*REQUIRED, "fabric", "oversubscription"}
-    text = expansion(cluster) if plain else where
+    is_countable = set(document) <= {*REQUIRED, "fabric", "oversubscription"}
+    text = expansion(cluster) if is_countable else where
     outer = levels[-1]
     network = Network(fabric=outer.fabric, oversubscription=outer.oversubscription)
     if fabric(outer.fabric).scope != "network":
@@ -184,14 +186,14 @@ def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
     )
 
 
-def _host(keys: TypedKeys, found: Device, per_node: int) -> Node:
+def _host(keys: TypedKeys, device: Device, per_node: int) -> Node:
     if keys.has("node"):
-        named = node(keys.text("node"), where=f"{keys.where}: node")
-        if found.name not in named.devices:
-            built = [item.name for item in nodes().values() if found.name in item.devices]
-            raise keys.error("node", f"a node with {found.name}", ", ".join(built))
-        return named
-    host, largest = node_holding(found.name, per_node), largest_node(found.name)
+        named_node = node(keys.text("node"), where=f"{keys.where}: node")
+        if device.name not in named_node.devices:
+            candidates = [item.name for item in nodes().values() if device.name in item.devices]
+            raise keys.error("node", f"a node with {device.name}", ", ".join(candidates))
+        return named_node
+    host, largest = node_holding(device.name, per_node), largest_node(device.name)
     if host is not None:
         return host
     if largest is not None and keys.has("intra_node_bandwidth_gb_per_s"):
@@ -200,18 +202,18 @@ def _host(keys: TypedKeys, found: Device, per_node: int) -> Node:
     raise keys.error("devices_per_node", allowed, largest and largest.devices_per_node)
 
 
-def _memory(keys: TypedKeys, found: Device) -> tuple[MemoryTiers, list[Assumption]]:
-    hbm, notes = found.capacity_bytes, []
+def _memory(keys: TypedKeys, device: Device) -> tuple[MemoryTiers, list[Assumption]]:
+    hbm, notes = device.capacity_bytes, []
     if keys.has("memory_gib"):
-        asked = int(keys.number("memory_gib") * GIB)
-        if asked > max(found.nominal_memory_bytes, found.capacity_bytes):
-            most = f"{found.capacity_bytes / GIB:.4g}"
-            raise keys.error("memory_gib", f"at most what {found.name} has, {most}", most)
-        if asked > found.capacity_bytes:
-            why = f"{asked / GIB:g} GiB asked, but {found.name} leaves this much to processes"
+        requested = int(keys.number("memory_gib") * GIB)
+        if requested > max(device.nominal_memory_bytes, device.capacity_bytes):
+            most = f"{device.capacity_bytes / GIB:.4g}"
+            raise keys.error("memory_gib", f"at most what {device.name} has, {most}", most)
+        if requested > device.capacity_bytes:
+            why = f"{requested / GIB:g} GiB asked, but {device.name} leaves this much to processes"
             path = "cluster.groups.0.memory.hbm_bytes"
-            notes.append(Assumption(path=path, value=found.capacity_bytes, why=why))
-        hbm = min(asked, found.capacity_bytes)
+            notes.append(Assumption(path=path, value=device.capacity_bytes, why=why))
+        hbm = min(requested, device.capacity_bytes)
     tiers = {
         f"{tier}_bytes": int(keys.number(f"{tier}_gib", exclusive=False) * GIB)
         for tier in ("host", "nvme")

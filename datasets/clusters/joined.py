@@ -2,13 +2,13 @@
 
     GROUP+GROUP[+GROUP …][+@FABRIC[:oversub=K]]
 
-Each GROUP is a counted cluster of its own (:mod:`text`) with its own levels and, after
-its ``@``, its own network. One ``inter_rack`` level joins the groups: over the fabric of the last
-part where that is ``@FABRIC``, else over the slowest of the groups' networks, an assumption.
-Groups are called by their devices' families: ``h100``, ``a100``, ``a100-2``.
+Each GROUP is a counted cluster (:mod:`text`) with its own levels and, after its ``@``, its own
+network. One ``inter_rack`` level joins the groups: over the fabric of the last part where that is
+``@FABRIC``, else over the slowest of the groups' networks, an assumption. Groups are called by
+their devices' families: ``h100``, ``a100``, ``a100-2``.
 
-Only typed keys (:mod:`file`) put groups in several zones: the ``inter_rack`` level then
-joins those of a zone, and an ``inter_zone`` level the zones.
+Only typed keys (:mod:`file`) put groups in several zones: the ``inter_rack`` level then joins
+those of a zone, and an ``inter_zone`` level the zones.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def join_groups(
     Args:
         parts: clusters of one group each.
         join: the network that joins them; the slowest of their own if None.
-        where: how to name the cluster in an error.
-        text: what says all of it, where that is no text with ``+``.
+        where: name of the cluster in an error.
+        text: its full text, if that is no text with ``+``.
         zones: the level that joins the zones of the groups, where there are several; over the
             network that joins groups if None.
 
@@ -67,30 +67,30 @@ def join_groups(
     """
     if len(parts) > MAX_GROUPS:
         raise InputError(where, f"{len(parts)} groups", f"at most {MAX_GROUPS}", MAX_GROUPS)
-    named = _named([part.cluster for part in parts], where)
+    groups = _named([part.cluster for part in parts], where)
     notes = [
         _of_group(note, number)
         for number, part in enumerate(parts)
         for note in part.assumptions
-        if not note.why.startswith(NOT_USED)  # one node has a network after all: the groups'
+        if not note.why.startswith(NOT_USED)  # joined groups do use it
     ]
-    own = [part.network for part in parts if part.network is not None]
-    network = join or min(own, key=lambda item: _share_bytes_per_s(item, parts))
-    bare = ClusterSpec(groups=tuple(named), levels=())
+    networks = [part.network for part in parts if part.network is not None]
+    network = join or min(networks, key=lambda item: _share_bytes_per_s(item, parts))
+    bare = ClusterSpec(groups=tuple(groups), levels=())
     levels, assumed = _joining_levels(bare, network, join is None, zones)
     cluster = replace(bare, levels=levels)
     for problem in cluster_problems(cluster):
         raise problem.error(where)
-    whole = expansion(cluster) if text is None else text
+    full_text = expansion(cluster) if text is None else text
     return ParsedCluster(
-        cluster=cluster, assumptions=(*notes, *assumed), expansion=whole, network=network
+        cluster=cluster, assumptions=(*notes, *assumed), expansion=full_text, network=network
     )
 
 
 def _joining_levels(
     bare: ClusterSpec, network: Network, slowest: bool, zones: LinkLevel | None
 ) -> tuple[tuple[LinkLevel, ...], list[Assumption]]:
-    """The levels that join the groups of ``bare``, and what was assumed of them."""
+    """The levels that join the groups of ``bare``, and the assumptions made."""
     notes = []
     level = LinkLevel(
         level="inter_rack",
@@ -113,22 +113,22 @@ def _joining_levels(
 
 
 def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:
-    """The group of each cluster with a name of its own, holding the cluster's levels."""
-    found: list[DeviceGroup] = []
+    """The group of each cluster with a unique name, holding the cluster's levels."""
+    groups: list[DeviceGroup] = []
     for cluster in clusters:
         group = cluster.groups[0]
         if group.device == CPU:
             allowed = "groups of accelerators; cores of this machine are a cluster of their own"
             raise InputError(where, f"a group of {CPU}", allowed)
         family = device(group.device).family.lower()
-        same = sum(device(other.device).family.lower() == family for other in found)
-        name = f"{family}-{same + 1}" if same else family
-        found.append(replace(group, name=name, levels=cluster.levels))
-    return found
+        same_family = sum(device(other.device).family.lower() == family for other in groups)
+        name = f"{family}-{same_family + 1}" if same_family else family
+        groups.append(replace(group, name=name, levels=cluster.levels))
+    return groups
 
 
 def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> float:
-    """What a network between the groups leaves a device of the fullest node."""
+    """A device's share of a network between the groups, on the fullest node."""
     link = fabric(network.fabric)
     shares = [
         link.device_bandwidth_bytes_per_s(
@@ -140,8 +140,8 @@ def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> floa
 
 
 def _of_group(note: Assumption, number: int) -> Assumption:
-    """A note of a cluster of one group, as of group ``number`` of several."""
-    inside = note.path.removeprefix("cluster.groups.0.")
-    if inside == note.path:
-        inside = note.path.removeprefix("cluster.")
-    return replace(note, path=f"cluster.groups.{number}.{inside}")
+    """An assumption on a one-group cluster, as one on group ``number`` of several."""
+    path = note.path.removeprefix("cluster.groups.0.")
+    if path == note.path:
+        path = note.path.removeprefix("cluster.")
+    return replace(note, path=f"cluster.groups.{number}.{path}")

@@ -1,7 +1,8 @@
-"""The cluster ``local``: this machine's cores, each a device with one thread and its memory share.
+"""The cluster ``local``: this machine's cores, one device each.
 
-``local`` takes one device for each core that the process may use; ``local:N`` takes N, and says
-so where N devices have fewer cores. Numbers are fp32, and ranks talk through gloo.
+``local`` takes one device for each core that the process may use, with one thread and its share of
+the memory; ``local:N`` takes N, and says so where there are fewer cores. Numbers are fp32, and
+ranks communicate over gloo.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def local_cluster(text: str, where: str) -> ParsedCluster:
     Raises:
         InputError: N is no count, or a network was given.
     """
-    matched = re.fullmatch(r"local(?::([0-9]{1,9}))?", text, re.ASCII | re.IGNORECASE)
+    match = re.fullmatch(r"local(?::([0-9]{1,9}))?", text, re.ASCII | re.IGNORECASE)
     cores = core_count()
-    if matched is None:
+    if match is None:
         allowed = "local, or local:N with N devices on this machine (no network)"
         raise InputError(where, text, allowed, f"local:{cores}")
-    count = cores if matched[1] is None else int(matched[1])
+    count = cores if match[1] is None else int(match[1])
     if not 1 <= count <= MAX_DEVICES_PER_NODE:
         allowed = f"local:N with N from 1 to {MAX_DEVICES_PER_NODE}"
         raise InputError(where, text, allowed, f"local:{cores}")

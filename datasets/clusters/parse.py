@@ -1,11 +1,11 @@
-"""Clusters from what a person types: counted devices, this machine, or a file.
+"""Clusters from typed text: counted devices, this machine, or a file.
 
-    16x8xH100-80GB@8x400G-IB   counted (cluster_text.py)
-    2x8xH100+4x8xA100          counted groups joined (cluster_joined.py)
-    local, local:N             this machine's cores (cluster_local.py)
-    FILE.yaml, FILE.json       typed keys (cluster_file.py)
+    16x8xH100-80GB@8x400G-IB   counted (:mod:`text`)
+    2x8xH100+4x8xA100          counted groups joined (:mod:`joined`)
+    local, local:N             this machine's cores (:mod:`local`)
+    FILE.yaml, FILE.json       typed keys (:mod:`file`)
 
-Each gives the cluster, what was assumed of it, and the text that says all of it.
+Each gives the cluster, the assumptions made, and its full text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MAX_TEXT = 1000
 
 
 def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
-    """The cluster that ``text`` describes.
+    """Parse the text of a cluster.
 
     Args:
         text: see the module docstring.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
-        InputError: nothing that reads as a cluster, a count outside its range, an unknown name.
+        InputError: nothing that reads as a cluster, a count out of range, an unknown name.
     """
     stripped = text.strip()
     if not stripped.isprintable() or len(stripped) > MAX_TEXT:

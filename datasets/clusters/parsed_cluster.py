@@ -1,4 +1,4 @@
-"""What every way of naming a cluster gives: the cluster, its assumptions, its whole text."""
+"""ParsedCluster: the common result of all ways to name a cluster."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ GROUP = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCluster:
-    """A cluster, what was assumed of it, and the text that says all of it.
+    """A cluster, the assumptions made, and its full text.
 
-    ``network`` is the one of its nodes, whether it has several or could be joined to others.
+    ``network`` joins its nodes, or would join them to others.
     """
 
     cluster: ClusterSpec
@@ -30,20 +30,20 @@ class ParsedCluster:
 
 
 def assumed_network(network: str, host: Node, level: int = 1) -> Assumption:
-    """The assumption that nodes are joined by their usual network, at so many levels up."""
+    """The assumption that nodes are joined by their usual network, ``level`` levels up."""
     why = f"no fabric given; the usual network of {host.name} nodes"
     return Assumption(path=f"cluster.levels.{level}.fabric", value=network, why=why)
 
 
-def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption]:
-    """What the name of the device left open, and which node and link its devices share."""
+def device_assumptions(typed: str, device: Device, host: Node) -> list[Assumption]:
+    """Assumptions on what the device's name left open: full name, node, link."""
     notes = []
-    if typed.casefold() != found.name.casefold():
+    if typed.casefold() != device.name.casefold():
         why = f"{typed} means this: the usual memory size, SXM where a device has forms"
-        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=why))
-    if found.note:
-        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=found.note))
-    why = f"the usual node of {found.name}" if found.name in host.usual_for else "it holds them"
+        notes.append(Assumption(path="cluster.groups.0.device", value=device.name, why=why))
+    if device.note:
+        notes.append(Assumption(path="cluster.groups.0.device", value=device.name, why=device.note))
+    why = f"the usual node of {device.name}" if device.name in host.usual_for else "it holds them"
     notes.append(
         Assumption(path="cluster.groups.0.node", value=host.name, why=f"{why}; link {host.link}")
     )
@@ -53,7 +53,7 @@ def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption
 def expansion(cluster: ClusterSpec) -> str:
     """The text that :func:`parse_cluster` reads as a cluster of this shape.
 
-    Zones have no such text; it then names them behind that of the groups.
+    Zones have no such text; they are named after that of the groups.
     """
     if len(cluster.groups) > 1:
         parts = [expansion(cluster.alone(group.name)) for group in cluster.groups]

@@ -1,8 +1,8 @@
-"""Another number of nodes or of devices in each, for a cluster that is there already.
+"""Change the number of nodes, or of devices in each, of an existing cluster.
 
-What a person typed of a level (rates, latency, oversubscription, the nodes of a rack) stays with
-the level; levels that come to be are those that the catalogue gives such nodes, and an assumption
-where their network was never named.
+Figures typed on a level (rates, latency, oversubscription, the nodes of a rack) stay with the
+level; new levels are those that the catalogue gives such nodes, with an assumption where their
+network was never named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion
 
 
 class Resized(NamedTuple):
-    """A cluster of another size, what was assumed, and what each old group is called in it."""
+    """A cluster of another size, the assumptions made, and old group name -> new one."""
 
     cluster: ClusterSpec
     notes: tuple[Assumption, ...]
@@ -35,20 +35,20 @@ def resize(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: st
     """The cluster with ``nodes`` nodes of ``per_node`` devices in its group ``name``.
 
     Args:
-        cluster: as it is.
+        cluster: the cluster as it is.
         name: the device group.
         nodes: at least 1.
         per_node: at least 1.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
         InputError: more than a node holds, or cores of this machine in several nodes.
     """
-    inside, notes = _resize_group(cluster.alone(name), nodes, per_node, where)
+    group_cluster, notes = _resize_group(cluster.alone(name), nodes, per_node, where)
     names = {group.name: group.name for group in cluster.groups}
     if len(cluster.groups) == 1:
-        return Resized(inside, notes, names)
-    resized = replace(inside.groups[0], levels=inside.levels)
+        return Resized(group_cluster, notes, names)
+    resized = replace(group_cluster.groups[0], levels=group_cluster.levels)
     groups = tuple(resized if group.name == name else group for group in cluster.groups)
     grown = replace(cluster, groups=groups)
     counts = zip(cluster.levels, grown.joined_counts, strict=True)
@@ -66,17 +66,17 @@ def _resize_group(
         raise InputError(where, nodes, "one node: cores of this machine", 1)
     host = _host(node(group.node), group.device, per_node, where)
     group = replace(group, node=host.name, nodes=nodes, devices_per_node=per_node)
-    old = {level.level: level for level in cluster.levels}
-    fresh, notes = _levels(cluster, host, nodes, per_node)
-    levels = tuple(_as_typed(level, old.get(level.level)) for level in fresh)
-    found = replace(cluster, groups=(group,), levels=levels)
-    for problem in cluster_problems(found):
+    old_levels = {level.level: level for level in cluster.levels}
+    new_levels, notes = _levels(cluster, host, nodes, per_node)
+    levels = tuple(_as_typed(level, old_levels.get(level.level)) for level in new_levels)
+    resized = replace(cluster, groups=(group,), levels=levels)
+    for problem in cluster_problems(resized):
         raise problem.error(where)
-    return found, tuple(notes)
+    return resized, tuple(notes)
 
 
 def _host(host: Node, name: str, per_node: int, where: str) -> Node:
-    """The node that holds so many, the same if it can."""
+    """The node that holds ``per_node`` devices, the same one if it can."""
     if per_node <= host.devices_per_node or name == CPU:
         return host
     other, largest = node_holding(name, per_node), largest_node(name)
@@ -87,7 +87,7 @@ def _host(host: Node, name: str, per_node: int, where: str) -> Node:
 
 
 def _as_typed(level: LinkLevel, old: LinkLevel | None) -> LinkLevel:
-    """A level with what was typed of the one that it takes the place of."""
+    """A new level with the figures typed on the old one."""
     if old is None or fabric(old.fabric).scope != fabric(level.fabric).scope:
         return level
     return replace(old, group_size=level.group_size)
@@ -100,7 +100,7 @@ def _levels(
     if nodes == 1:
         return inner, []
     in_rack = _nodes_in_rack(cluster, host)
-    network, known = _network(cluster, host)
+    network, is_named = _network(cluster, host)
     devices = nodes * per_node
     middle = host.rack_link or network.fabric
     levels = [*inner, LinkLevel(level="intra_rack", group_size=devices, fabric=middle)]
@@ -113,7 +113,7 @@ def _levels(
     if networked:
         levels[-1] = replace(levels[-1], oversubscription=network.oversubscription)
     notes = rack_assumption(host, nodes)
-    if networked and not known:
+    if networked and not is_named:
         notes.append(assumed_network(network.fabric, host, len(levels) - 1))
     return levels, notes
 
@@ -127,7 +127,7 @@ def _nodes_in_rack(cluster: ClusterSpec, host: Node) -> int | None:
 
 
 def _network(cluster: ClusterSpec, host: Node) -> tuple[Network, bool]:
-    """The network of the nodes, and whether the cluster names it."""
+    """The network of the nodes, and True if the cluster names it."""
     outer = cluster.levels[-1]
     if fabric(outer.fabric).scope != "network":
         return Network(fabric=host.network), False
@@ -137,13 +137,13 @@ def _network(cluster: ClusterSpec, host: Node) -> tuple[Network, bool]:
 def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
     """The cluster with the groups of another one beside its own.
 
-    Nodes of a kind that is there, on the same network, become nodes of that group, with as much
-    memory as its devices have; others become groups of their own.
+    Nodes of an existing kind, on the same network, become nodes of that group, with as much memory
+    as its devices have; others become groups of their own.
 
     Args:
-        cluster: as it is.
-        added: what joins it.
-        where: how to name ``added`` in an error.
+        cluster: the cluster as it is.
+        added: the cluster to add.
+        where: name of ``added`` in an error.
 
     Raises:
         InputError: too many groups, or cores of this machine among them.
@@ -153,44 +153,44 @@ def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
     names = {group.name: group.name for group in cluster.groups}
     for group in added.cluster.groups:
         part = added.cluster.alone(group.name)
-        alike = [name for name in names.values() if _same(cluster, name, part, assumed)]
-        if alike:
-            own = cluster.group(alike[0])
-            nodes, per_node = own.nodes + group.nodes, own.devices_per_node
-            cluster, more, _ = resize(cluster, own.name, nodes, per_node, where)
-            notes += more
-            if own.zone and not group.zone:
+        matching = [name for name in names.values() if _can_extend(cluster, name, part, assumed)]
+        if matching:
+            target = cluster.group(matching[0])
+            nodes, per_node = target.nodes + group.nodes, target.devices_per_node
+            cluster, added_notes, _ = resize(cluster, target.name, nodes, per_node, where)
+            notes += added_notes
+            if target.zone and not group.zone:
                 why = "no zone given; that of the first group of its kind"
-                notes.append(Assumption(path="added cluster.zone", value=own.zone, why=why))
-            if own.memory != group.memory:
+                notes.append(Assumption(path="added cluster.zone", value=target.zone, why=why))
+            if target.memory != group.memory:
                 why = "the added devices are given what those of the plan have"
-                value = own.memory.hbm_bytes
+                value = target.memory.hbm_bytes
                 notes.append(Assumption(path="added cluster.memory", value=value, why=why))
         else:
-            cluster, more, renamed = _joined(cluster, part, added.network, where)
+            cluster, added_notes, renamed = _append_group(cluster, part, added.network, where)
             names = {old: renamed[new] for old, new in names.items()}
-            notes += more
+            notes += added_notes
     return Resized(cluster, tuple(notes), names)
 
 
-def _same(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
-    """Whether added nodes are of the kind, in the zone and on the network of a group.
+def _can_extend(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
+    """True if added nodes are of the kind, in the zone and on the network of a group.
 
-    A network or zone that nobody named for the added nodes (``assumed``) is that of the others.
+    A network or zone not given for the added nodes (``assumed``) is that of the others.
     """
-    own, other = cluster.group(name), added.groups[0]
-    if other.zone not in ("", own.zone):
+    group, new_group = cluster.group(name), added.groups[0]
+    if new_group.zone not in ("", group.zone):
         return False
-    kinds = [(g.device, g.node, g.devices_per_node) for g in (own, other)]
+    kinds = [(g.device, g.node, g.devices_per_node) for g in (group, new_group)]
     outer = [c.levels[-1].fabric for c in (cluster.alone(name), added)]
-    networks = [each for each in outer if fabric(each).scope == "network"]
+    networks = [name for name in outer if fabric(name).scope == "network"]
     return kinds[0] == kinds[1] and (assumed or len(set(networks)) <= 1)
 
 
-def _joined(
+def _append_group(
     cluster: ClusterSpec, part: ClusterSpec, network: Network | None, where: str
 ) -> Resized:
-    """The groups of a cluster and one more; levels that joined them join all."""
+    """A cluster with one more group; the levels that joined its groups join all."""
     parts = [
         ParsedCluster(cluster=alone, assumptions=(), expansion=expansion(alone), network=own)
         for alone, own in (
@@ -201,11 +201,11 @@ def _joined(
     several, level = len(cluster.groups) > 1, cluster.levels[0]
     join = Network(fabric=level.fabric, oversubscription=level.oversubscription)
     zones = cluster.levels[1] if several and len(cluster.zones) > 1 else None
-    found = join_groups(parts, join if several else None, where, zones=zones)
+    joined = join_groups(parts, join if several else None, where, zones=zones)
     names = {
-        old.name: new.name for old, new in zip(cluster.groups, found.cluster.groups, strict=False)
+        old.name: new.name for old, new in zip(cluster.groups, joined.cluster.groups, strict=False)
     }
-    return Resized(found.cluster, found.assumptions, names)
+    return Resized(joined.cluster, joined.assumptions, names)
 
 
 def _own_network(cluster: ClusterSpec) -> Network:

@@ -4,10 +4,10 @@
     NxTYPE                   N devices in whole usual nodes, or part of one (``64xH100-80GB``)
     …@FABRIC[:oversub=K]     the network between nodes (left out: the node's usual one, assumed)
 
-Names are read as the catalogue reads them: the form is SXM and the memory the usual one where
-they are left out, and what that meant is an assumption. ``expansion`` is the whole text again,
-with nothing left out; parsing it gives the same cluster. Devices of a node form the level
-``intra_node``; all nodes form the level just above it, ``intra_rack``.
+Names are read as the catalogue reads them: left out, the form is SXM and the memory the usual
+one, as assumptions. ``expansion`` is the full text, with nothing left out; parsing it gives the
+same cluster. Devices of a node form the level ``intra_node``; all nodes form the level just above
+it, ``intra_rack``.
 """
 
 from __future__ import annotations
@@ -43,30 +43,32 @@ def counted_cluster(text: str, where: str) -> ParsedCluster:
     """The cluster of ``NODESxDEVICESxTYPE`` or ``NxTYPE``, with or without a network.
 
     Raises:
-        InputError: not such a text, a count outside its range, an unknown name.
+        InputError: not such a text, a count out of range, an unknown name.
     """
     head, at, network = text.partition("@")
     nodes, per_node, name = _counts(head, text, where)
-    found = device(name, where=where)
+    catalogue_device = device(name, where=where)
     if nodes is None:
-        nodes, per_node, host = _fill_nodes(per_node, found, text, where)
+        nodes, per_node, host = _fill_nodes(per_node, catalogue_device, text, where)
     else:
-        nodes, per_node = _racks_opened(nodes, per_node, found)
-        host = _node_for(nodes, per_node, found, text, where)
-    return _build(_Request(nodes, per_node, name, found, host, network if at else None), where)
+        nodes, per_node = _expand_racks(nodes, per_node, catalogue_device)
+        host = _node_for(nodes, per_node, catalogue_device, text, where)
+    return _build(
+        _Request(nodes, per_node, name, catalogue_device, host, network if at else None), where
+    )
 
 
 def _counts(head: str, text: str, where: str) -> tuple[int | None, int, str]:
-    matched = COUNTED.fullmatch(head)
-    if matched is None:
+    match = COUNTED.fullmatch(head)
+    if match is None:
         raise InputError(where, text, FORMS, _nearest_form(head))
-    numbers = [None if part is None else _count(part, text, where) for part in matched.groups()[:2]]
+    numbers = [None if part is None else _count(part, text, where) for part in match.groups()[:2]]
     nodes, per_node = numbers
     if nodes is not None and nodes > MAX_NODES:
         raise InputError(where, text, f"at most {MAX_NODES} nodes")
     if nodes is not None and per_node is not None and per_node > MAX_DEVICES_PER_NODE:
         raise InputError(where, text, f"at most {MAX_DEVICES_PER_NODE} devices a node")
-    return nodes, per_node or 0, matched[3]
+    return nodes, per_node or 0, match[3]
 
 
 def _count(digits: str, text: str, where: str) -> int:
@@ -78,7 +80,7 @@ def _count(digits: str, text: str, where: str) -> int:
 
 
 def _nearest_form(head: str) -> str:
-    """A cluster text near something that is none: without signs and spaces, with a count."""
+    """A valid cluster text near an invalid one: without signs and spaces, with a count."""
     tidy = re.sub(r"[\s-]*[x*×][\s-]*", "x", head.strip().lstrip("-"), flags=re.IGNORECASE)
     if COUNTED.fullmatch(tidy):
         return tidy
@@ -88,12 +90,12 @@ def _nearest_form(head: str) -> str:
         return EXAMPLE
 
 
-def _fill_nodes(count: int, found: Device, text: str, where: str) -> tuple[int, int, Node]:
+def _fill_nodes(count: int, device: Device, text: str, where: str) -> tuple[int, int, Node]:
     """Whole usual nodes of ``count`` devices together, or a part of one."""
-    host = usual_node(found.name)
+    host = usual_node(device.name)
     if host is None:
-        nearest = f"local:{count}" if found.name == CPU else f"1x{count}x{found.name}"
-        allowed = f"NODESxDEVICESxTYPE, for {found.name} has no usual node in the catalogue"
+        nearest = f"local:{count}" if device.name == CPU else f"1x{count}x{device.name}"
+        allowed = f"NODESxDEVICESxTYPE, for {device.name} has no usual node in the catalogue"
         raise InputError(where, text, allowed, nearest)
     size = host.devices_per_node
     if count <= size:
@@ -101,37 +103,37 @@ def _fill_nodes(count: int, found: Device, text: str, where: str) -> tuple[int, 
     if count % size:
         lower, upper = count // size * size, (count // size + 1) * size
         allowed = f"at most {size} devices or whole {host.name} nodes of {size}"
-        nearest = f"{lower}x{found.name} or {upper}x{found.name}"
+        nearest = f"{lower}x{device.name} or {upper}x{device.name}"
         raise InputError(where, text, allowed, nearest)
     if count // size > MAX_NODES:
         raise InputError(where, text, f"at most {MAX_NODES} nodes")
     return count // size, size, host
 
 
-def _racks_opened(nodes: int, per_node: int, found: Device) -> tuple[int, int]:
-    """Nodes and devices in each, where ``per_node`` devices were those of whole racks."""
-    host = usual_node(found.name)
+def _expand_racks(nodes: int, per_node: int, device: Device) -> tuple[int, int]:
+    """Nodes and devices in each, if ``per_node`` counts the devices of a whole rack."""
+    host = usual_node(device.name)
     if host is None or per_node != host.devices_per_rack or host.nodes_per_rack is None:
         return nodes, per_node
     return nodes * host.nodes_per_rack, host.devices_per_node
 
 
-def _node_for(nodes: int, per_node: int, found: Device, text: str, where: str) -> Node:
-    host = node_holding(found.name, per_node)
+def _node_for(nodes: int, per_node: int, device: Device, text: str, where: str) -> Node:
+    host = node_holding(device.name, per_node)
     if host is not None:
         return host
-    largest = largest_node(found.name)
+    largest = largest_node(device.name)
     if largest is None:
-        raise InputError(where, text, f"a device with a node in the catalogue, not {found.name}")
+        raise InputError(where, text, f"a device with a node in the catalogue, not {device.name}")
     size = largest.devices_per_node
-    spread = -(-nodes * per_node // size)
+    needed_nodes = -(-nodes * per_node // size)
     allowed = f"at most {size} devices a node ({largest.name}), or a cluster file with rates"
-    raise InputError(where, text, allowed, f"{spread}x{size}x{found.name}")
+    raise InputError(where, text, allowed, f"{needed_nodes}x{size}x{device.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What the text says: counts, the device as typed and as found, its node, the network."""
+    """The parsed text: counts, the device as typed and resolved, its node, the network."""
 
     nodes: int
     per_node: int
@@ -151,15 +153,15 @@ def _build(request: _Request, where: str) -> ParsedCluster:
         memory=MemoryTiers(hbm_bytes=request.device.capacity_bytes),
     )
     host, nodes, per_node = request.node, request.nodes, request.per_node
-    given = read_network(request.network, where)
-    network = given or Network(fabric=host.network)
+    typed_network = read_network(request.network, where)
+    network = typed_network or Network(fabric=host.network)
     levels = node_levels(host, per_node) + outer_levels(host, nodes, per_node, network)
     assumptions = []
-    if uses_network(host, nodes) and given is None:
+    if uses_network(host, nodes) and typed_network is None:
         assumptions.append(assumed_network(network.fabric, host, len(levels) - 1))
-    elif given is not None and not uses_network(host, nodes):
+    elif typed_network is not None and not uses_network(host, nodes):
         why = f"{NOT_USED}: one {'node' if nodes == 1 else 'rack'} has no network"
-        assumptions.append(Assumption(path="cluster.levels", value=given.fabric, why=why))
+        assumptions.append(Assumption(path="cluster.levels", value=typed_network.fabric, why=why))
     assumptions += rack_assumption(host, nodes)
     assumptions += device_assumptions(request.typed, request.device, host)
     cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
@@ -172,7 +174,7 @@ def _build(request: _Request, where: str) -> ParsedCluster:
 
 
 def read_network(text: str | None, where: str) -> Network | None:
-    """The network that ``FABRIC[:oversub=K]`` names; None where nothing was typed.
+    """The network of ``FABRIC[:oversub=K]``; None without text.
 
     Raises:
         InputError: an unknown fabric or option.
@@ -180,7 +182,7 @@ def read_network(text: str | None, where: str) -> Network | None:
     if text is None:
         return None
     name, *options = text.split(":")
-    found = fabric(name, where=f"{where}: fabric", scope="network").name
+    fabric_name = fabric(name, where=f"{where}: fabric", scope="network").name
     oversubscription = 1.0
     for option in options:
         key, _, value = option.partition("=")
@@ -188,7 +190,7 @@ def read_network(text: str | None, where: str) -> Network | None:
             near = nearest_name(key, ["oversub"])
             raise InputError(f"{where}: {name}", option, "oversub=K", near and f"{near}=2")
         oversubscription = _oversubscription(value, f"{where}: oversub")
-    return Network(fabric=found, oversubscription=oversubscription)
+    return Network(fabric=fabric_name, oversubscription=oversubscription)
 
 
 def _oversubscription(text: str, where: str) -> float:

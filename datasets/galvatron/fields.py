@@ -1,4 +1,4 @@
-"""Fields of a Galvatron profile file: numbers by key, every fault named by file and key."""
+"""Fields of a Galvatron profile file: numbers by key, faults named by file and key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fields:
     """The keys of one JSON object of a profile file.
 
     Args:
-        where: how an error names it: the file, and the way into it.
+        where: name in an error: the file, and the path in it.
         values: the object.
     """
 
@@ -29,7 +29,7 @@ class Fields:
 
     @classmethod
     def of_file(cls, path: Path) -> Fields:
-        """The object that a file holds.
+        """The object in a file.
 
         Raises:
             InputError: it cannot be read or is no JSON object.
@@ -45,7 +45,7 @@ class Fields:
         Raises:
             InputError: there is none.
         """
-        value = self._at(key)
+        value = self._value(key)
         if not isinstance(value, dict):
             raise InputError(f"{self.where}: {key}", value, "a JSON object")
         return Fields(f"{self.where}: {key}", value)
@@ -56,30 +56,30 @@ class Fields:
         Raises:
             InputError: there is none.
         """
-        value = self._at(key)
-        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not plain or not math.isfinite(value) or not 0 < value < LARGEST:
+        value = self._value(key)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not 0 < value < LARGEST:
             raise InputError(f"{self.where}: {key}", value, "a positive number")
         return float(value)
 
-    def matching(self, *patterns: str, beside: str = r"(?!)") -> list[tuple[re.Match[str], str]]:
-        """Every key as the match of the first pattern that it fits, in the file's order.
+    def matching(self, *patterns: str, ignored: str = r"(?!)") -> list[tuple[re.Match[str], str]]:
+        """Every key, as the match of the first pattern that it fits, in the file's order.
 
         Args:
-            patterns: what keys look like.
-            beside: keys that are known and not read.
+            patterns: of the keys to read.
+            ignored: pattern of known keys that are not read.
 
         Raises:
             InputError: a key that is neither.
         """
-        found = []
+        matches = []
         for key in self.values:
             match = next((m for p in patterns if (m := re.fullmatch(p, key))), None)
             if match is not None:
-                found.append((match, key))
-            elif not re.fullmatch(beside, key):
+                matches.append((match, key))
+            elif not re.fullmatch(ignored, key):
                 raise InputError(self.where, key, "keys that Galvatron writes there")
-        return found
+        return matches
 
     def by_degree(self, key: str) -> dict[int, float]:
         """Numbers by parallel degree under a key.
@@ -90,7 +90,7 @@ class Fields:
         inner = self.inner(key)
         return {int(m[0]): inner.number(name) for m, name in inner.matching(r"[1-9]\d{0,6}")}
 
-    def _at(self, key: str) -> Any:
+    def _value(self, key: str) -> Any:
         if key not in self.values:
             near = nearest_name(key, self.values)
             raise InputError(f"{self.where}: {key}", "nothing", "this key", near)

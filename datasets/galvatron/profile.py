@@ -1,6 +1,6 @@
-"""What Galvatron measures of a model and a machine: times, memory, bandwidths.
+"""Galvatron's measurements of a model and a machine: times, memory, bandwidths.
 
-Units are those of its files, for its rules round in them: milliseconds, MB of 2^20 bytes, and
+Units are those of its files, in which its rules round: milliseconds, MB of 2^20 bytes, and
 bandwidths of which the inverse is read as milliseconds per MB.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class LayerProfile:
     """One kind of layer.
 
-    ``forward_ms`` holds (samples, milliseconds a sample) going forward on one device.
-    ``activation_mb`` is kept per sample by tensor-parallel degree; ``recomputed_mb`` where the
+    ``forward_ms`` holds (samples, milliseconds a sample) of the forward on one device.
+    ``activation_mb`` is saved per sample by tensor-parallel degree; ``recomputed_mb`` if the
     layer is recomputed.
     """
 
@@ -50,7 +50,7 @@ class LinkProfile:
 
     ``allreduce`` is the bandwidth by (ranks, 1 for consecutive ranks or 0); ``p2p`` that between
     stages by their number; ``allreduce_ms`` and ``all2all_ms`` are by ranks, then (MB, ms).
-    ``slowdown`` is that of computation and communication beside each other.
+    ``slowdown`` is that of overlapped computation and communication.
     """
 
     allreduce: Mapping[tuple[int, int], float]
@@ -62,7 +62,7 @@ class LinkProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronProfile:
-    """A whole profile folder, as far as one question reads it."""
+    """A profile folder, as far as one question needs it."""
 
     model: ModelProfile
     machine: LinkProfile

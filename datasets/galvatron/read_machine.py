@@ -9,12 +9,12 @@ from .fields import Fields
 from .profile import LinkProfile
 
 MIN_SIZES = 8
-"""Sizes of messages that a line is fitted to; Galvatron refuses fewer."""
+"""Least number of message sizes that a line is fitted to, as in Galvatron."""
 LatencyTable = dict[int, tuple[tuple[int, float], ...]]
 
 
 def machine_files(nodes: int, per_node: int) -> tuple[str, str, str, str]:
-    """The names of the files of a cluster, in the order in which they are read."""
+    """File names of a cluster, in the order in which they are read."""
     size = f"{nodes}nodes_{per_node}gpus_per_node.json"
     kinds = ("allreduce_bandwidth", "p2p_bandwidth", "sp_time")
     all_reduce, p2p, times = (f"{kind}_{size}" for kind in kinds)
@@ -46,34 +46,34 @@ def read_machine(folder: Path, nodes: int, per_node: int) -> LinkProfile:
 
 
 def _allreduce(fields: Fields, pattern: str, devices: int) -> dict[tuple[int, int], float]:
-    """Bandwidths by group; those of all devices are consecutive and strided at once."""
-    found = {(int(m[1]), int(m[2])): fields.number(key) for m, key in fields.matching(pattern)}
+    """Bandwidths by group; a group of all devices is both consecutive and strided."""
+    bandwidths = {(int(m[1]), int(m[2])): fields.number(key) for m, key in fields.matching(pattern)}
     ranks = 2
     while ranks <= devices:
         for consecutive in (1,) if ranks == devices else (1, 0):
             fields.number(f"allreduce_size_{ranks}_consec_{consecutive}")
         ranks *= 2
-    if (devices, 1) in found:
-        found[devices, 0] = found[devices, 1]
-    return found
+    if (devices, 1) in bandwidths:
+        bandwidths[devices, 0] = bandwidths[devices, 1]
+    return bandwidths
 
 
 def _slowdown(fields: Fields) -> float:
-    found = fields.number("overlap_coe")
-    if found < 1:
+    slowdown = fields.number("overlap_coe")
+    if slowdown < 1:
         where = f"{fields.where}: overlap_coe"
-        raise InputError(where, found, "a slowdown, which is at least 1", 1.0)
-    return found
+        raise InputError(where, slowdown, "a slowdown, which is at least 1", 1.0)
+    return slowdown
 
 
 def _latencies(fields: Fields, kind: str) -> LatencyTable:
     keys = rf"{kind}_size_([1-9]\d{{0,6}})_([1-9]\d{{0,6}})MB_time"
-    beside = r"(allreduce|all2all)_size_\d+_\d+MB_time"
-    found: dict[int, list[tuple[int, float]]] = {}
-    for match, key in fields.matching(keys, beside=beside):
-        found.setdefault(int(match[1]), []).append((int(match[2]), fields.number(key)))
-    for ranks, rows in found.items():
+    other_kinds = r"(allreduce|all2all)_size_\d+_\d+MB_time"
+    samples: dict[int, list[tuple[int, float]]] = {}
+    for match, key in fields.matching(keys, ignored=other_kinds):
+        samples.setdefault(int(match[1]), []).append((int(match[2]), fields.number(key)))
+    for ranks, rows in samples.items():
         if len(rows) < MIN_SIZES:
             where = f"{fields.where}: {kind}_size_{ranks}_*"
             raise InputError(where, f"{len(rows)} sizes", f"at least {MIN_SIZES}")
-    return {ranks: tuple(rows) for ranks, rows in found.items()}
+    return {ranks: tuple(rows) for ranks, rows in samples.items()}

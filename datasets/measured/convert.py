@@ -1,10 +1,10 @@
-"""Makes the timed grids from tables of aiconfigurator-core; run by a maintainer, not by users.
+"""Convert tables of aiconfigurator-core to timed grids; for maintainers.
 
     python -m shardwright.datasets.measured.convert FOLDER
 
 FOLDER holds gemm.parquet, attn_prefill_bf16.parquet and moe.parquet: one line a measurement,
 ``latency`` in milliseconds. A line that repeats the sizes of another, or that lacks a positive
-latency, stops the conversion by its number.
+latency, stops the conversion and is named by its number.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ Row = Mapping[str, Any]
 
 
 def gemm(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Axes of matrix products, and of each row device, type and sizes."""
+    """Axes of matrix products; device, type and sizes of each row."""
     keys = [(_device(r), DTYPES[_dtype(r)], r["m"], r["n"], r["k"]) for r in rows]
     return ["m", "n", "k"], keys
 
 
 def attention(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Axes of causal flash attention going forward, and of each row device, type and sizes."""
+    """Axes of the forward of causal flash attention; device, type and sizes of each row."""
     keys = []
     for r in rows:
-        heads, shared = r["num_heads"], r["num_key_value_heads"]
-        if shared not in (*SHARED_HEADS, heads):
-            raise ValueError(f"num_key_value_heads {shared} of {heads}")
-        place = len(SHARED_HEADS) if shared == heads else SHARED_HEADS.index(shared)
-        sizes = (place, heads, r["batch_size"], r["isl"])
+        heads, kv_heads = r["num_heads"], r["num_key_value_heads"]
+        if kv_heads not in (*SHARED_HEADS, heads):
+            raise ValueError(f"num_key_value_heads {kv_heads} of {heads}")
+        position = len(SHARED_HEADS) if kv_heads == heads else SHARED_HEADS.index(kv_heads)
+        sizes = (position, heads, r["batch_size"], r["isl"])
         keys.append((_device(r), DTYPES[_dtype(r)], r["head_dim"], *sizes))
     return ["head_dim", "kv_place", "heads", "batch", "seq"], keys
 
@@ -100,7 +100,7 @@ def gridded(
     """Tables and axes, each ascending, and the seconds over them.
 
     Args:
-        keys: of each row device, type and sizes.
+        keys: device, type and sizes of each row.
         seconds: of each row.
 
     Raises:
@@ -109,21 +109,21 @@ def gridded(
     tables = sorted({key[:2] for key in keys})
     axes: list[list[Any]] = [tables]
     axes += [sorted({key[i] for key in keys}) for i in range(2, len(keys[0]))]
-    places = [{value: i for i, value in enumerate(axis)} for axis in axes]
-    found = np.full([len(axis) for axis in axes], np.nan, dtype=np.float32)
+    indices = [{value: i for i, value in enumerate(axis)} for axis in axes]
+    grid = np.full([len(axis) for axis in axes], np.nan, dtype=np.float32)
     for number, (key, time_s) in enumerate(zip(keys, seconds, strict=True)):
         values = (key[:2], *key[2:])
-        place = tuple(where[value] for where, value in zip(places, values, strict=True))
+        cell = tuple(index[value] for index, value in zip(indices, values, strict=True))
         if not time_s > 0:
             raise ValueError(f"row {number}: latency of {key} is {time_s}, not above 0")
-        if not np.isnan(found[place]):
+        if not np.isnan(grid[cell]):
             raise ValueError(f"row {number}: {key} was there before")
-        found[place] = time_s
-    return axes, found
+        grid[cell] = time_s
+    return axes, grid
 
 
 def convert(name: str, folder: Path) -> None:
-    """Writes one grid beside this module."""
+    """Write one grid beside this module."""
     table, keys_of = TABLES[name]
     path = folder / f"{table}.parquet"
     rows = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()

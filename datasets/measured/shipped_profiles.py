@@ -1,8 +1,8 @@
-"""Our own measurements that are shipped: one whole profile a device, as ``plan profile`` took it.
+"""Shipped measurements of our own: one profile of ``plan profile`` a device.
 
 A file names the device, its driver and library versions in ``machine``, and every row has its
 spread. They are evidence and teaching material; a plan is priced by a profile only on the machine
-that it was taken on, so none of these is ever used in the place of another machine's.
+that it was taken on, so none of these ever replaces another machine's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ...spec.codec import dump_pretty, from_json, read_text, to_document, write_
 from ...spec.errors import InputError
 
 FOLDER = Path(__file__).parent / "profiles"
-NEEDED = ("torch", "cuda", "driver")
-"""What ``machine`` says of a GPU's profile before it is shipped."""
-UNTOLD = frozenset({"", "unknown", "none", "not installed"})
+REQUIRED_FACTS = ("torch", "cuda", "driver")
+"""Keys of ``machine`` that a GPU's profile needs before it is shipped."""
+UNKNOWN_VALUES = frozenset({"", "unknown", "none", "not installed"})
 
 
 def shipped_profiles(folder: Path = FOLDER) -> tuple[MachineProfile, ...]:
     """Every shipped profile, by file name.
 
     Args:
-        folder: where they lie (for tests).
+        folder: their folder (for tests).
 
     Raises:
         InputError: a file that is no profile, or is not named by its content.
@@ -32,20 +32,20 @@ def shipped_profiles(folder: Path = FOLDER) -> tuple[MachineProfile, ...]:
 
 
 def ship_profile(profile: MachineProfile, folder: Path = FOLDER) -> Path:
-    """Write a profile where the shipped ones lie, in place of an older one of the same devices.
+    """Write a shipped profile, in place of an older one of the same devices.
 
     Args:
         profile: complete, of a GPU.
-        folder: where (for tests).
+        folder: of the shipped profiles (for tests).
 
     Raises:
-        InputError: a core's profile, or one that does not say on what software it was taken.
+        InputError: a core's profile, or one without its software versions.
     """
     if profile.device == "cpu":
         raise InputError("profile", "cpu", "a GPU's: a core's says nothing of other machines")
-    untold = [name for name in NEEDED if profile.machine.get(name, "") in UNTOLD]
-    if untold:
-        raise InputError("profile: machine", ", ".join(untold), "the version of each")
+    unknown = [name for name in REQUIRED_FACTS if profile.machine.get(name, "") in UNKNOWN_VALUES]
+    if unknown:
+        raise InputError("profile: machine", ", ".join(unknown), "the version of each")
     path = folder / _name(profile)
     write_atomically(path, dump_pretty(to_document(profile)))
     return path

@@ -1,4 +1,4 @@
-"""Timed grids: seconds of one kind of kernel on every combination of a few sizes, by device.
+"""Timed grids: seconds of one kind of kernel over combinations of sizes, by device.
 
 ``NAME.npy`` holds float32 seconds of shape (tables, *axes), NaN where nothing was measured, and is
 memory mapped; ``NAME.json`` beside it names tables, axes and source.
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent
 SHARED_HEADS = (1, 2, 4, 8, 16)
-"""Key and value heads at the first places of attention's axis ``kv_place``; the last place has as
-many as heads."""
+"""Key and value heads at the first positions of attention's axis ``kv_place``; at the last one
+they are as many as heads.
+"""
 LONGEST_S = 60.0
 """No kernel of the tables takes a minute; a time in milliseconds would."""
 Seconds = NDArray[np.float32]
@@ -40,7 +41,7 @@ class TimedGrid:
     seconds: Seconds
 
     def table(self, device: str, dtype: str) -> Seconds | None:
-        """Seconds over the axes on one device, None where nothing was measured."""
+        """Seconds over the axes on one device; None if nothing was measured."""
         key = (device, dtype)
         return self.seconds[self.tables.index(key)] if key in self.tables else None
 
@@ -52,10 +53,12 @@ def timed_grid(name: str) -> TimedGrid:
 
 
 def read_timed_grid(path: Path) -> TimedGrid:
-    """A grid by its description; the numbers lie beside it.
+    """Read a grid by its description; the numbers lie beside it.
 
-    A bundled grid is part of the program, so what is wrong with it is a ValueError that names the
-    file, the table and the sizes: the tests would meet it before any user.
+    A bundled grid is part of the program, and tests would find the fault before any user.
+
+    Raises:
+        ValueError: a wrong grid; names the file, the table and the sizes.
     """
     description = json.loads(path.read_text(encoding="utf-8"))
     seconds = np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
@@ -71,8 +74,8 @@ def read_timed_grid(path: Path) -> TimedGrid:
 def _check(grid: TimedGrid, path: Path) -> None:
     shape = (len(grid.tables), *(len(sizes) for sizes in grid.axes.values()))
     if grid.seconds.shape != shape or grid.seconds.dtype != np.float32:
-        found = f"{grid.seconds.dtype} {grid.seconds.shape}"
-        raise ValueError(f"{path.with_suffix('.npy')}: {found}, not float32 {shape}")
+        actual = f"{grid.seconds.dtype} {grid.seconds.shape}"
+        raise ValueError(f"{path.with_suffix('.npy')}: {actual}, not float32 {shape}")
     for name, sizes in grid.axes.items():
         if list(sizes) != sorted(set(sizes)):
             raise ValueError(f"{path}: axes.{name} does not ascend")
@@ -80,11 +83,11 @@ def _check(grid: TimedGrid, path: Path) -> None:
         raise ValueError(f"{path}: tables repeats a device and type")
     measured = np.isfinite(grid.seconds)
     bad = measured & ~((grid.seconds > 0) & (grid.seconds < LONGEST_S))
-    for table, *place in np.argwhere(bad | np.isinf(grid.seconds))[:1]:
-        named = zip(grid.axes.items(), place, strict=True)
-        at = {name: axis[number] for (name, axis), number in named}
-        value = float(grid.seconds[(table, *place)])
-        where = f"{path.with_suffix('.npy')}: {grid.tables[table]}, {at}"
+    for table, *indices in np.argwhere(bad | np.isinf(grid.seconds))[:1]:
+        named = zip(grid.axes.items(), indices, strict=True)
+        point = {name: axis[number] for (name, axis), number in named}
+        value = float(grid.seconds[(table, *indices)])
+        where = f"{path.with_suffix('.npy')}: {grid.tables[table]}, {point}"
         raise ValueError(f"{where}: {value} s is no time")
     for table, times in zip(grid.tables, grid.seconds, strict=True):
         if not math.isfinite(float(np.nanmin(times))):

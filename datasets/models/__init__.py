@@ -1,1 +1,6 @@
-"""datasets models."""
+"""Models by name or file: presets, ``config.json``, typed keys, the local hub cache.
+
+Enters: what a person types after ``--model``.
+Leaves: a ``ModelSpec`` and the assumptions made.
+Imports: catalogue, spec.
+"""

@@ -31,9 +31,9 @@ FORMS = "a preset, a folder with config.json, a config.json, a typed YAML or JSO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A bundled model and where its sizes come from.
+    """A bundled model and the source of its sizes.
 
-    ``left_out`` is what of it is neither priced nor run, ``simplified`` what is priced in a
+    ``left_out`` lists parts that are neither priced nor run, ``simplified`` those priced in a
     simpler form.
     """
 
@@ -47,10 +47,10 @@ class Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """Every preset by name, in catalogue order."""
-    found = {}
+    table = {}
     for name, row in read_table("presets").items():
         if "same_as" not in row:
-            found[name] = Preset(
+            table[name] = Preset(
                 name=name,
                 model=_preset_model(name, row),
                 source=row["source"],
@@ -59,9 +59,9 @@ def presets() -> Mapping[str, Preset]:
             )
     for name, row in read_table("presets").items():
         if "same_as" in row:
-            same = found[row["same_as"]]
-            found[name] = replace(same, name=name, source=f"{same.name}: {same.source}")
-    return found
+            original = table[row["same_as"]]
+            table[name] = replace(original, name=name, source=f"{original.name}: {original.source}")
+    return table
 
 
 def _preset_model(name: str, row: Mapping[str, Any]) -> ModelSpec:
@@ -73,12 +73,12 @@ def _preset_model(name: str, row: Mapping[str, Any]) -> ModelSpec:
 
 
 def load_model(text: str, where: str = "--model") -> ModelAndAssumptions:
-    """The model that ``text`` names, and what was assumed of it.
+    """The model that ``text`` names, and the assumptions made.
 
     Args:
         text: a preset (upper and lower case alike), a folder or file, or a hub name whose
             ``config.json`` is in the local cache. Nothing is downloaded.
-        where: how to name the value in an error.
+        where: name of the value in an error.
 
     Raises:
         InputError: nothing of that name, or a document that describes no usable model.
@@ -116,7 +116,7 @@ def _exists(path: Path) -> bool:
 
 def _from_path(path: Path) -> ModelAndAssumptions:
     from ..catalogue.documents import (
-        read_document,  # brings in the YAML library, which presets do not need
+        read_document,  # imports the YAML library, which presets do not need
     )
 
     if _exists(path) and path.is_dir():
@@ -137,7 +137,11 @@ def _from_path(path: Path) -> ModelAndAssumptions:
 
 
 def checked_model(model: ModelSpec, where: str) -> ModelSpec:
-    """A spelled-out model that can be planned: one decoder of sizes that go together."""
+    """Return a spelled-out model if it can be planned.
+
+    Raises:
+        InputError: the first broken rule.
+    """
     for problem in model_problems(model):
         raise problem.error(where)
     return model
@@ -158,7 +162,7 @@ def _from_hub(name: str, where: str) -> ModelAndAssumptions:
 
 
 def hub_cache() -> Path:
-    """Where the hub's tools keep what they downloaded, by their environment variables."""
+    """Download folder of the hub's tools, by their environment variables."""
     if os.environ.get("HF_HUB_CACHE"):
         return Path(os.environ["HF_HUB_CACHE"]).expanduser()
     home = os.environ.get("HF_HOME")
@@ -169,11 +173,11 @@ def hub_cache() -> Path:
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    """Snapshot folders of a cached model: the one that ``main`` names first, then by name."""
+    """Snapshot folders of a cached model: that of ``main`` first, then by name."""
     try:
-        found = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
+        folders = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
         main = read_text(folder / "refs" / "main", "a revision", MAX_REVISION_BYTES).strip()
     except (OSError, InputError):
         main = ""
-        found = sorted((folder / "snapshots").glob("*/"))
-    return sorted(found, key=lambda path: (path.name != main, path.name))
+        folders = sorted((folder / "snapshots").glob("*/"))
+    return sorted(folders, key=lambda path: (path.name != main, path.name))

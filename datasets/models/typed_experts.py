@@ -30,13 +30,13 @@ def feed_forwards(
 ) -> list[FeedForward]:
     """The feed-forward part of every layer.
 
-    ``dense_layers`` first layers keep the MLP; of the others every ``experts_every``-th has
-    experts, the last of each so many.
+    The first ``dense_layers`` keep the MLP; of the others the last of each ``experts_every`` has
+    experts.
 
     Args:
         keys: the typed keys.
         hidden: width of the residual stream.
-        layers: how many layers there are.
+        layers: number of layers.
         activation: of MLP and experts.
     """
     bias = keys.flag_or_default("mlp_bias")
@@ -51,11 +51,11 @@ def feed_forwards(
     if all(sparse):
         return [moe] * layers
     mlp = Mlp(ffn=_ffn(keys, hidden, activation), activation=activation, bias=bias)
-    return [moe if here else mlp for here in sparse]
+    return [moe if is_sparse else mlp for is_sparse in sparse]
 
 
 def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) -> Moe:
-    """The mixture of experts; an expert is as wide as ``ffn`` where ``expert_ffn`` is left out."""
+    """The mixture of experts; ``expert_ffn`` left out is ``ffn``."""
     ffn = keys.count_if("expert_ffn") or _ffn(keys, hidden, activation)
     return Moe(
         experts=keys.count("experts"),
@@ -63,7 +63,7 @@ def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) ->
         ffn=ffn,
         activation=activation,
         bias=bias,
-        shared_ffn=_shared(keys, ffn),
+        shared_ffn=_shared_width(keys, ffn),
         shared_gate=keys.flag_if("shared_gate"),
         router_bias=keys.flag_if("router_bias"),
         score=cast(Literal["softmax", "sigmoid"], keys.choice_if("router", ("softmax", "sigmoid"))),
@@ -73,8 +73,8 @@ def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) ->
     )
 
 
-def _shared(keys: ModelKeys, ffn: int) -> int:
-    """Width of all shared experts together: given, or so many of an expert's width."""
+def _shared_width(keys: ModelKeys, ffn: int) -> int:
+    """Width of all shared experts together: given, or a multiple of an expert's width."""
     if keys.has("shared_ffn") and keys.has("shared_experts"):
         raise keys.error("shared_experts", "nothing beside shared_ffn, which is their whole width")
     if keys.has("shared_ffn"):
@@ -93,7 +93,7 @@ def _ffn(keys: ModelKeys, hidden: int, activation: Activation) -> int:
         return keys.count("ffn")
     if activation not in GATED:
         return int(keys.assume("ffn", 4 * hidden, "left out; 4 x hidden"))
-    wanted = -(-8 * hidden // 3)
-    rounded = -(-wanted // FFN_MULTIPLE) * FFN_MULTIPLE
+    exact = -(-8 * hidden // 3)
+    rounded = -(-exact // FFN_MULTIPLE) * FFN_MULTIPLE
     why = f"left out; 8/3 x hidden for {activation}, up to a multiple of {FFN_MULTIPLE}"
     return int(keys.assume("ffn", rounded, why))

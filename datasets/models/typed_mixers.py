@@ -34,9 +34,9 @@ def mixers(keys: ModelKeys, hidden: int, layers: int, *, rotary: bool, mask: Mas
     Args:
         keys: the typed keys.
         hidden: width of the residual stream.
-        layers: how many layers there are.
-        rotary: whether positions are rotary angles.
-        mask: the mask where none is given.
+        layers: number of layers.
+        rotary: True if positions are rotary embeddings.
+        mask: the mask if none is given.
     """
     if keys.has("kv_rank"):
         return [_latent(keys, rotary=rotary)] * layers
@@ -102,7 +102,7 @@ def _head_dim(keys: ModelKeys, hidden: int, heads: int, *, rotary: bool) -> int:
 
 
 def _latent(keys: ModelKeys, *, rotary: bool) -> LatentAttention:
-    """Multi-head latent attention; its rotary channels are part of it."""
+    """Multi-head latent attention, rotary channels included."""
     if not rotary:
         raise keys.error("position", "rope beside kv_rank", "rope")
     for key in ("kv_heads", "head_dim", "window", "sinks", "output_gate", "softcap"):
@@ -122,7 +122,7 @@ def _latent(keys: ModelKeys, *, rotary: bool) -> LatentAttention:
 
 
 def state_space(keys: ModelKeys, hidden: int) -> StateSpace:
-    """Mamba-2; left out, its heads are 64 wide and together twice as wide as the model."""
+    """Mamba-2; by default its heads are 64 wide and together twice as wide as the model."""
     width = keys.count_if("state_head_dim")
     if width is None:
         width = int(keys.assume("state_head_dim", 64, "left out; Mamba-2's"))

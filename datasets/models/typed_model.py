@@ -1,8 +1,8 @@
-"""A model in typed keys: a few sizes and switches, as a person writes them in YAML or JSON.
+"""Models in typed keys: a few sizes and switches, in YAML or JSON.
 
     layers: 32            # blocks; required, as are hidden, heads and vocab
     hidden: 4096
-    ffn: 11008            # left out: 4 x hidden, or 8/3 x hidden for a gate, to a multiple of 64
+    ffn: 11008            # left out: 4 x hidden, or 8/3 x hidden if gated, to a multiple of 64
     heads: 32
     kv_heads: 8           # left out: heads
     head_dim: 128         # left out: hidden / heads
@@ -12,15 +12,15 @@
     norm_eps: 1.0e-5
     position: rope        # rope | learned | none
     positions: 2048       # learned only; left out: the workload's sequence length
-    rope_theta: 10000     # rope only, as is rotary_dim: the channels of a head that turn
+    rope_theta: 10000     # rope only, as is rotary_dim: the rotated channels of a head
     tie_embeddings: false
     qkv_bias: false       # and out_bias, mlp_bias, qk_norm
     name: mine
 
-What is left out takes the value shown and is listed as an assumption. ``family: gpt2`` sets the
-values that GPT-2 has (gelu_tanh, layernorm, learned positions, biases, tied embeddings) instead.
+Keys left out take the value shown, as an assumption. ``family: gpt2`` sets the
+values of GPT-2 (gelu_tanh, layernorm, learned positions, biases, tied embeddings) instead.
 
-Parts that a model has only if their key is there:
+Parts that a model has only with their key:
 
     window: 4096          # sliding window in tokens; full_every: 6 spares each sixth layer
     mask: full            # causal | full; softcap: 50.0; sinks, output_gate: true
@@ -35,7 +35,7 @@ Parts that a model has only if their key is there:
     expert_groups: 8      # and groups_per_token: routing limited to groups
     router: softmax       # softmax | sigmoid; router_bias: true; capacity_factor: 1.25
     kv_rank: 512          # latent attention; with q_rank, nope_dim, rope_dim, value_dim
-    mtp: 1                # layers that predict a further token each
+    mtp: 1                # multi-token layers
     pattern: M-M*ME       # one part a block, layers left out or as many: M state space,
                           # * attention, - MLP, E experts; state_heads, state_head_dim, state_dim,
                           # state_groups, conv_kernel
@@ -96,12 +96,12 @@ KNOWN = tuple(
 
 
 def model_from_keys(document: Mapping[str, Any], name: str, where: str) -> ModelAndAssumptions:
-    """The model that typed keys describe, and what was assumed of it.
+    """The model of typed keys, and the assumptions made.
 
     Args:
         document: the keys of the module docstring.
-        name: what to call the model if the keys do not.
-        where: how to name the document in an error.
+        name: name of the model if the keys give none.
+        where: name of the document in an error.
 
     Raises:
         InputError: an unknown, missing, unusable or contradictory key.
@@ -120,7 +120,7 @@ def _require_possible(model: ModelSpec, where: str) -> None:
 
 
 def _text_model(keys: ModelKeys, title: str) -> ModelSpec:
-    """A language model: words in, words out."""
+    """A language model over a vocabulary."""
     keys.only_with("image", "patch", "classes")
     keys.only_with("pattern", *STATE_KEYS)
     keys.require(("hidden", "heads", "vocab") if keys.has("pattern") else REQUIRED)
@@ -137,12 +137,12 @@ def _text_model(keys: ModelKeys, title: str) -> ModelSpec:
         norm_eps=parts.eps,
         tied=keys.flag_or_default("tie_embeddings"),
         softcap=keys.number_if("logit_softcap"),
-        multi_token=_further(keys, blocks[-1], vocab),
+        multi_token=_multi_token_layers(keys, blocks[-1], vocab),
     )
 
 
 def _image_model(keys: ModelKeys, title: str) -> ModelSpec:
-    """An encoder of images: patches in, one of ``classes`` out."""
+    """An image encoder: patches in, one of ``classes`` out."""
     for key in ("vocab", "mtp", "pattern", "positions", "tie_embeddings", "logit_softcap"):
         if keys.has(key):
             raise keys.error(key, "nothing beside image")
@@ -157,45 +157,45 @@ def _image_model(keys: ModelKeys, title: str) -> ModelSpec:
         patch=keys.count("patch"),
         positions=parts.position == "learned",
     )
-    end = ClassifierLayer(
+    classifier = ClassifierLayer(
         hidden=hidden, classes=keys.count("classes"), norm=parts.norm, norm_eps=parts.eps
     )
-    runs = (LayerRun(layer=patches), *runs_of(parts.blocks("full")), LayerRun(layer=end))
+    runs = (LayerRun(layer=patches), *runs_of(parts.blocks("full")), LayerRun(layer=classifier))
     tower = Tower(name="encoder", layers=runs, seq_len=patches.tokens)
     return ModelSpec(name=title, towers=(tower,))
 
 
 class _BlockBuilder:
-    """What the blocks of a model share, read once and in one order."""
+    """Builder of a model's blocks; common keys are read once and in one order."""
 
     def __init__(self, keys: ModelKeys, hidden: int) -> None:
         self.keys, self.hidden = keys, hidden
-        used = keys.choice_or_default("activation", get_args(Activation))
-        self.activation = cast(Activation, used)
+        activation = keys.choice_or_default("activation", get_args(Activation))
+        self.activation = cast(Activation, activation)
         self.norm = cast(NormKind, keys.choice_or_default("norm", get_args(NormKind)))
         self.eps = keys.number_or_default("norm_eps")
         self.position = keys.choice_or_default("position", POSITIONS)
 
     def blocks(self, mask: Mask) -> list[BlockLayer]:
-        """Every block, mixer and feed-forward part in each; ``mask`` where none is given."""
+        """Every block with mixer and feed-forward part; ``mask`` if none is given."""
         keys, layers = self.keys, self.keys.count("layers")
         if layers > MAX_LAYERS:
             raise keys.error("layers", f"at most {MAX_LAYERS}", MAX_LAYERS)
         rotary = self.position == "rope"
         attentions = mixers(keys, self.hidden, layers, rotary=rotary, mask=mask)
-        rest = feed_forwards(keys, self.hidden, layers, self.activation)
-        return [self._block(a, f) for a, f in zip(attentions, rest, strict=True)]
+        mlps = feed_forwards(keys, self.hidden, layers, self.activation)
+        return [self._block(a, f) for a, f in zip(attentions, mlps, strict=True)]
 
     def pattern(self) -> list[BlockLayer]:
-        """One part a block, as the letters say."""
+        """Blocks of one part each, by the letters of ``pattern``."""
         keys, letters = self.keys, self.keys.text("pattern")
         if set(letters) - set(PATTERN_LETTERS) or len(letters) > MAX_LAYERS:
             allowed = "letters M (state space), * (attention), - (MLP) and E (experts)"
             raise keys.error("pattern", allowed)
         if keys.has("layers") and keys.count("layers") != len(letters):
             raise keys.error("layers", f"{len(letters)}, as many as the pattern", len(letters))
-        found = {letter: self._one_part(letter) for letter in dict.fromkeys(letters)}
-        return [found[letter] for letter in letters]
+        by_letter = {letter: self._one_part(letter) for letter in dict.fromkeys(letters)}
+        return [by_letter[letter] for letter in letters]
 
     def _one_part(self, letter: str) -> BlockLayer:
         if letter == "M":
@@ -210,12 +210,12 @@ class _BlockBuilder:
         bias = self.keys.flag_or_default("mlp_bias")
         return self._block(None, experts(self.keys, self.hidden, self.activation, bias))
 
-    def _block(self, mixer: Mixer | None, rest: FeedForward | None) -> BlockLayer:
+    def _block(self, mixer: Mixer | None, mlp_part: FeedForward | None) -> BlockLayer:
         placement = self.keys.choice_if("norm_placement", PLACEMENTS)
         return BlockLayer(
             hidden=self.hidden,
             attention=mixer,
-            mlp=rest,
+            mlp=mlp_part,
             norm=self.norm,
             norm_eps=self.eps,
             norm_placement=cast(Placement, placement),
@@ -224,7 +224,7 @@ class _BlockBuilder:
         )
 
 
-def _further(keys: ModelKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
+def _multi_token_layers(keys: ModelKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
     """The multi-token layers, each with a block like the last."""
     count = keys.count_if("mtp", 0)
     if not count:

@@ -60,23 +60,27 @@ class ModelKeys(TypedKeys):
         return self.number(key) if self.has(key) else float(self.assume(key, self.defaults[key]))
 
     def count_if(self, key: str, least: int = 1) -> int | None:
-        """A whole number, None where it is left out; it is a part that most models lack."""
+        """A whole number; None if left out, for a part that most models lack."""
         return self.count(key, least) if self.has(key) else None
 
     def number_if(self, key: str) -> float | None:
-        """A number above 0, None where it is left out."""
+        """A number above 0; None if left out."""
         return self.number(key) if self.has(key) else None
 
     def flag_if(self, key: str) -> bool:
-        """A flag, false where it is left out."""
+        """A flag, false if left out."""
         return self.flag(key) if self.has(key) else False
 
     def choice_if(self, key: str, allowed: tuple[str, ...]) -> str:
-        """One of ``allowed``, the first where it is left out."""
+        """One of ``allowed``, the first if left out."""
         return self.choice(key, allowed) if self.has(key) else allowed[0]
 
     def only_with(self, needed: str, *keys: str) -> None:
-        """InputError for the first of ``keys`` that stands without the key ``needed``."""
+        """Refuse ``keys`` without the key ``needed``.
+
+        Raises:
+            InputError: for the first of them.
+        """
         for key in keys:
             if self.has(key) and not self.has(needed):
                 raise self.error(key, f"nothing unless {needed} is given")

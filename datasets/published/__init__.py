@@ -1,1 +1,6 @@
-"""Training runs that others measured and published, with the layout they ran under."""
+"""Published training runs of others, with their layouts.
+
+Enters: tables of runs (CSV) and the names used in them.
+Leaves: ``PublishedRun``, and its names in the catalogue's terms.
+Imports: catalogue, spec.
+"""

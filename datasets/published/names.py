@@ -1,4 +1,4 @@
-"""What the names and blanks of published runs mean here, from ``names.toml``."""
+"""Meaning of names and blanks in published runs, from ``names.toml``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .runs import PublishedRun
 TABLE = Path(__file__).with_name("names.toml")
 TESTS = Path(__file__).with_name("megatron_tests.toml")
 TESTS_SOURCE = "Megatron-LM tests/functional_tests"
-"""What stands in the ``source`` of a row that is a functional test of Megatron-LM."""
+"""Part of the ``source`` of rows that are functional tests of Megatron-LM."""
 
 
 @cache
@@ -30,13 +30,17 @@ def _tests() -> Mapping[str, Any]:
 
 
 def test_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """What a functional test of Megatron-LM is run with; empty if the run is none that is known.
+    """Settings of a functional test of Megatron-LM; empty for other runs and unknown tests.
 
     The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
     """
-    found: Mapping[str, Any] = _tests().get(run.model, {}) if TESTS_SOURCE in run.source else {}
-    recorded = run.source.rpartition("golden_values_")[2].removesuffix(".json")
-    return {**found, "attention": "unfused"} if recorded in found.get("unfused_in", ()) else found
+    settings: Mapping[str, Any] = _tests().get(run.model, {}) if TESTS_SOURCE in run.source else {}
+    recording = run.source.rpartition("golden_values_")[2].removesuffix(".json")
+    return (
+        {**settings, "attention": "unfused"}
+        if recording in settings.get("unfused_in", ())
+        else settings
+    )
 
 
 def model_entry(name: str) -> Mapping[str, Any]:
@@ -46,16 +50,16 @@ def model_entry(name: str) -> Mapping[str, Any]:
 
 
 def source_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """What the source of a run leaves out; empty if nothing is known of it.
+    """Settings that the source of a run leaves out; empty if none are known.
 
-    By its short name, else by what stands in its cell ``source``, then with what differs for
-    this run: every entry of ``where`` that fits it, the later before the earlier.
+    By its short name, else by its cell ``source``, then with the exceptions for this run: every
+    matching entry of ``where``, later ones first.
     """
-    found = _source(run)
-    for entry in found.get("where", ()):
+    settings = _source(run)
+    for entry in settings.get("where", ()):
         if matches_run(entry, run):
-            found = {**found, **entry}
-    return found
+            settings = {**settings, **entry}
+    return settings
 
 
 def _source(run: PublishedRun) -> Mapping[str, Any]:
@@ -63,14 +67,14 @@ def _source(run: PublishedRun) -> Mapping[str, Any]:
     if run.source_name in sources:
         return sources[run.source_name]
     origins: list[Mapping[str, Any]] = names()["origin"]
-    found = next(
+    origin = next(
         (e for e in origins if e["contains"] in run.source and e.get("noted", "") in run.notes), {}
     )
-    return sources[found["like"]] if "like" in found else found
+    return sources[origin["like"]] if "like" in origin else origin
 
 
 def matches_run(entry: Mapping[str, Any], run: PublishedRun) -> bool:
-    """Whether an entry of ``where`` is of a run: each condition that it has holds."""
+    """True if a run meets every condition of an entry of ``where``."""
     return (
         any(text in run.source for text in entry.get("contains", [""]))
         and any(run.notes.startswith(start) for start in entry.get("noted", [""]))

@@ -1,11 +1,11 @@
-"""PublishedRun: one row of a table of measured runs, checked; blanks stay blank (None).
+"""PublishedRun: one checked row of a table of measured runs; blanks are None.
 
 Sizes are of the whole model and the whole run: ``micro_batch`` is samples a replica,
 ``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A table of
 times (``runs.csv``) prints seconds a step or tokens a second; TFLOP/s are counted differently by
-every source and are no measure here. A table of memory (``memory.csv``) prints the peak of a
-device, by the count that ``metric_kind`` names: ``peak_mem_gib`` of an allocator or of the driver,
-and ``oom`` 1 where the run ended for lack of memory.
+every source and not compared. A table of memory (``memory.csv``) prints the peak of a device,
+counted as ``metric_kind`` names: ``peak_mem_gib`` of an allocator or of the driver, and ``oom`` 1
+where the run ended for lack of memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...spec.errors import InputError, nearest_name
 
 TABLE = Path(__file__).with_name("runs.csv")
 PEAK = "peak_mem_gib"
-"""The column that tells tables of memory from those of times."""
+"""The column that tables of memory have and those of times lack."""
 MEMORY_TABLE = Path(__file__).with_name("memory.csv")
 TEXT_COLUMNS = (
     "id",
@@ -36,9 +36,9 @@ TEXT_COLUMNS = (
 )
 TIME_COLUMNS = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 MEMORY_COLUMNS = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
-"""Columns of one of the two kinds of tables alone."""
+"""Columns of only one of the two kinds of tables."""
 UNNAMED = "unnamed"
-"""The source of rows without an id, which get one with their line."""
+"""Source of rows without an id, which get one with their line."""
 NUMBER_COLUMNS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *TIME_COLUMNS[1:])
 
 
@@ -92,7 +92,7 @@ class PublishedRun:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of a step, from tokens a second where only those are printed."""
+        """Seconds of a step, from tokens a second if only those are printed."""
         if self.step_time_s is not None:
             return self.step_time_s
         if None in (self.tokens_per_s_per_gpu, self.gpus, self.global_batch, self.seq):
@@ -102,12 +102,12 @@ class PublishedRun:
 
 
 def is_memory_table(table: Path) -> bool:
-    """Whether a table's columns are those of peak memory, not of times."""
+    """True if a table's columns are those of peak memory, not of times."""
     return PEAK in next(_rows(table), [])
 
 
 def _rows(table: Path) -> Iterator[list[str]]:
-    """The rows of a table, the names of its columns first.
+    """The rows of a table, column names first.
 
     Raises:
         InputError: it cannot be read as a table.
@@ -128,8 +128,8 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     """
     columns, *rows = [*_rows(table)] or [[]]
     absent = TIME_COLUMNS if PEAK in columns else MEMORY_COLUMNS
-    found: list[PublishedRun] = []
-    known: set[str] = set()
+    runs: list[PublishedRun] = []
+    ids: set[str] = set()
     for number, row in enumerate(rows, start=2):
         where = f"{table.name} line {number}"
         if row and len(row) != len(columns):
@@ -137,21 +137,21 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
         if row:
             run = _run(dict(zip(columns, row, strict=True)), where, absent)
             run = run if run.id else replace(run, id=f"{UNNAMED}-{number}")
-            if run.id in known:
+            if run.id in ids:
                 raise InputError(f"{where}: id", run.id, "an id that no other row has")
-            known.add(run.id)
-            found.append(run)
-    return tuple(found)
+            ids.add(run.id)
+            runs.append(run)
+    return tuple(runs)
 
 
 COLUMNS = tuple(item.name for item in fields(PublishedRun))
 
 
 def parse_run(row: Mapping[str, object], where: str) -> PublishedRun:
-    """A run from a mapping of columns to values; what is left out, or None, is blank.
+    """A run from a mapping of columns to values; missing ones and None are blank.
 
     Raises:
-        InputError: a column that there is none of, or a value that cannot be read.
+        InputError: an unknown column, or an unreadable value.
     """
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
@@ -175,7 +175,7 @@ def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> 
         elif item.name in NUMBER_COLUMNS:
             values[item.name] = _number(text, f"{where}: {item.name}")
         else:
-            values[item.name] = _whole(text, f"{where}: {item.name}")
+            values[item.name] = _whole_number(text, f"{where}: {item.name}")
     return PublishedRun(**values)  # type: ignore[arg-type]
 
 
@@ -183,19 +183,19 @@ def _number(text: str, where: str) -> float | None:
     if not text.strip():
         return None
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         raise InputError(where, text, "a number, or nothing") from None
-    if not 0 < found < float("inf"):
+    if not 0 < number < float("inf"):
         raise InputError(where, text, "a positive number, or nothing")
-    return found
+    return number
 
 
-def _whole(text: str, where: str) -> int | None:
+def _whole_number(text: str, where: str) -> int | None:
     text = text.partition("(")[0]  # "3 (FSDP)"
-    found = _number(text, where) if text.strip() not in ("0", "0.0") else 0.0
-    if found is None:
+    number = _number(text, where) if text.strip() not in ("0", "0.0") else 0.0
+    if number is None:
         return None
-    if found != int(found):
+    if number != int(number):
         raise InputError(where, text, "a whole number, or nothing")
-    return int(found)
+    return int(number)
