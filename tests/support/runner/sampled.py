@@ -44,7 +44,7 @@ EVERY: Mapping[str, int] = {
     "planner/heterogeneous/test_zones.py": 3,
     "planner/oracle/test_cost_oracle.py": 5,
     "planner/oracle/test_heterogeneous_oracle.py": 5,
-    "planner/oracle/test_oracle.py": 10,
+    "planner/oracle/test_oracle.py": 6,
     "planner/search/test_largest_size.py": 4,
     "planner/search/test_published_plans.py": 8,
     "planner/search/test_work_limits.py": 4,
