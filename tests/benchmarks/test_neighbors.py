@@ -48,6 +48,7 @@ def test_nothing_beside_the_best_plans_of_a_real_mixed_question_is_below_the_bou
     assert not found.unlisted_faults
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("seed", [34, 40])
 def test_shapes_beside_the_best_mixed_plan_are_looked_into(seed: int) -> None:
     """Other micro-batches or depths of the same stages, of which few were looked into at first."""

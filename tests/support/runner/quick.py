@@ -24,7 +24,7 @@ SLOW: Mapping[str, str] = {
     "api/python": "notebook_handles python",
     "api/service": "operations",
     "api/validation": "published_run validate",
-    "benchmarks": "gpu_report gpu_report_parts neighbors",
+    "benchmarks": "evidence gpu_report gpu_report_parts items neighbors",
     "costmodel/calibration": "calibration",
     "costmodel/explain": "explain",
     "costmodel/lowering": "layer_parts lowering",
@@ -40,7 +40,7 @@ SLOW: Mapping[str, str] = {
     "executor/models": "compiled_regions",
     "executor/tracing": "memory_snapshot",
     "kernels": "block_quantize fused_families kernels_compile token_permutation",
-    "layout": "gates import_contracts imports wheel",
+    "layout": "gates import_contracts imports types wheel",
     "notebooks": "notebooks",
     "planner/bounds": "bounds lp_solver peak_bytes pipeline_bounds stage_feasibility",
     "planner/galvatron": "galvatron_search",
@@ -48,7 +48,7 @@ SLOW: Mapping[str, str] = {
     "planner/oracle": "cost_oracle heterogeneous_oracle oracle oracle_checks tower_oracle",
     "planner/pins": "pinned_compile",
     "planner/search": (
-        "intensification largest_size more_memory published_plans search_progress "
+        "intensification largest_size local_search more_memory published_plans search_progress "
         "tied_embeddings work_limits"
     ),
     "planner/solve": "solve_frames",
