@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import MatmulFormat, Scaling
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
-from ..technique import TechniquePrices
+
+if TYPE_CHECKING:
+    from ..technique import TechniquePrices
 
 
 @dataclass(frozen=True, slots=True)
