@@ -60,7 +60,9 @@ def stage_actions(
         sends: those whose output goes to one.
         until: from ``spec.plan.send_buffers``.
     """
-    until_pass = range(PASSES_UNTIL_FREE, len(order) + PASSES_UNTIL_FREE) if until is None else until
+    until_pass = (
+        range(PASSES_UNTIL_FREE, len(order) + PASSES_UNTIL_FREE) if until is None else until
+    )
     return tuple(_actions(order, receives, sends, until_pass))
 
 

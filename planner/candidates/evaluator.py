@@ -166,7 +166,7 @@ class Evaluator:
 
     @cached_property
     def rows(self) -> LayerCosts:
-        """Costs of splits and FSDP units, which depend on no memory: :meth:`for_request` keeps them."""
+        """Costs of splits and FSDP units, kept by :meth:`for_request`: they depend on no memory."""
         lowering = self.simulator.lowering
         return LayerCosts(lowering, LayerWorkCache(lowering), self.simulator.pricer)
 
