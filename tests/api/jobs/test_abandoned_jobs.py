@@ -53,7 +53,7 @@ def test_watching_keeps_nothing_alive() -> None:
         class evaluator:  # noqa: N801
             count = 3
 
-    watching, seen = SearchProgress(lambda name, text: None), Seen()
+    watching, seen = SearchProgress(lambda name, text: None, reports_best=True), Seen()
     watching(seen, True)  # type: ignore[arg-type]
     kept = weakref.ref(seen)
     del seen

@@ -12,7 +12,7 @@ def test_a_comment_of_a_stream_renews_patience(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(transport.time, "sleep", lambda _: None)
     pauses = transport._Backoff(10.0)
-    lines = pauses.renewed_by(iter([": alive", "data: 1"]))
+    lines = pauses.reset_by(iter([": alive", "data: 1"]))
     now[0] = 100.0
     assert next(lines) == ": alive"
     pauses.wait(RuntimeError("away"))  # ten seconds from the comment, not from the start
