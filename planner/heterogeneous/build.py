@@ -13,6 +13,7 @@ from ..search.incumbents import Incumbents
 from ..search.proof import Proof
 from ..search.roles import Progress, SearchHeuristic
 from ..search.work_limits import WorkSpent
+from .enumeration import HeterogeneousPlans
 from .layout_by_layout import HeterogeneousLayouts
 from .likely_shapes import LikelyDeviceLayouts
 from .nearby_shapes import NearbyShapes
@@ -20,7 +21,6 @@ from .search_space import is_uniform
 from .shape_bounds import HeterogeneousBounds
 from .shape_costs import HeterogeneousCosts
 from .shape_explorer import ShapeExplorer
-from .stage_plans import HeterogeneousPlans
 from .work_limits import HeterogeneousLimits
 
 

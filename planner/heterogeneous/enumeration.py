@@ -7,14 +7,13 @@ groups; of a stage of several, each alone is a bound.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from ..candidates.evaluator import Decision
-from ..dynamic_programming.enumeration import bounded_rank_class_plans
+from ..dynamic_programming.enumeration import all_boundaries, bounded_rank_class_plans
 from ..space.pipeline_shape import PipelineShape
-from .option_tables import RankClassTables
-
-StageTables = Sequence[RankClassTables | None]
-"""Tables of every layer on one stage."""
+from .option_tables import StageTables
+from .shape_costs import HeterogeneousCosts
 
 
 def plan_count(shape: PipelineShape, tables: Sequence[StageTables]) -> int:
@@ -65,3 +64,38 @@ def bounded_stage_plans(
                 return
             chosen.append(table)
     yield from bounded_rank_class_plans(shape, boundaries, chosen, budgets, limit_s)
+
+
+class HeterogeneousPlans:
+    """The plans of a shape.
+
+    Args:
+        costs: of the shapes.
+        shape: whose plans they are.
+    """
+
+    def __init__(self, costs: HeterogeneousCosts, shape: PipelineShape) -> None:
+        self._layers = len(costs.layer_classes)
+        self._shape = shape
+        self._tables: list[StageTables] = costs.tables(shape)
+        self._budgets = costs.budgets(shape)
+
+    @cached_property
+    def count(self) -> int:
+        """Number of plans."""
+        return plan_count(self._shape, self._tables)
+
+    @property
+    def is_enumerable(self) -> bool:
+        """True: the number of plans is the only limit."""
+        return True
+
+    def boundaries(self) -> Iterator[tuple[int, ...]]:
+        """Every partition of the layers."""
+        return all_boundaries(self._layers, self._shape.positions)
+
+    def bounded(
+        self, boundaries: tuple[int, ...], limit_s: float
+    ) -> Iterator[tuple[float, Decision]]:
+        """Plans with these boundaries whose bound is below ``limit_s``, by growing bound."""
+        return bounded_stage_plans(self._shape, boundaries, self._tables, self._budgets, limit_s)

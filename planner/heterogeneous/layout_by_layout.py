@@ -19,8 +19,8 @@ from ..dynamic_programming.layer_search import LayerSearch
 from ..heuristics.heuristic import TryDecision
 from ..heuristics.layout_by_layout import in_layout, overflow_bytes, size_decision
 from ..space.pipeline_shape import PipelineShape
-from .enumeration import StageTables
 from .joint_table import joint_table
+from .option_tables import StageTables
 from .uneven_partition import uneven_partition, weighted_boundaries
 
 ATTEMPTS = 8

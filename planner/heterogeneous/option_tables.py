@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...costmodel.lowering.layer_parts import LayerWorkCache
@@ -16,6 +17,8 @@ from .stage_classes import StageClass, StageClasses, StageClassTable
 
 RankClassTables = tuple[OptionTable, ...]
 """Tables of a layer, one a class of ranks of its stage; all have the same strategies as rows."""
+StageTables = Sequence[RankClassTables | None]
+"""Tables of every layer on one stage."""
 
 
 class StageOptions:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ..space.pipeline_shape import PipelineShape
-from .enumeration import StageTables
 from .joint_table import joint_table
-from .option_tables import RankClassTables
+from .option_tables import RankClassTables, StageTables
 
 HEADROOM = 0.97
 """Part of a device's budget for layers of the commonest class: other layers need some too."""

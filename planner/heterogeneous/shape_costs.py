@@ -11,9 +11,8 @@ from ..candidates.tied_embeddings import IsLegal
 from ..space.pipeline_shape import PipelineShape
 from .compute_bounds import StageComputeBounds
 from .efficiency_bound import EfficiencyBound
-from .enumeration import StageTables
 from .layout_by_layout import StagePlan
-from .option_tables import StageOptions
+from .option_tables import StageOptions, StageTables
 from .proportional_split import proportional_split
 from .search_space import HeterogeneousSpace, is_uniform
 from .stage_classes import StageClassTable

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..space.pipeline_shape import PipelineShape
-from .enumeration import StageTables
 from .joint_table import joint_table
-from .option_tables import RankClassTables
+from .option_tables import RankClassTables, StageTables
 from .uneven_partition import weighted_boundaries
 
 FILL = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zero_bubble": 0.4, "zbv": 0.2}
