@@ -42,24 +42,44 @@ class PassCost(NamedTuple):
     technique_s: TechniqueSeconds = ()
 
 
-class UnitCost(NamedTuple):
-    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's.
+class TrafficCost(NamedTuple):
+    """Seconds of a gather or reduction: kernels on the compute stream, and collectives."""
 
-    ``fetched_s`` of the copies before each gather come from the host.
+    kernels_s: float
+    collectives_s: float
+
+
+class GatherCost(NamedTuple):
+    """Seconds of a unit's gathers: before a forward, before a backward, once per step (outer).
+
+    ``fetched_s``: copies from the host before each gather, included in its kernels.
     """
 
-    gather_kernels_s: float
-    gather_collectives_s: float
-    gather_backward_kernels_s: float
-    gather_backward_collectives_s: float
-    outer_gather_kernels_s: float
-    outer_gather_collectives_s: float
-    outer_reduce_kernels_s: float
-    outer_reduce_collectives_s: float
-    reduce_kernels_s: float
-    reduce_collectives_s: float
-    reduce_accumulated_kernels_s: float
+    forward: TrafficCost
+    backward: TrafficCost
+    outer: TrafficCost
+    fetched_s: float
+
+
+class ReduceCost(NamedTuple):
+    """Seconds of a unit's gradient reductions, and of accumulation before or after them.
+
+    ``fresh``: reduction of one micro-batch's gradients; ``accumulated_kernels_s``: kernels of the
+    reduction of accumulated ones; ``outer``: once per step. ``upcast_s``: cast of a first
+    micro-batch's gradients; ``accumulate_upcast_s``: addition of a later one's;
+    ``accumulate_shard_s``: addition of reduced shards.
+    """
+
+    fresh: TrafficCost
+    outer: TrafficCost
+    accumulated_kernels_s: float
     accumulate_shard_s: float
     upcast_s: float
     accumulate_upcast_s: float
-    fetched_s: float = 0.0
+
+
+class UnitCost(NamedTuple):
+    """Seconds of an FSDP unit's traffic."""
+
+    gather: GatherCost
+    reduce: ReduceCost

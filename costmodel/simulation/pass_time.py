@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind
 from ..memory.pass_memory import entry_unit
-from ..pricing.costs import TECHNIQUE, TERMS, PassCost, UnitCost
+from ..pricing.costs import TECHNIQUE, TERMS, PassCost, ReduceCost, UnitCost
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from ..sharding.fsdp_unit import FsdpUnit
@@ -143,19 +143,17 @@ def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer
         return LayerSlot(forward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
     copy_s, gather_s = _before_forward_s(unit, cost, kind)
-    return LayerSlot(forward, copy_s, gather_s, 0.0, unit.fetched_by, cost.fetched_s)
+    return LayerSlot(forward, copy_s, gather_s, 0.0, unit.fetched_by, cost.gather.fetched_s)
 
 
 def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
     """Copies and traffic of the gather before a forward pass."""
     if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
         return 0.0, 0.0
+    gather, outer = cost.gather.forward, cost.gather.outer
     if not kind.first:
-        return cost.gather_kernels_s, cost.gather_collectives_s
-    return (
-        cost.gather_kernels_s + cost.outer_gather_kernels_s,
-        cost.gather_collectives_s + cost.outer_gather_collectives_s,
-    )
+        return gather.kernels_s, gather.collectives_s
+    return gather.kernels_s + outer.kernels_s, gather.collectives_s + outer.collectives_s
 
 
 def traffic_seconds(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
@@ -171,7 +169,7 @@ def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Price
     if unit is None:
         return LayerSlot(backward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
-    fetched_s = 0.0 if kind.part == "weight" else cost.fetched_s
+    fetched_s = 0.0 if kind.part == "weight" else cost.gather.fetched_s
     return LayerSlot(backward, *_around_backward_s(unit, cost, kind), unit.fetched_by, fetched_s)
 
 
@@ -182,33 +180,30 @@ def _around_backward_s(
     if not (unit.wrapped or unit.reduce):
         return 0.0, 0.0, 0.0
     gathers = unit.gathers_each_use and kind.part != "weight"
-    copy_s = cost.gather_backward_kernels_s if gathers else 0.0
-    gather_s = cost.gather_backward_collectives_s if gathers else 0.0
+    copy_s = cost.gather.backward.kernels_s if gathers else 0.0
+    gather_s = cost.gather.backward.collectives_s if gathers else 0.0
     if kind.part == "input":
         return copy_s, gather_s, 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
-    copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
-    reduce_s = cost.reduce_collectives_s if reduces else 0.0
+    copy_s += _after_backward_s(cost.reduce, kind, reduces, unit.reduces_each_micro_batch)
+    reduce_s = cost.reduce.fresh.collectives_s if reduces else 0.0
     if kind.last:
-        return (
-            copy_s + cost.outer_reduce_kernels_s,
-            gather_s,
-            reduce_s + cost.outer_reduce_collectives_s,
-        )
+        outer = cost.reduce.outer
+        return copy_s + outer.kernels_s, gather_s, reduce_s + outer.collectives_s
     return copy_s, gather_s, reduce_s
 
 
 def _after_backward_s(
-    cost: UnitCost, kind: PassKind, reduces: bool, each_micro_batch: bool
+    cost: ReduceCost, kind: PassKind, reduces: bool, each_micro_batch: bool
 ) -> float:
     """Copies after a layer's backward: into the reduction, or into the accumulated gradients."""
     if not reduces:
         return cost.upcast_s if kind.first else cost.accumulate_upcast_s
     if each_micro_batch:
-        return cost.reduce_kernels_s + (0.0 if kind.first else cost.accumulate_shard_s)
+        return cost.fresh.kernels_s + (0.0 if kind.first else cost.accumulate_shard_s)
     if kind.first:
-        return cost.reduce_kernels_s
-    return cost.accumulate_upcast_s + cost.reduce_accumulated_kernels_s
+        return cost.fresh.kernels_s
+    return cost.accumulate_upcast_s + cost.accumulated_kernels_s
 
 
 def _summed(slots: list[LayerSlot]) -> PassTime:
