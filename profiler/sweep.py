@@ -1,8 +1,8 @@
-"""Measuring this machine: kernels, links, copies, host time, within a budget of seconds.
+"""Measure this machine: kernels, links, copies, host time, within a budget of seconds.
 
-One list of stages for every kind of device; a stage that a device does not have says so in the
-profile. What a stage finds is kept at once, the kernels' in parts, so a measurement that was cut
-short goes on where it was (:mod:`partial_profile`).
+One list of stages for every kind of device; a stage that a device lacks is noted in the profile.
+Results of a stage are saved at once, those of kernels in parts, so that an interrupted measurement
+resumes (``store.partial_profile``).
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from .timing.storage_timing import NO_FOLDER, measure_storage
 QUICK_BUDGET_S = 20.0
 COARSE_BELOW_S = 40.0
 HOST_SHARE = {True: 0.5, False: 0.3}
-"""Part of the budget that is kept for links and whole steps; more where the grid is coarse."""
+"""Part of the budget for links and whole steps; more where the grid is coarse."""
 LINK_SHARE = 0.4
-"""Part of what the kernels leave that links may take."""
+"""Part of the time after the kernels that links may take."""
 COPY_SHARE = 0.2
-"""Part of what the links leave that copies may take."""
+"""Part of the time after the links that copies may take."""
 PROBE_SHARE = 1 / 3
-"""Part of what is left that one probe may take."""
+"""Part of the remaining time that one probe may take."""
 END_S = 2.0
-"""Seconds that the last probe and the pool's end may take."""
+"""Seconds for the last probe and the pool's end."""
 STEPS = 7
 ROUNDS = 3
-"""Most sweeps over everything on cores: a machine has slow minutes, and the least of several
-stands. Elsewhere a median stands, and one sweep does."""
+"""Most sweeps over everything on cores: a machine has slow minutes, so the least of several
+counts. On other devices a median of one sweep does.
+"""
 JOBS = "shardwright.profiler.timing."
 OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTarget:
-    """What is measured: the device of a rank, a folder on a drive, and whether from the start."""
+    """The measured device and drive folder; ``fresh``: do not resume."""
 
     device: str = CPU
     storage: Path | None = None
@@ -61,12 +62,12 @@ def measure(
 
     Args:
         budget_s: seconds it may take, start-up included; below 40 the grid is coarse.
-        ranks: how many ranks work at once.
+        ranks: number of ranks that work at once.
         on_event: called with progress events (dicts with a ``phase``).
-        target: on which device; this machine's cores unless given.
+        target: the device; this machine's cores by default.
 
     Raises:
-        RunError: a rank failed; what earlier stages found is kept for the next call.
+        RunError: a rank failed; results of earlier stages are saved for the next call.
         InputError: the folder on a drive cannot be used.
     """
     sweep = _Sweep(budget_s, ranks, on_event or (lambda event: None), target or SweepTarget())
@@ -74,7 +75,7 @@ def measure(
 
 
 class _Sweep:
-    """One measurement on its way."""
+    """One measurement in progress."""
 
     def __init__(self, budget_s: float, ranks: int, emit: OnEvent, target: SweepTarget) -> None:
         self.start_s = time.monotonic()
@@ -82,14 +83,14 @@ class _Sweep:
         self.coarse = budget_s < COARSE_BELOW_S
         self.storage = "" if target.storage is None else str(target.storage)
         empty = _empty(ranks, target.device)
-        kept = None if target.fresh else load_partial(empty, self.coarse, self.storage)
-        self.profile = empty if kept is None else kept.profile
-        self.finished = () if kept is None else kept.finished
-        self.known: tuple[KernelRow, ...] = ()  # of the stage of kernels that was cut short
-        if kept is not None and "kernels" not in kept.finished:
-            self.known = kept.profile.kernels
-        self.before_s = 0.0 if kept is None else kept.profile.duration_s
-        self.is_first = True  # of the rounds: a whole one that was kept is worth more than a part
+        partial = None if target.fresh else load_partial(empty, self.coarse, self.storage)
+        self.profile = empty if partial is None else partial.profile
+        self.finished = () if partial is None else partial.finished
+        self.timed_kernels: tuple[KernelRow, ...] = ()  # of the interrupted kernel stage
+        if partial is not None and "kernels" not in partial.finished:
+            self.timed_kernels = partial.profile.kernels
+        self.earlier_s = 0.0 if partial is None else partial.profile.duration_s
+        self.is_first = True  # round; later rounds save no parts
         self.step_s: dict[str, float] = {}
 
     @property
@@ -101,31 +102,33 @@ class _Sweep:
 
     def run(self) -> MachineProfile:
         start: dict[str, Any] = {"phase": "start", "ranks": self.ranks}
-        if self.finished or self.known:
-            partly = ("kernels in part",) if self.known else ()
+        if self.finished or self.timed_kernels:
+            partly = ("kernels in part",) if self.timed_kernels else ()
             start["resumed"] = [*self.finished, *partly]
         self.emit(start)
         with WorkerPool(self.ranks, self.target.device) as pool:
             self._job(pool, "kernel_timing:warm_up", {})
             for number in range(ROUNDS if self.on_cores else 1):
-                began_s = self.left_s()
+                left_before_s = self.left_s()
                 self._stages(pool)
                 self.emit({"phase": "host"})
-                known = number > 0  # what every probe takes, at least from the first round
-                self._fit(pool, is_over=(lambda: False) if known else (lambda: not self.left_s()))
-                self.finished = self.known = ()
+                has_probes = number > 0  # times of every probe, from the first round
+                self._fit(
+                    pool, is_over=(lambda: False) if has_probes else (lambda: not self.left_s())
+                )
+                self.finished = self.timed_kernels = ()
                 self.is_first = False
-                if self.left_s() < began_s - self.left_s():  # as long as that round took
+                if self.left_s() < left_before_s - self.left_s():  # too little for another round
                     break
         remove_partial(self.profile)
         return replace(self.profile, duration_s=self._duration_s())
 
     def _duration_s(self) -> float:
-        """Of all starts together."""
-        return max(self.before_s + time.monotonic() - self.start_s, 1e-3)
+        """Seconds of all starts together."""
+        return max(self.earlier_s + time.monotonic() - self.start_s, 1e-3)
 
     def _stages(self, pool: WorkerPool) -> None:
-        """Everything but whole steps, each stage's rows kept as soon as it is over."""
+        """Everything but whole steps; each stage's rows are saved as soon as it ends."""
         dtypes = ["fp32"] if self.coarse else ["fp32", "bf16"]
         share = 1 - HOST_SHARE[self.coarse]
         self._stage("kernels", lambda: self._kernels(pool, dtypes, share))
@@ -135,14 +138,14 @@ class _Sweep:
         self._stage("sharing", lambda: self._sharing(pool))
         self._stage("storage", self._storage)
 
-    def _stage(self, name: str, measured: Callable[[], Measurements]) -> None:
+    def _stage(self, name: str, measure_stage: Callable[[], Measurements]) -> None:
         if name in self.finished:
             return
-        self.profile = with_measurements(self.profile, measured())
+        self.profile = with_measurements(self.profile, measure_stage())
         self.finished = (*self.finished, name)
-        self._keep()
+        self._save()
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         self.profile = replace(self.profile, duration_s=self._duration_s())
         partial = PartialProfile(
             profile=self.profile,
@@ -158,10 +161,10 @@ class _Sweep:
             "coarse": self.coarse,
             "dtypes": ["bf16"] if self.coarse and not self.on_cores else ordered,
             "budget_s": self.left_s() * share,
-            "known": [case_key(row) for row in self.known],
+            "known": [case_key(row) for row in self.timed_kernels],
         }
-        found = self._job(pool, "kernel_timing:measure_kernels", payload)
-        return Measurements(kernels=found["rows"], skipped=found["skipped"])
+        result = self._job(pool, "kernel_timing:measure_kernels", payload)
+        return Measurements(kernels=result["rows"], skipped=result["skipped"])
 
     def _links(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * LINK_SHARE}
@@ -169,15 +172,15 @@ class _Sweep:
 
     def _copies(self, pool: WorkerPool) -> Measurements:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}
-        found = self._job(pool, "copy_timing:measure_copies", limits)
-        return Measurements(copies=found["rows"], skipped=found["skipped"])
+        result = self._job(pool, "copy_timing:measure_copies", limits)
+        return Measurements(copies=result["rows"], skipped=result["skipped"])
 
     def _sharing(self, pool: WorkerPool) -> Measurements:
-        found = self._job(pool, "overlap_timing:measure_sharing", {})
+        result = self._job(pool, "overlap_timing:measure_sharing", {})
         return Measurements(
-            skipped=found["skipped"],
-            launch_s=found.get("launch_s"),
-            overlap_slowdown=found.get("overlap_slowdown"),
+            skipped=result["skipped"],
+            launch_s=result.get("launch_s"),
+            overlap_slowdown=result.get("overlap_slowdown"),
         )
 
     def _storage(self) -> Measurements:
@@ -190,7 +193,7 @@ class _Sweep:
         return Measurements(copies=measure_storage(folder))
 
     def _fit(self, pool: WorkerPool, is_over: Callable[[], bool]) -> None:
-        """The constants of whole steps."""
+        """Fit the constants of whole steps."""
 
         def step_s(plan: Plan) -> float:
             if plan.hash in self.step_s and not self.left_s():
@@ -202,28 +205,28 @@ class _Sweep:
         self.profile = with_overheads(self.profile, step_s, self.coarse, is_over)
 
     def _timed_step_s(self, pool: WorkerPool, plan: Plan, budget_s: float) -> float:
-        """Of several steps the least on cores, where others only add; else the median."""
+        """The least of several steps on cores, where noise only adds; else the median."""
         payload = {"plan": plan.to_document(), "steps": STEPS, "budget_s": budget_s}
         times: list[float] = self._job(pool, "step_timing:step_seconds", payload)
         return min(times) if self.on_cores else statistics.median(times)
 
     def _job(self, pool: WorkerPool, job: str, payload: dict[str, Any]) -> Any:
-        """Rank 0's result; what it reports is passed on, and kernels that it found are kept."""
+        """Rank 0's result; its events are passed on, and kernels reported in them are saved."""
 
         def relay(rank: int, event: dict[str, Any]) -> None:
             if rank == 0:
-                found = event.get("found")
-                if found is not None and self.is_first:
-                    rows = Measurements(kernels=found["rows"], skipped=found["skipped"])
+                result = event.get("found")
+                if result is not None and self.is_first:
+                    rows = Measurements(kernels=result["rows"], skipped=result["skipped"])
                     self.profile = with_measurements(self.profile, rows)
-                    self._keep()
+                    self._save()
                 self.emit({key: value for key, value in event.items() if key != "found"})
 
         return pool.run(JOBS + job, payload, None, relay)[0]
 
 
 def _empty(ranks: int, device: str) -> MachineProfile:
-    """A profile of now without rows."""
+    """A profile of now, without rows."""
     return MachineProfile(
         device=device,
         fingerprint=fingerprint(device),

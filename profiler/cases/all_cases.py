@@ -1,12 +1,12 @@
-"""What is timed: every kernel that the executor's layers run, over a range of sizes.
+"""All timed cases: every kernel of the executor's layers, over a range of sizes.
 
-A case is a kernel as the lowering names it and a function that makes fresh operands and gives
-what is timed; outputs are allocated as a training step allocates them. A case holds no tensor
-until it is prepared, so a sweep over large sizes holds those of one case at a time, and one whose
+A case is a kernel as the lowering names it and a function that allocates fresh operands and
+returns the timed call; outputs are allocated as in a training step. A case holds no tensor until
+it is prepared, so a sweep over large sizes holds those of one case at a time, and a case whose
 operands do not fit is skipped like one whose output does not.
 
-Cores and other devices run the same list. What a device runs as one fused kernel is a line of
-:mod:`fused_cases`; a product, an attention or a pass over memory one of the others.
+Cores and other devices run the same list. Operations that a device runs as one fused kernel are
+lines of :mod:`fused_cases`; products, attention and passes over memory are in the others.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def sizes_for(device: torch.device, coarse: bool) -> Sizes:
 
 
 def all_cases(sizes: Sizes, dtypes: Sequence[str], device: torch.device = CORE) -> Iterator[Case]:
-    """Every case once: one size of every kind first, then those that matter most.
+    """Every case once: one size of every kind first, then the most important ones.
 
     Args:
-        sizes: how finely sizes are covered.
-        dtypes: types of the operands, the one that matters most first.
-        device: where the cases run.
+        sizes: the grid of sizes.
+        dtypes: types of the operands, the most important first.
+        device: of the cases.
     """
-    seen: set[Kernel] = set()
-    for part in (sizes.middle(), sizes):
+    yielded: set[Kernel] = set()
+    for grid in (sizes.middle(), sizes):
         for dtype in dtypes:
-            for case in _cases(part, TensorSpec(dtype, device)):
-                if case.kernel not in seen:
-                    seen.add(case.kernel)
-                    yield case._replace(first=part is not sizes)
+            for case in _cases(grid, TensorSpec(dtype, device)):
+                if case.kernel not in yielded:
+                    yielded.add(case.kernel)
+                    yield case._replace(first=grid is not sizes)
 
 
 def _cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""A case: a kernel, and how to make the operands that it is timed on."""
+"""A case: a kernel, and the preparation of its operands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...spec.report.work_items import Kernel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 RANDOM_ELEMENTS = 2**16
-"""Random elements that are drawn; larger operands repeat them, for drawing takes a core long."""
+"""Random elements drawn; larger operands repeat them, for drawing is slow on a core."""
 KernelRun = Callable[[], object]
 
 
 class Case(NamedTuple):
-    """A kernel and what makes its operands; ``first`` where it is the only one of its kind so far.
+    """A kernel and its preparation; ``first`` if it is the first of its kind.
 
-    Each call of ``prepare`` allocates operands and gives a function that runs the kernel on them.
+    Each call of ``prepare`` allocates operands and returns a function that runs the kernel on them.
     """
 
     kernel: Kernel
@@ -35,7 +35,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The library's name of the type."""
+        """Type as torch names it."""
         return DTYPES[self.dtype]
 
     @property
@@ -53,7 +53,7 @@ def random_tensor(shape: tuple[int, ...], torch_dtype: torch.dtype, device: torc
     out = torch.empty(shape, dtype=torch_dtype, device=device)
     flat = out.view(-1)
     block = torch.randn(min(RANDOM_ELEMENTS, flat.numel()), dtype=torch_dtype, device=device)
-    whole = flat.numel() // block.numel() * block.numel()
-    flat[:whole].view(-1, block.numel()).copy_(block.expand(whole // block.numel(), -1))
-    flat[whole:].copy_(block[: flat.numel() - whole])
+    repeated = flat.numel() // block.numel() * block.numel()
+    flat[:repeated].view(-1, block.numel()).copy_(block.expand(repeated // block.numel(), -1))
+    flat[repeated:].copy_(block[: flat.numel() - repeated])
     return out

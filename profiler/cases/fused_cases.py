@@ -1,8 +1,7 @@
-"""Cases of our own operations: what a device runs as one kernel in place of several.
+"""Cases of our own operations, which a device runs as one kernel.
 
 One line an operation, under the name that the lowering and a recorded run give it. An operation
-is timed where its family would run it fused: on a core, where only Triton's interpreter could,
-there is none.
+is timed where its family would run it fused: not on a core, where only Triton's interpreter could.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from .case import Case, KernelRun, TensorSpec
 from .sizes import Sizes
 from .streamed_cases import MemoryBoundOp, RowOperands, op_cases
 
-ours = torch.ops.shardwright
+shardwright_ops = torch.ops.shardwright
 EPS = 1e-6
 HEAD_DIM, THETA = 64, 1e4
 
 
 MIN_VOCAB_ROWS = 512
-"""Rows of logits as wide as a large vocabulary: with fewer a device is not full."""
+"""Rows of logits as wide as a large vocabulary; fewer do not fill a device."""
 
 
 class FusedOp(NamedTuple):
@@ -39,56 +38,69 @@ class FusedOp(NamedTuple):
     over_vocabulary: bool = False
 
 
-def _rms_norm(rows: RowOperands) -> KernelRun:
-    return partial(ours.rms_norm, rows.random(), rows.scale(), EPS)
+def _rms_norm(operands: RowOperands) -> KernelRun:
+    return partial(shardwright_ops.rms_norm, operands.random(), operands.scale(), EPS)
 
 
-def _rms_norm_backward(rows: RowOperands) -> KernelRun:
-    x, weight = rows.random(), rows.scale()
-    _, inverse_rms = ours.rms_norm(x, weight, EPS)
-    return partial(ours.rms_norm_backward, rows.random(), x, weight, inverse_rms)
+def _rms_norm_backward(operands: RowOperands) -> KernelRun:
+    x, weight = operands.random(), operands.scale()
+    _, inverse_rms = shardwright_ops.rms_norm(x, weight, EPS)
+    return partial(shardwright_ops.rms_norm_backward, operands.random(), x, weight, inverse_rms)
 
 
 def _norm_traffic(passes: int, scales: int) -> Callable[[RowOperands], int]:
     """Activations, one fp32 number a row, and the weight (with its gradient)."""
-    return lambda r: passes * r.full_bytes + r.statistics_bytes + scales * r.scale_bytes
+    return lambda operands: (
+        passes * operands.full_bytes + operands.statistics_bytes + scales * operands.scale_bytes
+    )
 
 
-def _swiglu(rows: RowOperands) -> KernelRun:
-    return partial(ours.swiglu, rows.random(), rows.random())
+def _swiglu(operands: RowOperands) -> KernelRun:
+    return partial(shardwright_ops.swiglu, operands.random(), operands.random())
 
 
-def _swiglu_backward(rows: RowOperands) -> KernelRun:
-    return partial(ours.swiglu_backward_, rows.random(), rows.random(), rows.random())
+def _swiglu_backward(operands: RowOperands) -> KernelRun:
+    return partial(
+        shardwright_ops.swiglu_backward_, operands.random(), operands.random(), operands.random()
+    )
 
 
-def _rope(rows: RowOperands) -> KernelRun:
-    """As many heads of keys as of queries, where they are."""
-    query, key = (rows.random().view(rows.rows, 1, -1, HEAD_DIM) for _ in range(2))
-    table = angle_table(Angles(rows.rows, HEAD_DIM, THETA), torch.float32, rows.tensor_spec.device)
-    return partial(ours.rope_, query, key, *table, False)
+def _rope(operands: RowOperands) -> KernelRun:
+    """As many heads of keys as of queries, in place."""
+    query, key = (operands.random().view(operands.rows, 1, -1, HEAD_DIM) for _ in range(2))
+    table = angle_table(
+        Angles(operands.rows, HEAD_DIM, THETA), torch.float32, operands.tensor_spec.device
+    )
+    return partial(shardwright_ops.rope_, query, key, *table, False)
 
 
-def _rope_traffic(rows: RowOperands) -> int:
-    return 4 * rows.full_bytes + rows.rows * HEAD_DIM * 4
+def _rope_traffic(operands: RowOperands) -> int:
+    return 4 * operands.full_bytes + operands.rows * HEAD_DIM * 4
 
 
-def _loss(rows: RowOperands) -> KernelRun:
-    """Again and again on what the last run left."""
-    targets = rows.tokens() % rows.width
-    losses = torch.empty(rows.rows, dtype=torch.float32, device=rows.tensor_spec.device)
-    return partial(ours.cross_entropy_, rows.random(), targets, losses, 1 / rows.rows)
+def _loss(operands: RowOperands) -> KernelRun:
+    """Each run works on the output of the last one."""
+    targets = operands.tokens() % operands.width
+    losses = torch.empty(operands.rows, dtype=torch.float32, device=operands.tensor_spec.device)
+    return partial(
+        shardwright_ops.cross_entropy_, operands.random(), targets, losses, 1 / operands.rows
+    )
 
 
-def _loss_traffic(rows: RowOperands) -> int:
-    return 2 * rows.full_bytes + 8 * rows.rows + 2 * rows.statistics_bytes
+def _loss_traffic(operands: RowOperands) -> int:
+    return 2 * operands.full_bytes + 8 * operands.rows + 2 * operands.statistics_bytes
 
 
 FUSED_OPS = (
     FusedOp(RMS_NORM, MemoryBoundOp("rms_norm", _norm_traffic(2, 1), _rms_norm)),
     FusedOp(RMS_NORM, MemoryBoundOp("rms_norm_backward", _norm_traffic(3, 2), _rms_norm_backward)),
-    FusedOp(SWIGLU, MemoryBoundOp("swiglu", lambda r: 3 * r.full_bytes, _swiglu)),
-    FusedOp(SWIGLU, MemoryBoundOp("swiglu_backward", lambda r: 5 * r.full_bytes, _swiglu_backward)),
+    FusedOp(SWIGLU, MemoryBoundOp("swiglu", lambda operands: 3 * operands.full_bytes, _swiglu)),
+    FusedOp(
+        SWIGLU,
+        MemoryBoundOp(
+            "swiglu_backward", lambda operands: 5 * operands.full_bytes, _swiglu_backward
+        ),
+    ),
     FusedOp(ROPE, MemoryBoundOp("rope", _rope_traffic, _rope)),
     FusedOp(
         LINEAR_CROSS_ENTROPY,
@@ -99,22 +111,23 @@ FUSED_OPS = (
 
 
 def fused(rows: int, sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """The operations that the device runs fused, over so many rows."""
+    """The operations that the device runs fused, over ``rows`` rows."""
     shape = (rows, 1, sizes.width // HEAD_DIM, HEAD_DIM)
     request = Request(tensor_spec.device, tensor_spec.torch_dtype, shape)
-    of = RowOperands(rows, sizes.width, sizes.vocab, tensor_spec)
+    operands = RowOperands(rows, sizes.width, sizes.vocab, tensor_spec)
     for op in FUSED_OPS:
         if choose(op.family, request).variant.fused:
             yield from op_cases(
-                (op.streamed,), _vocabulary_rows(of, sizes.loss_vocab) if op.over_vocabulary else of
+                (op.streamed,),
+                _vocabulary_rows(operands, sizes.loss_vocab) if op.over_vocabulary else operands,
             )
 
 
-def _vocabulary_rows(rows: RowOperands, loss_vocab: int | None) -> RowOperands:
+def _vocabulary_rows(operands: RowOperands, loss_vocab: int | None) -> RowOperands:
     """As many logits as the chunks of a loss have, in rows as wide as a vocabulary."""
-    wide = 0 if loss_vocab is None else rows.rows * rows.width // loss_vocab
+    logit_rows = 0 if loss_vocab is None else operands.rows * operands.width // loss_vocab
     return (
-        rows._replace(rows=wide, width=loss_vocab)
-        if loss_vocab and wide >= MIN_VOCAB_ROWS
-        else rows
+        operands._replace(rows=logit_rows, width=loss_vocab)
+        if loss_vocab and logit_rows >= MIN_VOCAB_ROWS
+        else operands
     )

@@ -1,7 +1,7 @@
-"""Which errors only say that a device has too little of something for what was tried.
+"""Recognition of errors that mean out of memory or resources.
 
-The library and what it calls raise them as errors of several classes, some of the plainest, so
-their words count.
+torch and the libraries under it raise them as errors of several classes, some of the plainest, so
+the text decides.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ SHORTAGES = {
     "out of resource": "out of device resources",  # Triton: shared memory, registers
     "too many resources requested": "out of device resources",  # a launch's registers
 }
-"""Words of an error, and the reason in ours."""
+"""Text of an error -> the reported reason."""
 MAX_ERROR_CHARS = 160
-"""Characters of an error that are told."""
+"""Characters of an error that are reported."""
 
 
 def shortage(error: Exception) -> str | None:
-    """The reason why there is no room, None where the error says anything else."""
+    """The reason for lack of resources; None for any other error."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return NO_MEMORY
     text = " ".join(str(error).split())
-    for words, why in SHORTAGES.items():
-        if words in text:
-            return f"{why} ({text[:MAX_ERROR_CHARS]})"
+    for phrase, reason in SHORTAGES.items():
+        if phrase in text:
+            return f"{reason} ({text[:MAX_ERROR_CHARS]})"
     return None

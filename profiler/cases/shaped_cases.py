@@ -1,4 +1,4 @@
-"""Cases whose time follows several sizes: matrix products and flash attention."""
+"""Cases whose time depends on several sizes: matrix products and flash attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sizes import Sizes
 aten = torch.ops.aten
 Operands = tuple[Tensor, Tensor, Tensor]
 FLASH_TYPES = ("bf16", "fp16")
-"""Types of a GPU's flash kernels; a core's take fp32, too."""
+"""Types of a GPU's flash kernels; a core's also take fp32."""
 
 
 def matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
@@ -34,14 +34,14 @@ def _product(tensor_spec: TensorSpec, m: int, k: int, n: int) -> KernelRun:
 
 
 def batched_matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """The products of unfused attention, scores and mix."""
+    """The products of unfused attention: scores, and their product with the values."""
     for batch, seq, dim in product(sizes.heads, sizes.score_sequences, sizes.head_dims):
         traffic = (2 * batch * seq * dim + batch * seq * seq) * tensor_spec.itemsize
         flops = 2 * batch * seq * seq * dim
-        up = Kernel("batched_matmul", (batch, seq, dim, seq), tensor_spec.dtype, flops, traffic)
-        yield Case(up, partial(_scores, tensor_spec, batch, seq, dim))
-        down = Kernel("batched_matmul", (batch, seq, seq, dim), tensor_spec.dtype, flops, traffic)
-        yield Case(down, partial(_mix, tensor_spec, batch, seq, dim))
+        scores = Kernel("batched_matmul", (batch, seq, dim, seq), tensor_spec.dtype, flops, traffic)
+        yield Case(scores, partial(_scores, tensor_spec, batch, seq, dim))
+        mix = Kernel("batched_matmul", (batch, seq, seq, dim), tensor_spec.dtype, flops, traffic)
+        yield Case(mix, partial(_mix, tensor_spec, batch, seq, dim))
 
 
 def _scores(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
@@ -54,23 +54,26 @@ def _mix(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
 
 
 def attention(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """Causal flash attention, forward and backward, by the kernels that a run takes there."""
+    """Causal flash attention, forward and backward, by the kernels that a run uses there."""
     on_core = tensor_spec.device.type == "cpu"
     if not on_core and tensor_spec.dtype not in FLASH_TYPES:
         return
-    ways = (_core_forward, _core_backward) if on_core else (_forward, _backward)
+    preparations = (_core_forward, _core_backward) if on_core else (_forward, _backward)
     for heads, seq, dim in product(sizes.heads, sizes.sequences, sizes.head_dims):
         shape = (1, heads, heads, seq, dim)
-        one, tensor_bytes = 2 * heads * seq * seq * dim, heads * seq * dim * tensor_spec.itemsize
-        works = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
-        for prepare, (op, count, tensors) in zip(ways, works, strict=True):
+        product_flops, tensor_bytes = (
+            2 * heads * seq * seq * dim,
+            heads * seq * dim * tensor_spec.itemsize,
+        )
+        directions = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
+        for prepare, (op, count, tensors) in zip(preparations, directions, strict=True):
             traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
-            kernel = Kernel(op, shape, tensor_spec.dtype, count * one, traffic)
+            kernel = Kernel(op, shape, tensor_spec.dtype, count * product_flops, traffic)
             yield Case(kernel, partial(prepare, tensor_spec, heads, seq, dim))
 
 
 def _operands(tensor_spec: TensorSpec, heads: int, seq: int, dim: int) -> Operands:
-    """Query, key and value as a run has them: (seq, batch, heads, head_dim) in memory."""
+    """Query, key and value laid out as in a run: (seq, batch, heads, head_dim) in memory."""
     query, key, value = (
         tensor_spec.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3)
     )
@@ -101,9 +104,9 @@ def _backward(tensor_spec: TensorSpec, *shape: int) -> KernelRun:
 
 
 def _takes_cudnn(operands: Operands) -> bool:
-    """Whether the library, asked as kernels.attention does in training, answers cuDNN.
+    """True if torch, asked as kernels.attention does in training, chooses cuDNN.
 
-    Its other answers end in its flash kernel there: what keeps scores is barred.
+    Its other choices end in its flash kernel there, for kernels that keep scores are excluded.
     """
     query, key, value = (operand.detach().requires_grad_() for operand in operands)
     choice = torch._fused_sdp_choice(query, key, value, None, 0.0, True, enable_gqa=False)
@@ -124,7 +127,7 @@ def _flash_backward(operands: Operands) -> KernelRun:
 
 
 def _cudnn(operands: Operands) -> Callable[[], Any]:
-    """Without a bias, with the log-sum-exp that the way back needs."""
+    """Without a bias, with the log-sum-exp that the backward needs."""
     run = aten._scaled_dot_product_cudnn_attention.default
     return partial(run, *operands, None, True, 0.0, True, False)
 

@@ -1,4 +1,4 @@
-"""How finely sizes are covered, on a core and on a GPU."""
+"""Grids of sizes, for a core and for a GPU."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ class Sizes:
     """Products' sides, elements of passes over memory, attention's shapes.
 
     ``unfused_sequences`` are those of attention by products and a score matrix (None: all).
-    ``width`` is that of a row of the reducing, normalising and indexed cases, ``vocab`` the rows
-    of the table that is indexed. ``loss_vocab`` is the width of the loss's rows where there are
-    enough
-    of them (None: as of the others).
+    ``width`` is that of a row of the reducing, normalizing and indexed cases, ``vocab`` the rows of
+    the indexed table. ``loss_vocab`` is the width of the loss's rows where there are enough of them
+    (None: as of the others).
     """
 
     sides: tuple[int, ...]
@@ -29,11 +28,11 @@ class Sizes:
 
     @property
     def score_sequences(self) -> tuple[int, ...]:
-        """Sequences for which a score matrix is made."""
+        """Sequences with a score matrix."""
         return self.sequences if self.unfused_sequences is None else self.unfused_sequences
 
     def middle(self) -> Sizes:
-        """One size of each, the lower middle one."""
+        """The lower middle size of each."""
         return Sizes(**{f.name: _middle(getattr(self, f.name)) for f in fields(self)})
 
 
@@ -79,4 +78,4 @@ CUDA_FINE = Sizes(
     vocab=32768,
     loss_vocab=131072,
 )
-"""Sides and heads of models from 1 B to 70 B parameters and the parts that ranks have of them."""
+"""Sides and heads of models from 1 B to 70 B parameters and of their parts on ranks."""

@@ -1,4 +1,4 @@
-"""Cases whose time follows the bytes they move: the library's passes over memory."""
+"""Cases whose time depends on the bytes they move: torch's passes over memory."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ class RowOperands(NamedTuple):
 
     @property
     def full_bytes(self) -> int:
-        """Of the activations."""
+        """Bytes of the activations."""
         return self.rows * self.width * self.tensor_spec.itemsize
 
     @property
     def statistics_bytes(self) -> int:
-        """Of one fp32 number a row."""
+        """Bytes of one fp32 number a row."""
         return 4 * self.rows
 
     @property
     def column_bytes(self) -> int:
-        """Of one element a row."""
+        """Bytes of one element a row."""
         return self.rows * self.tensor_spec.itemsize
 
     @property
     def scale_bytes(self) -> int:
-        """Of one element a column, as a norm's weight."""
+        """Bytes of one element a column, such as a norm's weight."""
         return self.width * self.tensor_spec.itemsize
 
     @property
     def table_bytes(self) -> int:
-        """Of the indexed table."""
+        """Bytes of the indexed table."""
         return self.vocab * self.width * self.tensor_spec.itemsize
 
     def random(self) -> torch.Tensor:
-        """Activations."""
+        """Random activations."""
         return self.tensor_spec.random(self.rows, self.width)
 
     def scale(self) -> torch.Tensor:
@@ -64,128 +64,141 @@ class RowOperands(NamedTuple):
 
 
 class MemoryBoundOp(NamedTuple):
-    """A pass over memory: its name, the bytes that it reads and writes, and its operands."""
+    """A pass over memory: its name, its traffic in bytes, and its operands."""
 
     op: str
     traffic_bytes: Callable[[RowOperands], int]
     prepare: Callable[[RowOperands], KernelRun]
 
 
-def op_cases(listed: tuple[MemoryBoundOp, ...], rows: RowOperands) -> Iterator[Case]:
-    """A case for each; the shape of a pass is the elements of its largest operand."""
-    for item in listed:
-        shape = (rows.rows * rows.width,)
-        kernel = Kernel(item.op, shape, rows.tensor_spec.dtype, 0, item.traffic_bytes(rows))
-        yield Case(kernel, partial(item.prepare, rows))
+def op_cases(ops: tuple[MemoryBoundOp, ...], operands: RowOperands) -> Iterator[Case]:
+    """A case for each operation; the shape of a pass is the elements of its largest operand."""
+    for op in ops:
+        shape = (operands.rows * operands.width,)
+        kernel = Kernel(op.op, shape, operands.tensor_spec.dtype, 0, op.traffic_bytes(operands))
+        yield Case(kernel, partial(op.prepare, operands))
 
 
 def memory_bound_cases(rows: int, sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """Elementwise operations, reductions and indexed ones over so many rows."""
+    """Elementwise, reducing and indexed operations over ``rows`` rows."""
     return op_cases(MEMORY_BOUND_OPS, RowOperands(rows, sizes.width, sizes.vocab, tensor_spec))
 
 
 def _passes(count: int) -> Callable[[RowOperands], int]:
-    return lambda rows: count * rows.full_bytes
+    return lambda operands: count * operands.full_bytes
 
 
-def _one(run: Callable[[torch.Tensor], object]) -> Callable[[RowOperands], KernelRun]:
-    return lambda rows: partial(run, rows.random())
+def _unary(run: Callable[[torch.Tensor], object]) -> Callable[[RowOperands], KernelRun]:
+    return lambda operands: partial(run, operands.random())
 
 
-def _two(run: Callable[[torch.Tensor, torch.Tensor], object]) -> Callable[[RowOperands], KernelRun]:
-    return lambda rows: partial(run, rows.random(), rows.random())
+def _binary(
+    run: Callable[[torch.Tensor, torch.Tensor], object],
+) -> Callable[[RowOperands], KernelRun]:
+    return lambda operands: partial(run, operands.random(), operands.random())
 
 
-def _cast(rows: RowOperands) -> KernelRun:
+def _cast(operands: RowOperands) -> KernelRun:
     """To the case's type from the other one: bf16 and fp32 are two and four bytes."""
-    other = torch.bfloat16 if rows.tensor_spec.itemsize == 4 else torch.float32
-    return partial(rows.random().to(other).to, rows.tensor_spec.torch_dtype)
+    other = torch.bfloat16 if operands.tensor_spec.itemsize == 4 else torch.float32
+    return partial(operands.random().to(other).to, operands.tensor_spec.torch_dtype)
 
 
-def _addcmul(rows: RowOperands) -> KernelRun:
-    return partial(torch.addcmul, rows.random(), rows.random(), rows.random())
+def _addcmul(operands: RowOperands) -> KernelRun:
+    return partial(torch.addcmul, operands.random(), operands.random(), operands.random())
 
 
-def _subtract(rows: RowOperands) -> KernelRun:
-    """A number of each row, as a softmax takes off its maximum."""
-    return partial(torch.sub, rows.random(), rows.tensor_spec.random(rows.rows, 1))
+def _subtract(operands: RowOperands) -> KernelRun:
+    """A number of each row, as a softmax subtracts its maximum."""
+    return partial(torch.sub, operands.random(), operands.tensor_spec.random(operands.rows, 1))
 
 
-def _layer_norm(rows: RowOperands) -> KernelRun:
-    return partial(F.layer_norm, rows.random(), (rows.width,), rows.scale(), rows.scale())
+def _layer_norm(operands: RowOperands) -> KernelRun:
+    return partial(
+        F.layer_norm, operands.random(), (operands.width,), operands.scale(), operands.scale()
+    )
 
 
-def _layer_norm_backward(rows: RowOperands) -> KernelRun:
-    x, weight, bias = rows.random(), rows.scale(), rows.scale()
-    out, mean, inverse = torch.native_layer_norm(x, [rows.width], weight, bias, 1e-5)
-    arguments = (x, out, [rows.width], mean, inverse, weight, bias, [True, True, True])
+def _layer_norm_backward(operands: RowOperands) -> KernelRun:
+    x, weight, bias = operands.random(), operands.scale(), operands.scale()
+    out, mean, inverse = torch.native_layer_norm(x, [operands.width], weight, bias, 1e-5)
+    arguments = (x, out, [operands.width], mean, inverse, weight, bias, [True, True, True])
     return partial(aten.native_layer_norm_backward, *arguments)
 
 
-def _softmax_backward(rows: RowOperands) -> KernelRun:
-    x = rows.random()
+def _softmax_backward(operands: RowOperands) -> KernelRun:
+    x = operands.random()
     return partial(torch._softmax_backward_data, x, torch.softmax(x, -1), -1, x.dtype)
 
 
 _TABLES: WeakValueDictionary[tuple[int, int, TensorSpec], torch.Tensor] = WeakValueDictionary()
-"""Tables that prepared cases hold."""
+"""Tables of prepared cases."""
 
 
-def _embedding(rows: RowOperands) -> KernelRun:
-    """Tokens of its own, and the table of every copy that is prepared: it is read in few places.
+def _embedding(operands: RowOperands) -> KernelRun:
+    """Fresh tokens, and one table for all prepared copies, of which few rows are read.
 
-    Copies that miss the cache are counted by what a run touches; as many tables fill a device.
+    The number of copies that miss the cache follows from the bytes of a run; as many tables would
+    fill a device.
     """
-    key = (rows.vocab, rows.width, rows.tensor_spec)
+    key = (operands.vocab, operands.width, operands.tensor_spec)
     table = _TABLES.get(key)
     if table is None:
-        table = _TABLES[key] = rows.tensor_spec.random(rows.vocab, rows.width)
-    return partial(F.embedding, rows.tokens(), table)
+        table = _TABLES[key] = operands.tensor_spec.random(operands.vocab, operands.width)
+    return partial(F.embedding, operands.tokens(), table)
 
 
-def _embedding_backward(rows: RowOperands) -> KernelRun:
+def _embedding_backward(operands: RowOperands) -> KernelRun:
     run = aten.embedding_dense_backward
-    return partial(run, rows.random(), rows.tokens(), rows.vocab, -1, False)
+    return partial(run, operands.random(), operands.tokens(), operands.vocab, -1, False)
 
 
-def _to_column(rows: RowOperands) -> int:
-    return rows.full_bytes + rows.column_bytes
+def _to_column(operands: RowOperands) -> int:
+    return operands.full_bytes + operands.column_bytes
 
 
 def _norm(passes: int, scales: int) -> Callable[[RowOperands], int]:
     """Activations, mean and inverse deviation of each row, weight and bias (and gradients)."""
-    return lambda r: passes * r.full_bytes + 2 * r.statistics_bytes + scales * r.scale_bytes
+    return lambda operands: (
+        passes * operands.full_bytes + 2 * operands.statistics_bytes + scales * operands.scale_bytes
+    )
 
 
 MEMORY_BOUND_OPS = (
-    MemoryBoundOp("add", _passes(3), _two(torch.add)),
-    MemoryBoundOp("mul", _passes(3), _two(torch.mul)),
+    MemoryBoundOp("add", _passes(3), _binary(torch.add)),
+    MemoryBoundOp("mul", _passes(3), _binary(torch.mul)),
     MemoryBoundOp("addcmul", _passes(4), _addcmul),
-    MemoryBoundOp("copy", _passes(2), _one(torch.clone)),
-    MemoryBoundOp("cast", lambda rows: 6 * rows.rows * rows.width, _cast),
-    MemoryBoundOp("div", _passes(2), _one(lambda x: x / 1.0)),
-    MemoryBoundOp("sub", lambda rows: 2 * rows.full_bytes + rows.column_bytes, _subtract),
-    MemoryBoundOp("exp", _passes(2), _one(torch.exp)),
-    MemoryBoundOp("silu", _passes(2), _one(F.silu)),
-    MemoryBoundOp("silu_backward", _passes(3), _two(aten.silu_backward)),
-    MemoryBoundOp("gelu", _passes(2), _one(partial(F.gelu, approximate="tanh"))),
+    MemoryBoundOp("copy", _passes(2), _unary(torch.clone)),
+    MemoryBoundOp("cast", lambda operands: 6 * operands.rows * operands.width, _cast),
+    MemoryBoundOp("div", _passes(2), _unary(lambda x: x / 1.0)),
     MemoryBoundOp(
-        "gelu_backward", _passes(3), _two(partial(aten.gelu_backward, approximate="tanh"))
+        "sub", lambda operands: 2 * operands.full_bytes + operands.column_bytes, _subtract
+    ),
+    MemoryBoundOp("exp", _passes(2), _unary(torch.exp)),
+    MemoryBoundOp("silu", _passes(2), _unary(F.silu)),
+    MemoryBoundOp("silu_backward", _passes(3), _binary(aten.silu_backward)),
+    MemoryBoundOp("gelu", _passes(2), _unary(partial(F.gelu, approximate="tanh"))),
+    MemoryBoundOp(
+        "gelu_backward", _passes(3), _binary(partial(aten.gelu_backward, approximate="tanh"))
     ),
     MemoryBoundOp(
-        "row_norm", _to_column, _one(partial(torch.linalg.vector_norm, dim=-1, keepdim=True))
+        "row_norm", _to_column, _unary(partial(torch.linalg.vector_norm, dim=-1, keepdim=True))
     ),
-    MemoryBoundOp("mean", _to_column, _one(lambda x: x.mean(-1, keepdim=True))),
-    MemoryBoundOp("sum", lambda rows: rows.full_bytes + rows.scale_bytes, _one(lambda x: x.sum(0))),
-    MemoryBoundOp("amax", _to_column, _one(lambda x: x.amax(-1, keepdim=True))),
-    MemoryBoundOp("softmax", _passes(2), _one(partial(torch.softmax, dim=-1))),
+    MemoryBoundOp("mean", _to_column, _unary(lambda x: x.mean(-1, keepdim=True))),
+    MemoryBoundOp(
+        "sum",
+        lambda operands: operands.full_bytes + operands.scale_bytes,
+        _unary(lambda x: x.sum(0)),
+    ),
+    MemoryBoundOp("amax", _to_column, _unary(lambda x: x.amax(-1, keepdim=True))),
+    MemoryBoundOp("softmax", _passes(2), _unary(partial(torch.softmax, dim=-1))),
     MemoryBoundOp("softmax_backward", _passes(3), _softmax_backward),
     MemoryBoundOp("layer_norm", _norm(2, 2), _layer_norm),
     MemoryBoundOp("layer_norm_backward", _norm(3, 4), _layer_norm_backward),
     MemoryBoundOp("embedding", _passes(2), _embedding),
     MemoryBoundOp(
         "embedding_backward",
-        lambda rows: rows.full_bytes + rows.table_bytes + 8 * rows.rows,
+        lambda operands: operands.full_bytes + operands.table_bytes + 8 * operands.rows,
         _embedding_backward,
     ),
 )

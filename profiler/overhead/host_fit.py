@@ -1,4 +1,7 @@
-"""Fitting constants: least squares without negative coefficients, once or around a simulation."""
+"""Non-negative least squares, directly or around a simulation.
+
+Written out to keep scipy from being needed for it.
+"""
 
 from __future__ import annotations
 
@@ -10,85 +13,85 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 ROUNDS = 8
-"""Most linearisations: the simulated step is made of straight pieces, so few change anything."""
+"""Most linearizations: the simulated step is piecewise linear, so few change anything."""
 HALVINGS = 6
 """Of a step that made the fit worse."""
 NUDGES = (1e-7, 1e-7, 1e-7, 1e-7, 1e-3)
-"""By how much each constant is changed to see what it does: seconds, and a part of one."""
+"""Increments of each constant for its derivative: seconds, and a fraction."""
 TOLERANCE = 1e-9
-"""Relative gain of a round below which there is no other."""
+"""Relative gain of a round below which the fit ends."""
 
 
 def fit_simulation(
     simulated: Callable[[list[float]], list[float]], measured_s: FloatArray, start: list[float]
 ) -> list[float]:
-    """Constants, none negative, with which simulated steps come nearest to measured ones.
+    """Non-negative constants with which simulated steps fit measured ones best.
 
-    Gauss and Newton's method: around the last guess the simulated steps are linear in the
-    constants; the best ones of that line are the next guess, or a point on the way to them.
+    Gauss-Newton: around the last guess the simulated steps are linear in the constants; the optimum
+    of that linear model is the next guess, or a point on the way to it.
 
     Args:
-        simulated: seconds of every step with given constants.
-        measured_s: what they took.
+        simulated: seconds of every step for given constants.
+        measured_s: measured seconds of every step.
         start: the first guess: seconds, and last a factor's part above one.
     """
     weights = 1 / measured_s
     guess = np.array(start, float)
-    found_s = np.array(simulated(guess.tolist()))
+    simulated_s = np.array(simulated(guess.tolist()))
     for _ in range(ROUNDS):
-        slopes = _slopes(simulated, guess, found_s)
-        goal = measured_s - found_s + slopes @ guess
+        slopes = _slopes(simulated, guess, simulated_s)
+        goal = measured_s - simulated_s + slopes @ guess
         change = non_negative_least_squares(slopes, goal, weights) - guess
-        before = _misfit(found_s, measured_s)
+        before = _misfit(simulated_s, measured_s)
         for halving in range(HALVINGS):
-            tried = guess + change / 2**halving
-            tried_s = np.array(simulated(tried.tolist()))
-            if _misfit(tried_s, measured_s) < before:
+            candidate = guess + change / 2**halving
+            candidate_s = np.array(simulated(candidate.tolist()))
+            if _misfit(candidate_s, measured_s) < before:
                 break
         else:
             break
-        guess, found_s = tried, tried_s
-        if _misfit(found_s, measured_s) > before * (1 - TOLERANCE):
+        guess, simulated_s = candidate, candidate_s
+        if _misfit(simulated_s, measured_s) > before * (1 - TOLERANCE):
             break
     return [float(value) for value in guess]
 
 
-def _misfit(found_s: FloatArray, measured_s: FloatArray) -> float:
-    return float((((found_s - measured_s) / measured_s) ** 2).sum())
+def _misfit(simulated_s: FloatArray, measured_s: FloatArray) -> float:
+    return float((((simulated_s - measured_s) / measured_s) ** 2).sum())
 
 
 def _slopes(
-    simulated: Callable[[list[float]], list[float]], guess: FloatArray, found_s: FloatArray
+    simulated: Callable[[list[float]], list[float]], guess: FloatArray, simulated_s: FloatArray
 ) -> FloatArray:
-    """How much every step (rows) changes with each constant (columns)."""
+    """Derivative of every step (rows) by each constant (columns)."""
     columns = []
     for number, nudge in enumerate(NUDGES):
         changed = guess.copy()
         changed[number] += nudge
-        columns.append((np.array(simulated(changed.tolist())) - found_s) / nudge)
+        columns.append((np.array(simulated(changed.tolist())) - simulated_s) / nudge)
     return np.stack(columns, axis=1)
 
 
 def non_negative_least_squares(
     matrix: FloatArray, values: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Weighted least squares with no negative coefficient, by trying every set of columns.
+    """Weighted least squares with no negative coefficient, over all sets of columns.
 
-    The columns are few; the best set whose own solution is positive is the optimum. Where there
-    are fewer rows than columns, sets of at most half as many columns as rows are tried, for more
-    would repeat the rows and say nothing of what lies between them.
+    The columns are few; the best set whose own solution is positive is the optimum. With fewer rows
+    than columns, sets of at most half as many columns as rows are tried, for more would interpolate
+    the rows and predict nothing between them.
     """
-    short = matrix.shape[0] < matrix.shape[1]
-    most = max(1, matrix.shape[0] // 2) if short else matrix.shape[1]
+    underdetermined = matrix.shape[0] < matrix.shape[1]
+    most_columns = max(1, matrix.shape[0] // 2) if underdetermined else matrix.shape[1]
     rows, goal = matrix * weights[:, None], values * weights
     best, least = np.zeros(matrix.shape[1]), float(goal @ goal)
-    for chosen in itertools.product((False, True), repeat=matrix.shape[1]):
-        columns = np.flatnonzero(chosen)
-        if len(columns) > most:
+    for mask in itertools.product((False, True), repeat=matrix.shape[1]):
+        columns = np.flatnonzero(mask)
+        if len(columns) > most_columns:
             continue
         solution, *_ = np.linalg.lstsq(rows[:, columns], goal, rcond=None)
-        rest = rows[:, columns] @ solution - goal
-        if (solution > 0).all() and rest @ rest < least:
-            best, least = np.zeros(matrix.shape[1]), float(rest @ rest)
+        residual = rows[:, columns] @ solution - goal
+        if (solution > 0).all() and residual @ residual < least:
+            best, least = np.zeros(matrix.shape[1]), float(residual @ residual)
             best[columns] = solution
     return best

@@ -1,15 +1,15 @@
-"""What whole steps take beyond their kernels and collectives, fitted from steps of small plans.
+"""Time of whole steps beyond kernels and collectives, fitted to small plans.
 
-Six constants, each with a meaning. Host seconds for every kernel (Python and dispatch), every
-gather or reduction of a sharded unit, every message, and the step itself; what ranks wait for
-one another at every collective inside a layer; and by how much kernels are slower inside a step,
-where caches are cold, than repeated alone. Steps of plans whose counts differ are measured, what
-the profile explains is taken off, and the constants follow by non-negative least squares.
+Six constants. Host seconds for every kernel (Python and dispatch), every gather or reduction of a
+sharded unit, every message, and the step itself; the time that ranks wait for one another at every
+collective inside a layer; and the slowdown of kernels inside a step, where caches are cold, over
+repeated runs alone. Steps of plans with different counts are measured, the part that the profile
+explains is subtracted, and the constants follow by non-negative least squares.
 
 On cores all of it adds up, so the constants are counted (:func:`_counts`). On other devices the
-host runs ahead and only shows where it is slower than the kernels, so the simulated step is
-linearised around the last guess instead (:mod:`host_fit`); and what a sharded unit takes the
-host is a constant of each pass of a layer, which kernels hide like launches.
+host runs ahead and is exposed only where it is slower than the kernels, so the simulated step is
+linearized around the last guess instead (:mod:`host_fit`); and the host time of a sharded unit
+is a constant of each pass of a layer, which kernels hide like launches.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .probes import local_ranks, message_probe, probe_plan, probes
 CONSTANTS = ("kernel", "collective", "unit", "step")
 """On cores; the slowdown of kernels follows them."""
 DEVICE_CONSTANTS = ("kernel", "collective", "layer_pass", "step")
-"""Elsewhere."""
+"""On other devices."""
 MIN_PROBES = 2
-"""How many are timed even when the time is spent."""
+"""Probes that are timed even past the budget."""
 HALVINGS = 20
-"""Of the range that a message's time is looked for in: a millionth of it is left."""
+"""Of the search interval of a message's time: a millionth of it is left."""
 Measure = Callable[[Plan], float]
 Seconds = NDArray[np.float64]
 
@@ -53,10 +53,10 @@ def with_overheads(
     """The profile with the six constants of its machine.
 
     Args:
-        profile: its kernels and collectives, and what a launch takes where that was measured.
+        profile: its kernels and collectives, and a launch's time if measured.
         measure: times a plan's step on real ranks, in seconds.
         coarse: fewer probes.
-        is_over: whether the time is spent; then the probes so far must do, if they can.
+        is_over: True once the time is spent; then the probes so far must do, if they can.
     """
     plans: list[Plan] = []
     step_s: list[float] = []
@@ -75,9 +75,9 @@ def _by_counts(profile: MachineProfile, plans: list[Plan], step_s: Seconds) -> M
     bare = _with_constants(profile, {}, 1.0)
     table, pricer = KernelTable(bare), _pricer(bare)
     counts = np.array([_counts(plan, table) for plan in plans], float)
-    rest_s = step_s - np.array([_explained_s(plan, pricer) for plan in plans])
+    residual_s = step_s - np.array([_explained_s(plan, pricer) for plan in plans])
     # The error that counts is relative to the step.
-    *host, excess = non_negative_least_squares(counts, rest_s, 1 / step_s).tolist()
+    *host, excess = non_negative_least_squares(counts, residual_s, 1 / step_s).tolist()
     return _with_constants(profile, dict(zip(CONSTANTS, host, strict=True)), 1 + excess)
 
 
@@ -99,24 +99,24 @@ def _with_constants(
     profile: MachineProfile, host_s: dict[str, float], slowdown: float
 ) -> MachineProfile:
     names = CONSTANTS if profile.device == CPU else DEVICE_CONSTANTS
-    kept = {"launch": profile.host_s["launch"]} if "launch" in profile.host_s else {}
-    known = {**kept, **dict.fromkeys((*names, "message"), 0.0), **host_s}
-    return replace(profile, host_s=known, kernel_slowdown=slowdown)
+    launch = {"launch": profile.host_s["launch"]} if "launch" in profile.host_s else {}
+    constants = {**launch, **dict.fromkeys((*names, "message"), 0.0), **host_s}
+    return replace(profile, host_s=constants, kernel_slowdown=slowdown)
 
 
 def _pricer(profile: MachineProfile) -> Pricer:
-    """Prices of the ranks that the profile was measured with: those of every probe."""
+    """Pricer for the ranks that the profile was measured with: those of every probe."""
     machine = Machine(local_ranks(profile.ranks, profile.device), profile)
     return Pricer(machine, _stack(profile))
 
 
 def _stack(profile: MachineProfile) -> StackSpec:
-    """Our own, as it runs on the profiled devices."""
+    """Our own stack, as it runs on the profiled devices."""
     return stack("shardwright", on_cores=profile.device == CPU)
 
 
 def _explained_s(plan: Plan, pricer: Pricer) -> float:
-    """The simulated step."""
+    """Seconds of the simulated step."""
     lowering = Lowering(plan.model, plan.workload, pricer.stack)
     simulation = Simulator(lowering, pricer).run(plan)
     if simulation is None:
@@ -125,31 +125,33 @@ def _explained_s(plan: Plan, pricer: Pricer) -> float:
 
 
 def _counts(plan: Plan, table: KernelTable) -> list[float]:
-    """How often each constant occurs in a one-stage step, in the order of CONSTANTS.
+    """Occurrences of each constant in a one-stage step, in the order of CONSTANTS.
 
     The last number is the seconds of the kernels that the table prices.
     """
-    chosen = stack("shardwright", on_cores=True)
-    kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
+    framework = stack("shardwright", on_cores=True)
+    kernels = [item for item in step_work(plan, framework, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
-    collectives = moves = 0
-    for chunk in Lowering(plan.model, plan.workload, chosen).stage(plan, 0):
+    collectives = unit_collectives = 0
+    for chunk in Lowering(plan.model, plan.workload, framework).stage(plan, 0):
         for entry in chunk.layers:
-            ways = (entry.lowered.forward, entry.lowered.backward)
-            collectives += micro_batches * sum(len(way.collectives()) for way in ways)
+            directions = (entry.lowered.forward, entry.lowered.backward)
+            collectives += micro_batches * sum(
+                len(direction.collectives()) for direction in directions
+            )
             unit = entry.unit
             if unit is not None and unit.wrapped:
-                moves += 2 * micro_batches if unit.gathers_each_use else 1
-                moves += micro_batches if unit.reduces_each_micro_batch else 1
+                unit_collectives += 2 * micro_batches if unit.gathers_each_use else 1
+                unit_collectives += micro_batches if unit.reduces_each_micro_batch else 1
     prices = [price for item in kernels if (price := table.price(item)) is not None]
     kernel_s = sum(price.time_s for price in prices)
-    return [len(kernels), collectives, moves, 1, kernel_s]
+    return [len(kernels), collectives, unit_collectives, 1, kernel_s]
 
 
 def _message_s(profile: MachineProfile, measure: Measure) -> float:
-    """Host time of a message: with it the simulated two-stage step takes what was measured.
+    """Host time of a message, for which the simulated two-stage step takes the measured time.
 
-    Zero where the ranks do not make two stages, or the step needs no explanation.
+    Zero if the ranks do not make two stages, or the step needs no explanation.
     """
     probe = message_probe(profile.ranks, profile.device)
     if probe is None:

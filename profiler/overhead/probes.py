@@ -1,4 +1,4 @@
-"""The plans whose steps are timed: small, legal, and over exactly the ranks at work."""
+"""Plans whose steps are timed: small, legal, and over exactly the ranks at work."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Probe:
 
 
 def probes(ranks: int, coarse: bool, device: str = CPU) -> list[Probe]:
-    """Probes whose kernel seconds and counts of kernels, passes and collectives differ."""
-    found = _probes(ranks, coarse)
+    """Probes with different kernel seconds and counts of kernels, passes and collectives."""
+    cpu_probes = _probes(ranks, coarse)
     if device == CPU:
-        return found
+        return cpu_probes
     widths = {SMALL: CUDA_SMALL, LARGE: CUDA_LARGE, 2 * LARGE: 2 * CUDA_LARGE}
-    return [replace(probe, hidden=widths[probe.hidden]) for probe in found]
+    return [replace(probe, hidden=widths[probe.hidden]) for probe in cpu_probes]
 
 
 def _probes(ranks: int, coarse: bool) -> list[Probe]:
-    found = [
+    plans = [
         Probe(),
         Probe(hidden=LARGE, microbatches=2),
         Probe(shard="zero3" if ranks > 1 else "zero0", microbatches=4),
@@ -60,22 +60,22 @@ def _probes(ranks: int, coarse: bool) -> list[Probe]:
     split = _smallest_prime_divisor(ranks)
     can_split = ranks > 1 and _heads(SMALL) % split == 0
     if can_split:
-        found.append(Probe(tp=split))
+        plans.append(Probe(tp=split))
     if ranks > 1:
-        found.append(Probe(shard="zero3"))
+        plans.append(Probe(shard="zero3"))
     if not coarse:
-        found += [Probe(blocks=12, microbatches=4), Probe(blocks=1, microbatches=8)]
-        found += [Probe(hidden=2 * LARGE), Probe(hidden=LARGE, microbatches=4)]
+        plans += [Probe(blocks=12, microbatches=4), Probe(blocks=1, microbatches=8)]
+        plans += [Probe(hidden=2 * LARGE), Probe(hidden=LARGE, microbatches=4)]
     if not coarse and ranks > 1:
-        found.append(Probe(shard="zero2", microbatches=4))
+        plans.append(Probe(shard="zero2", microbatches=4))
     if not coarse and can_split:
-        found.append(Probe(tp=split, blocks=8, microbatches=2))
-        found.append(Probe(tp=split, hidden=LARGE))
-    return found
+        plans.append(Probe(tp=split, blocks=8, microbatches=2))
+        plans.append(Probe(tp=split, hidden=LARGE))
+    return plans
 
 
 def message_probe(ranks: int, device: str = CPU) -> Probe | None:
-    """A probe of two stages; None where the ranks do not make two."""
+    """A probe of two stages; None if the ranks do not make two."""
     if ranks % 2:
         return None
     hidden = SMALL if device == CPU else CUDA_SMALL
@@ -83,7 +83,7 @@ def message_probe(ranks: int, device: str = CPU) -> Probe | None:
 
 
 def _smallest_prime_divisor(number: int) -> int:
-    """The smallest divisor above one; the number itself where there is none."""
+    """The smallest divisor above one; the number itself if there is none."""
     return next((n for n in range(2, number) if number % n == 0), number)
 
 
@@ -98,11 +98,11 @@ def probe_plan(probe: Probe, ranks: int, device: str = CPU) -> Plan:
         ValueError: it would break a rule or leave ranks idle, whose pool would then wait.
     """
     plan = _build(probe, ranks, device)
-    broken = [f"{found.path}: {found.message}" for found in plan.check()]
+    errors = [f"{violation.path}: {violation.message}" for violation in plan.check()]
     if ranks % probe.stages:
-        broken.append(f"{probe.stages} stages leave some of {ranks} ranks idle")
-    if broken:
-        raise ValueError(f"{probe}: {broken[0]}")
+        errors.append(f"{probe.stages} stages leave some of {ranks} ranks idle")
+    if errors:
+        raise ValueError(f"{probe}: {errors[0]}")
     return plan
 
 
@@ -110,12 +110,16 @@ def _build(probe: Probe, ranks: int, device: str) -> Plan:
     width = ranks // probe.stages
     strategy = LayerStrategy(tp=probe.tp, shard=Sharding.from_text(probe.shard, width // probe.tp))
     layers = probe.blocks + 2
-    cuts = [round(i * layers / probe.stages) for i in range(probe.stages + 1)]
+    boundaries = [round(i * layers / probe.stages) for i in range(probe.stages + 1)]
     stages = tuple(
         Stage(
             devices=(StageDevices(device_group="main", first_rank=s * width, count=width),),
             virtual_stages=(
-                (LayerPlan(layers=("text", cuts[s], cuts[s + 1] - 1), strategy=strategy),),
+                (
+                    LayerPlan(
+                        layers=("text", boundaries[s], boundaries[s + 1] - 1), strategy=strategy
+                    ),
+                ),
             ),
         )
         for s in range(probe.stages)
@@ -142,7 +146,7 @@ def _build(probe: Probe, ranks: int, device: str) -> Plan:
 
 
 def local_ranks(ranks: int, device: str = CPU) -> ClusterSpec:
-    """The cluster of every probe: so many ranks of this machine."""
+    """The cluster of every probe: ``ranks`` ranks of this machine."""
     text = f"local:{ranks}" if device == CPU else f"1x{ranks}x{device}"
     return parse_cluster(text).cluster
 

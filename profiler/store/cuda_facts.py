@@ -1,4 +1,4 @@
-"""What identifies this machine's GPUs and their software, found without importing torch."""
+"""Identity of this machine's GPUs and their software, without importing torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRIVER = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
 VERSION = re.compile(r"\s*(\d+(?:\.\d+)+)\s*$", re.MULTILINE)
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 ASK_S = 10.0
-"""How long the driver's tool may take to answer."""
+"""Time limit of the driver's tool."""
 MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 CUDA = re.compile(r"^cuda\b[^=]*=\s*'([^']+)'", re.MULTILINE)
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
@@ -29,9 +29,9 @@ def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
     Args:
         root: where ``proc`` is mounted (for tests).
     """
-    counted = Counter(cuda_models(root))
+    counts = Counter(cuda_models(root))
     return {
-        "gpus": ", ".join(f"{n} x {name}" for name, n in sorted(counted.items())) or UNKNOWN,
+        "gpus": ", ".join(f"{n} x {name}" for name, n in sorted(counts.items())) or UNKNOWN,
         "driver": _driver(root),
         "cuda": _cuda(),
         "nccl": _first_installed(NCCL),
@@ -41,18 +41,18 @@ def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
 
 
 def cuda_models(root: Path = Path("/")) -> tuple[str, ...]:
-    """What the driver calls each GPU of this machine; empty where it tells nothing.
+    """The driver's name of each GPU of this machine; empty if it tells nothing.
 
     Args:
         root: where ``proc`` is mounted (for tests).
     """
     folder = root / "proc/driver/nvidia/gpus"
     texts = (_text(path) for path in sorted(folder.glob("*/information")))
-    return tuple(found[1] for text in texts if (found := MODEL.search(text)))
+    return tuple(match[1] for text in texts if (match := MODEL.search(text)))
 
 
 def installed(package: str) -> str:
-    """The version of a distribution, or that there is none."""
+    """The version of a distribution, or ``NOT_INSTALLED``."""
     return _first_installed((package,))
 
 
@@ -65,7 +65,7 @@ def _first_installed(packages: Iterable[str]) -> str:
 
 @cache
 def _version(package: str) -> str | None:
-    """Read once a process: finding and parsing a distribution's data takes milliseconds."""
+    """Cached, for finding and parsing a distribution's data takes milliseconds."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -73,21 +73,21 @@ def _version(package: str) -> str | None:
 
 
 def _driver(root: Path) -> str:
-    found = DRIVER.search(_text(root / "proc/driver/nvidia/version"))
-    return found[1] if found else _asked_driver()
+    match = DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    return match[1] if match else _queried_driver()
 
 
 @cache
-def _asked_driver() -> str:
-    """What the driver's own tool says: in a container ``proc`` often lacks the driver's part."""
+def _queried_driver() -> str:
+    """The version by the driver's own tool; in a container ``proc`` often lacks it."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             ASK_DRIVER, capture_output=True, text=True, timeout=ASK_S, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return UNKNOWN
-    found = VERSION.match(told)  # a line for each GPU; a driver has one version
-    return found[1] if found else UNKNOWN
+    match = VERSION.match(output)  # a line for each GPU; a driver has one version
+    return match[1] if match else UNKNOWN
 
 
 def _cuda() -> str:
@@ -95,8 +95,8 @@ def _cuda() -> str:
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return NOT_INSTALLED
-    found = CUDA.search(_text(Path(spec.origin).with_name("version.py")))
-    return found[1] if found else "none"
+    match = CUDA.search(_text(Path(spec.origin).with_name("version.py")))
+    return match[1] if match else "none"
 
 
 def _text(path: Path) -> str:

@@ -1,9 +1,8 @@
-"""What an interrupted measurement had finished, so that the next one goes on from there.
+"""Results of an interrupted measurement, from which the next one resumes.
 
 A file beside the profiles, named by fingerprint and ranks: the rows of all finished stages, and of
-kernels as far as they came, as the profile that they make so far, and the names of those stages.
-It is removed when the profile is complete. One of another kind of sweep, or one that cannot be
-read, is not used.
+the kernels so far, as a profile, and the names of those stages. It is removed when the profile is
+complete. One of another kind of sweep, or an unreadable one, is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .profiles import profile_folder, save_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialProfile:
-    """Rows so far, the finished stages; ``coarse`` and ``storage`` say which sweep they are of."""
+    """Rows so far and finished stages, of a sweep with this ``coarse`` and ``storage``."""
 
     profile: MachineProfile
     finished: tuple[str, ...]
@@ -28,15 +27,15 @@ class PartialProfile:
 
 
 def partial_path(profile: MachineProfile) -> Path:
-    """Where the measurement of such a profile keeps what is finished."""
+    """File of the partial results of such a profile."""
     return profile_folder() / "partial" / f"{profile.fingerprint}-{profile.ranks}.json"
 
 
 def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialProfile | None:
-    """What an earlier measurement of the same machine, ranks and kind of sweep had finished.
+    """Results of an earlier measurement of the same machine, ranks and kind of sweep.
 
     Args:
-        empty: the profile that is about to be measured, without rows.
+        empty: the profile to be measured, without rows.
         coarse: as :class:`PartialProfile`.
         storage: as :class:`PartialProfile`.
     """
@@ -44,19 +43,21 @@ def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialPr
     if not path.exists():
         return None
     try:
-        found = from_json(PartialProfile, read_text(path, "an unfinished profile"), str(path))
+        partial = from_json(PartialProfile, read_text(path, "an unfinished profile"), str(path))
     except InputError:
         return None
-    of = (found.profile.fingerprint, found.profile.ranks, found.profile.device)
-    same = of == (empty.fingerprint, empty.ranks, empty.device)
-    return found if same and (found.coarse, found.storage) == (coarse, storage) else None
+    identity = (partial.profile.fingerprint, partial.profile.ranks, partial.profile.device)
+    same_machine = identity == (empty.fingerprint, empty.ranks, empty.device)
+    return (
+        partial if same_machine and (partial.coarse, partial.storage) == (coarse, storage) else None
+    )
 
 
 def save_partial(partial: PartialProfile) -> None:
-    """Keep what is finished, whole or not at all."""
+    """Write the results so far, completely or not at all."""
     save_document(partial_path(partial.profile), partial)
 
 
 def remove_partial(profile: MachineProfile) -> None:
-    """Forget it: the profile is complete."""
+    """Remove the partial results of a complete profile."""
     partial_path(profile).unlink(missing_ok=True)

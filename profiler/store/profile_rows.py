@@ -1,4 +1,4 @@
-"""Rows that a stage found, joined to those of a profile."""
+"""Merge measured rows into a profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = TypeVar("Row", KernelRow, CollectiveRow, CopyRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What a stage found: documents of rows, host seconds of a launch, factor of sharing."""
+    """Results of a stage: documents of rows, launch seconds, overlap slowdown."""
 
     kernels: Sequence[Document] = ()
     collectives: Sequence[Document] = ()
@@ -34,27 +34,29 @@ class Measurements:
 
 
 def case_key(case: Kernel | KernelRow) -> tuple[str, tuple[int, ...], str, int]:
-    """What says which case a kernel or its row is of."""
+    """Identity of the case of a kernel or its row."""
     return case.op, case.shape, case.dtype, case.traffic_bytes
 
 
-def with_measurements(profile: MachineProfile, found: Measurements) -> MachineProfile:
-    """The profile with what a stage found.
+def with_measurements(profile: MachineProfile, measurements: Measurements) -> MachineProfile:
+    """The profile with a stage's results.
 
-    Of what was timed before the least stands on cores, where others only add; elsewhere the last.
+    Of repeated rows the least time counts on cores, where noise only adds; elsewhere the last.
     """
-    least = profile.device == CPU
-    kernels = [KernelRow(**_shaped(row)) for row in found.kernels]
-    skipped = [Skipped(**_shaped(row)) for row in found.skipped]
-    host_s = {} if found.launch_s is None else {"launch": found.launch_s}
-    factor = found.overlap_slowdown
+    keep_least = profile.device == CPU
+    kernels = [KernelRow(**_shaped(row)) for row in measurements.kernels]
+    skipped = [Skipped(**_shaped(row)) for row in measurements.skipped]
+    host_s = {} if measurements.launch_s is None else {"launch": measurements.launch_s}
+    factor = measurements.overlap_slowdown
     return replace(
         profile,
-        kernels=_joined(profile.kernels, kernels, least),
-        collectives=_joined(
-            profile.collectives, [CollectiveRow(**row) for row in found.collectives], least
+        kernels=_merged(profile.kernels, kernels, keep_least),
+        collectives=_merged(
+            profile.collectives,
+            [CollectiveRow(**row) for row in measurements.collectives],
+            keep_least,
         ),
-        copies=_joined(profile.copies, [CopyRow(**row) for row in found.copies], least),
+        copies=_merged(profile.copies, [CopyRow(**row) for row in measurements.copies], keep_least),
         skipped=tuple(dict.fromkeys((*profile.skipped, *skipped))),
         host_s={**profile.host_s, **host_s},
         overlap_slowdown=profile.overlap_slowdown if factor is None else factor,
@@ -65,16 +67,16 @@ def _shaped(row: Document) -> Document:
     return {**row, "shape": tuple(row.get("shape", ()))}
 
 
-def _joined(known: tuple[Row, ...], rows: list[Row], least: bool) -> tuple[Row, ...]:
-    every = {_key(row): row for row in known}
+def _merged(earlier: tuple[Row, ...], rows: list[Row], keep_least: bool) -> tuple[Row, ...]:
+    by_key = {_key(row): row for row in earlier}
     for row in rows:
-        before = every.get(_key(row))
-        if before is None or not least or row.time_s < before.time_s:
-            every[_key(row)] = row
-    return tuple(every.values())
+        previous = by_key.get(_key(row))
+        if previous is None or not keep_least or row.time_s < previous.time_s:
+            by_key[_key(row)] = row
+    return tuple(by_key.values())
 
 
 def _key(row: KernelRow | CollectiveRow | CopyRow) -> tuple[Any, ...]:
-    """All that says what was timed: everything but its result."""
+    """Everything of a row but its result."""
     document = to_document(row)
     return tuple((k, str(v)) for k, v in sorted(document.items()) if k not in ("time_s", "spread"))

@@ -1,11 +1,11 @@
-"""Where measured profiles live, and which of them is of this machine.
+"""Files of measured profiles, and the choice of this machine's.
 
 A profile is a JSON file under ``$XDG_DATA_HOME/shardwright/profiles``, named by the machine's
-fingerprint and the time it was taken. Only a profile whose fingerprint is this machine's is
-ever used: processor, cores, memory, interpreter, and the versions of torch (found without
-importing it) and of this package, to whose executor the host constants are fitted; where ranks ran
-on GPUs also those, their driver and the libraries of their kernels. Nor is one of another number
-of ranks, which share the machine's memory and links otherwise.
+fingerprint and the time it was taken. Only a profile with this machine's fingerprint is ever used:
+processor, cores, memory, interpreter, and the versions of torch (found without importing it) and
+of this package, to whose executor the host constants are fitted; for GPUs also those, their driver
+and the libraries of their kernels. Nor is one of another number of ranks, which share the
+machine's memory and links differently.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ...spec.units import GIB
 from .cuda_facts import cuda_facts, installed
 
 THREADS_PER_RANK = 1
-"""The executor gives a rank one thread."""
+"""Threads that the executor gives a rank."""
 
 
 def machine_facts(device: str = CPU) -> dict[str, str]:
-    """What identifies this machine to a profile, in readable form.
+    """Identity of this machine for a profile, in readable form.
 
     Args:
-        device: catalogue name of what ranks run on; for a core nothing of GPUs counts.
+        device: catalogue name of the ranks' device; for a core GPUs do not count.
     """
     facts = {
         **_hardware(),
@@ -48,10 +48,10 @@ def machine_facts(device: str = CPU) -> dict[str, str]:
 
 @cache
 def _hardware() -> dict[str, str]:
-    """What is taken not to change while a process lives: a service asks at each request."""
-    found = processor()
+    """Taken to be constant while a process lives, for a service asks at each request."""
+    core = processor()
     return {
-        "processor": f"{found.vendor} {found.family} {found.model}".strip(),
+        "processor": f"{core.vendor} {core.family} {core.model}".strip(),
         "cores": str(core_count()),
         "memory_gib": str(round(memory_bytes() / GIB)),
     }
@@ -70,14 +70,14 @@ def profile_folder() -> Path:
 
 
 def save_profile(profile: MachineProfile) -> Path:
-    """Write a profile whole or not at all; returns its path."""
+    """Write a profile completely or not at all; returns its path."""
     stamp = profile.measured_at.replace(":", "").replace("-", "")
     name = f"{profile.fingerprint}-{profile.ranks}-{stamp}.json"
     return save_document(profile_folder() / name, profile)
 
 
 def save_document(path: Path, noun: Any) -> Path:
-    """Write a noun whole or not at all, into a folder that is made for it; returns its path.
+    """Write a noun completely or not at all, making its folder; returns its path.
 
     Raises:
         InputError: the folder cannot be written.
@@ -92,9 +92,9 @@ def save_document(path: Path, noun: Any) -> Path:
 
 
 class StoredProfiles(NamedTuple):
-    """What is stored of this machine.
+    """Stored profiles of this machine.
 
-    ``profile`` is the newest of the ranks asked for, ``other_ranks`` the numbers of ranks of the
+    ``profile`` is the newest with the requested ranks, ``other_ranks`` the numbers of ranks of the
     others, ``unreadable`` one line for each newer file that had to be skipped, naming it.
     """
 
@@ -109,22 +109,22 @@ def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
 
 
 def stored_profiles(ranks: int, device: str = CPU) -> StoredProfiles:
-    """What is stored of this machine's devices of a kind; files of others are not opened."""
+    """Stored profiles of this machine's devices of a kind; other machines' files stay closed."""
     if next(profile_folder().glob("*.json"), None) is None:
-        return StoredProfiles()  # and what identifies this machine need not be read
-    mine = fingerprint(device)
+        return StoredProfiles()  # without reading the machine's facts
+    identity = fingerprint(device)
     others: set[int] = set()
-    same: list[tuple[str, Path]] = []
-    for path in profile_folder().glob(f"{mine}-*.json"):
-        counted, _, stamp = path.stem.removeprefix(f"{mine}-").partition("-")
-        if counted == str(ranks):
-            same.append((stamp, path))
-        elif counted.isdecimal():
-            others.add(int(counted))
+    candidates: list[tuple[str, Path]] = []
+    for path in profile_folder().glob(f"{identity}-*.json"):
+        rank_count, _, stamp = path.stem.removeprefix(f"{identity}-").partition("-")
+        if rank_count == str(ranks):
+            candidates.append((stamp, path))
+        elif rank_count.isdecimal():
+            others.add(int(rank_count))
     unreadable: list[str] = []
-    for _, path in sorted(same, reverse=True):
+    for _, path in sorted(candidates, reverse=True):
         try:
-            profile = _load(path, mine, ranks, device)
+            profile = _load(path, identity, ranks, device)
         except InputError as error:
             unreadable.append(str(error))
         else:
@@ -132,14 +132,14 @@ def stored_profiles(ranks: int, device: str = CPU) -> StoredProfiles:
     return StoredProfiles(None, tuple(sorted(others)), tuple(unreadable))
 
 
-def _load(path: Path, mine: str, ranks: int, device: str) -> MachineProfile:
+def _load(path: Path, identity: str, ranks: int, device: str) -> MachineProfile:
     """A stored profile.
 
     Raises:
         InputError: unreadable, or not what its name says.
     """
     profile = from_json(MachineProfile, read_text(path, "a profile"), str(path))
-    if (profile.fingerprint, profile.ranks, profile.device) != (mine, ranks, device):
+    if (profile.fingerprint, profile.ranks, profile.device) != (identity, ranks, device):
         given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks on {profile.device}"
         raise InputError(str(path), given, "what the file's name says")
     return profile

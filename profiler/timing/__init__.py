@@ -1,1 +1,6 @@
-"""profiler timing."""
+"""Jobs on ranks that time kernels, links, copies and steps; drives without ranks.
+
+Enters: a rank's context and a payload, or a folder.
+Leaves: documents of profile rows, seconds, skipped measurements.
+Imports: spec, executor, cases, store.
+"""

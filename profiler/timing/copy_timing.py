@@ -1,6 +1,6 @@
 """Copies between a device and its host, and within a device, on every rank at once.
 
-Host memory pinned and pageable, each direction alone, and pinned ones both ways at once. A core
+Pinned and pageable host memory, each direction alone, and pinned ones both ways at once. A core
 has none of them: it computes in the host's memory.
 """
 
@@ -32,10 +32,10 @@ def measure_copies(context: RankContext, payload: dict[str, Any]) -> dict[str, A
 
     Args:
         context: the rank.
-        payload: ``coarse`` (bool), ``budget_s``: stop after so long, though not before one size.
+        payload: ``coarse`` (bool), ``budget_s``: time limit, checked after the first size.
 
     Returns:
-        ``rows`` as spec.profile.CopyRow, the slowest rank's, and ``skipped``.
+        ``rows`` as spec.cluster.machine_profile.CopyRow, the slowest rank's, and ``skipped``.
     """
     device = context.device
     if device.type == "cpu":
@@ -43,62 +43,66 @@ def measure_copies(context: RankContext, payload: dict[str, Any]) -> dict[str, A
     end_s = time.perf_counter() + payload["budget_s"]
     sizes = COARSE_BYTES if payload["coarse"] else FINE_BYTES
     rows: list[dict[str, Any]] = []
-    for size in reversed(sizes):  # the largest says most
-        for what, timing in _of_size(size, device):
-            rows.append({**what, "payload_bytes": size, **_slowest(timing, context)})
-        over = torch.tensor([float(time.perf_counter() > end_s)], device=device)
+    for size in reversed(sizes):  # the largest tells most
+        for description, timing in _time_size(size, device):
+            rows.append({**description, "payload_bytes": size, **_slowest(timing, context)})
+        is_over = torch.tensor([float(time.perf_counter() > end_s)], device=device)
         if context.world_size > 1:
-            dist.all_reduce(over, dist.ReduceOp.MAX)
-        if over.item():
+            dist.all_reduce(is_over, dist.ReduceOp.MAX)
+        if is_over.item():
             break
     return {"rows": rows, "skipped": []}
 
 
-def _of_size(size: int, device: torch.device) -> list[tuple[dict[str, Any], Timing]]:
-    """Every kind of copy of so many bytes."""
-    found: list[tuple[dict[str, Any], Timing]] = []
-    near = torch.ones(size, dtype=torch.uint8, device=device)
+def _time_size(size: int, device: torch.device) -> list[tuple[dict[str, Any], Timing]]:
+    """Every kind of copy of ``size`` bytes."""
+    timings: list[tuple[dict[str, Any], Timing]] = []
+    device_buffer = torch.ones(size, dtype=torch.uint8, device=device)
     for pinned in (True, False):
         host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
         for kind, target, source in (
-            ("host_to_device", near, host),
-            ("device_to_host", host, near),
+            ("host_to_device", device_buffer, host),
+            ("device_to_host", host, device_buffer),
         ):
             timing = time_on(device, [_copy(target, source)], BUDGET_S)
-            found.append(({"kind": kind, "pinned": pinned}, timing))
-    found += _both_ways(near, device)
+            timings.append(({"kind": kind, "pinned": pinned}, timing))
+    timings += _both_ways(device_buffer, device)
     copies = copies_to_miss_cache(2 * size, device)
-    rotation = [_copy(torch.empty_like(near), near.clone()) for _ in range(copies)]
-    return [*found, ({"kind": "device_copy"}, time_on(device, rotation, BUDGET_S))]
+    rotation = [
+        _copy(torch.empty_like(device_buffer), device_buffer.clone()) for _ in range(copies)
+    ]
+    return [*timings, ({"kind": "device_copy"}, time_on(device, rotation, BUDGET_S))]
 
 
 def _copy(target: Tensor, source: Tensor) -> Callable[[], object]:
     return lambda: target.copy_(source, non_blocking=True)
 
 
-def _both_ways(near: Tensor, device: torch.device) -> list[tuple[dict[str, Any], Timing]]:
+def _both_ways(device_buffer: Tensor, device: torch.device) -> list[tuple[dict[str, Any], Timing]]:
     """Pinned copies in and out on two streams; each takes until both have ended."""
-    back = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    hosts = [torch.ones(near.numel(), dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    there, here = torch.empty_like(near), near
+    copy_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    host_buffers = [
+        torch.ones(device_buffer.numel(), dtype=torch.uint8, pin_memory=True) for _ in range(2)
+    ]
+    target, source = torch.empty_like(device_buffer), device_buffer
     finish(device)
 
     def run() -> None:
         current = torch.cuda.current_stream(device)
-        back.wait_stream(current)
-        there.copy_(hosts[0], non_blocking=True)
-        with torch.cuda.stream(back):
-            hosts[1].copy_(here, non_blocking=True)
-        current.wait_stream(back)
+        copy_stream.wait_stream(current)
+        target.copy_(host_buffers[0], non_blocking=True)
+        with torch.cuda.stream(copy_stream):
+            host_buffers[1].copy_(source, non_blocking=True)
+        current.wait_stream(copy_stream)
 
     timing = time_on(device, [run], BUDGET_S)
-    both = {"pinned": True, "both_ways": True}
-    return [({"kind": kind, **both}, timing) for kind in KINDS[:2]]
+    options = {"pinned": True, "both_ways": True}
+    return [({"kind": kind, **options}, timing) for kind in KINDS[:2]]
 
 
 def _slowest(timing: Timing, context: RankContext) -> dict[str, float]:
     values = [timing.median_s, timing.spread]
-    both = torch.tensor(values, dtype=torch.float64, device=context.device)
+    largest = torch.tensor(values, dtype=torch.float64, device=context.device)
     if context.world_size > 1:
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-    return {"time_s": float(both[0]), "spread": float(both[1])}
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return {"time_s": float(largest[0]), "spread": float(largest[1])}

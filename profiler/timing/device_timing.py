@@ -1,11 +1,11 @@
-"""Seconds of one piece of device work, apart from the host that launches it.
+"""Seconds of one piece of device work, without the host time of its launch.
 
 On a CUDA device: events around every run, a median over many, and the work rotates over copies of
 its operands, so that none is found in the last-level cache. Runs are queued in batches, each
 behind a pause that lasts longer than the host takes to queue the batch: a fused call costs the
 host up to a tenth of a millisecond (dispatch, autograd, Triton's launch), and a device that
-caught up with it would wait between two events, which would then tell of the host. What a run
-costs the host is found in the warm-up. On a core the clock around every run says the same.
+caught up with it would wait between two events, which would then measure the host. The host time
+of a run comes from the warm-up. On a core the clock around every run measures the same.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ DeviceRun = Callable[[], object]
 WARM_UP_RUNS = 3
 MIN_RUNS, MAX_RUNS = 10, 200
 CACHE_TIMES = 3
-"""How many times the last-level cache all copies together fill."""
+"""Times that all copies together fill the last-level cache."""
 MAX_COPIES = 64
 QUEUED_RUNS = 20
 """Most runs behind one pause: the device's queue holds about a thousand launches."""
 LONGER_PAUSE = 1.5
-"""How much longer than the warm-up says the pause is that a batch is queued behind."""
+"""Length of a batch's pause over the host time of the warm-up."""
 EVENTS_S = 1e-5
-"""What the two events around a run cost the host, at most."""
+"""Host time of the two events around a run, at most."""
 LONG_PAUSE_S = 0.02
-"""A batch has fewer runs where its pause would be longer; one run's pause is as long as need be."""
+"""Longer pauses shorten the batch; a single run's pause is as long as needed."""
 CYCLES_PER_S = 2.1e9
-"""No slower does a device count the cycles of a pause; more where it tells of a faster clock."""
+"""Least rate of a pause's cycles; more on a device that reports a faster clock."""
 
 
 class Timing(NamedTuple):
@@ -48,7 +48,7 @@ class Timing(NamedTuple):
 
 
 def copies_to_miss_cache(touched_bytes: int, device: torch.device) -> int:
-    """How many copies of operands of so many bytes, used in turn, never lie in the cache."""
+    """Number of copies of ``touched_bytes`` which, used in turn, never lie in the cache."""
     if device.type != "cuda":
         return 1
     cache = torch.cuda.get_device_properties(device).L2_cache_size
@@ -59,12 +59,12 @@ def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float
     """Time the same work on several copies of its operands, each used in turn.
 
     Args:
-        device: where the work runs.
+        device: of the work.
         rotation: one function a copy, see :func:`copies_to_miss_cache`.
-        budget_s: about how long to repeat it; at least 10 and at most 200 runs.
+        budget_s: approximate time to repeat it; at least 10 and at most 200 runs.
     """
     if device.type == "cuda":
-        with torch.cuda.device(device):  # events and pauses are of the device that is current
+        with torch.cuda.device(device):  # events and pauses use the current device
             host_s = _host_s(device, rotation)
             return _timed(partial(_events, device, rotation, host_s), host_s, budget_s)
     host_s = _host_s(device, rotation)
@@ -72,7 +72,7 @@ def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float
 
 
 def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: float) -> Timing:
-    """A few runs say how many there is time for, where a run takes the host at least so long."""
+    """Choose the number of runs by a few first ones, each at least ``host_s`` long."""
     first_s = statistics.median(measured(WARM_UP_RUNS))
     runs = max(MIN_RUNS, min(MAX_RUNS, round(budget_s / max(first_s, host_s, 1e-9))))
     seconds = sorted(measured(runs))
@@ -81,19 +81,19 @@ def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: floa
 
 
 def _host_s(device: torch.device, rotation: Sequence[DeviceRun]) -> float:
-    """Warm up; the median of what a run takes the host, who waits for none."""
+    """Warm up; the median host time of a run, without waiting."""
     seconds = _clocked(rotation, WARM_UP_RUNS)
     finish(device)
     return statistics.median(seconds)
 
 
 def _clocked(rotation: Sequence[DeviceRun], runs: int) -> list[float]:
-    found = []
+    times = []
     for number in range(runs):
         start_s = time.perf_counter()
         rotation[number % len(rotation)]()
-        found.append(time.perf_counter() - start_s)
-    return found
+        times.append(time.perf_counter() - start_s)
+    return times
 
 
 def _events(
@@ -101,28 +101,28 @@ def _events(
 ) -> list[float]:
     """Seconds of each run, queued in ``host_s`` seconds of the host."""
     pause_s = LONGER_PAUSE * (host_s + EVENTS_S)
-    most = max(1, min(QUEUED_RUNS, int(LONG_PAUSE_S / pause_s)))
+    batch_size = max(1, min(QUEUED_RUNS, int(LONG_PAUSE_S / pause_s)))
     cycles_per_s = _cycles_per_s(device)
-    found: list[float] = []
-    for first in range(0, runs, most):
-        batch = range(first, min(first + most, runs))
+    times: list[float] = []
+    for first in range(0, runs, batch_size):
+        batch = range(first, min(first + batch_size, runs))
         marks = [_event() for _ in range(2 * len(batch))]
         cycles = math.ceil(pause_s * len(batch) * cycles_per_s)
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
-        for place, number in enumerate(batch):
-            marks[2 * place].record()
+        for index, number in enumerate(batch):
+            marks[2 * index].record()
             rotation[number % len(rotation)]()
-            marks[2 * place + 1].record()
+            marks[2 * index + 1].record()
         finish(device)
         pairs = zip(marks[::2], marks[1::2], strict=True)
-        found += [start.elapsed_time(end) / 1e3 for start, end in pairs]
-    return found
+        times += [start.elapsed_time(end) / 1e3 for start, end in pairs]
+    return times
 
 
 def _cycles_per_s(device: torch.device) -> float:
-    """At least as many as the device counts; what it tells of its clock is in kHz, if anything."""
-    told = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)
-    return max(CYCLES_PER_S, 1e3 * told)
+    """Upper bound of the device's clock; a reported rate is in kHz."""
+    reported_khz = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)
+    return max(CYCLES_PER_S, 1e3 * reported_khz)
 
 
 def _event() -> torch.cuda.Event:

@@ -1,7 +1,7 @@
-"""Timing collectives and messages over groups of ranks and sizes, all groups at once.
+"""Timing of collectives and messages over group and payload sizes, all groups at once.
 
-Over gloo between cores, over NCCL between GPUs, alone; and, where devices have streams, beside
-matrix products that run on the same device meanwhile.
+Over gloo between cores, over NCCL between GPUs, alone; and, where devices have streams, overlapped
+with matrix products on the same device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CUDA_COARSE_ELEMENTS = (2**20, 2**8, 2**26, 2**16)
 CUDA_FINE_ELEMENTS = (2**20, 2**8, 2**26, 2**16, 2**28, 2**24, 2**12, 2**22, 2**18, 2**14)
 COARSE_ELEMENTS = (2**18, 2**8, 2**21, 2**14)
 FINE_ELEMENTS = (2**18, 2**8, 2**22, 2**14, 2**4, 2**12, 2**16, 2**20)
-"""In the order in which they are timed: what says most of a curve comes first."""
+"""In the order of timing: the most telling points of a curve come first."""
 RUNS = 7
 
 
@@ -33,11 +33,12 @@ def measure_links(context: RankContext, payload: dict[str, Any]) -> list[dict[st
 
     Args:
         context: the rank.
-        payload: ``coarse`` (bool), ``budget_s``: stop after so long, though not before every
-            kind was timed once over groups of every size.
+        payload: ``coarse`` (bool), ``budget_s``: time limit, though every kind is timed once over
+            groups of every size.
 
     Returns:
-        Rows as spec.profile.CollectiveRow; payloads are those of spec.kernels.Collective.
+        Rows as spec.cluster.machine_profile.CollectiveRow; payloads as of
+        spec.report.work_items.Collective.
     """
     elements = _elements(context.device, payload["coarse"])
     load = MatmulLoad(context.device) if context.device.type == "cuda" else None
@@ -53,8 +54,8 @@ def measure_links(context: RankContext, payload: dict[str, Any]) -> list[dict[st
                 timing, is_over = _timed(run, end_s, context.device)
                 rows.append(_row(kind, size, 4 * count, timing))
                 if load is not None and not is_over:
-                    beside, is_over = _timed(run, end_s, context.device, load)
-                    rows.append({**_row(kind, size, 4 * count, beside), "beside_product": True})
+                    overlapped, is_over = _timed(run, end_s, context.device, load)
+                    rows.append({**_row(kind, size, 4 * count, overlapped), "beside_product": True})
         context.emit({"phase": "links", "done": len(rows)})
     return rows
 
@@ -78,42 +79,42 @@ def _group_sizes(world_size: int) -> list[int]:
 
 
 def _my_group(context: RankContext, size: int) -> dist.ProcessGroup:
-    """The group of ``size`` neighbouring ranks that holds this rank."""
-    mine: dist.ProcessGroup | None = None
+    """The group of ``size`` consecutive ranks that holds this rank."""
+    own_group: dist.ProcessGroup | None = None
     for first in range(0, context.world_size, size):
         ranks = list(range(first, first + size))
         group = dist.new_group(ranks)
         if context.rank in ranks:
-            mine = group
-    if mine is None:
+            own_group = group
+    if own_group is None:
         raise RuntimeError("every rank is in a group of every size that divides the world")
-    return mine
+    return own_group
 
 
 def _operations(
     group: dist.ProcessGroup, size: int, count: int, context: RankContext
 ) -> list[tuple[str, Callable[[], None]]]:
     """Collectives whose largest buffer has ``count`` float32 elements, and a message."""
-    whole = torch.ones(max(count // size, 1) * size, device=context.device)
+    full = torch.ones(max(count // size, 1) * size, device=context.device)
     part = torch.ones(max(count // size, 1), device=context.device)
-    found: list[tuple[str, Callable[[], None]]] = [
-        ("all_reduce", lambda: _quiet(dist.all_reduce(whole, group=group))),
-        ("all_gather", lambda: _quiet(all_gather_single(whole, part, group=group))),
-        ("reduce_scatter", lambda: _quiet(reduce_scatter_single(part, whole, group=group))),
+    operations: list[tuple[str, Callable[[], None]]] = [
+        ("all_reduce", lambda: _ignore(dist.all_reduce(full, group=group))),
+        ("all_gather", lambda: _ignore(all_gather_single(full, part, group=group))),
+        ("reduce_scatter", lambda: _ignore(reduce_scatter_single(part, full, group=group))),
     ]
     if size == 2:
         peer = context.rank ^ 1
         message = torch.ones(count, device=context.device)
-        found.append(("send", lambda: _there_and_back(message, peer, group)))
-    return found
+        operations.append(("send", lambda: _there_and_back(message, peer, group)))
+    return operations
 
 
-def _quiet(work: object) -> None:
-    """Ignore what a synchronous collective returns."""
+def _ignore(work: object) -> None:
+    """Ignore the result of a synchronous collective."""
 
 
 def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) -> None:
-    """Half of what is timed: one message each way."""
+    """One message each way, of which a message takes half the time."""
     rank = dist.get_rank()
     if rank < peer:
         dist.send(message, peer, group=group)
@@ -126,7 +127,7 @@ def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) 
 def _timed(
     run: Callable[[], None], end_s: float, device: torch.device, load: MatmulLoad | None = None
 ) -> tuple[tuple[float, float], bool]:
-    """Seconds of the slowest rank and their spread; whether any rank is past ``end_s``.
+    """Seconds of the slowest rank and their spread; True if any rank is past ``end_s``.
 
     On cores the least of the runs, on other devices the median. All ranks get the same answer, so
     all stop at the same run; one is timed in any case.
@@ -140,10 +141,10 @@ def _timed(
         seconds = _clocked(run, device) if load is None else load.overlapped_seconds(run)
         now_s = time.perf_counter()
         values = [seconds, float(now_s > end_s)]
-        both = torch.tensor(values, dtype=torch.float64, device=device)
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-        times.append(float(both[0]))
-        is_over = bool(both[1])
+        largest = torch.tensor(values, dtype=torch.float64, device=device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        times.append(float(largest[0]))
+        is_over = bool(largest[1])
         if is_over:
             break
     times.sort()

@@ -1,4 +1,4 @@
-"""How long a launch takes the host, and by how much work that shares a device slows.
+"""Host time of a launch, and slowdown of overlapped work on a device.
 
 Both concern devices beside the host only: a core computes, launches and communicates in turn.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ...executor.launch.rank_context import RankContext
 
 LAUNCHES = 200
-"""Between two waits: few enough that the queue is never full and the host never waits for it."""
+"""Launches between two waits, few enough that the queue is never full."""
 ROUNDS = 9
 SHARED_S = 0.02
-"""About how long each of two works takes whose sharing is timed."""
+"""Approximate time of each of the two overlapped works."""
 SHARED_BYTES = 2**26
 MAX_REPEATS = 500
 LEAST, MOST = 1.0, 2.0
-"""Nothing lost, and one after the other."""
+"""Full overlap, and none."""
 ON_CORES = "a core computes, launches and communicates in turn"
 
 
@@ -38,28 +38,28 @@ def measure_sharing(context: RankContext, payload: dict[str, Any]) -> dict[str, 
         skipped = [{"op": op, "why": ON_CORES} for op in ("launch", "overlap", "beside_product")]
         return {"skipped": skipped}
     values = [_launch_s(context.device), _slowdown(context)]
-    both = torch.tensor(values, dtype=torch.float64, device=context.device)
+    largest = torch.tensor(values, dtype=torch.float64, device=context.device)
     if context.world_size > 1:
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-    return {"launch_s": float(both[0]), "overlap_slowdown": float(both[1]), "skipped": []}
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return {"launch_s": float(largest[0]), "overlap_slowdown": float(largest[1]), "skipped": []}
 
 
 def _launch_s(device: torch.device) -> float:
-    """Host seconds of one launch through the library (Python and dispatch) into an empty queue."""
-    one = torch.zeros(1, device=device)
-    found = []
+    """Host seconds of one launch through torch (Python and dispatch) into an empty queue."""
+    tensor = torch.zeros(1, device=device)
+    times = []
     for _ in range(ROUNDS):
         finish(device)
         start_s = time.perf_counter()
         for _ in range(LAUNCHES):
-            one.add_(1.0)
-        found.append((time.perf_counter() - start_s) / LAUNCHES)
+            tensor.add_(1.0)
+        times.append((time.perf_counter() - start_s) / LAUNCHES)
     finish(device)
-    return statistics.median(found)
+    return statistics.median(times)
 
 
 def _slowdown(context: RankContext) -> float:
-    """Of products beside a sum over all ranks, or with one rank beside copies on the device."""
+    """Slowdown of products with an all-reduce, or on one rank with copies on the device."""
     device = context.device
     load = MatmulLoad(device)
     shared = torch.ones(SHARED_BYTES // 4, device=device)
@@ -69,9 +69,9 @@ def _slowdown(context: RankContext) -> float:
         return dist.all_reduce(shared) if context.world_size > 1 else other.copy_(shared)
 
     work()
-    once_s = _most(timed_on_stream(work, device), context)
+    once_s = _largest(timed_on_stream(work, device), context)
     repeats = max(1, min(MAX_REPEATS, round(SHARED_S / once_s)))
-    products = load.count_for(_most(SHARED_S, context))
+    products = load.count_for(_largest(SHARED_S, context))
 
     def repeated() -> None:
         for _ in range(repeats):
@@ -81,21 +81,21 @@ def _slowdown(context: RankContext) -> float:
         load.start(products)
         repeated()
 
-    found = []
+    factors = []
     for _ in range(ROUNDS):
         alone_s = _clocked(repeated, context)
         products_s = _clocked(partial(load.start, products), context)
         together_s = _clocked(together, context)
-        found.append(sharing_factor(alone_s, products_s, together_s))
-    return statistics.median(found)
+        factors.append(sharing_factor(alone_s, products_s, together_s))
+    return statistics.median(factors)
 
 
-def _most(value: float, context: RankContext) -> float:
-    """The largest of all ranks' values, so that all repeat alike."""
-    found = torch.tensor([value], dtype=torch.float64, device=context.device)
+def _largest(value: float, context: RankContext) -> float:
+    """The largest of all ranks' values, so that all repeat equally."""
+    largest = torch.tensor([value], dtype=torch.float64, device=context.device)
     if context.world_size > 1:
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-    return float(found.item())
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return float(largest.item())
 
 
 def _clocked(run: Callable[[], object], context: RankContext) -> float:
@@ -110,12 +110,12 @@ def _clocked(run: Callable[[], object], context: RankContext) -> float:
 
 
 def sharing_factor(first_s: float, second_s: float, together_s: float) -> float:
-    """The factor f of costmodel.overlap: together they take the longer plus (f - 1) the shorter.
+    """The factor f of costmodel.pricing.overlap: together = longer + (f - 1) · shorter.
 
     Args:
         first_s: seconds of one alone.
         second_s: of the other alone.
-        together_s: until both have ended, begun at once.
+        together_s: until both have ended, started at once.
     """
     longer_s, shorter_s = max(first_s, second_s), min(first_s, second_s)
     return min(MOST, max(LEAST, 1.0 + (together_s - longer_s) / shorter_s))

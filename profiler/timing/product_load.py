@@ -1,4 +1,4 @@
-"""Matrix products that keep a CUDA device busy while something else is timed on it."""
+"""Matrix products that keep a CUDA device busy while other work is timed on it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...executor.host.transfers import finish
 
 SIDE = 4096
 LONGER = 3.0
-"""How much longer than the timed work alone the products run that it is timed beside."""
+"""Duration of the products over that of the timed work alone."""
 MAX_MATMULS = 400
-"""That are queued at once: the queue of a device holds about a thousand launches."""
+"""Most products queued at once: a device's queue holds about a thousand launches."""
 
 
 class MatmulLoad:
@@ -33,13 +33,13 @@ class MatmulLoad:
         self.product_s = self.seconds(20) / 20
 
     def start(self, count: int) -> None:
-        """Queue so many products."""
+        """Queue ``count`` products."""
         with torch.cuda.stream(self.stream):
             for _ in range(count):
                 torch.mm(self._left, self._left, out=self._out)
 
     def seconds(self, count: int) -> float:
-        """Of so many products alone, after a first one."""
+        """Seconds of ``count`` products alone, after a first one."""
         self.start(1)
         finish(self.device)
         start_s = time.perf_counter()
@@ -48,13 +48,13 @@ class MatmulLoad:
         return time.perf_counter() - start_s
 
     def count_for(self, seconds: float) -> int:
-        """Products that take about so long."""
+        """Number of products that take about ``seconds``."""
         return max(1, min(MAX_MATMULS, math.ceil(seconds / self.product_s)))
 
     def overlapped_seconds(self, run: Callable[[], object]) -> float:
-        """Of work on the current stream that begins and ends while products run.
+        """Seconds of work on the current stream that runs entirely while products run.
 
-        A first run alone says how many products that takes.
+        A first run alone tells how many products that takes.
         """
         alone_s = timed_on_stream(run, self.device)
         self.start(self.count_for(LONGER * alone_s))

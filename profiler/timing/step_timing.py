@@ -1,4 +1,4 @@
-"""Job: seconds of whole steps of small plans, for what lies between the kernels."""
+"""Job: seconds of whole steps of small plans, for the host overheads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARM_UP = 2
 def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     """Seconds of each step after warm-up, the slowest rank's.
 
-    Where the budget is spent, one step warms up and one is timed.
+    Once the budget is spent, one step warms up and one is timed.
 
     Args:
         context: the rank.
@@ -40,7 +40,7 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     )
     release(context.device)  # an earlier probe's engine refers to itself
     engine = Engine(plan, context.rank, options, batches)
-    found: list[float] = []
+    times: list[float] = []
     is_over = False
     gc.collect()
     gc.disable()
@@ -53,13 +53,13 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
             finish(context.device)
             now_s = time.perf_counter()
             values = [now_s - start_s, float(now_s > end_s)]
-            both = torch.tensor(values, dtype=torch.float64, device=context.device)
-            dist.all_reduce(both, dist.ReduceOp.MAX)
+            largest = torch.tensor(values, dtype=torch.float64, device=context.device)
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
             if step >= WARM_UP or is_over:
-                found.append(float(both[0]))
-            is_over = bool(both[1])
-            if is_over and found:
+                times.append(float(largest[0]))
+            is_over = bool(largest[1])
+            if is_over and times:
                 break
     finally:
         gc.enable()
-    return found
+    return times

@@ -1,9 +1,8 @@
-"""Reading and writing a file in a folder: what swapping to a drive would take. Free of torch.
+"""Timing of reads and writes of a file, as offloading to a drive; without torch.
 
-Direct input and output, past the system's cache, with one aligned buffer, as offloading does it.
-Where the file system has no direct way the rows say so in their kind: what the cache takes at
-once and gives back is no drive's rate. One process reads and writes; ranks that share a drive
-share its rate.
+Direct I/O, past the page cache, with one aligned buffer, as in offloading. Where the file system
+has no direct I/O the kind of the rows tells so: rates of the page cache are no drive's. One
+process reads and writes; ranks that share a drive share its rate.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def measure_storage(folder: Path) -> list[dict[str, Any]]:
-    """Rows as spec.profile.CopyRow, medians.
+    """Rows as spec.cluster.machine_profile.CopyRow, medians.
 
     Args:
-        folder: where a file of 64 MiB is made, and removed at the end.
+        folder: for a file of 64 MiB, removed at the end.
 
     Raises:
         InputError: no such folder, or it cannot hold the file.
@@ -61,7 +60,7 @@ def measure_storage(folder: Path) -> list[dict[str, Any]]:
 def _measure(path: Path) -> list[dict[str, Any]]:
     descriptor, direct = _opened(path)
     suffix = "" if direct else "_cached"
-    buffer = mmap.mmap(-1, BLOCK_BYTES)  # of pages, so aligned as direct transfers want it
+    buffer = mmap.mmap(-1, BLOCK_BYTES)  # of pages, so aligned for direct I/O
     try:
         buffer.write(os.urandom(BLOCK_BYTES))
         rows = []
@@ -76,7 +75,7 @@ def _measure(path: Path) -> list[dict[str, Any]]:
 
 
 def _opened(path: Path) -> tuple[int, bool]:
-    """The file, and whether past the cache: a block is tried, for some refuse only then."""
+    """The file, and True for direct I/O; a block is written, for some systems refuse only then."""
     if DIRECT:
         try:
             descriptor = os.open(path, os.O_RDWR | DIRECT)
@@ -98,12 +97,12 @@ def _timed(transfer: Callable[[], None]) -> dict[str, float]:
         start_s = time.perf_counter()
         transfer()
         times.append(time.perf_counter() - start_s)
-    middle_s = statistics.median(times)
-    return {"time_s": middle_s, "spread": (max(times) - min(times)) / middle_s}
+    median_s = statistics.median(times)
+    return {"time_s": median_s, "spread": (max(times) - min(times)) / median_s}
 
 
 def _write(descriptor: int, buffer: mmap.mmap, size: int) -> None:
-    """Until the drive has it."""
+    """Write until the drive has it."""
     for offset in range(0, size, BLOCK_BYTES):
         if os.pwrite(descriptor, buffer, offset) != BLOCK_BYTES:
             raise OSError("the folder is full")
@@ -111,7 +110,7 @@ def _write(descriptor: int, buffer: mmap.mmap, size: int) -> None:
 
 
 def _read(descriptor: int, buffer: mmap.mmap, size: int) -> None:
-    if hasattr(os, "posix_fadvise"):  # drop what the cache has, where it is used
+    if hasattr(os, "posix_fadvise"):  # drop the file from the page cache
         os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_DONTNEED)
     for offset in range(0, size, BLOCK_BYTES):
         if os.preadv(descriptor, [buffer], offset) != BLOCK_BYTES:

@@ -10,7 +10,7 @@ import torch
 
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.profiler.store import cuda_facts as cuda_facts_module
-from shardwright.profiler.store.cuda_facts import _asked_driver, cuda_facts, cuda_models
+from shardwright.profiler.store.cuda_facts import _queried_driver, cuda_facts, cuda_models
 from shardwright.profiler.store.profile_rows import Measurements, with_measurements
 from shardwright.profiler.store.profiles import fingerprint, machine_facts
 from shardwright.profiler.timing import storage_timing
@@ -130,9 +130,9 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    _asked_driver.cache_clear()
+    _queried_driver.cache_clear()
     yield folder
-    _asked_driver.cache_clear()
+    _queried_driver.cache_clear()
 
 
 @pytest.mark.parametrize(
