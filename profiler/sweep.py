@@ -1,4 +1,6 @@
-"""Measure this machine: kernels, links, copies, host time, within a budget of seconds.
+"""Measure this machine.
+
+Kernels, links, copies, host time, within a budget of seconds.
 
 One list of stages for every kind of device; a stage that a device lacks is noted in the profile.
 Results of a stage are saved at once, those of kernels in parts, so that an interrupted measurement
@@ -128,7 +130,10 @@ class _Sweep:
         return max(self.earlier_s + time.monotonic() - self.start_s, 1e-3)
 
     def _stages(self, pool: WorkerPool) -> None:
-        """Everything but whole steps; each stage's rows are saved as soon as it ends."""
+        """Everything but whole steps.
+
+        Each stage's rows are saved as soon as it ends.
+        """
         dtypes = ["fp32"] if self.coarse else ["fp32", "bf16"]
         share = 1 - HOST_SHARE[self.coarse]
         self._stage("kernels", lambda: self._kernels(pool, dtypes, share))
@@ -205,13 +210,19 @@ class _Sweep:
         self.profile = with_overheads(self.profile, step_s, self.coarse, is_over)
 
     def _timed_step_s(self, pool: WorkerPool, plan: Plan, budget_s: float) -> float:
-        """The least of several steps on cores, where noise only adds; else the median."""
+        """The least of several steps on cores, where noise only adds.
+
+        Else the median.
+        """
         payload = {"plan": plan.to_document(), "steps": STEPS, "budget_s": budget_s}
         times: list[float] = self._job(pool, "step_timing:step_seconds", payload)
         return min(times) if self.on_cores else statistics.median(times)
 
     def _job(self, pool: WorkerPool, job: str, payload: dict[str, Any]) -> Any:
-        """Rank 0's result; its events are passed on, and kernels reported in them are saved."""
+        """Rank 0's result.
+
+        Its events are passed on, and kernels reported in them are saved.
+        """
 
         def relay(rank: int, event: dict[str, Any]) -> None:
             if rank == 0:

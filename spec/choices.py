@@ -1,4 +1,4 @@
-"""Literal types of plans, workloads and stacks, in the order in which they are listed.
+"""Literal types of plans, workloads and stacks, in listing order.
 
 Help and completion of the command line read them, so nothing slow is imported here.
 """

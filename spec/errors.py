@@ -1,4 +1,4 @@
-"""Errors that reach a user, each one line and each with its exit code.
+"""Errors for users: one line and an exit code each.
 
 ShardwrightError
 ├── InputError       exit 2   something typed or read is not usable
@@ -27,7 +27,7 @@ class ShardwrightError(Exception):
 
 
 class InputError(ShardwrightError):
-    """Bad input: names the field, what was given, what is allowed and the nearest fix.
+    """Bad input: field, given value, allowed values and nearest fix.
 
     Args:
         field: path of the value as the user wrote it, such as ``--tp`` or ``model.heads``.
@@ -102,7 +102,10 @@ def _short(value: object, limit: int = 120) -> str:
 
 
 def nearest_name(text: str, choices: Iterable[str], count: int = 3) -> str:
-    """The names closest to ``text``, best first, comma-separated; '' if none is close."""
+    """The names closest to ``text``, best first, comma-separated.
+
+    '' if none is close.
+    """
     names: Sequence[str] = list(choices)
     folded = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(text.casefold(), list(folded), n=count, cutoff=0.5)
@@ -122,7 +125,7 @@ def one_of(field: str, given: str, allowed: Sequence[Word]) -> Word:
 
 
 def nearest_divisor(number: int, dividend: int) -> int:
-    """The divisor of ``dividend`` closest to ``number`` (the smaller one on a tie)."""
+    """The divisor of ``dividend`` closest to ``number`` (the smaller on ties)."""
     low = [d for d in range(1, math.isqrt(dividend) + 1) if dividend % d == 0]
     divisors = low + [dividend // d for d in low]
     return min(divisors, key=lambda d: (abs(d - number), d))

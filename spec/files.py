@@ -52,7 +52,9 @@ def flush_to_disk(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """Permission bits of the file at ``path``; None if there is none yet.
+    """Permission bits of the file at ``path``.
+
+    None if there is none yet.
 
     Raises:
         InputError: a folder, a device, a pipe: renaming a file over it would destroy it.
@@ -68,7 +70,9 @@ def _mode(path: Path) -> int | None:
 
 
 def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
-    """A text file's content with normalized line ends; endless ones are read up to the limit.
+    """A text file's content with normalized line ends.
+
+    Endless ones are read up to the limit.
 
     Raises:
         InputError: missing, a directory, unreadable, too large or not UTF-8.

@@ -28,7 +28,7 @@ LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Sharding degree of each state over the ranks that hold the same slice of the layer.
+    """Sharding degrees of the states over ranks with the same weights.
 
     ``secondary_parameters`` is the degree of a second parameter copy from which the backward pass
     gathers (hpZ: Wang et al., ZeRO++, arXiv:2306.10209, section 3.2); 1: there is none.
@@ -41,12 +41,18 @@ class Sharding:
 
     @property
     def gathers_each_use(self) -> bool:
-        """True like zero3: parameters are gathered for each use and freed after it."""
+        """True like zero3.
+
+        Parameters are gathered for each use and freed after it.
+        """
         return self.parameters > 1
 
     @property
     def reduces_each_micro_batch(self) -> bool:
-        """True like zero2: gradients are reduced once each micro-batch, not once each step."""
+        """True like zero2.
+
+        Gradients are reduced once each micro-batch, not once each step.
+        """
         return self.gradients > 1
 
     def level_name(self, state_ranks: int) -> str:
@@ -222,7 +228,7 @@ class LayerStrategy:
         return stage_ranks // self.width
 
     def state_ranks(self, stage_ranks: int) -> int:
-        """Ranks that hold the same slice of the layer's weights, over which states shard."""
+        """Ranks with the same weights, over which states shard."""
         return stage_ranks // self.weight_split
 
     def expert_data_parallel(self, stage_ranks: int) -> int:

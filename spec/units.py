@@ -1,4 +1,7 @@
-"""Text of units: SI inside, human units only in typed and printed text."""
+"""Text of units.
+
+SI inside, human units only in typed and printed text.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def format_bytes(amount_bytes: float) -> str:
 
 
 def format_seconds(time_s: float) -> str:
-    """Seconds as ``13.8 s``, ``41.2 ms`` or ``7.5 us``, with three significant digits."""
+    """Seconds as ``13.8 s``, ``41.2 ms`` or ``7.5 us``: three significant digits."""
     rounded_s = abs(float(f"{time_s:.3g}"))  # rounding up to a unit shows that unit
     if rounded_s >= 1 or time_s == 0:
         return f"{time_s:.3g} s" if rounded_s < 1000 else f"{time_s:.0f} s"

@@ -1,4 +1,4 @@
-"""Devices: peak rates of one accelerator or core, and the fractions large kernels reach."""
+"""Devices: peak rates of an accelerator or core, and reachable fractions."""
 
 from __future__ import annotations
 
@@ -80,20 +80,26 @@ class Device:
 
     @property
     def memory_label(self) -> str:
-        """The memory suffix of the name, such as ``80GB``; '' if it has none."""
+        """The memory suffix of the name, such as ``80GB``.
+
+        '' if it has none.
+        """
         last = self.name.rsplit("-", 1)[-1]
         return last if last.endswith("GB") else ""
 
 
 @cache
 def devices() -> Mapping[str, Device]:
-    """Every device by name, in catalogue order; ``cpu`` is a core of this machine."""
+    """Every device by name, in catalogue order.
+
+    ``cpu`` is a core of this machine.
+    """
     table = {name: _device(name, row) for name, row in read_table("devices").items()}
     return {**table, CPU: local_core(table[CPU])}
 
 
 def local_core(template: Device, root: Path = Path("/")) -> Device:
-    """``template`` with the rates of one core of this machine, as far as known.
+    """``template`` with the rates of this machine's cores, where known.
 
     Args:
         template: the catalogue's ``cpu``.
@@ -163,7 +169,7 @@ def _device(name: str, row: Mapping[str, Any]) -> Device:
 
 
 def device(name: str, where: str = "device") -> Device:
-    """The device that a person means by ``name``, upper and lower case alike.
+    """The device that ``name`` means, upper and lower case alike.
 
     A form left out is SXM if the device has it; a memory size left out is the catalogue's usual
     one: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is A100-PCIE-80GB.
@@ -192,7 +198,9 @@ def _called(name: str) -> list[Device]:
 
 
 def _of_family(name: str) -> list[Device]:
-    """Devices of the longest family that starts the name, of the form and memory that follow.
+    """Devices of the longest family at the name's start.
+
+    The parts that follow choose form and memory.
 
     A family may hold hyphens (``RTX-6000-Ada``), which a person may leave out.
     """

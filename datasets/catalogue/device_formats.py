@@ -31,7 +31,7 @@ def require_dtype(device: Device, dtype: str, where: str) -> None:
 
 
 def require_format(device: Device, name: str, where: str) -> None:
-    """Refuse a narrow format of matrix products that the device has no units for.
+    """Refuse a narrow product format that the device lacks units for.
 
     Blocks scaled in hardware (mxfp8, nvfp4) came with the units that multiply 4-bit numbers.
 

@@ -1,4 +1,6 @@
-"""Strict reading of typed documents: one mapping in a JSON or YAML file.
+"""Strict reading of typed documents.
+
+One mapping in a JSON or YAML file.
 
 Only unambiguous YAML is read: scalars resolve as in YAML 1.2's core schema (so ``no`` is a text
 and ``1e9`` is one too, and both are refused as numbers); aliases, merge keys, tags, repeated

@@ -50,20 +50,26 @@ FIGURES = (
 
 
 def ring_steps(kind: str, ranks: int) -> int:
-    """Steps of a ring collective: 2(n - 1) for an all-reduce, 1 for a send, else n - 1."""
+    """Steps of a ring collective.
+
+    2(n - 1) for an all-reduce, 1 for a send, else n - 1.
+    """
     if kind == "send":
         return 1
     return 2 * (ranks - 1) if kind == "all_reduce" else ranks - 1
 
 
 def wire_fraction(kind: str, ranks: int) -> float:
-    """Bytes that one rank sends over the payload: 2(n - 1)/n, 1 or (n - 1)/n."""
+    """Bytes that one rank sends over the payload.
+
+    2(n - 1)/n, 1 or (n - 1)/n.
+    """
     return 1.0 if kind == "send" else ring_steps(kind, ranks) / ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """One protocol: seconds before the first byte, and the fraction of the rate it reaches."""
+    """One protocol: set-up seconds, and the reached fraction of the rate."""
 
     setup_s: float
     efficiency: float
@@ -96,13 +102,16 @@ class Fabric:
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:
-        """One direction of all adapters of a node; of one device's link for scope node."""
+        """One direction of all adapters of a node.
+
+        Of one device's link for scope node.
+        """
         return self.bandwidth_bytes_per_s * max(1, self.adapters)
 
     def device_bandwidth_bytes_per_s(
         self, devices_per_node: int, host_link_bytes_per_s: float | None = None
     ) -> float:
-        """One device's share, one direction, when every device of its node sends at once.
+        """One device's share, one direction, while all of its node send.
 
         Args:
             devices_per_node: devices that share the node's adapters.
@@ -191,7 +200,9 @@ def _fabric(name: str, row: Mapping[str, Any], table: Mapping[str, Any]) -> Fabr
 
 
 def fabric(name: str, where: str = "fabric", scope: Scope | None = None) -> Fabric:
-    """The fabric called ``name``, upper and lower case alike; a count left out is 1 adapter.
+    """The fabric called ``name``, upper and lower case alike.
+
+    A count left out is 1 adapter.
 
     Args:
         name: a catalogue name such as ``8x400G-IB``, or ``100G-ETH`` for ``1x100G-ETH``.

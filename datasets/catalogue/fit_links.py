@@ -43,7 +43,10 @@ KIND_NAMES = {"alltoall": "all_to_all"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoRegimeFit:
-    """Seconds as the smaller of two lines; efficiencies are fractions of the nominal rate."""
+    """Seconds as the smaller of two lines.
+
+    Efficiencies are fractions of the nominal rate.
+    """
 
     small_setup_s: float
     small_efficiency: float

@@ -1,4 +1,4 @@
-"""Link rates of a cluster's levels, from the catalogue's fabrics or typed figures.
+"""Link rates of a cluster's levels, from fabrics or typed figures.
 
 A level names a fabric; a rate or latency typed on the level replaces the fabric's nominal rate or
 step latency, and the fabric's efficiencies still apply. A network level gives each device its
@@ -66,7 +66,9 @@ class LinkRates:
 
 
 def link_rates(cluster: ClusterSpec, level: LinkLevel) -> LinkRates:
-    """The rates of ``level``; device and node counts are those of the first device group.
+    """The rates of ``level``.
+
+    Device and node counts are those of the first device group.
 
     Raises:
         InputError: the level's fabric or the group's device is not in the catalogue.

@@ -1,4 +1,4 @@
-"""Cores and memory of this machine, found without torch and without running anything.
+"""This machine's cores and memory, without torch and without running anything.
 
 Cores are those that the process may use: its affinity mask and, if lower, the processor quota of
 its control group. Memory is the machine's or, if lower, the control group's. Outside Linux there
@@ -32,7 +32,10 @@ ASSUMED = "assumed: a profile of this machine overrides it; "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """The first processor of /proc/cpuinfo: the fields that the rates are derived from."""
+    """The first processor of /proc/cpuinfo.
+
+    The fields that the rates are derived from.
+    """
 
     vendor: str = ""
     family: int = 0
@@ -85,7 +88,7 @@ def _text(path: Path) -> str:
 
 
 def _group_folders(root: Path, controller: str) -> Iterable[Path]:
-    """The process's control group and its ancestors, version 2 and version 1 of the interface."""
+    """The process's control group and its ancestors (cgroup v2 and v1)."""
     base = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, fields = line.partition(":")
@@ -167,7 +170,10 @@ def flops_per_clock(core: Processor) -> tuple[int, str]:
 
 
 def clock_hz(core: Processor, root: Path = Path("/")) -> tuple[float, str]:
-    """The clock of a busy core, and its source; constant while the machine runs."""
+    """The clock of a busy core, and its source.
+
+    Constant while the machine runs.
+    """
     maximum_khz = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if maximum_khz.isdigit() and int(maximum_khz) > 0:
         return int(maximum_khz) * 1e3, "cpufreq's maximum"

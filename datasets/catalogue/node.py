@@ -89,7 +89,7 @@ def usual_node(device_name: str) -> Node | None:
 
 
 def node_holding(device_name: str, count: int) -> Node | None:
-    """The usual node of a device if it holds ``count`` of them, else the smallest that does."""
+    """The usual node, or else the smallest, with ``count`` devices."""
     candidates = [
         n for n in nodes().values() if device_name in n.devices and n.devices_per_node >= count
     ]
@@ -99,6 +99,9 @@ def node_holding(device_name: str, count: int) -> Node | None:
 
 
 def largest_node(device_name: str) -> Node | None:
-    """The node that holds most of a device; None if no catalogue node has it."""
+    """The node that holds most of a device.
+
+    None if no catalogue node has it.
+    """
     candidates = [n for n in nodes().values() if device_name in n.devices]
     return max(candidates, key=lambda n: n.devices_per_node, default=None)

@@ -22,7 +22,10 @@ GROUPS: dict[str, type[Any]] = {
 
 @cache
 def stacks(on_cores: bool = False) -> Mapping[str, StackSpec]:
-    """Every stack by name, in catalogue order; ``on_cores`` as it runs on a machine's cores."""
+    """Every stack by name, in catalogue order.
+
+    ``on_cores`` as it runs on a machine's cores.
+    """
     return {name: _stack(name, _row(name, on_cores), {}) for name in read_table("stacks")}
 
 
@@ -35,7 +38,9 @@ def stack_sources(name: str, on_cores: bool = False) -> Mapping[str, str]:
 
 
 def _row(name: str, on_cores: bool) -> Mapping[str, Any]:
-    """The figures of a stack; one that is ``like`` another states only the differences.
+    """The figures of a stack.
+
+    One that is ``like`` another states only the differences.
 
     So does its table of differences on cores.
     """

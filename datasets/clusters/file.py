@@ -97,7 +97,7 @@ def cluster_from_file(path: Path) -> ParsedCluster:
 
 
 def is_spec(document: Mapping[str, Any]) -> bool:
-    """True if a document is a ClusterSpec as plans hold it, not typed keys."""
+    """True for a ClusterSpec as plans hold it, not typed keys."""
     return "levels" in document
 
 
@@ -136,7 +136,10 @@ def _several_groups(keys: TypedKeys) -> ParsedCluster:
 
 
 def _between_zones(keys: TypedKeys, clusters: Sequence[ClusterSpec]) -> LinkLevel | None:
-    """The typed level that joins zones; its size is that of the whole cluster."""
+    """The typed level that joins zones.
+
+    Its size is that of the whole cluster.
+    """
     groups = [cluster.groups[0] for cluster in clusters]
     key = keys.has("inter_zone_fabric", *ZONE_RATES)
     if key is None:

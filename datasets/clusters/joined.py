@@ -113,7 +113,7 @@ def _joining_levels(
 
 
 def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:
-    """The group of each cluster with a unique name, holding the cluster's levels."""
+    """Each cluster's group, uniquely named, with the cluster's levels."""
     groups: list[DeviceGroup] = []
     for cluster in clusters:
         group = cluster.groups[0]
@@ -128,7 +128,7 @@ def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:
 
 
 def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> float:
-    """A device's share of a network between the groups, on the fullest node."""
+    """A device's share of a joining network on the fullest node."""
     link = fabric(network.fabric)
     shares = [
         link.device_bandwidth_bytes_per_s(
@@ -140,7 +140,7 @@ def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> floa
 
 
 def _of_group(note: Assumption, number: int) -> Assumption:
-    """An assumption on a one-group cluster, as one on group ``number`` of several."""
+    """Rewrite a one-group assumption for group ``number`` of several."""
     path = note.path.removeprefix("cluster.groups.0.")
     if path == note.path:
         path = note.path.removeprefix("cluster.")

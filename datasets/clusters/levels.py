@@ -33,7 +33,10 @@ def node_levels(host: Node, per_node: int) -> list[LinkLevel]:
 
 
 def outer_levels(host: Node, nodes: int, per_node: int, network: Network) -> list[LinkLevel]:
-    """Levels above the node: none for one, else a rack's own fabric, a network, or both."""
+    """Levels above the node.
+
+    None for one, else a rack's own fabric, a network, or both.
+    """
     devices, rack = nodes * per_node, host.nodes_per_rack
     if nodes == 1:
         return []

@@ -30,7 +30,7 @@ class ParsedCluster:
 
 
 def assumed_network(network: str, host: Node, level: int = 1) -> Assumption:
-    """The assumption that nodes are joined by their usual network, ``level`` levels up."""
+    """The assumption of the usual network ``level`` levels up."""
     why = f"no fabric given; the usual network of {host.name} nodes"
     return Assumption(path=f"cluster.levels.{level}.fabric", value=network, why=why)
 

@@ -1,4 +1,4 @@
-"""Change the number of nodes, or of devices in each, of an existing cluster.
+"""Change a cluster's number of nodes, or of devices in each.
 
 Figures typed on a level (rates, latency, oversubscription, the nodes of a rack) stay with the
 level; new levels are those that the catalogue gives such nodes, with an assumption where their
@@ -24,7 +24,7 @@ from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion
 
 
 class Resized(NamedTuple):
-    """A cluster of another size, the assumptions made, and old group name -> new one."""
+    """A resized cluster, assumptions, and old group name -> new name."""
 
     cluster: ClusterSpec
     notes: tuple[Assumption, ...]
@@ -174,7 +174,7 @@ def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
 
 
 def _can_extend(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
-    """True if added nodes are of the kind, in the zone and on the network of a group.
+    """True if added nodes match a group's kind, zone and network.
 
     A network or zone not given for the added nodes (``assumed``) is that of the others.
     """
@@ -190,10 +190,15 @@ def _can_extend(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bo
 def _append_group(
     cluster: ClusterSpec, part: ClusterSpec, network: Network | None, where: str
 ) -> Resized:
-    """A cluster with one more group; the levels that joined its groups join all."""
+    """A cluster with one more group.
+
+    The levels that joined its groups join all.
+    """
     parts = [
-        ParsedCluster(cluster=alone, assumptions=(), expansion=expansion(alone), network=own)
-        for alone, own in (
+        ParsedCluster(
+            cluster=alone, assumptions=(), expansion=expansion(alone), network=own_network
+        )
+        for alone, own_network in (
             *((cluster.alone(g.name), _own_network(cluster.alone(g.name))) for g in cluster.groups),
             (part, network or _own_network(part)),
         )

@@ -80,7 +80,10 @@ def _count(digits: str, text: str, where: str) -> int:
 
 
 def _nearest_form(head: str) -> str:
-    """A valid cluster text near an invalid one: without signs and spaces, with a count."""
+    """A valid cluster text near an invalid one.
+
+    Without signs and spaces, with a count.
+    """
     tidy = re.sub(r"[\s-]*[x*×][\s-]*", "x", head.strip().lstrip("-"), flags=re.IGNORECASE)
     if COUNTED.fullmatch(tidy):
         return tidy
@@ -111,7 +114,10 @@ def _fill_nodes(count: int, device: Device, text: str, where: str) -> tuple[int,
 
 
 def _expand_racks(nodes: int, per_node: int, device: Device) -> tuple[int, int]:
-    """Nodes and devices in each, if ``per_node`` counts the devices of a whole rack."""
+    """Nodes and devices in each, with whole racks expanded.
+
+    ``per_node`` may count the devices of a whole rack.
+    """
     host = usual_node(device.name)
     if host is None or per_node != host.devices_per_rack or host.nodes_per_rack is None:
         return nodes, per_node
@@ -133,7 +139,10 @@ def _node_for(nodes: int, per_node: int, device: Device, text: str, where: str) 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The parsed text: counts, the device as typed and resolved, its node, the network."""
+    """The parsed text.
+
+    Counts, the device as typed and resolved, its node, the network.
+    """
 
     nodes: int
     per_node: int

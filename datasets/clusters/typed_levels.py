@@ -45,7 +45,7 @@ def typed_levels(
 
 
 def typed_network(keys: TypedKeys, host: Node, group: DeviceGroup) -> tuple[str, list[Assumption]]:
-    """The fabric between nodes, or between racks with their own, and the assumptions made."""
+    """The fabric between nodes or racks, and the assumptions made."""
     if keys.has("fabric"):
         name = keys.text("fabric")
         return fabric(name, where=f"{keys.where}: fabric", scope="network").name, []

@@ -1,4 +1,7 @@
-"""Fields of a Galvatron profile file: numbers by key, faults named by file and key."""
+"""Fields of a Galvatron profile file.
+
+Numbers by key, faults named by file and key.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class Fields:
         return float(value)
 
     def matching(self, *patterns: str, ignored: str = r"(?!)") -> list[tuple[re.Match[str], str]]:
-        """Every key, as the match of the first pattern that it fits, in the file's order.
+        """Every key as the first pattern's match, in the file's order.
 
         Args:
             patterns: of the keys to read.

@@ -27,7 +27,10 @@ class LayerProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingHeadProfile:
-    """Embedding and head on one stage: model states, and activations per sample, by degree."""
+    """Embedding and head on one stage.
+
+    Model states, and activations per sample, by degree.
+    """
 
     states_mb: Mapping[int, float]
     activation_mb: Mapping[int, float]
@@ -35,7 +38,7 @@ class EmbeddingHeadProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
-    """The layers of a model by type, and its embedding and head together and apart."""
+    """A model's layers by type, and its embedding and head."""
 
     layers: tuple[LayerProfile, ...]
     embedding_head_forward_ms: tuple[tuple[int, float], ...]

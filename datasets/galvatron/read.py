@@ -56,7 +56,7 @@ def read_profile(
 
 
 def _model_file(root: Path, kind: str, dtype: str, model: str) -> Path:
-    """The file of a kind for the model, or the only one of that kind."""
+    """The file of a kind for the model, or the only one."""
     start, end = f"{kind}_{dtype}_", "_all.json"
     files = sorted(root.glob(f"{start}*{end}"))
     if not files:

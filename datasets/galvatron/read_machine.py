@@ -14,7 +14,7 @@ LatencyTable = dict[int, tuple[tuple[int, float], ...]]
 
 
 def machine_files(nodes: int, per_node: int) -> tuple[str, str, str, str]:
-    """File names of a cluster, in the order in which they are read."""
+    """File names of a cluster, in reading order."""
     size = f"{nodes}nodes_{per_node}gpus_per_node.json"
     kinds = ("allreduce_bandwidth", "p2p_bandwidth", "sp_time")
     all_reduce, p2p, times = (f"{kind}_{size}" for kind in kinds)
@@ -46,7 +46,10 @@ def read_machine(folder: Path, nodes: int, per_node: int) -> LinkProfile:
 
 
 def _allreduce(fields: Fields, pattern: str, devices: int) -> dict[tuple[int, int], float]:
-    """Bandwidths by group; a group of all devices is both consecutive and strided."""
+    """Bandwidths by group.
+
+    A group of all devices is both consecutive and strided.
+    """
     bandwidths = {(int(m[1]), int(m[2])): fields.number(key) for m, key in fields.matching(pattern)}
     ranks = 2
     while ranks <= devices:

@@ -43,7 +43,10 @@ def gemm(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def attention(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Axes of the forward of causal flash attention; device, type and sizes of each row."""
+    """Axes of the forward of causal flash attention.
+
+    Device, type and sizes of each row.
+    """
     keys = []
     for r in rows:
         heads, kv_heads = r["num_heads"], r["num_key_value_heads"]
@@ -56,7 +59,10 @@ def attention(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def experts(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Axes of fused experts; ``model`` numbers hidden, ffn, topk and experts in their order."""
+    """Axes of fused experts.
+
+    ``model`` numbers hidden, ffn, topk and experts in their order.
+    """
     models, keys = _expert_models(rows), []
     for r in rows:
         model = models.index(_expert_model(r))

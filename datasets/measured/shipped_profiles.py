@@ -32,7 +32,7 @@ def shipped_profiles(folder: Path = FOLDER) -> tuple[MachineProfile, ...]:
 
 
 def ship_profile(profile: MachineProfile, folder: Path = FOLDER) -> Path:
-    """Write a shipped profile, in place of an older one of the same devices.
+    """Write a shipped profile over an older one of the same devices.
 
     Args:
         profile: complete, of a GPU.

@@ -1,4 +1,4 @@
-"""Timed grids: seconds of one kind of kernel over combinations of sizes, by device.
+"""Timed grids: seconds of a kernel over sizes, by device.
 
 ``NAME.npy`` holds float32 seconds of shape (tables, *axes), NaN where nothing was measured, and is
 memory mapped; ``NAME.json`` beside it names tables, axes and source.

@@ -1,4 +1,7 @@
-"""Models by name or by file: presets, ``config.json``, typed keys, the local hub cache."""
+"""Models by name or by file.
+
+Presets, ``config.json``, typed keys, the local hub cache.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,10 @@ def hub_cache() -> Path:
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    """Snapshot folders of a cached model: that of ``main`` first, then by name."""
+    """Snapshot folders of a cached model.
+
+    That of ``main`` first, then by name.
+    """
     try:
         folders = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
         main = read_text(folder / "refs" / "main", "a revision", MAX_REVISION_BYTES).strip()

@@ -1,4 +1,7 @@
-"""Feed-forward parts of a typed model: an MLP, experts, or some layers of each."""
+"""Feed-forward parts of a typed model.
+
+An MLP, experts, or some layers of each.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,10 @@ def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) ->
 
 
 def _shared_width(keys: ModelKeys, ffn: int) -> int:
-    """Width of all shared experts together: given, or a multiple of an expert's width."""
+    """Width of all shared experts together.
+
+    Given, or a multiple of an expert's width.
+    """
     if keys.has("shared_ffn") and keys.has("shared_experts"):
         raise keys.error("shared_experts", "nothing beside shared_ffn, which is their whole width")
     if keys.has("shared_ffn"):

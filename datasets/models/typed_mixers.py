@@ -29,7 +29,9 @@ ATTENTION_KEYS = (
 
 
 def mixers(keys: ModelKeys, hidden: int, layers: int, *, rotary: bool, mask: Mask) -> list[Mixer]:
-    """The attention of every layer; with ``full_every`` n, each n-th has no window.
+    """The attention of every layer.
+
+    With ``full_every`` n, each n-th has no window.
 
     Args:
         keys: the typed keys.
@@ -122,7 +124,7 @@ def _latent(keys: ModelKeys, *, rotary: bool) -> LatentAttention:
 
 
 def state_space(keys: ModelKeys, hidden: int) -> StateSpace:
-    """Mamba-2; by default its heads are 64 wide and together twice as wide as the model."""
+    """Mamba-2, by default with heads of 64 and twice the width."""
     width = keys.count_if("state_head_dim")
     if width is None:
         width = int(keys.assume("state_head_dim", 64, "left out; Mamba-2's"))

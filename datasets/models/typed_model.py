@@ -1,4 +1,6 @@
-"""Models in typed keys: a few sizes and switches, in YAML or JSON.
+"""Models in typed keys.
+
+A few sizes and switches, in YAML or JSON.
 
     layers: 32            # blocks; required, as are hidden, heads and vocab
     hidden: 4096
@@ -166,7 +168,10 @@ def _image_model(keys: ModelKeys, title: str) -> ModelSpec:
 
 
 class _BlockBuilder:
-    """Builder of a model's blocks; common keys are read once and in one order."""
+    """Builder of a model's blocks.
+
+    Common keys are read once and in one order.
+    """
 
     def __init__(self, keys: ModelKeys, hidden: int) -> None:
         self.keys, self.hidden = keys, hidden

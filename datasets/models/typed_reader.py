@@ -41,7 +41,7 @@ class ModelKeys(TypedKeys):
         self.why = f"left out; the default of family {family}"
 
     def assume(self, key: str, value: Any, why: str = "") -> Any:
-        """Record the value taken for a key that was left out, and return it."""
+        """Record and return the value taken for a missing key."""
         self.assumptions.append(Assumption(path=f"model.{key}", value=value, why=why or self.why))
         return value
 
@@ -60,7 +60,10 @@ class ModelKeys(TypedKeys):
         return self.number(key) if self.has(key) else float(self.assume(key, self.defaults[key]))
 
     def count_if(self, key: str, least: int = 1) -> int | None:
-        """A whole number; None if left out, for a part that most models lack."""
+        """A whole number.
+
+        None if left out, for a part that most models lack.
+        """
         return self.count(key, least) if self.has(key) else None
 
     def number_if(self, key: str) -> float | None:

@@ -30,7 +30,9 @@ def _tests() -> Mapping[str, Any]:
 
 
 def test_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """Settings of a functional test of Megatron-LM; empty for other runs and unknown tests.
+    """Settings of a functional test of Megatron-LM.
+
+    Empty for other runs and unknown tests.
 
     The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
     """
@@ -44,13 +46,18 @@ def test_entry(run: PublishedRun) -> Mapping[str, Any]:
 
 
 def model_entry(name: str) -> Mapping[str, Any]:
-    """The entry of a model by the start of its name; empty if there is none."""
+    """The entry of a model by the start of its name.
+
+    Empty if there is none.
+    """
     entries: list[Mapping[str, Any]] = names()["model"]
     return next((entry for entry in entries if name.startswith(entry["starts"])), {})
 
 
 def source_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """Settings that the source of a run leaves out; empty if none are known.
+    """Settings that the source of a run leaves out.
+
+    Empty if none are known.
 
     By its short name, else by its cell ``source``, then with the exceptions for this run: every
     matching entry of ``where``, later ones first.

@@ -26,7 +26,9 @@ FORMATS = (
 
 
 def read_device(text: str) -> str | None:
-    """The catalogue's device for a printed name; None if none or several fit.
+    """The catalogue's device for a printed name.
+
+    None if none or several fit.
 
     The family has to be a word of the name; memory and form choose among its sizes, by default
     the usual ones.

@@ -1,4 +1,6 @@
-"""PublishedRun: one checked row of a table of measured runs; blanks are None.
+"""PublishedRun: one checked row of a table of measured runs.
+
+Blanks are None.
 
 Sizes are of the whole model and the whole run: ``micro_batch`` is samples a replica,
 ``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A table of
@@ -92,7 +94,7 @@ class PublishedRun:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of a step, from tokens a second if only those are printed."""
+        """Seconds of a step, computed from tokens a second if need be."""
         if self.step_time_s is not None:
             return self.step_time_s
         if None in (self.tokens_per_s_per_gpu, self.gpus, self.global_batch, self.seq):
@@ -102,7 +104,7 @@ class PublishedRun:
 
 
 def is_memory_table(table: Path) -> bool:
-    """True if a table's columns are those of peak memory, not of times."""
+    """True if a table has columns of peak memory."""
     return PEAK in next(_rows(table), [])
 
 
@@ -148,7 +150,9 @@ COLUMNS = tuple(item.name for item in fields(PublishedRun))
 
 
 def parse_run(row: Mapping[str, object], where: str) -> PublishedRun:
-    """A run from a mapping of columns to values; missing ones and None are blank.
+    """A run from a mapping of columns to values.
+
+    Missing ones and None are blank.
 
     Raises:
         InputError: an unknown column, or an unreadable value.

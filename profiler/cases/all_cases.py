@@ -1,4 +1,6 @@
-"""All timed cases: every kernel of the executor's layers, over a range of sizes.
+"""All timed cases.
+
+Every kernel of the executor's layers, over a range of sizes.
 
 A case is a kernel as the lowering names it and a function that allocates fresh operands and
 returns the timed call; outputs are allocated as in a training step. A case holds no tensor until
@@ -28,14 +30,19 @@ CORE = torch.device("cpu")
 
 
 def sizes_for(device: torch.device, coarse: bool) -> Sizes:
-    """The sizes of a sweep: small for a core, large for a GPU."""
+    """The sizes of a sweep.
+
+    Small for a core, large for a GPU.
+    """
     if device.type == "cpu":
         return COARSE if coarse else FINE
     return CUDA_COARSE if coarse else CUDA_FINE
 
 
 def all_cases(sizes: Sizes, dtypes: Sequence[str], device: torch.device = CORE) -> Iterator[Case]:
-    """Every case once: one size of every kind first, then the most important ones.
+    """Every case once.
+
+    One size of every kind first, then the most important ones.
 
     Args:
         sizes: the grid of sizes.

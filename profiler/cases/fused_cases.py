@@ -124,7 +124,7 @@ def fused(rows: int, sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
 
 
 def _vocabulary_rows(operands: RowOperands, loss_vocab: int | None) -> RowOperands:
-    """As many logits as the chunks of a loss have, in rows as wide as a vocabulary."""
+    """A loss chunk's logits, in rows as wide as a vocabulary."""
     logit_rows = 0 if loss_vocab is None else operands.rows * operands.width // loss_vocab
     return (
         operands._replace(rows=logit_rows, width=loss_vocab)

@@ -22,7 +22,7 @@ FLASH_TYPES = ("bf16", "fp16")
 
 
 def matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """Matrix products (m, k) · (k, n), the right side transposed as a weight is."""
+    """Matrix products (m, k) · (k, n), the right side transposed."""
     for m, k, n in product(sizes.sides, repeat=3):
         traffic = (m * k + k * n + m * n) * tensor_spec.itemsize
         kernel = Kernel("matmul", (m, k, n), tensor_spec.dtype, 2 * m * k * n, traffic)
@@ -54,7 +54,7 @@ def _mix(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
 
 
 def attention(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
-    """Causal flash attention, forward and backward, by the kernels that a run uses there."""
+    """Causal flash attention, both directions, by a run's kernels."""
     on_core = tensor_spec.device.type == "cpu"
     if not on_core and tensor_spec.dtype not in FLASH_TYPES:
         return
@@ -73,7 +73,10 @@ def attention(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
 
 
 def _operands(tensor_spec: TensorSpec, heads: int, seq: int, dim: int) -> Operands:
-    """Query, key and value laid out as in a run: (seq, batch, heads, head_dim) in memory."""
+    """Query, key and value laid out as in a run.
+
+    (seq, batch, heads, head_dim) in memory.
+    """
     query, key, value = (
         tensor_spec.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3)
     )

@@ -1,4 +1,7 @@
-"""Cases whose time depends on the bytes they move: torch's passes over memory."""
+"""Cases whose time depends on the bytes they move.
+
+Torch's passes over memory.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ aten = torch.ops.aten
 
 
 class RowOperands(NamedTuple):
-    """Activations of a case: (rows, width), and the rows of an indexed table."""
+    """Activations of a case.
+
+    (rows, width), and the rows of an indexed table.
+    """
 
     rows: int
     width: int
@@ -64,7 +70,10 @@ class RowOperands(NamedTuple):
 
 
 class MemoryBoundOp(NamedTuple):
-    """A pass over memory: its name, its traffic in bytes, and its operands."""
+    """A pass over memory.
+
+    Its name, its traffic in bytes, and its operands.
+    """
 
     op: str
     traffic_bytes: Callable[[RowOperands], int]
@@ -72,7 +81,10 @@ class MemoryBoundOp(NamedTuple):
 
 
 def op_cases(ops: tuple[MemoryBoundOp, ...], operands: RowOperands) -> Iterator[Case]:
-    """A case for each operation; the shape of a pass is the elements of its largest operand."""
+    """A case for each operation.
+
+    The shape of a pass is the elements of its largest operand.
+    """
     for op in ops:
         shape = (operands.rows * operands.width,)
         kernel = Kernel(op.op, shape, operands.tensor_spec.dtype, 0, op.traffic_bytes(operands))
@@ -99,7 +111,10 @@ def _binary(
 
 
 def _cast(operands: RowOperands) -> KernelRun:
-    """To the case's type from the other one: bf16 and fp32 are two and four bytes."""
+    """To the case's type from the other one.
+
+    bf16 and fp32 are two and four bytes.
+    """
     other = torch.bfloat16 if operands.tensor_spec.itemsize == 4 else torch.float32
     return partial(operands.random().to(other).to, operands.tensor_spec.torch_dtype)
 
@@ -136,7 +151,7 @@ _TABLES: WeakValueDictionary[tuple[int, int, TensorSpec], torch.Tensor] = WeakVa
 
 
 def _embedding(operands: RowOperands) -> KernelRun:
-    """Fresh tokens, and one table for all prepared copies, of which few rows are read.
+    """Fresh tokens, and one table for all prepared copies.
 
     The number of copies that miss the cache follows from the bytes of a run; as many tables would
     fill a device.
@@ -158,7 +173,7 @@ def _to_column(operands: RowOperands) -> int:
 
 
 def _norm(passes: int, scales: int) -> Callable[[RowOperands], int]:
-    """Activations, mean and inverse deviation of each row, weight and bias (and gradients)."""
+    """Activations, each row's statistics, weight and bias (and gradients)."""
     return lambda operands: (
         passes * operands.full_bytes + 2 * operands.statistics_bytes + scales * operands.scale_bytes
     )

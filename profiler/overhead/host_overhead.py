@@ -105,7 +105,10 @@ def _with_constants(
 
 
 def _pricer(profile: MachineProfile) -> Pricer:
-    """Pricer for the ranks that the profile was measured with: those of every probe."""
+    """Pricer for the ranks that the profile was measured with.
+
+    Those of every probe.
+    """
     machine = Machine(local_ranks(profile.ranks, profile.device), profile)
     return Pricer(machine, _stack(profile))
 
@@ -125,7 +128,7 @@ def _explained_s(plan: Plan, pricer: Pricer) -> float:
 
 
 def _counts(plan: Plan, table: KernelTable) -> list[float]:
-    """Occurrences of each constant in a one-stage step, in the order of CONSTANTS.
+    """Occurrences of each of CONSTANTS in a one-stage step.
 
     The last number is the seconds of the kernels that the table prices.
     """
@@ -149,7 +152,7 @@ def _counts(plan: Plan, table: KernelTable) -> list[float]:
 
 
 def _message_s(profile: MachineProfile, measure: Measure) -> float:
-    """Host time of a message, for which the simulated two-stage step takes the measured time.
+    """Host time of a message, from a two-stage step's measured time.
 
     Zero if the ranks do not make two stages, or the step needs no explanation.
     """

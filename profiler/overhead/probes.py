@@ -1,4 +1,7 @@
-"""Plans whose steps are timed: small, legal, and over exactly the ranks at work."""
+"""Plans whose steps are timed.
+
+Small, legal, and over exactly the ranks at work.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ def _probes(ranks: int, coarse: bool) -> list[Probe]:
 
 
 def message_probe(ranks: int, device: str = CPU) -> Probe | None:
-    """A probe of two stages; None if the ranks do not make two."""
+    """A probe of two stages.
+
+    None if the ranks do not make two.
+    """
     if ranks % 2:
         return None
     hidden = SMALL if device == CPU else CUDA_SMALL
@@ -92,7 +98,7 @@ def _heads(hidden: int) -> int:
 
 
 def probe_plan(probe: Probe, ranks: int, device: str = CPU) -> Plan:
-    """The plan of a probe on ``ranks`` ranks of this machine, in fp32 on cores, else in bf16.
+    """A probe's plan on this machine: fp32 on cores, else bf16.
 
     Raises:
         ValueError: it would break a rule or leave ranks idle, whose pool would then wait.

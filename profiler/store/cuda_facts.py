@@ -24,7 +24,7 @@ NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
-    """GPUs, driver, and the versions of CUDA, NCCL, Triton and the fused kernels.
+    """GPUs, driver, and versions of CUDA, NCCL, Triton, fused kernels.
 
     Args:
         root: where ``proc`` is mounted (for tests).
@@ -41,7 +41,9 @@ def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
 
 
 def cuda_models(root: Path = Path("/")) -> tuple[str, ...]:
-    """The driver's name of each GPU of this machine; empty if it tells nothing.
+    """The driver's name of each GPU of this machine.
+
+    Empty if it tells nothing.
 
     Args:
         root: where ``proc`` is mounted (for tests).
@@ -79,7 +81,10 @@ def _driver(root: Path) -> str:
 
 @cache
 def _queried_driver() -> str:
-    """The version by the driver's own tool; in a container ``proc`` often lacks it."""
+    """The version by the driver's own tool.
+
+    In a container ``proc`` often lacks it.
+    """
     try:
         output = subprocess.run(
             ASK_DRIVER, capture_output=True, text=True, timeout=ASK_S, check=True
@@ -91,7 +96,7 @@ def _queried_driver() -> str:
 
 
 def _cuda() -> str:
-    """The CUDA release that torch was built for, read from its version file."""
+    """The CUDA release of torch, from its version file."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return NOT_INSTALLED

@@ -18,7 +18,10 @@ from .profiles import profile_folder, save_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialProfile:
-    """Rows so far and finished stages, of a sweep with this ``coarse`` and ``storage``."""
+    """Rows so far and finished stages of one kind of sweep.
+
+    ``coarse`` and ``storage`` identify the sweep.
+    """
 
     profile: MachineProfile
     finished: tuple[str, ...]
@@ -32,7 +35,7 @@ def partial_path(profile: MachineProfile) -> Path:
 
 
 def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialProfile | None:
-    """Results of an earlier measurement of the same machine, ranks and kind of sweep.
+    """Partial results of the same machine, ranks and kind of sweep.
 
     Args:
         empty: the profile to be measured, without rows.

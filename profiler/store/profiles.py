@@ -48,7 +48,7 @@ def machine_facts(device: str = CPU) -> dict[str, str]:
 
 @cache
 def _hardware() -> dict[str, str]:
-    """Taken to be constant while a process lives, for a service asks at each request."""
+    """Cached: constant while a process lives, and services ask often."""
     core = processor()
     return {
         "processor": f"{core.vendor} {core.family} {core.model}".strip(),
@@ -77,7 +77,9 @@ def save_profile(profile: MachineProfile) -> Path:
 
 
 def save_document(path: Path, noun: Any) -> Path:
-    """Write a noun completely or not at all, making its folder; returns its path.
+    """Write a noun completely or not at all, making its folder.
+
+    Returns its path.
 
     Raises:
         InputError: the folder cannot be written.
@@ -104,12 +106,15 @@ class StoredProfiles(NamedTuple):
 
 
 def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
-    """The newest readable profile of this machine with ``ranks`` ranks at work, if any."""
+    """This machine's newest readable profile with ``ranks`` ranks, if any."""
     return stored_profiles(ranks, device).profile
 
 
 def stored_profiles(ranks: int, device: str = CPU) -> StoredProfiles:
-    """Stored profiles of this machine's devices of a kind; other machines' files stay closed."""
+    """Stored profiles of this machine's devices of a kind.
+
+    Other machines' files stay closed.
+    """
     if next(profile_folder().glob("*.json"), None) is None:
         return StoredProfiles()  # without reading the machine's facts
     identity = fingerprint(device)

@@ -1,4 +1,4 @@
-"""Copies between a device and its host, and within a device, on every rank at once.
+"""Host-device and on-device copies, on every rank at once.
 
 Pinned and pageable host memory, each direction alone, and pinned ones both ways at once. A core
 has none of them: it computes in the host's memory.
@@ -79,7 +79,10 @@ def _copy(target: Tensor, source: Tensor) -> Callable[[], object]:
 
 
 def _both_ways(device_buffer: Tensor, device: torch.device) -> list[tuple[dict[str, Any], Timing]]:
-    """Pinned copies in and out on two streams; each takes until both have ended."""
+    """Pinned copies in and out on two streams.
+
+    Each takes until both have ended.
+    """
     copy_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     host_buffers = [
         torch.ones(device_buffer.numel(), dtype=torch.uint8, pin_memory=True) for _ in range(2)

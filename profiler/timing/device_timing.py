@@ -1,4 +1,4 @@
-"""Seconds of one piece of device work, without the host time of its launch.
+"""Seconds of device work, without the host time of launches.
 
 On a CUDA device: events around every run, a median over many, and the work rotates over copies of
 its operands, so that none is found in the last-level cache. Runs are queued in batches, each
@@ -40,7 +40,7 @@ CYCLES_PER_S = 2.1e9
 
 
 class Timing(NamedTuple):
-    """Median seconds of a run, (third - first quartile) / median, and the number of runs."""
+    """Median seconds, interquartile range / median, and number of runs."""
 
     median_s: float
     spread: float
@@ -48,7 +48,7 @@ class Timing(NamedTuple):
 
 
 def copies_to_miss_cache(touched_bytes: int, device: torch.device) -> int:
-    """Number of copies of ``touched_bytes`` which, used in turn, never lie in the cache."""
+    """Copies of ``touched_bytes`` that, used in turn, miss the cache."""
     if device.type != "cuda":
         return 1
     cache = torch.cuda.get_device_properties(device).L2_cache_size
@@ -56,7 +56,7 @@ def copies_to_miss_cache(touched_bytes: int, device: torch.device) -> int:
 
 
 def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float = 0.1) -> Timing:
-    """Time the same work on several copies of its operands, each used in turn.
+    """Time work on several copies of its operands in turn.
 
     Args:
         device: of the work.
@@ -72,7 +72,7 @@ def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float
 
 
 def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: float) -> Timing:
-    """Choose the number of runs by a few first ones, each at least ``host_s`` long."""
+    """Time enough runs for the budget, by a few first ones."""
     first_s = statistics.median(measured(WARM_UP_RUNS))
     runs = max(MIN_RUNS, min(MAX_RUNS, round(budget_s / max(first_s, host_s, 1e-9))))
     seconds = sorted(measured(runs))

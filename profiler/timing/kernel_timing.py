@@ -1,4 +1,4 @@
-"""Kernel timing on every rank at once, so that shared memory bandwidth counts.
+"""Kernel timing on all ranks at once, sharing memory bandwidth.
 
 On a core each case repeats up to a number of runs or a time; the minimum counts, since noise only
 adds. Elsewhere :mod:`device_timing` takes medians. The ranks start every case together. A case
@@ -37,7 +37,7 @@ NO_ROOM = math.inf
 
 
 def warm_up(context: RankContext, payload: dict[str, Any]) -> None:
-    """Job: start thread pools, libraries and clocks, so that no measurement pays for it."""
+    """Job: start thread pools, libraries and clocks before any measurement."""
     square = torch.randn(512, 512, device=context.device)
     for _ in range(20):
         square = square.mm(square).div_(square.abs().max())
@@ -88,7 +88,7 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
 
 
 def _time_or_skip(case: Case, device: torch.device, is_over: bool) -> tuple[float, float, str]:
-    """Seconds and spread, or the reason for a lack of room, with all memory free again."""
+    """Seconds and spread, or a reason with all memory freed."""
     try:
         if device.type == "cpu":
             return *time_case(case, most_runs=1 if is_over else MAX_RUNS), ""
@@ -109,7 +109,7 @@ def _time_on_device(case: Case, device: torch.device, budget_s: float) -> tuple[
 
 
 def time_case(case: Case, most_runs: int = MAX_RUNS) -> tuple[float, float]:
-    """Least seconds of a run on a core after the first, and the median's excess over it."""
+    """Least seconds of a later run, and the median's excess."""
     run = case.prepare()
     start_all_s = time.perf_counter()
     run()

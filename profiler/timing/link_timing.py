@@ -1,4 +1,4 @@
-"""Timing of collectives and messages over group and payload sizes, all groups at once.
+"""Timing of collectives and messages by group and payload size.
 
 Over gloo between cores, over NCCL between GPUs, alone; and, where devices have streams, overlapped
 with matrix products on the same device.
@@ -127,7 +127,9 @@ def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) 
 def _timed(
     run: Callable[[], None], end_s: float, device: torch.device, load: MatmulLoad | None = None
 ) -> tuple[tuple[float, float], bool]:
-    """Seconds of the slowest rank and their spread; True if any rank is past ``end_s``.
+    """Seconds of the slowest rank and their spread.
+
+    True if any rank is past ``end_s``.
 
     On cores the least of the runs, on other devices the median. All ranks get the same answer, so
     all stop at the same run; one is timed in any case.

@@ -1,4 +1,4 @@
-"""Host time of a launch, and slowdown of overlapped work on a device.
+"""Host time of launches, and slowdown of overlapped work.
 
 Both concern devices beside the host only: a core computes, launches and communicates in turn.
 """
@@ -45,7 +45,7 @@ def measure_sharing(context: RankContext, payload: dict[str, Any]) -> dict[str, 
 
 
 def _launch_s(device: torch.device) -> float:
-    """Host seconds of one launch through torch (Python and dispatch) into an empty queue."""
+    """Host seconds of one launch through torch into an empty queue."""
     tensor = torch.zeros(1, device=device)
     times = []
     for _ in range(ROUNDS):
@@ -59,7 +59,7 @@ def _launch_s(device: torch.device) -> float:
 
 
 def _slowdown(context: RankContext) -> float:
-    """Slowdown of products with an all-reduce, or on one rank with copies on the device."""
+    """Slowdown of products overlapped with an all-reduce or device copies."""
     device = context.device
     load = MatmulLoad(device)
     shared = torch.ones(SHARED_BYTES // 4, device=device)
@@ -110,7 +110,9 @@ def _clocked(run: Callable[[], object], context: RankContext) -> float:
 
 
 def sharing_factor(first_s: float, second_s: float, together_s: float) -> float:
-    """The factor f of costmodel.pricing.overlap: together = longer + (f - 1) · shorter.
+    """The factor f of costmodel.pricing.overlap.
+
+    Together = longer + (f - 1) · shorter.
 
     Args:
         first_s: seconds of one alone.

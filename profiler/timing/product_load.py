@@ -1,4 +1,4 @@
-"""Matrix products that keep a CUDA device busy while other work is timed on it."""
+"""Matrix products that keep a CUDA device busy during other work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MatmulLoad:
         return max(1, min(MAX_MATMULS, math.ceil(seconds / self.product_s)))
 
     def overlapped_seconds(self, run: Callable[[], object]) -> float:
-        """Seconds of work on the current stream that runs entirely while products run.
+        """Seconds of work on the current stream while products run.
 
         A first run alone tells how many products that takes.
         """

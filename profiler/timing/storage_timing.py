@@ -1,4 +1,4 @@
-"""Timing of reads and writes of a file, as offloading to a drive; without torch.
+"""Timing of file reads and writes, as in offloading; without torch.
 
 Direct I/O, past the page cache, with one aligned buffer, as in offloading. Where the file system
 has no direct I/O the kind of the rows tells so: rates of the page cache are no drive's. One
@@ -75,7 +75,10 @@ def _measure(path: Path) -> list[dict[str, Any]]:
 
 
 def _opened(path: Path) -> tuple[int, bool]:
-    """The file, and True for direct I/O; a block is written, for some systems refuse only then."""
+    """The file, and True for direct I/O.
+
+    A block is written, for some systems refuse only then.
+    """
     if DIRECT:
         try:
             descriptor = os.open(path, os.O_RDWR | DIRECT)

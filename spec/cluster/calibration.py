@@ -25,7 +25,7 @@ RESERVED_NAMES = ("none", "fit")
 
 
 class CalibrationScope(NamedTuple):
-    """Device, stack and, for times, format of products ("" is any) of a calibration."""
+    """Scope: device, stack and, for times, product format ("" is any)."""
 
     device: str
     stack: str
@@ -84,7 +84,7 @@ MEMORY_MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCalibration:
-    """Fitted constants of memory, and the ids of the rows that they were fitted to.
+    """Fitted constants of memory, and the ids of their rows.
 
     ``deviation`` is the relative standard deviation of rows, each predicted from the others; the
     upper bound that has to fit a device rests on it. The errors are medians over the rows: shipped,

@@ -30,7 +30,10 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTiers:
-    """Bytes per device of each memory tier; host and nvme are absent unless given."""
+    """Bytes per device of each memory tier.
+
+    Host and nvme are absent unless given.
+    """
 
     hbm_bytes: Annotated[int, Field(ge=1)]
     host_bytes: Annotated[int, Field(ge=0)] | None = None
@@ -96,12 +99,18 @@ class ClusterSpec:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The zones of the groups, each once; one empty name where none is given."""
+        """The zones of the groups, each once.
+
+        One empty name where none is given.
+        """
         return tuple(dict.fromkeys(group.zone for group in self.groups))
 
     @property
     def joined_counts(self) -> tuple[int, ...]:
-        """Devices that each level between groups joins: the most of a zone if several, and all."""
+        """Devices that each level between groups joins.
+
+        The most of a zone if several, and all.
+        """
         devices_by_zone = Counter[str]()
         for group in self.groups:
             devices_by_zone[group.zone] += group.device_count
@@ -138,7 +147,7 @@ class ClusterSpec:
         return ClusterSpec(groups=groups, levels=(replace(self.levels[0], group_size=size),))
 
     def seen_from(self, name: str) -> ClusterSpec:
-        """The group called ``name``, its own levels and those that join it to others.
+        """The group called ``name`` with all levels, inner and joining.
 
         Not a cluster to plan for: its outermost level spans more than its devices.
         """
@@ -154,14 +163,17 @@ class ClusterSpec:
         return replace(self.alone(name), levels=self.levels)
 
     def joining(self, names: Collection[str]) -> tuple[LinkLevel, ...]:
-        """The levels that join these groups, each named once: in a zone, between zones, or both."""
+        """The levels that join these groups, each named once.
+
+        In a zone, between zones, or both.
+        """
         zones = {self.group(name).zone for name in names}
         if len(zones) == 1:
             return self.levels[:1]
         return self.levels[-1:] if len(zones) == len(names) else self.levels
 
     def level_between(self, first: int, last: int) -> LinkLevel:
-        """The innermost level whose group holds both device numbers (the outermost if none)."""
+        """The innermost level whose group holds both devices (else the outermost)."""
         for level in self.levels:
             if first // level.group_size == last // level.group_size:
                 return level

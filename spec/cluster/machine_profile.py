@@ -73,7 +73,10 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A measurement left out, and why: out of memory, or a device without the path."""
+    """A measurement left out, and why.
+
+    Out of memory, or a device without the path.
+    """
 
     op: str
     shape: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ from .machine_profile import MachineProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectedProfile:
-    """A machine's own kernels and links, and factors on them fitted to whole steps."""
+    """A machine's profile, and factors on it fitted to whole steps."""
 
     profile: MachineProfile
     calibration: Calibration

@@ -145,7 +145,7 @@ class StackSpec:
 
     @property
     def fixed_orders(self) -> bool:
-        """True if the stack runs the schedules that it lists and no other order of passes."""
+        """True if the stack runs only the schedules that it lists."""
         return self.schedules != ALL_KINDS
 
     @property

@@ -54,7 +54,10 @@ class ConfigKeys(TypedKeys):
         return self.count(present or key)
 
     def layer_count(self) -> int:
-        """Number of blocks; required, and few enough to be listed one by one."""
+        """Number of blocks.
+
+        Required, and few enough to be listed one by one.
+        """
         count = self.size(LAYERS)
         if count > MAX_LAYERS:
             key = self.has(LAYERS, self.names.get(LAYERS, LAYERS)) or LAYERS
@@ -66,7 +69,10 @@ class ConfigKeys(TypedKeys):
         return NotBuiltError(f"{self.where}: {key} {json_text(self.document.get(key))}", instead)
 
     def choices(self, key: str, count: int, allowed: Collection[str]) -> list[str] | None:
-        """A list of ``count`` texts of ``allowed``, one a layer; None if left out."""
+        """A list of ``count`` texts of ``allowed``, one a layer.
+
+        None if left out.
+        """
         entries = self.document.get(key)
         if entries is None:
             return None
@@ -107,7 +113,10 @@ class ConfigKeys(TypedKeys):
         return default
 
     def kv_heads(self, heads: int, default: int | None) -> int:
-        """Number of key and value heads, which must divide heads; null means as many as heads."""
+        """Number of key and value heads, which must divide heads.
+
+        null means as many as heads.
+        """
         key = "num_key_value_heads"
         if key in self.document and self.document[key] is None:
             return heads
@@ -120,7 +129,10 @@ class ConfigKeys(TypedKeys):
         return kv_heads
 
     def head_dim(self, hidden: int, heads: int, default: int | None = None) -> int:
-        """Width of a head: given, the family's default, or hidden divided by heads."""
+        """Width of a head.
+
+        Given, the family's default, or hidden divided by heads.
+        """
         if self.has("head_dim"):
             return self.count("head_dim")
         if default is not None:
@@ -133,7 +145,10 @@ class ConfigKeys(TypedKeys):
         return hidden // heads
 
     def note_dropout(self, defaults: Mapping[str, float]) -> None:
-        """List dropout above zero, given or by default; ``defaults`` has the class's keys."""
+        """List dropout above zero, given or by default.
+
+        ``defaults`` has the class's keys.
+        """
         rates = {}
         for key, default in defaults.items():
             rate = self.number(key, 0, exclusive=False) if self.has(key) else default

@@ -115,7 +115,10 @@ def _decoder(
 
 
 def _multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
-    """The multi-token layers; the library's class reads their number and does not build them."""
+    """The multi-token layers.
+
+    The library's class reads their number and does not build them.
+    """
     key = config.has(*MTP_KEYS)
     count = config.count(key, 0) if key else config.count_or(MTP_KEYS[0], 1)
     if not count:

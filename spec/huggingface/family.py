@@ -54,7 +54,9 @@ def decoder(
     softcap: float | None = None,
     multi_token: tuple[LayerRun, ...] = (),
 ) -> ModelSpec:
-    """A one-tower language model: embedding, blocks, and a head over the same vocabulary.
+    """A one-tower language model.
+
+    Embedding, blocks, and a head over the same vocabulary.
 
     Args:
         name: name of the model.

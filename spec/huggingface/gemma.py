@@ -34,7 +34,7 @@ def gemma(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def gemma2(config: ConfigKeys, name: str) -> ModelSpec:
-    """Gemma 2: norms before and after each part, capped scores and logits, windows."""
+    """Gemma 2: sandwich norms, capped scores and logits, windows."""
     hidden = config.size("hidden_size")
     layers, vocab = config.layer_count(), config.size("vocab_size")
     base = replace(
@@ -54,7 +54,10 @@ def gemma2(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def gemma3(config: ConfigKeys, name: str) -> ModelSpec:
-    """Gemma 3: query and key norms; windowed layers have rotary angles of their own."""
+    """Gemma 3: query and key norms.
+
+    Windowed layers have rotary angles of their own.
+    """
     hidden = config.size("hidden_size")
     layers, vocab = config.layer_count(), config.size("vocab_size")
     heads = config.size("num_attention_heads")

@@ -64,7 +64,7 @@ def _attention(
 
 
 def opt(config: ConfigKeys, name: str) -> ModelSpec:
-    """OPT (arXiv:2205.01068): as GPT-2, with ReLU and, in one size, norms after each part."""
+    """OPT (arXiv:2205.01068): GPT-2 with ReLU; one size is post-norm."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     layers, vocab = config.layer_count(), config.size("vocab_size")
     if config.has("word_embed_proj_dim") and config.count("word_embed_proj_dim") != hidden:

@@ -89,7 +89,7 @@ def nemotron_h(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _layer_types(config: ConfigKeys, listed: str, pattern: str) -> list[str]:
-    """The kind of each layer, from a list of names or from a text of letters."""
+    """Kinds of all layers, from names or from letters."""
     if config.has(listed) or config.has("layer_types"):
         key = config.has(listed, "layer_types") or listed
         entries = config.document[key]
@@ -179,7 +179,7 @@ def _multi_token_layers(
 
 
 def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
-    """Qwen3-Next: three layers of gated delta rule to one of gated attention, all with experts."""
+    """Qwen3-Next: gated delta rule, every fourth layer gated attention, experts."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
     rules = DecoderRules(
         kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, rotary_fraction=0.25

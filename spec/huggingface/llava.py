@@ -16,7 +16,7 @@ TEXT = {family.model_type: family for family in LLAMA_LIKE}
 
 
 def llava(config: ConfigKeys, name: str) -> ModelSpec:
-    """LLaVA: the vision tower's tokens without the class token, inserted in the decoder's."""
+    """LLaVA: vision tokens, without class token, inserted in the decoder's."""
     vision = config.part("vision_config", "CLIPVisionConfig")
     if vision.text_or("model_type", "clip_vision_model") != "clip_vision_model":
         raise vision.refuse("model_type", "nearest: clip_vision_model")

@@ -30,7 +30,10 @@ NAMES = {
 
 
 def t5(config: ConfigKeys, name: str) -> ModelSpec:
-    """T5: two towers; the first block of each holds its table of relative positions."""
+    """T5: two towers.
+
+    The first block of each holds its table of relative positions.
+    """
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     layers = config.layer_count()
     decoder_key = "num_decoder_layers"

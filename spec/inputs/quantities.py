@@ -115,7 +115,10 @@ def _amount(kind: QuantityKind, given: str | float, was: float, where: str) -> f
 
 
 def _unit(kind: QuantityKind, unit: str) -> float | None:
-    """The SI amount of a unit; None if it is none of this kind, or ambiguous."""
+    """The SI amount of a unit.
+
+    None if it is none of this kind, or ambiguous.
+    """
     if kind == "bytes_per_s" and BITS_OR_BYTES.fullmatch(unit) and "B" not in unit:
         return None
     return UNITS[kind].get(unit.casefold().replace("μ", "µ"))

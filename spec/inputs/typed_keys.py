@@ -117,8 +117,8 @@ def _nearest_count(value: Any, least: int, most: int) -> int | None:
     number = _as_number(value)
     if number is None or not math.isfinite(number):
         return None
-    whole = abs(round(number)) if number < 0 else round(number)
-    return max(least, min(most, whole))
+    count = abs(round(number)) if number < 0 else round(number)
+    return max(least, min(most, count))
 
 
 def _nearest_number(value: Any, least: float) -> str | None:

@@ -1,4 +1,4 @@
-"""Keys that a what-if may change, each with its kind, meaning and an example.
+"""Keys of what-if questions, with kind, meaning and an example.
 
 Command line, service and Python share this list. Nothing slow is imported here: the help of the
 command line shows it.
@@ -130,7 +130,7 @@ SYNONYMS = {
 
 
 def _by_last_word(folded: str, paths: list[str]) -> str:
-    """The key that another program's word, or the end of a path, suggests."""
+    """The key suggested by another program's word or a path's end."""
     key = SYNONYMS.get(folded) or SYNONYMS.get(folded.rpartition(".")[2], "")
     if key in paths:
         return key

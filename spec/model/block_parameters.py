@@ -18,7 +18,10 @@ from .parameter_spec import (
 
 
 def block_parameters(block: BlockLayer) -> ParameterSpecs:
-    """Parameters of a block; norms stand before their part, or around it (sandwich)."""
+    """Parameters of a block.
+
+    Norms stand before their part, or around it (sandwich).
+    """
     specs: list[ParameterSpec] = []
     after = block.norm if block.norm_placement == "sandwich" else None
     if block.attention is not None:

@@ -25,7 +25,7 @@ def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
 
 
 def dense_block_violation(block: BlockLayer) -> str | None:
-    """Reason why a block is no dense decoder block; None if it is one."""
+    """Reason why a block is no dense decoder block, or None."""
     attention, mlp = block.attention, block.mlp
     if not isinstance(attention, Attention):
         return f"{getattr(attention, 'kind', 'no')} attention is no plain attention"

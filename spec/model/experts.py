@@ -18,7 +18,7 @@ def experts_of(layer: Layer) -> Moe | None:
 
 
 def dropless(layer: Layer) -> Layer:
-    """The layer without a capacity factor, so that no token is dropped or padded."""
+    """The layer without a capacity factor: no token dropped or padded."""
     moe = experts_of(layer)
     if moe is None or moe.capacity_factor is None:
         return layer
@@ -29,7 +29,7 @@ def dropless(layer: Layer) -> Layer:
 
 
 def expert_violation(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> str | None:
-    """Reason why ``strategy`` may not split a layer's experts; None if it may.
+    """Reason why ``strategy`` may not split a layer's experts, or None.
 
     Experts serve the tokens of all ranks of a stage, so each rank needs tokens of its own.
     Tensor-parallel ranks hold the same tokens unless the sequence is split between the parts of

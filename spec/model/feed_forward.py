@@ -72,7 +72,7 @@ class Moe:
 
 
 def group_votes(moe: Moe) -> int:
-    """Number of a group's top experts whose scores are summed to its score.
+    """Number of a group's top experts that make its score.
 
     One with softmax (DeepSeek-V2, section 2.2.2), two with sigmoid (DeepSeek-V3,
     arXiv:2412.19437, section 2.1.2) where a group has two.

@@ -34,7 +34,7 @@ __all__ = ["ParameterSpec", "active_elements", "layer_elements", "layer_paramete
 
 
 def layer_parameters(layer: Layer, seq_len: int | None = None) -> ParameterSpecs:
-    """Parameters of a layer, in the order in which the model holds them.
+    """Parameters of a layer, in the model's order.
 
     Args:
         layer: the layer.

@@ -60,7 +60,9 @@ class PatchLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLayer:
-    """Residual block: a token mixer, then a feed-forward part; either may be missing.
+    """Residual block: a token mixer, then a feed-forward part.
+
+    Either may be missing.
 
     ``norm_placement`` pre: before each part; post: after each residual sum (BERT); sandwich:
     before and after each part (Gemma 2 and 3). ``parallel``: both parts read the block's input
@@ -118,7 +120,7 @@ class MultiTokenLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierLayer:
-    """Final norm, projection of the first token to ``classes``, and the cross-entropy loss."""
+    """Final norm, projection of the first token, cross-entropy loss."""
 
     kind: Literal["classifier"] = "classifier"
     hidden: Count
@@ -130,7 +132,9 @@ class ClassifierLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorLayer:
-    """Map one tower's tokens to another's width: norm, then a GELU MLP ``inner`` wide.
+    """Map one tower's tokens to another's width.
+
+    Norm, then a GELU MLP ``inner`` wide.
 
     ``merge`` neighboring tokens become one; ``inner`` 0 is a single projection.
     """
@@ -147,7 +151,7 @@ class ProjectorLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormLayer:
-    """Norm after a tower's last block, where no head holds it (T5, CLIP encoders)."""
+    """Norm after a headless tower's last block (T5, CLIP encoders)."""
 
     kind: Literal["norm"] = "norm"
     hidden: Count

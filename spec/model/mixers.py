@@ -84,7 +84,7 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpace:
-    """Selective state space in its dual form (Mamba-2, arXiv:2405.21060, sections 6 and 7).
+    """Selective state space, dual form (Mamba-2, arXiv:2405.21060, sections 6, 7).
 
     ``heads`` of ``head_dim`` channels, a state of ``state_dim`` a channel; ``groups`` share the
     input and output maps B and C. Matrix products take ``chunk`` tokens at a time.
@@ -144,7 +144,10 @@ class DeltaRule:
 
 
 def kind_or(plain: str) -> Discriminator:
-    """Tell the members of a union apart by ``kind``; one without it is ``plain``."""
+    """Tell the members of a union apart by ``kind``.
+
+    One without it is ``plain``.
+    """
 
     def kind_of(value: Any) -> str:
         if isinstance(value, dict):

@@ -72,7 +72,7 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """An ordered stack of layers, such as a language model or a vision encoder.
+    """An ordered stack of layers: a language model, a vision encoder.
 
     ``seq_len`` is the number of tokens of a sample in it (a vision encoder's patches), None for
     the workload's sequence.
@@ -115,7 +115,10 @@ class ModelSpec:
     shared_embedding: bool = False
 
     def layers(self) -> tuple[Layer, ...]:
-        """Every layer of every tower in order; the index is the layer's number in a plan."""
+        """Every layer of every tower in order.
+
+        The index is the layer's number in a plan.
+        """
         return tuple(chain.from_iterable(tower.expand() for tower in self.towers))
 
     def tower(self, name: str) -> Tower:
@@ -136,7 +139,10 @@ class ModelSpec:
 
     @property
     def vocab(self) -> int:
-        """Vocabulary size of the first embedding layer; 0 for a model without one (ViT)."""
+        """Vocabulary size of the first embedding layer.
+
+        0 for a model without one (ViT).
+        """
         return next((x.vocab for x in self.kinds() if isinstance(x, EmbeddingLayer)), 0)
 
     @property

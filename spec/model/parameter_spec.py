@@ -43,7 +43,10 @@ class ParameterSpec:
         return (*self.shape[: self.split_dim], stop - start, *self.shape[self.split_dim + 1 :])
 
     def expert_shape(self, ep: int, etp: int) -> tuple[int, ...]:
-        """Shape on a rank of an ``expert`` tensor; both degrees divide what they split."""
+        """Shape on a rank of an ``expert`` tensor.
+
+        Both degrees divide what they split.
+        """
         sizes = list(self.shape)
         sizes[0] //= ep
         if self.split_dim is not None:
@@ -52,7 +55,7 @@ class ParameterSpec:
 
 
 def split_range(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Start and end of part ``index`` of ``size`` in parts of ceil(size / parts)."""
+    """Start and end of part ``index``, in parts of ceil(size / parts)."""
     part = -(-size // parts)
     return min(index * part, size), min((index + 1) * part, size)
 
@@ -61,7 +64,10 @@ ParameterSpecs = tuple[ParameterSpec, ...]
 
 
 def replicated(name: str, shape: tuple[int, ...]) -> ParameterSpec:
-    """A tensor that every tensor-parallel rank holds in full and uses on its own tokens."""
+    """A tensor held in full by every tensor-parallel rank.
+
+    Each uses it on its own tokens.
+    """
     return ParameterSpec(name=name, shape=shape, partial_gradient="sequence_parallel")
 
 
@@ -108,7 +114,10 @@ def column(name: str, out: int, hidden: int, bias: bool) -> ParameterSpecs:
 
 
 def row(name: str, hidden: int, width: int, bias: bool) -> ParameterSpecs:
-    """A projection whose input features are split; its bias is added once, to the sum."""
+    """A projection whose input features are split.
+
+    Its bias is added once, to the sum.
+    """
     weight = ParameterSpec(name=f"{name}.weight", shape=(hidden, width), split_dim=1)
     if not bias:
         return (weight,)

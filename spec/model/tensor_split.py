@@ -8,7 +8,10 @@ from .mixers import DeltaRule, LatentAttention, Mixer, StateSpace
 
 
 def split_sizes(layer: Layer) -> dict[str, int]:
-    """The sizes by name; empty for a layer that any degree splits or leaves replicated."""
+    """The sizes by name.
+
+    Empty for a layer that any degree splits or leaves replicated.
+    """
     if isinstance(layer, MultiTokenLayer):
         return split_sizes(layer.block)
     if isinstance(layer, ProjectorLayer):
@@ -23,7 +26,10 @@ def split_sizes(layer: Layer) -> dict[str, int]:
 
 
 def head_sizes(layer: Layer) -> dict[str, int]:
-    """Numbers of heads of a layer's token mixer by name; empty if it has none."""
+    """Numbers of heads of a layer's token mixer by name.
+
+    Empty if it has none.
+    """
     if isinstance(layer, MultiTokenLayer):
         return head_sizes(layer.block)
     if not isinstance(layer, BlockLayer) or layer.attention is None:
@@ -42,7 +48,10 @@ def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
 
 
 def _feed_forward_sizes(part: FeedForward) -> dict[str, int]:
-    """Experts have a degree of their own; shared experts are split as the block is."""
+    """Experts have a degree of their own.
+
+    Shared experts are split as the block is.
+    """
     if isinstance(part, Moe):
         return {"shared_ffn": part.shared_ffn} if part.shared_ffn else {}
     return {"ffn": part.ffn}

@@ -1,4 +1,6 @@
-"""Context of each layer among the towers of a model: tokens, other towers' outputs.
+"""Context of each layer among the towers of a model.
+
+Tokens, other towers' outputs.
 
 Besides the layer before it, a layer may read the output of another tower: every block with
 cross-attention does (T5's decoder), or else the target's first layer, which inserts those
@@ -17,7 +19,10 @@ from .model_spec import ModelSpec, Tower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerOutput:
-    """Output of layer ``layer`` for another tower: tokens of a sample and their width."""
+    """Output of layer ``layer`` for another tower.
+
+    Tokens of a sample and their width.
+    """
 
     layer: int
     tokens: int
@@ -26,7 +31,9 @@ class TowerOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerContext:
-    """One layer's context: tokens of a sample, start of a tower, other towers' outputs.
+    """One layer's context.
+
+    Tokens of a sample, start of a tower, other towers' outputs.
 
     ``sources`` travel along to the layer; ``read`` are those of them that it reads.
     """
@@ -66,12 +73,15 @@ def layer_contexts(model: ModelSpec, seq_len: int) -> tuple[LayerContext, ...]:
 
 
 def tower_outputs_after(contexts: tuple[LayerContext, ...], index: int) -> tuple[TowerOutput, ...]:
-    """Outputs of other towers that go on from layer ``index`` to the next; empty after the last."""
+    """Other towers' outputs that layer ``index`` passes on to the next."""
     return contexts[index + 1].sources if index + 1 < len(contexts) else ()
 
 
 def inserted_tokens(model: ModelSpec, seq_len: int) -> int:
-    """The most tokens of other towers inserted among a tower's own; 0 if none."""
+    """The most tokens of other towers inserted among a tower's own.
+
+    0 if none.
+    """
     contexts = layer_contexts(model, seq_len)
     return max((sum(s.tokens for s in c.read) for c in contexts if c.begins_tower), default=0)
 
@@ -114,7 +124,10 @@ def has_cross_attention(layer: Layer) -> bool:
 
 
 def shared_tables(model: ModelSpec) -> tuple[int, ...]:
-    """Numbers of the layers that share one vocabulary table; empty if none do."""
+    """Numbers of the layers that share one vocabulary table.
+
+    Empty if none do.
+    """
     if not (model.tie_embeddings or model.shared_embedding):
         return ()
     tables, heads = _numbers_of(model, EmbeddingLayer), _numbers_of(model, HeadLayer)
@@ -124,7 +137,10 @@ def shared_tables(model: ModelSpec) -> tuple[int, ...]:
 
 
 def _numbers_of(model: ModelSpec, kind: type[EmbeddingLayer] | type[HeadLayer]) -> list[int]:
-    """Numbers of the layers of a kind, run by run: a model has many layers and few runs."""
+    """Numbers of the layers of a kind, run by run.
+
+    A model has many layers and few runs.
+    """
     numbers: list[int] = []
     first = 0
     for run in (run for tower in model.towers for run in tower.layers):

@@ -18,7 +18,7 @@ SHARE_ERROR = 1e-6
 
 
 class DeviceShare(Protocol):
-    """Devices of one group in a stage, and their share of a micro-batch."""
+    """One group's devices in a stage, and their share."""
 
     @property
     def device_group(self) -> str:
@@ -62,13 +62,16 @@ class IndexRange(NamedTuple):
         return self.end - self.first
 
     def intersection(self, other: IndexRange) -> IndexRange:
-        """The common numbers; empty, with ``end`` equal to ``first``, if there are none."""
+        """The common numbers.
+
+        Empty, with ``end`` equal to ``first``, if there are none.
+        """
         first = max(self.first, other.first)
         return IndexRange(first, max(first, min(self.end, other.end)))
 
 
 def batch_share(stage: SharedStage, group: DeviceShare) -> float:
-    """The fraction of a micro-batch's samples that a device group of the stage takes."""
+    """The fraction of a micro-batch's samples for one device group."""
     return group.count / stage.device_count if group.batch_share is None else group.batch_share
 
 
@@ -78,7 +81,7 @@ def group_samples(stage: SharedStage, samples: int) -> tuple[int, ...]:
 
 
 def batch_share_violation(stage: SharedStage, samples: int) -> str | None:
-    """Reason why the shares give no whole samples of a micro-batch; None if they do.
+    """Reason why shares give no whole samples, or None.
 
     Args:
         stage: the stage.
@@ -101,7 +104,7 @@ def batch_share_violation(stage: SharedStage, samples: int) -> str | None:
 def batch_partition_violation(
     stage: SharedStage, strategy: LayerStrategy, samples: int
 ) -> str | None:
-    """Reason why replicas get no equal parts in each device group; None if they do."""
+    """Reason why replicas get unequal parts in a device group, or None."""
     if reason := batch_share_violation(stage, samples):
         return reason
     width = strategy.width
@@ -120,7 +123,7 @@ def batch_partition_violation(
 def batch_partition(
     stage: SharedStage, strategy: LayerStrategy, samples: int
 ) -> tuple[IndexRange, ...]:
-    """The samples of a micro-batch that each rank of a stage works on in a layer.
+    """Samples of a micro-batch on each rank of a stage.
 
     Args:
         stage: its device groups.

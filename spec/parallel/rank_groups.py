@@ -67,18 +67,18 @@ def replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
 
 
 def inner_group(strategy: LayerStrategy, degree: int) -> RankGroup:
-    """The innermost ``degree`` ranks that hold the same weights, over which a state is split."""
+    """The innermost ``degree`` ranks with the same weights, which split a state."""
     return RankGroup(degree, strategy.weight_split)
 
 
 def secondary_replicas(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """Ranks with equal shards of the second copy, which never communicate in this group."""
+    """Ranks with equal shards of the second copy; they never communicate."""
     inner = strategy.weight_split * strategy.shard.secondary_parameters
     return RankGroup(stage_ranks // inner, inner)
 
 
 def outer_group(strategy: LayerStrategy, inner: int, degree: int) -> RankGroup:
-    """Ranks that hold the ``degree / inner`` parts of one shard of ``inner``."""
+    """Ranks with the ``degree / inner`` parts of one ``inner`` shard."""
     return RankGroup(degree // inner, strategy.weight_split * inner)
 
 
@@ -116,7 +116,7 @@ def expert_shard_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
 
 
 def expert_replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
-    """Ranks that hold equal shards of the same experts and sum their gradients."""
+    """Ranks with equal expert shards, which sum their gradients."""
     inner = strategy.ep * strategy.etp
     inner *= strategy.expert_degree(strategy.shard.optimizer, stage_ranks)
     return RankGroup(stage_ranks // inner, inner)
@@ -158,7 +158,7 @@ def batch_group(tp_low: int, tp_high: int) -> RankGroup:
 
 
 def expert_groups(strategies: Iterable[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
-    """Groups of several ranks over which states of experts are gathered and summed."""
+    """Groups of several ranks for states of experts."""
     groups: set[RankGroup] = set()
     for strategy in _runs(strategies):
         groups |= expert_state_groups(strategy, stage_ranks)
@@ -199,7 +199,10 @@ def stage_groups(
 
 
 def _runs(strategies: Iterable[LayerStrategy]) -> list[LayerStrategy]:
-    """One of each run of the same object, for most neighboring layers share their strategy."""
+    """One of each run of the same object.
+
+    Most neighboring layers share their strategy.
+    """
     return [next(run) for _, run in groupby(strategies, key=id)]
 
 
@@ -222,7 +225,7 @@ def exchanges_tokens(before: LayerStrategy, after: LayerStrategy) -> bool:
 
 
 def exchange_group(before: LayerStrategy, after: LayerStrategy) -> RankGroup:
-    """Ranks that hold the same samples before and after a change of layout."""
+    """Ranks with the same samples on both sides of a redistribution."""
     return RankGroup(math.lcm(before.width, after.width), 1)
 
 

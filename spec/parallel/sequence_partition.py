@@ -1,4 +1,4 @@
-"""Tokens of a sample on each rank of a stage, where layers split the sequence.
+"""Tokens of a sample on each rank of a split sequence.
 
 A ring of n ranks cuts a sequence into 2n pieces and gives rank i pieces i and 2n - 1 - i, so that
 causal work is even (zigzag; Llama 3, arXiv:2407.21783, section 3.3.2). The tp ranks of a layer
@@ -49,7 +49,7 @@ def partition_range(spans: IndexRanges, parts: int, index: int) -> IndexRanges:
 
 
 def positions_of(spans: IndexRanges, subset: IndexRanges) -> IndexRanges:
-    """Positions of the ``subset`` numbers among those of ``spans``, which has them all."""
+    """Positions of ``subset`` numbers among those of ``spans``, a superset."""
     return merge_ranges(_positions(spans, subset))
 
 
@@ -78,7 +78,10 @@ def _positions(spans: IndexRanges, subset: IndexRanges) -> Iterator[IndexRange]:
 
 
 def ring_tokens(ranks: int, position: int, seq_len: int) -> IndexRanges:
-    """Tokens of a ring rank: pieces ``position`` and ``2 ranks - 1 - position``."""
+    """Tokens of a ring rank.
+
+    Pieces ``position`` and ``2 ranks - 1 - position``.
+    """
     if ranks == 1:
         return (IndexRange(0, seq_len),)
     piece = seq_len // (2 * ranks)
@@ -91,19 +94,19 @@ def _ring_tokens_of(strategy: LayerStrategy, rank: int, seq_len: int) -> IndexRa
 
 
 def input_tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> IndexRanges:
-    """Tokens that a layer reads on a rank of the stage, after any gather."""
+    """Input tokens of a layer on a rank, after any gather."""
     ring = _ring_tokens_of(strategy, rank, seq_len)
     return _tensor_part(strategy, rank, ring) if strategy.ulysses else ring
 
 
 def local_tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> IndexRanges:
-    """Tokens that a rank of the stage holds between layers of this strategy."""
+    """Tokens on a rank between layers of this strategy."""
     ring = _ring_tokens_of(strategy, rank, seq_len)
     return _tensor_part(strategy, rank, ring) if strategy.layout[2] else ring
 
 
 def exchanged_tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> IndexRanges:
-    """Tokens of a rank while all tp ranks hold different ones, to exchange them."""
+    """Tokens of a rank while all tp ranks exchange different ones."""
     return _tensor_part(strategy, rank, _ring_tokens_of(strategy, rank, seq_len))
 
 

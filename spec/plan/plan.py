@@ -58,7 +58,9 @@ class StageDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
-    """One strategy for a run of layers; ``by_device_group`` overrides it on some devices.
+    """One strategy for a run of layers.
+
+    ``by_device_group`` overrides it on some devices.
 
     The device groups of a stage hold its layers together, so an override may change recomputation
     and techniques, but neither splits nor sharding.
@@ -77,7 +79,10 @@ class LayerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One pipeline stage: devices, order of its mesh axes (outer first), virtual stages."""
+    """One pipeline stage.
+
+    Devices, order of its mesh axes (outer first), virtual stages.
+    """
 
     devices: tuple[StageDevices, ...]
     mesh_order: tuple[Literal["dp", "cp", "tp"], ...] = ("dp", "cp", "tp")
@@ -104,7 +109,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A model trained on a workload by some stages; ``after`` names programs to wait for."""
+    """A model trained on a workload by some stages.
+
+    ``after`` names programs to wait for.
+    """
 
     name: str = "main"
     model: str = "main"
@@ -134,14 +142,14 @@ class Program:
         return order_of(schedule.kind, stage, stages, chunks, count, schedule.actions)
 
     def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
-        """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""
+        """``(stage, virtual stage, layer plans)`` in the order of the data flow."""
         stages = len(self.stages)
         for position in range(stages * self.chunks_per_stage):
             index, virtual = chunk_location(self.schedule.kind, position, stages)
             yield index, virtual, self.stages[index].virtual_stages[virtual]
 
     def same_entry_partition(self, stage: int, chunk: int) -> bool:
-        """True if the ranks that send to a chunk partition the batch as its own do."""
+        """True if a chunk and its sender partition the batch equally."""
         stages = self.stages
         position = chunk_position(self.schedule.kind, stage, chunk, len(stages))
         if position == 0:
@@ -220,7 +228,7 @@ class Plan:
     def stage_strategies(
         self, stage: int, every: tuple[LayerStrategy, ...] | None = None
     ) -> list[LayerStrategy]:
-        """Strategies along every chunk of a stage, each chunk after the layout of its input.
+        """Strategies along a stage's chunks, each after its input's layout.
 
         That is the layout of the layer before the chunk, or where the sending stage partitions the
         batch
@@ -295,7 +303,9 @@ class Plan:
 
 
 def load_plan(text: str | bytes, where: str, techniques: Values = TECHNIQUES) -> Plan:
-    """A legal plan from JSON text: a Plan, or any document with a ``plan`` key.
+    """A legal plan from JSON text.
+
+    A Plan, or any document with a ``plan`` key.
 
     Args:
         text: the JSON text.

@@ -27,7 +27,7 @@ TABLE = "relative.weight"
 
 @lru_cache(maxsize=256)
 def table_blocks(model: ModelSpec) -> dict[int, int]:
-    """Block with a table or shared bias -> the block that owns the table, by number."""
+    """Block with a table or shared bias -> owner of the table."""
     owners: dict[int, int] = {}
     first = 0
     for tower in model.towers:
@@ -45,7 +45,7 @@ def table_blocks(model: ModelSpec) -> dict[int, int]:
 
 
 def table_copies(model: ModelSpec, numbers: Sequence[int]) -> dict[int, BlockLayer]:
-    """The blocks of a chunk that get a copy of a table, with it.
+    """Blocks of a chunk that get a copy of a table.
 
     Args:
         model: the model.
@@ -93,7 +93,7 @@ def bias_holders(plan: Plan) -> dict[int, tuple[tuple[int, int], ...]]:
 
 
 def unsupported_shared_bias(plan: Plan) -> str | None:
-    """Reason why the executor cannot share a plan's biases; None if it can."""
+    """Reason why the executor cannot share a plan's biases, or None."""
     strategies = plan.layer_strategies()
     splits: dict[int, set[int]] = {}
     for index, owner in table_blocks(plan.model).items():
@@ -114,7 +114,7 @@ def unsupported_shared_bias(plan: Plan) -> str | None:
 
 
 def as_built(model: ModelSpec, numbers: Sequence[int]) -> dict[int, Layer]:
-    """Layers of a chunk by number, with the copies of tables that they hold."""
+    """Layers of a chunk by number, copied tables included."""
     layers = model.layers()
     return {index: layers[index] for index in numbers} | table_copies(model, numbers)
 

@@ -1,4 +1,4 @@
-"""RentalPrices: hourly prices of devices and nodes, and the cost of a running plan.
+"""RentalPrices: hourly prices of devices and nodes; a plan's cost rate.
 
 A device group is priced by its own name, else by its device's catalogue name. A plan pays for the
 devices in its stages, and for the nodes that hold any of them; idle ones cost nothing.
@@ -17,7 +17,10 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalPrices:
-    """A price list: ``currency`` per device-hour and per node-hour, by device group or device."""
+    """A price list.
+
+    ``currency`` per device-hour and per node-hour, by device group or device.
+    """
 
     currency: str
     device_hour: Mapping[str, float] = field(hash=False)
@@ -33,7 +36,10 @@ class RentalPrices:
         return self.device_hour[name] / SECONDS_PER_HOUR
 
     def node_per_s(self, group: DeviceGroup) -> float:
-        """Currency per second of one node of a group beside its devices; 0 if it has no price."""
+        """Currency per second of one node of a group beside its devices.
+
+        0 if it has no price.
+        """
         name = group.name if group.name in self.node_hour else group.device
         return self.node_hour.get(name, 0.0) / SECONDS_PER_HOUR
 
@@ -42,7 +48,10 @@ class RentalPrices:
         return devices * self.device_per_s(group) + nodes * self.node_per_s(group)
 
     def unpriced(self, cluster: ClusterSpec) -> DeviceGroup | None:
-        """The first device group without a device price; None if all have one."""
+        """The first device group without a device price.
+
+        None if all have one.
+        """
         priced = set(self.device_hour)
         return next((g for g in cluster.groups if not {g.name, g.device} & priced), None)
 

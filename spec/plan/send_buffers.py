@@ -1,4 +1,6 @@
-"""Lifetime of a stage's send buffers: until the receiver has posted its receive.
+"""Lifetime of a stage's send buffers.
+
+Until the receiver has posted its receive.
 
 A message is sent once both its ends have reached it. The receiver posts one pass ahead, so in
 schedules with whole backwards, and in zero bubble, a send buffer is free when its sender starts
@@ -33,7 +35,7 @@ Key = tuple[bool, int, int]
 
 
 def send_buffer_release(program: Program, stage: int) -> tuple[int, ...] | None:
-    """For each pass of a stage, the pass before which its send buffer is free.
+    """For each pass, the pass before which its buffer is free.
 
     Passes are counted from 0; one more than there are, or two, is the end of the step. A message
     to the stage itself, at the turn of a V, is free when it is received; a pass that sends nothing
@@ -121,7 +123,10 @@ class _IdealStep:
             progress = any(advanced)
 
     def _advance(self, stage: int) -> bool:
-        """Run passes of a stage until an input is missing; return whether any ran."""
+        """Run passes of a stage until an input is missing.
+
+        Return whether any ran.
+        """
         starts, order = self.starts[stage], self.orders[stage]
         before, positions = len(starts), self.positions[stage]
         while len(starts) < len(order):
@@ -145,7 +150,10 @@ class _IdealStep:
 
 
 def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[int, Pass] | None:
-    """A stage and its pass that waits for itself, through other passes; None if none does."""
+    """A stage and its pass that waits for itself, through other passes.
+
+    None if none does.
+    """
     step = _IdealStep(kind, orders)
     for stage, (starts, order) in enumerate(zip(step.starts, orders, strict=True)):
         if len(starts) < len(order):
@@ -154,7 +162,10 @@ def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple
 
 
 def same_stage_input(program: Program, stage: int, chunk: int, forward: bool) -> bool:
-    """True if the input of a pass comes from the same stage, as at the turn of a V."""
+    """True if a pass's input comes from the same stage.
+
+    So it does at the turn of a V.
+    """
     kind, stages = program.schedule.kind, len(program.stages)
     position = chunk_position(kind, stage, chunk, stages)
     source = position - 1 if forward else position + 1

@@ -51,7 +51,7 @@ class Message(NamedTuple):
 def activation_blocks(
     stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
 ) -> tuple[ActivationBlock, ...]:
-    """The block of an activation on each rank of a stage around a layer.
+    """Activation block of each rank of a stage around a layer.
 
     Args:
         stage: the stage.
@@ -69,7 +69,7 @@ def activation_blocks(
 def messages(
     sent: Sequence[ActivationBlock], received: Sequence[ActivationBlock]
 ) -> tuple[Message, ...]:
-    """The messages that bring every rank its block, sorted by source and target.
+    """Messages that bring every rank its block, by source and target.
 
     Args:
         sent: blocks by rank of the sending stage; together they hold everything.
@@ -94,7 +94,9 @@ def messages(
 def entry_strategy(
     plan: Plan, stage: int, chunk: int, every: tuple[LayerStrategy, ...] | None = None
 ) -> LayerStrategy | None:
-    """The layout of a chunk's input; None at the start of the model.
+    """The layout of a chunk's input.
+
+    None at the start of the model.
 
     Args:
         plan: a legal plan.
@@ -124,7 +126,7 @@ def _first_layer(plan: Plan, parts: tuple[LayerPlan, ...]) -> int:
 
 
 def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
-    """Strategies along every chunk of a stage, each chunk after the layout of its input."""
+    """Strategies along a stage's chunks, each after its input's layout."""
     every = plan.layer_strategies()
     for number, parts in enumerate(plan.program.stages[stage].virtual_stages):
         entry = entry_strategy(plan, stage, number, every)
@@ -135,7 +137,7 @@ def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
 
 
 def crossing_parts(plan: Plan, position: int) -> tuple[tuple[int, int], ...]:
-    """Tokens of a sample and width of each tensor sent from a chunk to the next.
+    """Tokens and width of each tensor sent to the next chunk.
 
     The activations, unless the next chunk begins a tower; then the outputs of other towers that
     travel along, as messages of their own.
@@ -166,7 +168,7 @@ def boundary_messages(
 def boundary_blocks(
     plan: Plan, position: int, tokens: int | None = None
 ) -> tuple[tuple[ActivationBlock, ...], tuple[ActivationBlock, ...]]:
-    """Blocks by rank where an activation leaves a chunk, and where it arrives.
+    """Blocks by rank at both ends of a chunk boundary.
 
     Args:
         plan: a legal plan.

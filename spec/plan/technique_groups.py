@@ -1,4 +1,6 @@
-"""Techniques of a whole plan: those in use, their rank groups, unsupported ones.
+"""Techniques of a whole plan.
+
+Those in use, their rank groups, unsupported ones.
 
 Apart from ``spec.techniques``, for plans hold strategies, which need that.
 """
@@ -36,7 +38,7 @@ def used_techniques(plan: Plan) -> set[str]:
 def stage_technique_groups(
     plan: Plan, stage: int, techniques: Values = TECHNIQUES
 ) -> list[tuple[str, RankGroup]]:
-    """Names of techniques and their own groups of several ranks on a stage, sorted.
+    """Techniques' own groups of several ranks on a stage, sorted.
 
     Args:
         plan: the plan.
@@ -58,7 +60,7 @@ def stage_technique_groups(
 
 
 def unsupported_plan_technique(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
-    """Reason why the executor runs a technique of a plan not for its layer or schedule.
+    """Reason why the executor does not run a plan's techniques, or None.
 
     None if it runs all.
     """

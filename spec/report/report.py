@@ -48,7 +48,10 @@ FLOPS_CONVENTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
-    """Peak bytes of one memory tier on one device of a stage; ``by`` adds up to ``reserved``."""
+    """Peak bytes of one memory tier on one device of a stage.
+
+    ``by`` adds up to ``reserved``.
+    """
 
     program: str
     stage: int
@@ -67,7 +70,9 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Time, throughput and memory of one step of a plan; SI units, fractions not per cent.
+    """Time, throughput and memory of one step of a plan.
+
+    SI units, fractions not per cent.
 
     The costs are present where prices were given: of the devices in stages and their nodes.
     """
@@ -99,7 +104,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A value that was not given: its path, the value used and why."""
+    """A value that was not given.
+
+    Its path, the value used and why.
+    """
 
     path: str
     value: Any
@@ -154,7 +162,7 @@ class Largest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """Change of the step time by a small change of one resource, both as fractions."""
+    """Relative change of the step time by a resource's small change."""
 
     resource: str
     change: float

@@ -47,7 +47,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """A value of a rank that changes over time, such as live bytes."""
+    """A rank's value over time, such as live bytes."""
 
     rank: int
     name: str
@@ -106,7 +106,10 @@ class Timeline:
         return dict(total)
 
     def peak(self, rank: int, name: str = "allocated_bytes") -> float:
-        """Largest value of a counter of the rank; 0 if it has none."""
+        """Largest value of a counter of the rank.
+
+        0 if it has none.
+        """
         return max(
             (v for c in self.counters if (c.rank, c.name) == (rank, name) for _, v in c.points),
             default=0.0,
@@ -124,7 +127,10 @@ class Timeline:
         return pairs
 
     def to_perfetto(self) -> str:
-        """Trace Event JSON (pid = rank, tid = stream, microseconds) for Perfetto and Chrome."""
+        """Trace Event JSON for Perfetto and Chrome.
+
+        pid = rank, tid = stream, times in microseconds.
+        """
         events: list[dict[str, Any]] = []
         numbers = _stream_numbers(self.spans)
         for stream, tid in numbers.items():

@@ -1,4 +1,4 @@
-"""Names that a run gives to its work, by which its trace is read.
+"""Names of a run's work in its trace.
 
 The executor and the kernels record them with torch's profiler; the reader of traces searches for
 them. torch's own fully_shard marks its work with names that begin with ``FSDP::``.
@@ -37,7 +37,10 @@ def technique_mark(name: str) -> str:
 
 
 def pass_key(pass_: Pass) -> str:
-    """Short name of a pass: direction, chunk, micro-batch; W is the second part of a backward."""
+    """Short name of a pass: direction, chunk, micro-batch.
+
+    W is the second part of a backward.
+    """
     letter = "F" if pass_.forward else "W" if pass_.part == "weight" else "B"
     return f"{letter} {pass_.chunk} {pass_.micro_batch}"
 
@@ -58,5 +61,8 @@ def post_receive_mark(pass_: Pass) -> str:
 
 
 def send_mark(arrives_as: Pass, peer: int) -> str:
-    """Name of the start of a message: the pass that receives it, and that pass's rank."""
+    """Name of the start of a message.
+
+    The pass that receives it, and that pass's rank.
+    """
     return f"{SEND} {pass_key(arrives_as)} to {peer}"

@@ -45,7 +45,7 @@ class Kernel(NamedTuple):
 
 
 def streamed(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
-    """A kernel that reads and writes ``elements`` in one pass and counts no FLOPs."""
+    """A one-pass kernel over ``elements`` that counts no FLOPs."""
     return Kernel(op, (elements,), dtype, 0, traffic_bytes)
 
 
@@ -119,7 +119,7 @@ HOST_PREFIX = "host_"
 
 
 def on_host(op: str) -> bool:
-    """True if the host runs an operation, or it crosses the link to the host."""
+    """True for work on the host or the host link."""
     return op in (TO_HOST, TO_DEVICE) or op.startswith(HOST_PREFIX)
 
 
@@ -174,12 +174,15 @@ ATEN_NAMES: dict[str, str] = {
 
 
 def flash_name(mask: str, plain: bool) -> str:
-    """The flash kernel for a mask; ``plain``: causal, square, one width, no window."""
+    """The flash kernel for a mask.
+
+    ``plain``: causal, square, one width, no window.
+    """
     return FLASH if plain else FLASH_FULL if mask == "full" else FLASH_BAND
 
 
 def computed_fraction(op: str, shape: tuple[int, ...]) -> float:
-    """Share of the counted scores that a flash kernel computes under its mask.
+    """Share of the counted scores left by a flash kernel's mask.
 
     A plain causal mask: one half. A band in which query i of n sees min(window, keys - n + i) keys:
     their sum over n · window, which is the counted number.
@@ -196,7 +199,10 @@ def computed_fraction(op: str, shape: tuple[int, ...]) -> float:
 
 
 def kernel_name(aten_name: str) -> str:
-    """The cost model's name of an aten operation; in-place forms count as the plain form."""
+    """The cost model's name of an aten operation.
+
+    In-place forms count as the plain form.
+    """
     plain = aten_name.rstrip("_")
     return ATEN_NAMES.get(plain, plain.lstrip("_"))
 

@@ -21,7 +21,7 @@ from ..schedules.stage_order import ScheduleKind, chunk_location, chunk_position
 def action_order_violation(
     kind: ScheduleKind, lines: Sequence[str], stages: int, chunks: int, micro_batches: int
 ) -> str | None:
-    """Reason why explicit actions are illegal for a pipeline; None if they are legal.
+    """Reason why explicit actions are illegal for a pipeline, or None.
 
     Args:
         kind: of the schedule, which places the chunks.
@@ -65,7 +65,7 @@ def _passes_violation(order: tuple[Pass, ...], chunks: int, micro_batches: int) 
 
 
 def _messages_violation(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
-    """Messages of one direction between two stages must be sent and received in one order."""
+    """Violation by messages sent and received in different orders."""
     stages = len(orders)
     last = stages * (1 + max(pass_.chunk for pass_ in orders[0])) - 1
     sent: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}

@@ -1,4 +1,6 @@
-"""Rules for layers that split the sequence inside attention: ring attention and Ulysses.
+"""Rules for layers that split the sequence inside attention.
+
+Ring attention and Ulysses.
 
 A ring (cp) splits each sequence into 2·cp pieces, of which rank i holds piece i and piece
 2·cp - 1 - i, so that causal work is even (Llama 3, arXiv:2407.21783, section 3.3.2). With
@@ -15,7 +17,7 @@ from ..strategy import LayerStrategy
 
 
 def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
-    """Reason why ``layer`` may not have its sequence split so; None if it may.
+    """Reason why ``layer`` may not have its sequence split so, or None.
 
     Args:
         layer: the layer.

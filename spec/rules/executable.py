@@ -1,4 +1,4 @@
-"""Layers, models and combinations that the bundled executor does not run, with reasons.
+"""Reasons why the executor does not run a layer, model or combination.
 
 It runs decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention and MLPs or experts.
 """
@@ -34,7 +34,7 @@ RUN_MODELS = "a decoder, an encoder or both, of attention and MLPs or experts"
 
 
 def unsupported_block(block: BlockLayer) -> str | None:
-    """Reason why the executor cannot run a block; None if it can."""
+    """Reason why the executor cannot run a block, or None."""
     mixer, mlp = block.attention, block.mlp
     if not isinstance(mixer, (Attention, LatentAttention)):
         return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
@@ -74,7 +74,7 @@ def _unsupported_cross_attention(block: BlockLayer) -> str | None:
 
 
 def unsupported_experts(moe: Moe) -> str | None:
-    """Reason why the executor cannot run a mixture of experts; None if it can."""
+    """Reason why the executor cannot run a mixture of experts, or None."""
     if moe.activation not in EXPERT_ACTIVATIONS:
         return f"activation {moe.activation} of experts is planned but not run yet"
     if moe.capacity_factor is not None:
@@ -88,7 +88,7 @@ def unsupported_experts(moe: Moe) -> str | None:
 
 
 def unsupported_layer(layer: Layer) -> str | None:
-    """Reason why the executor cannot run a layer; None if it can."""
+    """Reason why the executor cannot run a layer, or None."""
     if isinstance(layer, BlockLayer):
         return unsupported_block(layer)
     if isinstance(layer, PatchLayer) and layer.frames > 1:
@@ -99,7 +99,7 @@ def unsupported_layer(layer: Layer) -> str | None:
 
 
 def unsupported_model(model: ModelSpec, seq_len: int) -> str | None:
-    """Reason why the executor cannot run a model on ``seq_len`` tokens; None if it can."""
+    """Reason for not running a model on ``seq_len`` tokens, or None."""
     if reason := unsupported_towers(model):
         return reason
     for layer in model.kinds():
@@ -109,7 +109,7 @@ def unsupported_model(model: ModelSpec, seq_len: int) -> str | None:
 
 
 def unsupported_towers(model: ModelSpec) -> str | None:
-    """Reason why the executor cannot run a model's towers; None if it can."""
+    """Reason why the executor cannot run a model's towers, or None."""
     if model.shared_embedding and not model.tie_embeddings:
         return "embeddings that are one but not tied to the head are planned but not run yet"
     if len(model.towers) == 1:
@@ -124,7 +124,7 @@ def unsupported_towers(model: ModelSpec) -> str | None:
 def unsupported_strategy(
     model: ModelSpec, strategy: LayerStrategy, workload: Workload
 ) -> str | None:
-    """Reason why the executor cannot train a model with a strategy; None if it can."""
+    """Reason for not training a model with a strategy, or None."""
     if _is_one_plain_tower(model):
         return None
     model_text = "in a model of two towers or of learned relative positions"
@@ -150,7 +150,7 @@ def _is_one_plain_tower(model: ModelSpec) -> bool:
 
 
 def unsupported_combination(plan: Plan) -> str | None:
-    """Reason why the executor cannot train a plan's model with its strategies; None if it can."""
+    """Reason for not training a plan's model with its strategies, or None."""
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := unsupported_strategy(plan.model, strategy, plan.workload):
             return reason
@@ -158,7 +158,7 @@ def unsupported_combination(plan: Plan) -> str | None:
 
 
 def unsupported_layer_together(layer: Layer, workload: Workload) -> str | None:
-    """Reason why the executor cannot train a layer under a workload; None if it can.
+    """Reason for not training a layer under a workload, or None.
 
     Both may run on their own: adapters stand beside projections of one matrix.
     """
@@ -172,7 +172,7 @@ def unsupported_layer_together(layer: Layer, workload: Workload) -> str | None:
 
 
 def unsupported_together(plan: Plan) -> str | None:
-    """Reason why the executor cannot train a plan's layers under its workload; None if it can."""
+    """Reason for not training a plan's layers under its workload, or None."""
     for layer in plan.model.kinds():
         if reason := unsupported_layer_together(layer, plan.workload):
             return reason
@@ -180,7 +180,7 @@ def unsupported_together(plan: Plan) -> str | None:
 
 
 def unsupported_window(layer: Layer, seq_len: int) -> str | None:
-    """Reason why the executor cannot run a layer on ``seq_len`` tokens; None if it can."""
+    """Reason for not running a layer on ``seq_len`` tokens, or None."""
     mixer = layer.attention if isinstance(layer, BlockLayer) else None
     window = mixer.window if isinstance(mixer, Attention) else None
     if window is not None and window < seq_len:

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def model_violation(model: ModelSpec) -> str | None:
-    """Reason why the model cannot be planned; None if it can."""
+    """Reason why the model cannot be planned, or None."""
     problem = next(model_problems(model), None)
     return problem and f"{problem.field} {problem.reason}"
 
@@ -80,7 +80,10 @@ def _joining_problems(cluster: ClusterSpec) -> Iterator[Problem]:
 
 
 def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
-    """Problems of the levels of a cluster of one group; ``prefix`` is their path."""
+    """Problems of the levels of a cluster of one group.
+
+    ``prefix`` is their path.
+    """
     for problem in _nesting_problems(cluster):
         yield problem._replace(field=prefix + problem.field)
     devices = cluster.device_count
@@ -113,13 +116,13 @@ def _nesting_problems(cluster: ClusterSpec) -> Iterator[Problem]:
 
 
 def cluster_violation(cluster: ClusterSpec) -> str | None:
-    """Reason why a cluster cannot be priced; None if it can."""
+    """Reason why a cluster cannot be priced, or None."""
     problem = next(cluster_problems(cluster), None)
     return problem and f"{problem.field} {problem.reason}"
 
 
 def workload_violation(model: ModelSpec, workload: Workload) -> str | None:
-    """Reason why the model cannot take this sequence length; None if it can."""
+    """Reason why the model cannot take this sequence length, or None."""
     if reason := model_violation(model):
         return reason
     image_tokens = model.towers[0].seq_len

@@ -44,7 +44,7 @@ def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
 def layer_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, batch_samples: int, seq_len: int
 ) -> str | None:
-    """Reason why ``layer`` may not run under ``strategy``; None if it may.
+    """Reason why ``layer`` may not run under ``strategy``, or None.
 
     Args:
         layer: the layer.
@@ -120,7 +120,7 @@ def _recompute_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
 def stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Reason why the stack does not support this strategy; None if it does.
+    """Reason why the stack does not support this strategy, or None.
 
     Args:
         strategy: of a layer.
@@ -137,7 +137,7 @@ def stack_violation(
 
 
 def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Reason why the executor cannot run a strategy and workload; None if it can."""
+    """Reason why the executor cannot run a strategy and workload, or None."""
     if reason := unsupported_dtype(workload.dtype):
         return reason
     if reason := unsupported_training(workload):
@@ -152,7 +152,7 @@ def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
 
 
 def unsupported_training(workload: Workload) -> str | None:
-    """Reason why the executor cannot train so; None if it can."""
+    """Reason why the executor cannot train so, or None."""
     if workload.optimizer != "adamw":
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
     if workload.frozen:
@@ -164,7 +164,7 @@ def unsupported_training(workload: Workload) -> str | None:
 
 
 def _unsupported_adapters(strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Reason why the executor cannot train adapters under a strategy; None if it can."""
+    """Reason why the executor cannot train adapters under a strategy, or None."""
     if workload.adapters is None:
         return None
     if strategy.techniques:
@@ -176,7 +176,7 @@ def _unsupported_adapters(strategy: LayerStrategy, workload: Workload) -> str | 
 
 
 def unsupported_dtype(dtype: DtypeRecord) -> str | None:
-    """Reason why the executor cannot keep its states in these formats; None if it can.
+    """Reason for not running with states in these formats, or None.
 
     It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
     fp32, bf16 or, with loss scaling, fp16: the records that ``--dtype`` gives for these three.
@@ -193,7 +193,7 @@ def unsupported_dtype(dtype: DtypeRecord) -> str | None:
 def schedule_violation(
     kind: ScheduleKind, stages: int, chunks: int, microbatches: int, layer_count: int
 ) -> str | None:
-    """Reason why a schedule is illegal for this pipeline shape; None if it is legal."""
+    """Reason why a schedule is illegal for this pipeline shape, or None."""
     if stages * chunks > layer_count:
         return f"{stages} stages x {chunks} virtual stages exceed the {layer_count} layers"
     if kind == "interleaved":
@@ -221,7 +221,7 @@ def _v_violation(kind: ScheduleKind, stages: int, chunks: int, microbatches: int
 def schedule_stack_violation(
     kind: ScheduleKind, stack: StackSpec, written: bool = False
 ) -> str | None:
-    """Reason why the stack does not support a schedule; None if it does.
+    """Reason why the stack does not support a schedule, or None.
 
     Args:
         kind: of the schedule.
@@ -235,7 +235,7 @@ def schedule_stack_violation(
 
 
 def unsupported_devices(devices: Iterable[str]) -> str | None:
-    """Reason why the executor cannot join devices in one run; None if it can.
+    """Reason why the executor cannot join devices in one run, or None.
 
     Args:
         devices: catalogue names of the plan's ranks.
@@ -249,7 +249,7 @@ def unsupported_devices(devices: Iterable[str]) -> str | None:
 def tied_embedding_violation(
     model: ModelSpec, strategies: tuple[LayerStrategy, ...], tables: tuple[int, ...] | None = None
 ) -> str | None:
-    """Reason why tied embedding and head cannot share a weight; None if they can.
+    """Reason why tied embedding and head cannot share a weight, or None.
 
     They need one tp, sp and sharding.
 

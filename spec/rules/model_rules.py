@@ -1,4 +1,7 @@
-"""Rules for a model on its own: arrangement of towers, sizes that go together."""
+"""Rules for a model on its own.
+
+Arrangement of towers, sizes that go together.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def _arrangement_problems(model: ModelSpec) -> Iterator[Problem]:
 
 
 def _is_arranged(tower: Tower, *, last: bool) -> bool:
-    """True if the layers of a tower stand in the order that they run in."""
+    """True if a tower's layers are in a legal order."""
     runs: list[tuple[str, int]] = [(run.layer.kind, run.count) for run in tower.layers]
     kinds = [kind for kind, _ in runs]
     if (
@@ -89,7 +92,10 @@ def _once(runs: list[tuple[str, int]], kinds: list[str]) -> bool:
 
 
 def _edge_problems(model: ModelSpec, names: list[str]) -> Iterator[Problem]:
-    """Edges name towers and go forward; each tower but the last feeds another."""
+    """Edges name towers and go forward.
+
+    Each tower but the last feeds another.
+    """
     for number, edge in enumerate(model.edges):
         path = f"edges.{number}"
         for end in ("source", "target"):

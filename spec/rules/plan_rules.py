@@ -125,7 +125,7 @@ def _add(violations: list[Violation], path: str, message: str) -> None:
 
 
 def _has_valid_shape(violations: list[Violation], path: str, program: Program) -> bool:
-    """True if there are stages, all with the same number of virtual stages."""
+    """True if all stages have the same number of virtual stages."""
     before = len(violations)
     if not program.stages:
         _add(violations, f"{path}.stages", "a program needs at least one stage")
@@ -169,7 +169,7 @@ def _check_devices(violations: list[Violation], path: str, plan: Plan, program: 
 
 
 def _check_overlaps(violations: list[Violation], spans: list[tuple[int, int, str]]) -> None:
-    """Device numbers ``first`` to before ``end`` of each stage must not overlap another's."""
+    """Add a violation for each device in two stages."""
     free = 0
     for first, end, where in sorted(spans):
         if first < free:
@@ -178,7 +178,7 @@ def _check_overlaps(violations: list[Violation], spans: list[tuple[int, int, str
 
 
 def _check_layers(violations: list[Violation], path: str, plan: Plan, program: Program) -> bool:
-    """True if the chunks hold every layer of the model once, tower after tower, in order."""
+    """True if the chunks hold every layer once, in order."""
     where, towers = f"{path}.stages", plan.models[program.model].towers
     sizes = {tower.name: tower.layer_count for tower in towers}
     starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
@@ -245,7 +245,7 @@ def _check_stage(
     samples: int,
     techniques: Values,
 ) -> None:
-    """Check the strategies of a stage's layers, on each of its device groups."""
+    """Check the strategies of a stage on each of its device groups."""
     several = len(stage.devices) > 1
     if several and (reason := batch_share_violation(stage, samples)):
         _add(violations, f"{where}.devices", reason)
@@ -272,7 +272,7 @@ def _check_stage(
 def _distinct_layers(
     model: ModelSpec, part: LayerPlan, seq_len: int
 ) -> Iterator[tuple[Layer, int]]:
-    """Layers of a part, each run once, with their tokens of a sample."""
+    """Distinct layers of a part, with their tokens of a sample."""
     name, first, last = part.layers
     tower = model.tower(name)
     for _, run in groupby(tower.expand()[first : last + 1], key=id):

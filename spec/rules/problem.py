@@ -8,7 +8,10 @@ from ..errors import InputError
 
 
 class Problem(NamedTuple):
-    """One broken rule: field, its value, the allowed values and the nearest of them."""
+    """One broken rule.
+
+    Field, its value, the allowed values and the nearest of them.
+    """
 
     field: str
     given: object

@@ -70,7 +70,7 @@ def override_problems(
 def shared_stage_violation(
     layer: Layer, strategy: LayerStrategy, stage: Stage, samples: int, seq_len: int
 ) -> str | None:
-    """Reason why a layer may not run on a stage of several device groups; None if it may.
+    """Reason why a layer may not run on several groups, or None.
 
     Args:
         layer: the layer.
@@ -95,7 +95,7 @@ def shared_stage_violation(
 
 
 def tied_stage_violation(model: ModelSpec, program: Program, tables: tuple[int, ...]) -> str | None:
-    """Reason why stages may not share one vocabulary table; None if they may.
+    """Reason why stages may not share one vocabulary table, or None.
 
     Each rank sums the table's gradient with its counterpart on the other stage.
 

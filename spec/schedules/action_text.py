@@ -1,4 +1,4 @@
-"""Passes of a stage, by schedule kind or from the text of explicit actions.
+"""Passes of a stage, by schedule kind or from action text.
 
 An action is a letter, the chunk, a dot and the micro-batch: ``F0.3`` forward, ``B0.3`` a whole
 backward, ``I0.3`` and ``W0.3`` the input gradient and the weight gradients of a split one.
@@ -50,7 +50,9 @@ def format_actions(order: Sequence[Pass]) -> str:
 def order_of(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int, lines: ActionLines
 ) -> tuple[Pass, ...]:
-    """The passes of ``stage`` in the order it runs them; arguments as ``stage_order``.
+    """The passes of ``stage`` in the order it runs them.
+
+    Arguments as ``stage_order``.
 
     Args:
         kind: schedule name.

@@ -9,7 +9,9 @@ BackwardPart = Literal["whole", "input", "weight"]
 
 
 class Pass(NamedTuple):
-    """One micro-batch through one chunk of a stage; ``forward`` false is a backward pass.
+    """One micro-batch through one chunk of a stage.
+
+    ``forward`` false is a backward pass.
 
     A backward may be split (Qi et al., 2024, section 2): ``part`` "input" computes the gradient
     that the chunk before waits for, "weight" those of the weights, for which nothing waits. A pass
@@ -33,5 +35,8 @@ class Pass(NamedTuple):
 
     @property
     def message(self) -> Pass:
-        """The pass as messages name it, the same for a whole backward and its first part."""
+        """The pass as messages name it.
+
+        It is the same for a whole backward and its first part.
+        """
         return Pass(self.forward, self.chunk, self.micro_batch)

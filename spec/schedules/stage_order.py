@@ -41,7 +41,10 @@ def chunk_location(kind: ScheduleKind, position: int, stages: int) -> tuple[int,
 
 
 def chunk_position(kind: ScheduleKind, stage: int, chunk: int, stages: int) -> int:
-    """Position in the model of a chunk of a stage; inverse of :func:`chunk_location`."""
+    """Position in the model of a chunk of a stage.
+
+    Inverse of :func:`chunk_location`.
+    """
     return chunk * stages + (stages - 1 - stage if kind in V_KINDS and chunk % 2 else stage)
 
 
@@ -88,7 +91,7 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tu
 
 
 def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
-    """Forward passes of a stage before it alternates, its first backward one pass later.
+    """Forward passes before a stage alternates, one pass before a backward.
 
     1F1B and zero bubble: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p (Narayanan et al.,
     2021b, section 2.2; Megatron-LM once ran all forwards first with p micro-batches, but the memory
@@ -129,7 +132,9 @@ def first_in_flight(
 
 @lru_cache(maxsize=8)
 def _directions(stages: int, chunks: int, micro_batches: int) -> tuple[list[Pass], list[Pass]]:
-    """All forward and all backward passes in order: p micro-batches on each chunk in turn.
+    """All forward and all backward passes in order.
+
+    P micro-batches on each chunk in turn.
 
     Cached, for every stage runs the same ones.
     """

@@ -37,7 +37,7 @@ def zero_bubble(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]
 
 
 def zbv(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    """V-ZB on ``stage``, which holds chunk 0 going down the V and chunk 1 coming up.
+    """V-ZB on ``stage``: chunk 0 going down the V, 1 coming up.
 
     The pattern needs 2·p micro-batches; a shorter step takes the passes of its micro-batches
     from it, which keeps every dependency.
@@ -99,14 +99,19 @@ def dualpipe(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
 
 
 def _drain(order: _Order, stage: int) -> None:
-    """Last backwards of both chunks in turn; the second half leaves weight gradients for later."""
+    """Last backwards of both chunks in turn.
+
+    The second half leaves weight gradients for later.
+    """
     backwards = [chunk for _ in range(stage + 1) for chunk in (1, 0)]
     for number, chunk in enumerate(backwards):
         order.backward(chunk, "input" if number > stage else "whole")
 
 
 class _Order:
-    """Order of a stage's passes under construction; each kind takes its micro-batches in order.
+    """Order of a stage's passes under construction.
+
+    Each kind takes its micro-batches in order.
 
     ``one_queue``: both chunks share a queue of weight gradients; otherwise each has its own.
     """

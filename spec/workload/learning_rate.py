@@ -29,7 +29,9 @@ USUAL = "cosine:peak=3e-4,warmup=100,steps=1000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRate:
-    """A learning rate that rises to ``peak`` and decays to ``floor`` by step ``steps``.
+    """A rate that rises to ``peak``, then decays to ``floor``.
+
+    It reaches ``floor`` at step ``steps``.
 
     ``steps`` None is the last step of the run.
     """

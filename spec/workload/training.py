@@ -1,4 +1,7 @@
-"""Trained parts of a model: everything, adapters beside frozen weights, or some towers."""
+"""Trained parts of a model.
+
+Everything, adapters beside frozen weights, or some towers.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ FULLY_TRAINED = LayerTraining()
 
 
 def target_names(model: ModelSpec) -> tuple[str, ...]:
-    """Linear layers of the model's blocks that adapters may stand beside, in model order.
+    """Linear layers that may get adapters, in model order.
 
     Experts, routers and everything that is no plain projection are left out.
     """
@@ -125,7 +128,9 @@ def parameters_with_adapters(
 
 
 def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
-    """The two adapter matrices of one weight; none if it is no target.
+    """The two adapter matrices of one weight.
+
+    None if it is no target.
 
     A matrix splits over tensor-parallel ranks along the dimension that its weight splits. Without
     one, its gradient is a partial sum wherever the weight's would be.

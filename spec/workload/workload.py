@@ -68,7 +68,10 @@ class DtypeRecord:
 
     @property
     def shorthand(self) -> str:
-        """The ``--dtype`` name of these computations; the rest of the record may differ."""
+        """The ``--dtype`` name of these computations.
+
+        The rest of the record may differ.
+        """
         key = (self.param, self.matmul, self.scaling)
         return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
 

@@ -78,7 +78,7 @@ def alone(tmp_path: Path) -> Iterator[RankContext]:
 
 
 def test_copies_of_one_size() -> None:
-    found = copy_timing._of_size(2**12, CORE)
+    found = copy_timing._time_size(2**12, CORE)
     rows = [CopyRow(**what, payload_bytes=2**12, time_s=t.median_s) for what, t in found]
     ways = [(row.kind, row.pinned, row.both_ways) for row in rows]
     assert ways == [
