@@ -213,7 +213,6 @@ STRATEGY_FLAGS = strategy_flags()
 
 
 def _checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the flags if all of them have one of the names."""
     from ..spec.errors import nearest_name
 
     for name in flags:

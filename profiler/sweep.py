@@ -126,7 +126,6 @@ class _Sweep:
         return replace(self.profile, duration_s=self._duration_s())
 
     def _duration_s(self) -> float:
-        """Seconds of all starts together."""
         return max(self.earlier_s + time.monotonic() - self.start_s, 1e-3)
 
     def _stages(self, pool: WorkerPool) -> None:
@@ -198,8 +197,6 @@ class _Sweep:
         return Measurements(copies=measure_storage(folder))
 
     def _fit(self, pool: WorkerPool, is_over: Callable[[], bool]) -> None:
-        """Fit the constants of whole steps."""
-
         def step_s(plan: Plan) -> float:
             if plan.hash in self.step_s and not self.left_s():
                 return self.step_s[plan.hash]
@@ -237,7 +234,6 @@ class _Sweep:
 
 
 def _empty(ranks: int, device: str) -> MachineProfile:
-    """A profile of now, without rows."""
     return MachineProfile(
         device=device,
         fingerprint=fingerprint(device),

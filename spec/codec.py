@@ -76,7 +76,6 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(target: type[Any]) -> TypeAdapter[Any]:
-    """The validator of a noun, built once."""
     if target not in _ADAPTERS:
         _mark_strict(target, set())
         _ADAPTERS[target] = TypeAdapter(target)

@@ -160,7 +160,6 @@ def typed_values(values: Mapping[str, Any], techniques: Iterable[NamedValue]) ->
 
 
 def _typed_values(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Values in their own types; the validation's context has the known techniques."""
     return typed_values(values, (info.context or {}).get("techniques", ()))
 
 

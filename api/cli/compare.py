@@ -42,7 +42,6 @@ def compare_command(flags: dict[str, Any]) -> None:
 
 
 def _names(files: tuple[str, str]) -> tuple[str, str]:
-    """File names, with their folders where the names are equal."""
     first, second = (Path(file).name for file in files)
     return (first, second) if first != second else files
 

@@ -65,7 +65,6 @@ def execute_command(flags: dict[str, Any]) -> None:
 
 
 def _unsupported_flag(workload: Workload) -> tuple[str, str]:
-    """The flag that no run supports, and its value."""
     from ...spec.rules.plan_rules import unsupported_dtype
 
     if unsupported_dtype(workload.dtype):
@@ -111,7 +110,6 @@ def measured(inputs: Inputs, problem: Problem) -> Problem:
 
 
 def _measure_unprofiled(ranks: int, device: str) -> bool:
-    """Measure this machine quickly if it has no profile; True if that was done."""
     from ...datasets.catalogue.device import CPU
     from ...profiler.store.profiles import newest_profile
     from ..execution.execution import ensure_profile
@@ -138,12 +136,10 @@ def profile_progress(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
 
 
 def _absolute_path(typed: str | None) -> Path | None:
-    """The path as ranks find it, in whatever folder they start."""
     return None if typed is None else Path(typed).expanduser().absolute()
 
 
 def _checkpoint_settings(flags: dict[str, Any]) -> CheckpointSettings:
-    """Settings of the run's checkpoints."""
     from ...executor.checkpoint.settings import KEEP, CheckpointSettings
 
     folders = {name: _absolute_path(flags.get(name)) for name in ("checkpoint", "resume")}

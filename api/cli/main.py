@@ -177,7 +177,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _program() -> str:
-    """The typed name of this command, of its two."""
     typed = Path(sys.argv[0]).stem
     return typed if typed == "shardwright" else PROGRAM_NAME
 

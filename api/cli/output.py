@@ -79,7 +79,6 @@ def emit(
 
 
 def _spelling() -> dict[int, str]:
-    """ASCII spellings of other signs, where the standard output has none."""
     encoding = (sys.stdout.encoding or "").casefold()
     return {} if encoding.startswith("utf") else {ord("±"): "+-", ord("…"): "..."}
 

@@ -183,7 +183,6 @@ def _refuse_run_flags(given: dict[str, Any]) -> None:
 
 
 def _alternative_count(given: dict[str, Any]) -> int:
-    """The number of other plans to keep: those shown, and those to be measured."""
     shown = DEFAULT_TOP if given["top"] is None else int(given["top"])
     return max(shown, (given["measure_top"] or 1) - 1)
 
@@ -204,7 +203,6 @@ def _emit(
 
 
 def _next_steps(report: Report, given: dict[str, Any]) -> list[str]:
-    """Commands to suggest after a plan."""
     path = given["out"]
     if path is None:
         return ["the same with --out plan.json, then plan explain plan.json"]

@@ -104,7 +104,6 @@ def _print(out: Console, profile: MachineProfile, path: str) -> None:
 
 
 def _skipped(profile: MachineProfile) -> dict[str, list[str]]:
-    """Names of unmeasured operations by reason."""
     names: dict[str, list[str]] = {}
     for item in profile.skipped:
         sizes = " ".join(map(str, item.shape))

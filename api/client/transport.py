@@ -183,7 +183,6 @@ class _Backoff:
 
 
 def _problem_document(answer: httpx.Response) -> dict[str, Any]:
-    """Return the problem of an answer, or wrap a proxy's."""
     try:
         document = answer.json()
     except ValueError:

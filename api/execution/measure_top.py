@@ -112,7 +112,6 @@ def calibration_name(plan: Plan) -> str:
 
 
 def _step_s(plan: Plan, stack: StackSpec, base: Any, factors: Factors) -> float:
-    """Seconds of a step under factors on top of the machine's profile."""
     trial: Measured = unfitted(factors)
     if base is not None:
         trial = CorrectedProfile(profile=base, calibration=unfitted(factors))

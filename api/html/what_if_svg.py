@@ -94,7 +94,6 @@ def _bar(top: float, name: str, priced: PricedPlan, terms: list[str], most: floa
 
 
 def _box(x: float, y: float, width: float, height: float, term: str, tip: str = "") -> str:
-    """Draw a box in a term's color; repeated colors are pale."""
     is_known_term = term in BREAKDOWN_TERMS
     number = BREAKDOWN_TERMS.index(term) if is_known_term else len(BREAKDOWN_TERMS)
     colour = COLOURS[number % len(COLOURS)]

@@ -33,7 +33,6 @@ def place_stages(cluster: ClusterSpec, stages: int, ranks: int) -> list[StageDev
 
 
 def _nearest_stages(cluster: ClusterSpec, stages: int) -> int:
-    """The nearest number of equal stages with each inside one group."""
     devices = cluster.device_count
     widths = [
         width

@@ -50,7 +50,6 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
 def _unsupported_value(
     value: TechniqueValue, strategy: LayerStrategy, stack: StackSpec, reason: str
 ) -> InputError:
-    """The error of a technique's word outside the stack, with the words inside."""
     others = (with_word(strategy, value, word, value.name) for word in value.words)
     legal = [value.text_of(s) for s in others if value.stack_violation(s, stack) is None]
     allowed = f"{' or '.join([OFF, *legal])} ({reason})"
@@ -106,7 +105,6 @@ def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: 
 def _layers_violation(
     problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
 ) -> str | None:
-    """The rule that some layer breaks under the strategy; None if all are legal."""
     model = problem.model
     contexts = layer_contexts(model, problem.workload.seq_len)
     classes = dict.fromkeys((x, c.tokens) for x, c in zip(model.layers(), contexts, strict=True))

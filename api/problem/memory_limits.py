@@ -49,7 +49,6 @@ def _limited_group(
 
 
 def _host_bytes(group: DeviceGroup, host_gib: float) -> int:
-    """Bytes of host memory for each device of a group: at most its share of a node's."""
     host_bytes = int(host_gib * GIB)
     if group.device == CPU:
         return host_bytes

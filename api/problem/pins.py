@@ -70,7 +70,6 @@ def resolve_pins(
 
 
 def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:
-    """The limit of runs that the pin breaks; None if a plan may run."""
     if pin.key == "sp":
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:
@@ -80,14 +79,12 @@ def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:
 
 
 def _share_layers(first: Pin, second: Pin) -> bool:
-    """True if two pins share a layer."""
     if first.layers is None or second.layers is None:
         return True
     return max(first.layers[0], second.layers[0]) <= min(first.layers[1], second.layers[1])
 
 
 def _plan_wide_value(pins: Iterable[Pin], key: str) -> int | None:
-    """The number pinned for the whole plan; None if there is none."""
     values = (pin.value for pin in pins if pin.key == key and pin.layers is None)
     return next((value for value in values if isinstance(value, int)), None)
 

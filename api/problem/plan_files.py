@@ -42,7 +42,6 @@ def plan_from_text(text: str | bytes, where: str) -> Plan:
 
 
 def _refuse_oversized(document: Any, where: str) -> None:
-    """Refuse counts that a check would enumerate in memory."""
     plan = document.get("plan", document) if isinstance(document, dict) else None
     for name, runs in _layer_counts(plan):
         if runs > MAX_LAYERS:

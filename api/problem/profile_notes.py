@@ -60,7 +60,6 @@ def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> l
 
 
 def _skipped(stored: StoredProfiles) -> list[Assumption]:
-    """A note on unreadable files, if any."""
     if not stored.unreadable:
         return []
     why = "stored profiles that could not be read were skipped"

@@ -159,7 +159,6 @@ def pricing_on(
 
 
 def _weakest_device(cluster: ClusterSpec) -> Device:
-    """The device whose kernels and formats all device groups have, the first on a tie."""
     devices = [device(group.device) for group in cluster.groups]
     return min(devices, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
 

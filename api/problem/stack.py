@@ -53,7 +53,6 @@ def stack_of(
 
 
 def _usual_attention(name: str, device: Device, dtype: str, biased: bool) -> tuple[str, str]:
-    """The default attention, and why."""
     if biased and name == DEFAULT_STACK:
         return "unfused", "not given; no flash kernel that runs here learns biases of scores"
     attention = "flash" if _supports_flash(device, dtype) else "unfused"

@@ -41,7 +41,6 @@ def _seconds(row: PricedRun) -> float:
 
 
 def _constant_mfu(rows: Sequence[PricedRun]) -> Errors:
-    """Score one MFU for all rows: the median of the implied ones."""
     if not rows:
         return errors_of([])
     mfu = fitted_mfu([(row.at_peak_s, _seconds(row)) for row in rows])

@@ -65,7 +65,6 @@ def _set_value(given: str | tuple[str, Value]) -> tuple[str, Value]:
 
 
 def _with_value(path: str, example: str) -> str:
-    """An example for a typed text: with its own key if it is one."""
     name = path.strip()
     keys = [key.path.rpartition(".")[2] for key in WHAT_IF_KEYS]
     is_key = name.rpartition(".")[2] in keys

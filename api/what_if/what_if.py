@@ -206,7 +206,6 @@ def split_deadline(deadline_s: float) -> SearchBudget:
 
 
 def _interrupted(answer: Answer) -> bool:
-    """True if a search without a deadline ended early."""
     return answer.search is not None and answer.search.stopped_by == "deadline"
 
 
@@ -223,7 +222,6 @@ def base_setting(plan: Plan, inputs: Inputs) -> Setting:
 
 
 def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackSpec:
-    """The stack with the figures of its profile: the values before a change."""
     profile = profile_of(measured)
     if profile is None:
         return stack
@@ -256,12 +254,10 @@ def _check_row(row: Row, pricing: SettingPricing) -> None:
 
 
 def _flag_of_path(paths: Sequence[str], path: str, swept: bool) -> str:
-    """The flag of a changed key: the sweep's is changed last."""
     return "--sweep" if swept and paths[-1] == path else "--set"
 
 
 def _distinct_notes(notes: Sequence[tuple[Assumption, ...]]) -> tuple[Assumption, ...]:
-    """Every assumption once, in order."""
     distinct: list[Assumption] = []
     for note in chain.from_iterable(notes):
         if note not in distinct:

@@ -105,7 +105,6 @@ def _residuals(rows: Sequence[MeasuredPeak], point: Floats) -> Floats:
 
 
 def _weights(residuals: Floats) -> Floats:
-    """Cauchy's: half at a residual of :data:`OWN_SPREAD`, and ever less beyond it."""
     weights: Floats = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
     return weights
 

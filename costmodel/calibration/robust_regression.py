@@ -74,7 +74,6 @@ def median_error(residuals: Floats) -> float:
 
 
 def _slopes(problem: Regression, point: Floats, residuals: Floats) -> Floats:
-    """Derivative of each row's residual by each constant."""
     columns = []
     for number, step in enumerate(problem.steps):
         moved = point.copy()
@@ -93,7 +92,6 @@ def _normal(problem: Regression, slopes: Floats, weights: Floats) -> Floats:
 
 
 def _move(problem: Regression, slopes: Floats, residuals: Floats, point: Floats) -> Floats:
-    """The Gauss-Newton step."""
     weights = problem.weights(residuals)
     pull = slopes.T @ (weights * residuals) / problem.spread**2 + point / problem.doubt**2
     move = np.linalg.solve(_normal(problem, slopes, weights), -pull)
@@ -103,7 +101,6 @@ def _move(problem: Regression, slopes: Floats, residuals: Floats, point: Floats)
 def _downhill(
     problem: Regression, point: Floats, residuals: Floats, move: Floats
 ) -> tuple[Floats, Floats] | None:
-    """The whole step, or a part of it that improves; None if none does."""
     current = _objective(problem, residuals, point)
     for fraction in (1.0, 0.5, 0.25):
         candidate = np.clip(point + fraction * move, *problem.limits)
@@ -114,7 +111,6 @@ def _downhill(
 
 
 def _own_shares(problem: Regression, slopes: Floats, residuals: Floats) -> Floats:
-    """Each row's share in its own fitted value: its leverage."""
     weights = problem.weights(residuals)
     spread = np.linalg.solve(_normal(problem, slopes, weights), slopes.T)
     leverage: Floats = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)

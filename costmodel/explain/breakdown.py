@@ -143,7 +143,6 @@ def predict(
 
 
 def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
-    """Dense rate at the compute format of all devices in stages."""
     counts: Counter[str] = Counter()
     for devices in (devices for stage in plan.program.stages for devices in stage.devices):
         counts[devices.device_group] += devices.count

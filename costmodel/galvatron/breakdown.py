@@ -57,7 +57,6 @@ def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> d
 def _stage_terms(
     job: GalvatronJob, plan: GalvatronPlan, stage: int, ends_s: float
 ) -> dict[str, float]:
-    """Seconds of a stage for one micro-batch by term."""
     terms = dict.fromkeys(PARTS, 0.0)
     for kind, strategy in zip(plan.kinds(job)[stage], plan.stages[stage], strict=True):
         parts = layer_time(job, kind, strategy, plan.microbatches).parts

@@ -69,7 +69,6 @@ def _profiles(job: GalvatronJob, stages: int) -> tuple[EmbeddingHeadProfile, ...
 
 
 def _message_ms(job: GalvatronJob, strategy: GalvatronStrategy, samples: int, end: int) -> float:
-    """All-gather of the tokens of the first or last layer type; Ulysses has none."""
     if strategy.tp == 1:
         return 0.0
     size = 2 if job.half else 4
@@ -95,7 +94,6 @@ def _end_s(
 
 
 def _overlapped(communication_ms: float, computation_ms: float, slowdown: float) -> float:
-    """Computation, slowed while it overlaps communication."""
     if computation_ms * slowdown > communication_ms:
         return communication_ms + (computation_ms * slowdown - communication_ms) / slowdown
     return communication_ms

@@ -73,7 +73,6 @@ def _reduced_mb(job: GalvatronJob, weights_mb: float, ranks: int) -> float:
 def _messages_ms(
     job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
 ) -> float:
-    """Tensor-parallel or Ulysses messages of a layer, forward and backward."""
     if strategy.degree == 1:
         return 0.0
     size_mb = job.message_mb(layer_type, samples)
@@ -86,7 +85,6 @@ def _messages_ms(
 def _stage_ms(
     job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
 ) -> float:
-    """The message between stages, which Galvatron multiplies by the number of stages."""
     tokens = samples * job.seq_lens[layer_type] * job.hidden[layer_type]
     size_mb = strategy.pp * 2 * tokens * 4 / 1024 / 1024
     return (size_mb / 2 if job.half else size_mb) * job.rates.stage_ms_per_mb(strategy.pp)

@@ -53,7 +53,6 @@ def predict(
 
 
 def _recomputed_flops(plan: Plan, galvatron_plan: GalvatronPlan) -> int:
-    """FLOPs per sample that recomputed blocks run again."""
     forward = zip(plan.model.layers(), forward_flops(plan.model, plan.workload), strict=True)
     blocks = [flops for layer, flops in forward if isinstance(layer, BlockLayer)]
     return sum(f for f, s in zip(blocks, galvatron_plan.layers, strict=True) if s.recompute)

@@ -98,7 +98,6 @@ def kv_axis_position(kv_heads: float, heads: float) -> float:
 
 
 def _forward(batch: int, heads: int, kv_heads: int, seq: int, width: int, dtype: str) -> Kernel:
-    """Plain causal attention of these sizes, the reference of the grids."""
     traffic_bytes = VALUE_BYTES * batch * seq * width * 2 * (heads + kv_heads)
     flops = 4 * batch * heads * seq**2 * width
     shape = (batch, heads, kv_heads, seq, width)

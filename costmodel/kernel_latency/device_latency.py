@@ -76,7 +76,6 @@ class DeviceLatency:
 
     @property
     def _timed(self) -> bool:
-        """True if the device or one of the same chip was measured."""
         return timed_grid("gemm").table(self._measured, "bf16") is not None
 
     @property

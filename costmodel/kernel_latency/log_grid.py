@@ -51,7 +51,6 @@ class LogGrid:
 
 
 def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:
-    """Neighboring positions on an axis and their weights; one where x is a point."""
     right = bisect.bisect_left(axis, x)
     if right >= len(axis):
         return [(len(axis) - 1, 1.0)]
@@ -95,7 +94,6 @@ def filled(log_s: Floats, base: Floats) -> Floats:
 def _shifted(
     values: Floats, is_known: NDArray[np.bool_], axis: int, towards: int
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Each point's neighbor on one side, and True where it is known."""
     has_neighbor = np.roll(is_known, towards, axis=axis)
     edge = [slice(None)] * values.ndim
     edge[axis] = slice(0, 1) if towards > 0 else slice(-1, None)

@@ -146,7 +146,6 @@ def _math_seconds(kernel: Kernel, device: Device, flash_generation: int) -> floa
 
 
 def _grouped_seconds(kernel: Kernel, device: Device) -> float:
-    """One launch over the tiles of all groups, which hold equal shares of the rows."""
     groups, m, k, n = kernel.shape
     if kernel.op == "grouped_matmul":
         m = math.ceil(m / groups)

@@ -64,7 +64,6 @@ def cross_attention(
 def _positioned(
     c: OpContext, spec: Attention, query: SymbolicTensor, key: SymbolicTensor
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Projections as query and key heads, with their norms and positions."""
     query = _heads(c, spec, spec.heads // c.tp, query)
     key = _heads(c, spec, spec.kv_heads // c.tp, key)
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
@@ -72,14 +71,12 @@ def _positioned(
 
 
 def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
-    """A projection as query or key heads, with their norms."""
     reads_any_order = spec.qk_norm and not c.stack.fusion.norm
     x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
     return norm(c, x, "rmsnorm") if spec.qk_norm else x
 
 
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
-    """A projection as value heads; repeating them in the forward orders their gradient."""
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
     return split_heads(c, x, heads, repeats)
 

@@ -78,7 +78,6 @@ def last_residual_saves(layer: BlockLayer, stack: StackSpec) -> bool:
 
 
 def _with_last_residual(body: BlockBody, finish: Callable[..., SymbolicTensor]) -> BlockBody:
-    """The block as one body: tensors kept by its last sum are recomputed too."""
     return lambda *inputs: (finish(*body(*inputs)),)
 
 
@@ -95,7 +94,6 @@ def _sub_layers(layer: BlockLayer) -> tuple[SubLayer, ...]:
 
 
 def _output_bias(spec: Mixer | FeedForward) -> bool:
-    """True if the last projection leaves its bias to a fused residual sum."""
     if isinstance(spec, Attention):
         return spec.out_bias
     return isinstance(spec, (LatentAttention, StateSpace, Mlp)) and spec.bias

@@ -43,7 +43,6 @@ def head(
 
 
 def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
-    """True if projection and loss fuse: vocabulary unsplit, nothing between, all trained."""
     plain = not layer.bias and layer.softcap is None
     return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
@@ -150,7 +149,6 @@ def _capped(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
 
 
 def _side_by_side(c: OpContext, first: SymbolicTensor, second: SymbolicTensor) -> SymbolicTensor:
-    """Concatenate two activations along their width, a copy."""
     t, shape = c.tape, first.shape
     out = t.new((*shape[:-1], 2 * shape[-1]), first.dtype)
     t.kernel("copy", (first, second), out)

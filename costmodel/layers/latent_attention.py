@@ -40,7 +40,6 @@ def latent_attention(
 
 
 def _queries(c: OpContext, spec: LatentAttention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
-    """Query heads (seq, batch, heads, key width), the rotary part of each rotated."""
     name = "query"
     if spec.query_rank is not None:
         x = norm(
@@ -68,7 +67,6 @@ def _latent_and_rotary_key(
 
 
 def _gather_rotary_key(c: OpContext, rotary_key: SymbolicTensor) -> SymbolicTensor:
-    """The rotary key of all tokens on each rank; the backward sums over ranks."""
     if c.tp == 1:
         return rotary_key
     dense = rotary_key

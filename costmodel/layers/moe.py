@@ -112,7 +112,6 @@ def _routed(
 
 
 def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
-    """Exchange row counts per expert, over ep and then over etp."""
     counts = c.tape.new((moe.experts,), "int64")
     if split.ep_group.size > 1:
         c.tape.collective("all_to_all", split.ep_group, counts, term="exposed_ep")
@@ -122,7 +121,6 @@ def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
 
 
 def _dispatch(c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor) -> SymbolicTensor:
-    """Send rows of this rank's tokens to their experts."""
     if not split.exchanges_rows:
         return rows
     rows = join_rows(c, exchange(c, rows, split.ep_group, moe.topk), split.etp_group)
@@ -132,7 +130,6 @@ def _dispatch(c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor)
 def _return_rows(
     c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor
 ) -> SymbolicTensor:
-    """Return rows of this rank's experts to their tokens."""
     if not split.exchanges_rows:
         return rows
     rows = sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)

@@ -112,7 +112,6 @@ def _backward(
 def _pass_on(
     c: OpContext, tensors: list[SymbolicTensor], overlapped_kernels: int = 1
 ) -> list[SymbolicTensor]:
-    """Send to the next rank and receive from the previous, overlapped with the next kernel."""
     received = [c.tape.like(x) for x in tensors]
     c.tape.collective(
         "send_recv", c.ring, *tensors, term="exposed_cp", overlapped_kernels=overlapped_kernels

@@ -53,7 +53,6 @@ def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTen
 
 
 def _gather_tokens(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """Pack heads by rank and send; tokens arrive in order."""
     t, ranks = c.tape, c.head_exchange.size
     tokens, batch, heads, width = x.shape
     packed = t.kernel("copy", (x,), t.like(x))
@@ -63,7 +62,6 @@ def _gather_tokens(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 
 
 def _gather_heads(c: OpContext, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
-    """Send tokens in memory order; concatenate the received heads."""
     t = c.tape
     received = t.new(shape, x.dtype)
     t.collective("all_to_all", c.head_exchange, x, term="exposed_cp")

@@ -206,7 +206,6 @@ def _run(
 
 
 def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:
-    """Strategy in whose layout the input comes; None if no redistribution is needed."""
     return None if isinstance(layer, DATA_LAYERS) else shape.before
 
 
@@ -218,14 +217,12 @@ def _precision(layer: LayerSegment, shape: LayerShape) -> Precision | None:
 
 
 def _weight_strategy(strategy: LayerStrategy) -> LayerStrategy:
-    """The strategy seen by weights: under Ulysses tp splits none of them."""
     if not strategy.ulysses:
         return strategy
     return replace(strategy, tp=1, sequence_parallel="none")
 
 
 def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
-    """Seed the gradients of outputs: the next layer's input, and one for a loss."""
     for out in outs:
         if out is None:
             continue

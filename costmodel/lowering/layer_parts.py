@@ -229,7 +229,6 @@ def _last_sum_keeps(block: tuple[LayerSegment, ...], shape: LayerShape) -> bool:
 def _chain(
     layer: LayerSegment,
 ) -> tuple[tuple[LayerSegment, ...], tuple[LayerSegment, ...], tuple[LayerSegment, ...]]:
-    """Segments in sequence: before the block, the block's sub-layers, after it."""
     if isinstance(layer, MultiTokenLayer) and (parts := _block_parts(layer.block)):
         return (MultiTokenEnd(layer, True),), parts, (MultiTokenEnd(layer, False),)
     if isinstance(layer, BlockLayer) and (parts := _block_parts(layer)):
@@ -238,7 +237,6 @@ def _chain(
 
 
 def _block_parts(block: BlockLayer) -> tuple[LayerSegment, ...]:
-    """Mixer and feed-forward as blocks of their own; empty if not a sequence."""
     if block.parallel or block.cross_attention is not None or block.norm_placement == "post":
         return ()
     if block.attention is None or block.mlp is None:

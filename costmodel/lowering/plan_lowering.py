@@ -177,7 +177,6 @@ class Lowering:
         )
 
     def _state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
-        """Techniques of a strategy that change the layer's states."""
         return tuple(
             (name, value)
             for name, value in technique_key(strategy)

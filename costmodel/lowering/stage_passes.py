@@ -110,7 +110,6 @@ def _numbers(values: list[int]) -> NDArray[np.int64]:
 
 
 def _grouped(order: tuple[Pass, ...], rows: list[int]) -> Iterator[tuple[int, ...]]:
-    """Kinds of the passes that start together, group by group."""
     position = 0
     while position < len(order):
         size = 2 if order[position].overlaps else 1

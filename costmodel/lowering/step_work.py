@@ -160,7 +160,6 @@ def _messages(
 
 
 def _first_ranks(plan: Plan) -> list[int]:
-    """Number of each stage's first rank, counted over all stages."""
     counts = (stage.device_count for stage in plan.program.stages)
     return list(accumulate(counts, initial=0))
 
@@ -238,7 +237,6 @@ def norm_sum(devices: int) -> Collective:
 
 
 def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[WorkItem]:
-    """One sum per tensor-parallel degree, over all gradients pending at it."""
     by_degree: dict[int, tuple[int, ...]] = {}
     for entry in entries:
         if entry.unit is not None and entry.unit.partial_shards:

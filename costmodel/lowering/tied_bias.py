@@ -39,7 +39,6 @@ def tied_bias_reductions(plan: Plan, stage: int) -> tuple[tuple[WorkItem, ...], 
 
 
 def _table_shard(plan: Plan, block: int, strategy: LayerStrategy) -> int:
-    """Elements of a rank's part of a block's relative position table."""
     specs = layer_parameters(plan.model.layers()[block])
     rows, heads = next(s for s in specs if s.name == TABLE).local_shape(strategy.weight_split)
     return -(-rows // strategy.shard.optimizer) * heads

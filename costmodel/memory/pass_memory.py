@@ -124,7 +124,6 @@ class PassMemoryModel:
 
     @staticmethod
     def _gather(ledger: Ledger, gathers: tuple[GatherBytes, ...], buffer_bytes: int) -> int:
-        """Gather a unit; each buffer stays until the next gather."""
         for gather in gathers:
             ledger.add(COMMUNICATION, gather.flat_bytes)
             ledger.touch(gather.cast_bytes)
@@ -162,7 +161,6 @@ class PassMemoryModel:
                 ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
 
     def _weights(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
-        """Second part of a split backward: no messages or gathers, then the reductions."""
         reduced = replicated_bytes = 0
         for number in reversed(range(len(chunk.layers))):
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
@@ -185,7 +183,6 @@ class PassMemoryModel:
         return unit if unit is not None and unit.wrapped else None
 
     def _prefetched_backward(self, chunk: StageChunk, number: int) -> int:
-        """Buffer of the previous layer's gather, in flight during this backward."""
         unit = chunk.layers[number - 1].unit if number else None
         if not self.prefetch or unit is None or not unit.gathers_each_use:
             return 0
@@ -279,6 +276,5 @@ class PassMemoryCache:
         return effects
 
     def _of_chunk(self, chunk: StageChunk, prefetch: bool) -> dict[PassKind, PassMemory]:
-        """Cached effects of chunks with equal layers, units and messages."""
         key = (chunk.layer_ids, chunk.input_bytes, chunk.output_bytes, chunk.sources, prefetch)
         return self._effects.setdefault(key, (chunk, {}))[1]

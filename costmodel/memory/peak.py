@@ -159,7 +159,6 @@ def _units(chunks: tuple[StageChunk, ...]) -> list[FsdpUnit]:
 
 
 def _update_scratch(plan: Plan, chunks: tuple[StageChunk, ...]) -> int:
-    """Concatenated buffer of gradients summed over tensor-parallel ranks."""
     elements = sum(sum(unit.partial_shards) for unit in _units(chunks))
     return elements * DTYPE_BYTES[plan.workload.dtype.master]
 

@@ -123,7 +123,6 @@ def flash_backward(
 def _flash_shape(
     scores: Scores, query: SymbolicTensor, key: SymbolicTensor, value: SymbolicTensor
 ) -> tuple[str, tuple[int, ...]]:
-    """Name and sizes of the kernel; plain causal ones are known by five sizes."""
     seq, batch, heads, dim = query.shape
     square = key.shape[0] == seq and value.shape[-1] == dim
     plain = scores.mask == "causal" and square and scores.visible_keys == seq
@@ -139,7 +138,6 @@ def _sink_gradient(c: OpContext, heads: int, log_sum: SymbolicTensor) -> None:
 
 
 def _repeat_heads(t: Tape, x: SymbolicTensor, groups: int) -> SymbolicTensor:
-    """Copy key or value heads once per query head of their group."""
     shape = x.shape
     repeated = (*shape[:2], shape[2] * groups, shape[3])
     out = t.kernel("copy", (x,), t.new(repeated, x.dtype))

@@ -68,7 +68,6 @@ def grouped_linear(
 
 
 def _side_by_side(c: OpContext, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
-    """Concatenate the gradients of a joint projection."""
     rows = grads[0].shape[0]
     joined = c.tape.new((rows, sum(grad.shape[1] for grad in grads)), c.dtype)
     return (c.tape.kernel("copy", grads, joined),)
@@ -92,7 +91,6 @@ def _product(
 def _weight_gradient(
     c: OpContext, experts: int, width: int, rows: int, inner: int
 ) -> SymbolicTensor | None:
-    """Gradients of (experts, width, inner) weights; None if the product added them."""
     t, groups = c.tape, min(experts, rows)
     read_format, written = c.operand_format or c.dtype, groups * width * inner
     traffic_bytes = tensor_bytes(rows * (width + inner), read_format)

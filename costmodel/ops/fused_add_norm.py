@@ -69,7 +69,6 @@ def _op(kind: NormKind) -> str:
 
 
 def _parameters(kind: NormKind) -> int:
-    """Scale, and for layer norm a shift; as many statistics are kept per row."""
     return 2 if kind == "layernorm" else 1
 
 

@@ -16,14 +16,12 @@ from .low_precision import UNQUANTIZED, operand, quantized_weight
 
 
 def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
-    """The context of a layer, unquantized where its products keep the parameters' format."""
     return c.unquantized() if shared or name in UNQUANTIZED else c
 
 
 def _product(
     c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
 ) -> None:
-    """(m, k) times an (n, k) weight, quantized first if the stack does so per use."""
     weight = quantized_weight(c.tape, c.precision, k * n, c.dtype)
     c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
     del weight
@@ -125,7 +123,6 @@ class _Adapters:
 
 
 def _join_gradients(t: Tape, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
-    """Concatenate the gradients of a fused projection."""
     width = sum(g.elements for g in grads) // (grads[0].shape[0] * grads[0].shape[1])
     joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
     t.kernel("copy", grads, joined)

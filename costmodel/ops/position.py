@@ -116,7 +116,6 @@ def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> SymbolicTenso
 
 
 def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> SymbolicTensor:
-    """The bias made by an earlier block; this block's gradient is added to it."""
     bias = c.tape.constant(shape, c.dtype)
     total = c.tape.constant(shape, c.dtype)
 

@@ -56,5 +56,4 @@ def _leaf(value: SymbolicTensor, entry: Node) -> SymbolicTensor:
 
 
 def _pass_on(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-    """Pass the gradient of a recomputed function to the producer of its input."""
     return (grad,)

@@ -58,7 +58,6 @@ def _exchange(
 def _swap(
     c: OpContext, x: SymbolicTensor, shape: tuple[int, ...], group: RankGroup
 ) -> SymbolicTensor:
-    """All-to-all of tokens; the backward sends the gradients home."""
     shape_before = x.shape
     out = _send(c.tape, x, shape, group)
     c.tape.record((out,), (x,), lambda grad: (_send(c.tape, grad, shape_before, group),))
@@ -99,7 +98,6 @@ def _gather(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicT
 
 
 def _split(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
-    """The fullest rank's part."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // group.size)
     out = t.new(tuple(shape), x.dtype)

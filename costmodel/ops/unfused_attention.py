@@ -107,7 +107,6 @@ def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> Sym
 
 
 def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> SymbolicTensor:
-    """True where a query may not look: later keys, and keys before its window."""
     mask = t.new((seq, keys), "bool")
     t.kernel("ones", (), mask)
     t.kernel("triu", (mask,), mask)

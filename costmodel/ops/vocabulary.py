@@ -87,7 +87,6 @@ def insert_tower_tokens(
 
 
 def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Tokens as local row numbers, and a mask of other ranks' rows."""
     local = t.kernel("sub", (tokens,), t.like(tokens))
     outside = t.kernel("lt", (local,), t.like(tokens, "bool"))
     beyond = t.kernel("ge", (local,), t.like(tokens, "bool"))

@@ -43,7 +43,6 @@ class CollectivePricer:
         return Latency(seconds, "analytic")
 
     def _at_changed_rates(self, item: Collective, listed: Latency) -> Latency:
-        """A latency measured over the listed links, at a question's changed rates."""
         if not self._machine.rates.links:
             return listed
         machines = self._machine, self._machine.listed
@@ -63,7 +62,6 @@ class CollectivePricer:
 
 
 def _curve_key(item: Collective) -> tuple[str, int]:
-    """Kind and ranks under which a profile times a collective; messages join two ranks."""
     kind, ranks, *_ = item
     return ("send", 2) if kind in ("recv", "send_recv") else (kind, ranks)
 

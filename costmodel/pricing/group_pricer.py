@@ -110,7 +110,6 @@ class GroupPricer:
         return max(end.message(size_bytes, end.machine.levels[-1]) for end in self._between(groups))
 
     def _across(self, plan: Plan, group: str) -> Pricer:
-        """Prices of work over all devices of a group that a plan uses."""
         pricer, used = self.inside(group), used_devices(plan, group)
         return pricer.with_link_span(pricer.machine.link_span_of(used, used))
 
@@ -135,7 +134,6 @@ class GroupPricer:
         return pricer
 
     def _between(self, groups: Collection[str]) -> list[Pricer]:
-        """Prices of work between several groups, as each sees the joining level."""
         level = self.whole.machine.cluster.joining(groups)[-1]
         return [self._group_pricer(group, level) for group in sorted(groups)]
 

@@ -46,7 +46,6 @@ class KernelPricer:
         return latency
 
     def _host(self, kernel: Kernel) -> Latency:
-        """Host work, or a copy to or from the host; on a core, in its own memory."""
         if self._machine.is_cpu:
             return self.latency(kernel._replace(op=without_host(kernel.op)))
         return host_price(kernel, self._machine, self._copies)
@@ -59,7 +58,6 @@ class KernelPricer:
         return latency._replace(time_s=latency.time_s * self._factor(kernel))
 
     def _predicted(self, kernel: Kernel) -> Latency:
-        """Seconds on devices of the kind, or by the roofline."""
         machine = self._machine
         latency = self._latency.price(kernel)
         if latency is None:
@@ -74,7 +72,6 @@ class KernelPricer:
         return factor
 
     def _at_changed_rates(self, kernel: Kernel, listed: Latency) -> Latency:
-        """A latency measured on the listed device, at a question's changed rates."""
         if not self._machine.rates.changes_device:
             return listed
         changed_s, listed_s = (

@@ -101,7 +101,6 @@ class PassPricer:
         return cached[1]
 
     def _cost(self, work: _PassWork) -> PassCost:
-        """A whole pass: expert dispatch hidden beside all of its kernels, and host time."""
         terms = list(work.terms_s)
         terms[EXPOSED_EP] = self._exposed_over_pass(terms)
         priced_s = sum(terms)

@@ -168,7 +168,6 @@ class Pricer:
 
 
 def _fetch_copies(unit: FsdpUnit) -> list[WorkItem]:
-    """Copies from the host that a gather waits for."""
     return [item for item in unit.gather if isinstance(item, Kernel) and on_host(item.op)]
 
 

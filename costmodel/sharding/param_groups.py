@@ -322,19 +322,16 @@ def _param_group(
 
 
 def _is_filter(spec: ParameterSpec) -> bool:
-    """True if a matrix holds a filter per row, or logits: not a matrix product."""
     return spec.name.split(".")[0] in ("conv", "relative", "cross_relative")
 
 
 def _is_linear(spec: ParameterSpec, layer: Layer) -> bool:
-    """True for the weight of a linear layer whose products may be low precision."""
     name, _, suffix = spec.name.rpartition(".")
     in_block = isinstance(layer, (BlockLayer, MultiTokenLayer)) and suffix == "weight"
     return in_block and len(spec.shape) - spec.expert == 2 and name not in NOT_ADAPTED
 
 
 def _is_partial(spec: ParameterSpec, split: _WeightSplit) -> bool:
-    """True if tensor-parallel ranks still sum a gradient; experts have separate ranks."""
     if split.weights == 1 or spec.expert:
         return False
     by_sequence = spec.partial_gradient == "sequence_parallel" and split.megatron_sp

@@ -107,7 +107,6 @@ def _frozen_bytes(shape: UnitShape, all_groups: tuple[ParamGroup, ...]) -> int:
 
 
 def _buffer_reduction(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Reduce a group's gradient buffer, once per step."""
     size, name = DTYPE_BYTES[dtype.communication], dtype.communication
     work: list[WorkItem] = []
     if group.degree > 1:
@@ -118,7 +117,6 @@ def _buffer_reduction(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, 
 
 
 def _buffer_gathers(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
-    """All-gather parameters after a sharded update."""
     name = shape.dtype.param
     return tuple(
         Collective("all_gather", *group.ranks, gathered_bytes(shape, group), name)
@@ -162,7 +160,6 @@ def partitioned_unit(shape: UnitShape) -> FsdpUnit:
 
 
 def _stored_bytes(shape: UnitShape, group: ParamGroup) -> int:
-    """Bytes of a group's compute parameters between uses."""
     name = shape.dtype.param if group.trained else shape.base_dtype
     if group.parameters == 1:
         return group.whole * DTYPE_BYTES[name]
@@ -183,7 +180,6 @@ def _piece_gather_backward(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkI
 
 
 def _update_compute_copy(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Copy updated master weights to compute parameters, in the pieces that uses gather."""
     param, master = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.master]
     work: list[WorkItem] = []
     if dtype.param != dtype.master:

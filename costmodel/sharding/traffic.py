@@ -72,7 +72,6 @@ def gather_bytes(
 def _gathered_at_once(
     shape: UnitShape, groups: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
 ) -> tuple[ParamGroup, ...]:
-    """Trained and frozen groups, merged if of one format and the same ranks."""
     if shape.base_dtype != shape.dtype.master:
         return (*groups, *frozen)
     return _merged(groups, frozen)
@@ -132,7 +131,6 @@ def gather_forward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[Wo
 
 
 def _kept_pieces(group: ParamGroup, name: str) -> tuple[WorkItem, ...]:
-    """Pieces of each gathered parameter that fully_shard keeps for the backward."""
     if group.secondary == 1:
         return ()
     pieces = tuple(shard * group.degree // group.secondary for shard in group.shards)

@@ -150,7 +150,6 @@ class _RankStreams:
         return self._send(row, end_of_pass_s)
 
     def _send(self, row: int, done_s: float) -> float:
-        """Send the message of a pass done then, if any; returns its arrival."""
         message = self._messages[row]
         if message is None:
             return done_s
@@ -162,7 +161,6 @@ class _RankStreams:
         return end_s
 
     def _note(self, row: int, begins_s: float) -> None:
-        """Record a pass in the run: its start, and the time lost to messages."""
         _, travel_s, sends_s = self._timings[row]
         self.run.message_s += min(begins_s - self._clock_s, travel_s) + sends_s
         self.run.starts_s.append(begins_s)
@@ -182,7 +180,6 @@ class _RankStreams:
 
 
 def _message(run: StageRun, messages: MessageTimes, kind: PassKind) -> PassSpan | None:
-    """The message sent at the end of a pass, if any."""
     if kind.part == "weight":
         return None
     seconds = messages.seconds(kind.forward, messages.position(run.stage, kind.chunk))

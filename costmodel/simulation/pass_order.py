@@ -144,7 +144,6 @@ class _Stage:
 
 
 def _micro_batches(order: tuple[Pass, ...], width: int) -> list[tuple[int, ...]]:
-    """Micro-batches of each group's passes; arbitrary for missing ones."""
     by_group = (tuple(item.micro_batch for item in group) for group in concurrent_groups(order))
     return [(micro_batches * width)[:width] for micro_batches in by_group]
 

@@ -103,7 +103,6 @@ class _Layout:
 
 
 def _serial(slots: list[LayerSlot], stretches: list[list[StreamSeconds]]) -> tuple[PassSpan, ...]:
-    """Everything one after another."""
     layout = _Layout()
     for slot, layer_stretches in zip(slots, stretches, strict=True):
         if slot.gather_s:

@@ -114,7 +114,6 @@ def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
 
 
 def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
-    """Labels of a pass's layers on a timeline."""
     letter = "F" if kind.forward else "W" if kind.part == "weight" else "B"
     return [f"layer {chunk.layers[number].index} {letter}" for number in numbers]
 
@@ -147,7 +146,6 @@ def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer
 
 
 def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
-    """Copies and traffic of the gather before a forward pass."""
     if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
         return 0.0, 0.0
     gather, outer = cost.gather.forward, cost.gather.outer
@@ -196,7 +194,6 @@ def _around_backward_s(
 def _after_backward_s(
     cost: ReduceCost, kind: PassKind, reduces: bool, each_micro_batch: bool
 ) -> float:
-    """Copies after a layer's backward: into the reduction, or into the accumulated gradients."""
     if not reduces:
         return cost.upcast_s if kind.first else cost.accumulate_upcast_s
     if each_micro_batch:
@@ -223,7 +220,6 @@ def _summed(slots: list[LayerSlot]) -> PassTime:
 
 
 def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
-    """Everything in turn on the compute stream's clock."""
     total = _summed(slots)
     total.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
     total.time_s = sum(total.terms_s)

@@ -191,7 +191,6 @@ def group_starts_s(
 def _timing(
     run: StageRun, messages: MessageTimes, kinds: ConcurrentPasses, width: int
 ) -> list[float]:
-    """Seconds of a group of passes, of sending, and of each input's travel."""
     timings = [timing_of(run, messages, kind) for kind in kinds]
     padded_travels_s = [travel_s for _, travel_s, _ in timings] + [0.0] * (width - len(timings))
     return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in timings), *padded_travels_s]

@@ -180,7 +180,6 @@ class Simulator:
     def _slowest(
         self, counts: dict[ConcurrentPasses, int], classes: tuple[RankClass, ...]
     ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
-        """Seconds of every kind of pass on the slowest class of a stage, and which that is."""
         times = [self._times(counts, c.chunks, c.group, c.link_span) for c in classes]
         if len(times) == 1:
             return times[0], {}
@@ -235,7 +234,6 @@ class Simulator:
         group: str,
         link_span: LinkSpan,
     ) -> dict[PassKind, PassTime]:
-        """Seconds of every kind of pass of a class of ranks."""
         kinds = dict.fromkeys(kind for together in counts for kind in together)
         return {kind: self.pass_time(chunks[kind.chunk], kind, group, link_span) for kind in kinds}
 

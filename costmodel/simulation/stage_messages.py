@@ -125,7 +125,6 @@ def _rank_transfers(sender: BoundaryStage, receiver: BoundaryStage) -> tuple[_Ra
 
 
 def _replicas(side: BoundaryStage) -> list[tuple[int, IndexRange]]:
-    """Device group and samples of every replica of a stage, in order."""
     replicas, start = [], 0
     for number, samples in enumerate(side.replica_samples):
         for _ in range(side.devices[number].count // side.strategy.width):
@@ -137,14 +136,12 @@ def _replicas(side: BoundaryStage) -> list[tuple[int, IndexRange]]:
 def _meeting(
     receivers: list[tuple[int, IndexRange]], held_samples: IndexRange
 ) -> Iterator[tuple[int, tuple[int, IndexRange]]]:
-    """Replicas that need some of these samples, with their numbers."""
     for number, (group, needed_samples) in enumerate(receivers):
         if needed_samples.first < held_samples.end and held_samples.first < needed_samples.end:
             yield number, (group, needed_samples)
 
 
 def _token_overlaps(before: LayerStrategy, after: LayerStrategy) -> Iterator[tuple[int, int, int]]:
-    """Common parts of a sequence in two layouts, by parts of each, in :func:`_units`."""
     units = _units(before, after)
     parts_before, parts_after = _parts(before, units), _parts(after, units)
     for sender_part, part_before in enumerate(parts_before):
@@ -154,12 +151,10 @@ def _token_overlaps(before: LayerStrategy, after: LayerStrategy) -> Iterator[tup
 
 
 def _units(before: LayerStrategy, after: LayerStrategy) -> int:
-    """Equal pieces of a sequence that divide the parts of both layouts."""
     return 2 * math.lcm(before.width, after.width)
 
 
 def _parts(strategy: LayerStrategy, units: int) -> list[IndexRanges]:
-    """Distinct parts of a sequence held by a replica's ranks."""
     step = strategy.width // strategy.sequence_split
     return [local_tokens(strategy, rank, units) for rank in range(0, strategy.width, step)]
 

@@ -48,7 +48,6 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
 
 
 def _span_count(simulation: Simulation) -> int:
-    """Approximate spans of the detailed form: six per layer pass."""
     return sum(
         6 * len(run.order) * max(len(chunk.layers) for chunk in chunks)
         for run, chunks in zip(simulation.stages, simulation.chunks, strict=True)
@@ -79,7 +78,6 @@ def _segments(
 
 
 def _letter(kind: PassKind) -> str:
-    """F, B or W: forward, backward or its input part, weight gradients."""
     return "F" if kind.forward else "W" if kind.part == "weight" else "B"
 
 
@@ -128,7 +126,6 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
 def _flows(
     passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
 ) -> tuple[Flow, ...]:
-    """Arrows from the last span of a pass to the first of its message's receiver."""
     flows = []
     for (forward, position, micro_batch), (first, _) in passes.items():
         source = passes.get((forward, position + (-1 if forward else 1), micro_batch))

@@ -99,7 +99,6 @@ def host_work(
 
 
 def _outside(strategy: LayerStrategy) -> frozenset[str]:
-    """Kernels between the regions of a block in parts: linear products, attention done again."""
     core = ATTENTIONS | MATMULS if strategy.recompute == "selective" else frozenset[str]()
     return core | {"matmul"}
 

@@ -191,7 +191,6 @@ def device(name: str, where: str = "device") -> Device:
 
 
 def _called(name: str) -> list[Device]:
-    """The device with this whole name or alias."""
     squeezed = _squeezed(name)
     candidates = devices().values()
     return [d for d in candidates if squeezed in map(_squeezed, (d.name, *d.also_called))]

@@ -92,7 +92,6 @@ def fit_two_regimes(wire_bytes: Array, time_s: Array, nominal_bytes_per_s: float
 
 
 def _line(x: Array, y: Array) -> tuple[float, float]:
-    """Intercept and slope with the least squared relative error; neither is negative."""
     design = np.stack([1 / y, x / y], axis=1)
     (intercept, slope), *_ = np.linalg.lstsq(design, np.ones_like(y), rcond=None)
     if intercept < 0:

@@ -113,7 +113,6 @@ def _group_limits(root: Path) -> list[int]:
 
 
 def _cpu_quota(root: Path) -> float | None:
-    """Processors of the control group's quota; None without a quota."""
     quotas = []
     for folder in _group_folders(root, "cpu"):
         quota, _, period = _text(folder / "cpu.max").strip().partition(" ")

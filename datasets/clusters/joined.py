@@ -128,7 +128,6 @@ def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:
 
 
 def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> float:
-    """A device's share of a joining network on the fullest node."""
     link = fabric(network.fabric)
     shares = [
         link.device_bandwidth_bytes_per_s(

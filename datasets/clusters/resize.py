@@ -87,7 +87,6 @@ def _host(host: Node, name: str, per_node: int, where: str) -> Node:
 
 
 def _as_typed(level: LinkLevel, old: LinkLevel | None) -> LinkLevel:
-    """A new level with the figures typed on the old one."""
     if old is None or fabric(old.fabric).scope != fabric(level.fabric).scope:
         return level
     return replace(old, group_size=level.group_size)
@@ -119,7 +118,6 @@ def _levels(
 
 
 def _nodes_in_rack(cluster: ClusterSpec, host: Node) -> int | None:
-    """Nodes of a rack, where racks are a level of their own."""
     sizes = {level.level: level.group_size for level in cluster.levels}
     if {"intra_rack", "inter_rack"} <= set(sizes):
         return max(1, sizes["intra_rack"] // cluster.groups[0].devices_per_node)
@@ -127,7 +125,6 @@ def _nodes_in_rack(cluster: ClusterSpec, host: Node) -> int | None:
 
 
 def _network(cluster: ClusterSpec, host: Node) -> tuple[Network, bool]:
-    """The network of the nodes, and True if the cluster names it."""
     outer = cluster.levels[-1]
     if fabric(outer.fabric).scope != "network":
         return Network(fabric=host.network), False

@@ -67,7 +67,6 @@ def _nodes_in_rack(keys: TypedKeys, host: Node, nodes: int) -> int:
 
 
 def _with_typed(keys: TypedKeys, level: LinkLevel, device: Device) -> LinkLevel:
-    """A level inside the node, with the rates typed for the node."""
     if level.level != "intra_node":
         return level
     return typed_level(keys, "intra_node", "intra_node", level.group_size, level.fabric, device)

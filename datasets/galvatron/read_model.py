@@ -79,7 +79,6 @@ def _forward(fields: Fields, seq_lens: tuple[int, ...]) -> dict[str, TimeTable]:
 
 
 def _lengths_key(seq_lens: tuple[int, ...]) -> str:
-    """The name of several sequence lengths in keys."""
     return "_".join(map(str, seq_lens))
 
 

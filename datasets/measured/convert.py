@@ -73,7 +73,6 @@ def experts(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def _expert_models(rows: Sequence[Row]) -> list[tuple[int, ...]]:
-    """Hidden, ffn, topk and experts of each model."""
     return sorted({_expert_model(row) for row in rows})
 
 

@@ -230,7 +230,6 @@ class _BlockBuilder:
 
 
 def _multi_token_layers(keys: ModelKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
-    """The multi-token layers, each with a block like the last."""
     count = keys.count_if("mtp", 0)
     if not count:
         return ()

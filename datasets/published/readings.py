@@ -72,7 +72,6 @@ def _is_word(family: str, name: str) -> bool:
 
 
 def _distance(device: Device, name: str) -> tuple[bool, int, bool]:
-    """Mismatch of a device and its printed name: form, GB, unusual."""
     wants_bus = "PCI" in name
     is_bus = device.form == "PCIE"
     sizes = [int(number) for number in re.findall(r"(?<![A-Z0-9])(\d+)\s*G(?:I?B)?(?![A-Z])", name)]

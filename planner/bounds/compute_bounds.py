@@ -95,7 +95,6 @@ class ModelCompute(NamedTuple):
         return max(even_s, self.forward_s)
 
     def _largest_stage_s(self, stages: int) -> float:
-        """One micro-batch through the stage with most layers of a class: layers are whole."""
         most = (-(-c.layers // stages) * max(c.whole_s, c.overlapped_s) for c in self.layer_classes)
         return max(most) * (1 - ROUNDING)
 
@@ -149,7 +148,6 @@ class ComputeBounds:
     def _work(
         self, ranks: int, samples: int, adds_to_tied: bool, link_span: int, overlaps_passes: bool
     ) -> ModelCompute:
-        """One micro-batch through all layers."""
         context = (ranks, samples, link_span, overlaps_passes)
         first = self._space.layer_classes[0]
         return ModelCompute.of(
@@ -223,7 +221,6 @@ class ComputeBounds:
         return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
 
     def _matmul_flops(self, index: int) -> int:
-        """Matrix products of one sample through a layer that is not split."""
         lowered = self._lowering.layer(index, LayerStrategy(), None, 1, 1)
         return sum(
             kernel.flops

@@ -116,6 +116,5 @@ class ShapeBounds:
 
 
 def _bubble(shape: PipelineShape) -> float:
-    """About the share of idle time; a third where weight gradients fill the rest of it."""
     filled = 3 if shape.kind in ("zero_bubble", "zbv") else 1
     return (shape.stages - 1) / (shape.chunks * shape.microbatches * filled)

@@ -177,7 +177,6 @@ class ShapeRelaxations:
         return [weighted[layer_class] for layer_class in pipeline.layer_classes]
 
     def _message_s(self, shape: PipelineShape, stage: int, peer: int, size: float) -> float:
-        """Seconds of a message between two stages."""
         first, last = sorted((stage * shape.ranks, peer * shape.ranks))
         level = self._pricer.machine.level_between(first, last + shape.ranks - 1)
         key = (level, size)

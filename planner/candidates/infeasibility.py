@@ -70,7 +70,6 @@ def infeasible_error(
 
 
 def _cap(group: DeviceGroup, need: float) -> str:
-    """The cap that fits, where the device itself has that much: a cap adds no memory."""
     has = device(group.device).capacity_bytes
     return f" (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f})" if need <= has else ""
 

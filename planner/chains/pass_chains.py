@@ -149,7 +149,6 @@ def _stage_counts(
 
 
 def _pairing(passes: StagePasses) -> tuple[Bools, Bools]:
-    """True for each pass that begins a group, and for each that overlaps with another."""
     sizes = passes.sizes()
     first = np.zeros(len(passes.rows), dtype=bool)
     first[np.cumsum(sizes) - sizes] = True

@@ -83,7 +83,6 @@ class UniformPlans(FixedPipeline):
         return shares_s
 
     def _best_rows(self) -> dict[int, int]:
-        """The options of about the best uniform plan, of those that fit if any does."""
         fits = self._fits
         candidates_s = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
         row = int(np.argmin(candidates_s))
@@ -107,7 +106,6 @@ class UniformPlans(FixedPipeline):
         return estimate_s, rows
 
     def _critical_paths(self, choice: OptionChoice) -> tuple[float, list[Chain]]:
-        """Seconds of the plan of a choice, and its critical paths."""
         passes = ReferencePlan(self, choice, self.slowdown)
         travel_s = self._message_seconds(choice)
         return critical_chains(self.pipeline, passes, travel_s.tolist())
@@ -135,7 +133,6 @@ class UniformPlans(FixedPipeline):
         return int(np.argmin(np.where(in_layout, seconds, np.inf) if in_layout.any() else seconds))
 
     def _layers(self, chain: Chain) -> Counter[RolePosition]:
-        """Layers in each position of each role of a chain."""
         layers: Counter[RolePosition] = Counter()
         for position, role in enumerate(chain.roles):
             for layer_position, count in self.position_counts[position].items():
@@ -143,7 +140,6 @@ class UniformPlans(FixedPipeline):
         return layers
 
     def _once_per_pass(self, chain: Chain, weights: Records) -> Floats:
-        """Seconds that rows of like layers have once a pass, by weighting."""
         seconds = np.zeros(weights.shape[1])
         counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
         for role, class_counts in zip(chain.roles, self.class_counts, strict=True):

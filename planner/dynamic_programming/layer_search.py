@@ -127,7 +127,6 @@ class LayerSearch:
 
 
 def _thin(rows: Ints) -> Ints:
-    """At most MAX_LABELS rows, evenly spaced, with the first and the last."""
     if len(rows) <= MAX_LABELS:
         return rows
     indices = np.linspace(0, len(rows) - 1, MAX_LABELS).round().astype(np.int64)

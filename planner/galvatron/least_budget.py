@@ -27,7 +27,6 @@ def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
 
 
 def _needed_mb(strategies: StrategySet, ends: HeadStrategy) -> int:
-    """Maximum MB over stages with every layer at its smallest."""
     return max(
         sum(run.layers * int(run.used_mb.min()) for run, _ in strategies.runs(stage, None))
         + ends_mb
@@ -37,7 +36,6 @@ def _needed_mb(strategies: StrategySet, ends: HeadStrategy) -> int:
 
 
 def _with_reserve(needed_mb: int) -> int:
-    """The minimum budget with so much usable memory."""
     if usable_mb(needed_mb) >= needed_mb:
         return needed_mb
     budget = math.floor(needed_mb / 0.8)

@@ -95,7 +95,6 @@ def stage_labels(
 
 
 def _branching_order(run: StrategyRun, forms: Sequence[StageForm]) -> list[int]:
-    """The strategies, those first that a good plan has few of."""
     costs = [_reduced_cost(run, form) for form in forms]
     extra = np.min([cost - cost.min() for cost in costs], axis=0)
     return [int(k) for k in np.argsort(-extra, kind="stable")]
@@ -120,7 +119,6 @@ def _branch(labels: StageLabels, run: StrategyRun, order: Sequence[int], depth: 
 
 
 def _by_strategy(labels: StageLabels, width: int, order: Sequence[int]) -> StageLabels:
-    """The counts of the last run by strategy, not in branching order."""
     before = labels.counts.shape[1] - width
     columns = list(range(before)) + [before + order.index(k) for k in range(width)]
     return replace(labels, counts=labels.counts[:, columns])
@@ -164,5 +162,4 @@ class _LaterRuns:
 
 
 def _reduced_cost(run: StrategyRun, form: StageForm) -> Floats:
-    """Cost of each strategy of a run in a form, with its MB at the multiplier."""
     return form.plain * run.plain_s + form.reduce * run.reduce_s + form.per_mb * run.used_mb

@@ -143,7 +143,6 @@ def _stage_types(layers: Sequence[int], division: Sequence[int]) -> list[LayerTy
 
 
 def _non_dominated(rows: np.ndarray) -> list[int]:
-    """Non-dominated rows, the first of equal ones."""
     kept: list[int] = []
     for i, row in enumerate(rows):
         no_worse = (rows <= row).all(axis=1)

@@ -85,7 +85,6 @@ class Subproblem:
         return SubproblemSolution(joined.step_s, plan, joined.bound_s)
 
     def _value(self, stage: int, form: LinearForm) -> float:
-        """Minimum of a stage in a form."""
         plain, reduce = form.plain[stage], form.reduce[stage]
         relaxed = self.strategies.knapsack(stage, None, plain, reduce).at(self._rooms[stage])
         return relaxed.least + (plain - reduce) * self.ends.seconds[stage]
@@ -167,7 +166,6 @@ class Subproblem:
         return labels.take(self._uses_all(stage, orders, labels.counts))
 
     def _uses_all(self, stage: int, orders: Orders, counts: Ints) -> np.ndarray:
-        """True for labels that use every degree of their sets, as their changes assume."""
         used, start = np.ones(len(counts), dtype=bool), 0
         strategies = self.strategies.options.strategies
         for degrees, (_, numbers) in zip(orders, self.strategies.runs(stage, orders), strict=True):
@@ -200,5 +198,4 @@ def _recomputed_first(strategy: GalvatronStrategy) -> tuple[bool, GalvatronStrat
 
 
 def _degrees(sets: DegreeSets) -> Orders:
-    """The degrees of each run, whatever their order."""
     return tuple(tuple(sorted(order)) for order in sets.orders)

@@ -121,7 +121,6 @@ def _place_layers(model: ModelSpec, decisions: GalvatronPlan) -> Iterator[_Place
 
 
 def _layer_plans(placed: list[_PlacedLayer]) -> tuple[LayerPlan, ...]:
-    """Adjacent layers of one tower and strategy as one LayerPlan."""
     plans = []
     for (tower, strategy), run in groupby(placed, key=lambda p: (p.tower, p.strategy)):
         numbers = [layer.number for layer in run]

@@ -96,7 +96,6 @@ def _blocks(name: str, count: int, full: bool, most: int) -> list[Stages]:
 
 
 def _whole_widths(count: int) -> list[int]:
-    """Widths that leave no device of a group idle, and the powers of two."""
     return [w for w in range(1, count + 1) if count % w == 0 or w & (w - 1) == 0]
 
 

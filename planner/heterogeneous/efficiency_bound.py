@@ -69,7 +69,6 @@ class EfficiencyBound:
         return samples * sample_s * (1 - ROUNDING) + simulator.pricer.step_s
 
     def _seconds(self, group: DeviceGroup) -> dict[int, float]:
-        """e_gk of every layer class."""
         space = self._options.whole
         pricer = self._simulator.prices.inside(group.name)
         seconds = {c: self._peak_s(space.first_of_class[c], pricer) for c in self._counts}
@@ -79,7 +78,6 @@ class EfficiencyBound:
 
     @property
     def _sure(self) -> set[str]:
-        """Parts of a plain layer that its techniques leave certain, where there are any."""
         return {price.at_least for price in self._options.whole.techniques.in_play()}
 
     @property
@@ -87,7 +85,6 @@ class EfficiencyBound:
         return self._options.whole.first_of_class[self._main]
 
     def _priced_s(self, pricer: Pricer) -> float:
-        """e_g of the commonest class: the least over splits and samples of a replica."""
         space, best = self._options.whole, math.inf
         grid = self._grid()
         for split in space.splits_of_a_sample(self._index):
@@ -98,7 +95,6 @@ class EfficiencyBound:
         return best
 
     def _grid(self) -> list[int]:
-        """Samples of a replica that are priced, up to the most that it may take."""
         space = self._options.whole
         most = space.most_samples(self._index)
         grid = list(range(1, min(EXACT, most) + 1))
@@ -107,7 +103,6 @@ class EfficiencyBound:
         return grid
 
     def _pass_s(self, split: LayerStrategy, samples: int, pricer: Pricer) -> float:
-        """Kernels of a layer's micro-batch, forward and backward."""
         work = self._options.works.of(self._index, split, split.width, samples, False)
         return sum(
             seconds
@@ -117,7 +112,6 @@ class EfficiencyBound:
         )
 
     def _peak_s(self, index: int, pricer: Pricer) -> float:
-        """Matrix products of one sample through a layer at a device's peak."""
         dtype = self._options.whole.request.workload.dtype
         device = pricer.machine.device
         rate = peak_flops_per_s(device, dtype.param)

@@ -112,7 +112,6 @@ class HeterogeneousLayouts:
             self._improve(shape, best[1], best[2], best[3], attempt)
 
     def _layouts(self, shape: PipelineShape, plan: StagePlan) -> list[list[int]]:
-        """Layouts of the stages, equal for stages of one type, the likely fastest first."""
         types = [tuple((p.group, p.devices) for p in place) for place in shape.places]
         ranked = {}
         for stage, stage_type in enumerate(types):

@@ -73,5 +73,4 @@ class LikelyDeviceLayouts:
 
 
 def _layout(shape: PipelineShape) -> tuple[object, ...]:
-    """The devices of every stage, whatever samples they take."""
     return tuple((p.group, p.first, p.devices) for place in shape.places for p in place)

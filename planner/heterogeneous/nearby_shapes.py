@@ -53,7 +53,6 @@ class NearbyShapes:
                 explorer.search(nodes, number)
 
     def _near(self, nodes: Nodes, shape: PipelineShape) -> list[int]:
-        """Shapes with the same types of stages, the roughly fastest first."""
         types, best_s = _stage_types(shape), self._explorer.incumbents.best_value
         better = (n for n, bound_s in enumerate(nodes.quick) if bound_s < best_s)
         alike = (n for n in better if _stage_types(nodes.shapes[n]) == types)
@@ -61,6 +60,5 @@ class NearbyShapes:
 
 
 def _stage_types(shape: PipelineShape) -> tuple[object, ...]:
-    """Devices of each type of stage, in the order of the pipeline."""
     stages = (tuple((p.group, p.devices) for p in place) for place in shape.places)
     return tuple(dict.fromkeys(stages))

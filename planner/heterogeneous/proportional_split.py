@@ -50,7 +50,6 @@ def proportional_split(
 def _room(
     shape: PipelineShape, stage: int, tables: RankClassTables | None, budgets: Sequence[float]
 ) -> float:
-    """Layers of the commonest class that a stage has memory for, in their smallest form."""
     if tables is None:
         return 0.0
     in_flight = sum(shape.first_in_flight(stage)) / shape.chunks

@@ -114,7 +114,6 @@ class HeterogeneousSpace:
         return list(dict.fromkeys([*splits, even] if is_whole else splits))
 
     def _can_tie(self, layout: DeviceLayout, shape: PipelineShape) -> bool:
-        """Return whether stages that share a vocabulary table have equally many ranks."""
         widths = layout.widths
         if len(self._tables) < 2 or len(set(widths)) == 1 or shape.kind in V_KINDS:
             return True

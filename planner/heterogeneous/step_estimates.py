@@ -99,7 +99,6 @@ class StepEstimates:
 def _fastest(
     tables: RankClassTables, budgets: Sequence[float], share: float, in_flight: float
 ) -> float:
-    """Seconds of the fastest option that fits as often as the stage's share."""
     table = joint_table(tables, budgets)
     fits = table.bytes_at(in_flight) * share <= min(budgets)
     return float(np.min(np.where(fits, table.step_estimate_s, np.inf)))

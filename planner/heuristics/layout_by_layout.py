@@ -73,7 +73,6 @@ class LayoutByLayout:
             self._search_layout(shape, options, attempt)
 
     def _layouts(self, shape: PipelineShape, tables: list[OptionTable]) -> list[int]:
-        """Layouts of the middle layers, the fastest that fit an even share of memory first."""
         table = tables[len(tables) // 2]
         in_flight = max(sum(shape.first_in_flight(s)) for s in (0, shape.stages - 1)) / shape.chunks
         share = self._live_budget(shape) * shape.stages / len(tables)
@@ -110,7 +109,6 @@ class LayoutByLayout:
     def _decide(
         self, shape: PipelineShape, searches: list[LayerSearch], budgets: list[float]
     ) -> SizedDecision | None:
-        """Boundaries and strategies with the least estimated bottleneck within the budgets."""
         if shape.chunks == 1:
             return self._partition_stages(shape, searches, budgets)
         return self._partition_evenly(shape, searches, budgets)

@@ -89,7 +89,6 @@ def local_search(
 
 
 def _single_changes(start: Outcome, tables: Sequence[OptionTable], attempt: TryDecision) -> Outcome:
-    """The plan where no single change is faster."""
     best, improves = start, True
     while improves:
         improves = False
@@ -147,7 +146,6 @@ def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Laye
 
 
 def _stages_in_flight(decision: Decision) -> list[tuple[int, int]]:
-    """Stage of every layer, and its micro-batches in flight at the first backward."""
     shape, boundaries = decision.shape, decision.boundaries
     in_flight = [(0, 0)] * boundaries[-1]
     for stage in range(shape.stages):

@@ -109,7 +109,6 @@ def _try_rounded(
 
 
 def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:
-    """The activation layout that most layers have."""
     counts: defaultdict[object, float] = defaultdict(float)
     for group, mix in zip(fractional.groups.groups, fractional.mix, strict=True):
         for option, layers in mix.items():

@@ -217,7 +217,6 @@ def _least(table: PassTable, counts: Floats) -> Floats:
 
 
 def _once(table: PassTable, counts: Floats, weightings: Floats) -> Floats:
-    """Seconds once a row of such layers, by weighting."""
     once_s: Floats = (counts * of_column(weightings, "slowdown")) @ table.once_s
     return once_s
 

@@ -153,7 +153,6 @@ def _bytes_of(
     groups: Sequence[LayerGroup],
     peak_in_flight: Sequence[InFlight],
 ) -> list[Floats]:
-    """Bytes of the options of each group, one array for equal classes and micro-batches."""
     keys = [(group.layer_class, peak_in_flight[group.position]) for group in groups]
     arrays = {
         (layer_class, in_flight): tables[layer_class].bytes_at(in_flight)

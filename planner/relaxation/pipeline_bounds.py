@@ -263,7 +263,6 @@ class PipelineBounds:
 
 
 def _seeds(groups: LayerGroups, mix: FractionalOptions) -> list[dict[int, int]]:
-    """The options of a mix of one position, by class: first the most used ones, then the next."""
     ranked = [sorted(layers, key=lambda option: (-layers[option], option)) for layers in mix]
     seeds = []
     for options in zip_longest(*ranked):
@@ -393,7 +392,6 @@ class BoundedPipeline(FixedPipeline):
         return relaxed.seconds, None if mix is None else FractionalPlan(step.groups, mix)
 
     def _new_step(self, budgets: Floats) -> ColumnGeneration:
-        """A step with the best options of the stage context."""
         groups = fixed_boundary_groups(self, partial(self._bounds.message_s, self.shape))
         step = ColumnGeneration(groups, self.pipeline, self._bounds.slowdown, budgets)
         for rows in self._bounds.seeds:

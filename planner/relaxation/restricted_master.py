@@ -318,7 +318,6 @@ class RestrictedMaster:
 
 
 def _nonzero(counts: Floats) -> Iterable[tuple[int, int]]:
-    """Positions and kinds of the passes with a count."""
     return zip(*(axis.tolist() for axis in counts.nonzero()), strict=True)
 
 

@@ -113,7 +113,6 @@ class StageFeasibility:
             yield arcs
 
     def _run(self, start: int, stop: int) -> RunPositions:
-        """The layer positions of a run; equal runs are one object."""
         key = (start, stop)
         if key not in self._runs:
             run = tuple(sorted(count_positions(self.layer_classes[start:stop]).items()))
@@ -143,7 +142,6 @@ class StageFeasibility:
         return np.array(seconds)
 
     def _stage_counts(self, stage: int, drains: bool) -> Floats:
-        """Passes of a stage from its first forward to its last backward, or to its end."""
         if self.shape.kind != "zero_bubble" or not drains:
             return self._pass_counts
         return self._pass_counts - deferred_weight_passes(stage, self.shape.microbatches)
@@ -186,7 +184,6 @@ class StageFeasibility:
         return self._bytes[key]
 
     def _once_per_pass(self, layer_classes: set[int], counts: Floats) -> Floats:
-        """Seconds of passes of a run besides its layers, by weighting."""
         once_s, least_s = once_per_pass([self.tables[k] for k in layer_classes])
         slowdown, traffic = of_column(WEIGHTINGS, "slowdown"), of_column(WEIGHTINGS, "traffic")
         seconds: Floats = (slowdown * counts) @ once_s + (traffic * counts) @ least_s

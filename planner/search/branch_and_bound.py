@@ -173,7 +173,6 @@ class BranchAndBound:
         )
 
     def _current_bound(self) -> float:
-        """A proven bound on every plan of the space where the search ended early."""
         if self._nodes is None:
             return self.bounds.interrupted(None)
         return self.bounds.interrupted(max(self._nodes.queue.least, self.proof.proven_value))

@@ -148,7 +148,6 @@ class Incumbents:
         return outcome
 
     def _keep_s(self, shape: PipelineShape) -> float:
-        """Plans that certainly take this long are of no interest, not even as alternatives."""
         is_enough = len(self.outcomes) >= self._alternatives
         return self.best_s(shape) * (1 if is_enough else 1 + ALTERNATIVES_WITHIN)
 

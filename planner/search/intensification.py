@@ -152,7 +152,6 @@ class Intensification:
         return islice(filter(self._may_hold_better, shapes), self._limits.local_search_shapes)
 
     def _likely_shapes(self, shapes: Sequence[PipelineShape]) -> Iterator[PipelineShape]:
-        """Those of the best estimates of every number of devices."""
         most, taken = self._limits.local_search_shapes, Counter[int]()
         for estimate, number in self._ranking.estimated(shapes):
             shape = shapes[number]

@@ -57,7 +57,6 @@ def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: i
 
 
 def _bisected(fits: Fits, step: int, low: int, high: int) -> tuple[int, int]:
-    """A bracket one step wide inside low (fits) and high (does not), both multiples of it."""
     below, above = low // step, high // step
     while above - below > 1:
         middle = (below + above) // 2

@@ -88,7 +88,6 @@ class RoughShapes:
         return numbers
 
     def _aggregated_estimate(self, shape: PipelineShape) -> float:
-        """The aggregated bound, with the schedule's bubble and uneven stages."""
         bounds = self._values.bounds
         factor = bounds.rough_s(shape) / bounds.quick_s(shape)
         return max(self._bounds.aggregated(shape), self._values.quick(shape)) * factor

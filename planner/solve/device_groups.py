@@ -61,7 +61,6 @@ def merged_solution(
 
 
 def _on_whole_cluster(problem: Problem, plan: Plan) -> Plan:
-    """A plan of one part, written for the whole cluster."""
     return replace(plan, cluster=problem.cluster)
 
 
@@ -93,7 +92,6 @@ def _single_part_solution(
 
 
 def _part_alternative(problem: Problem, name: str, alone: Solution, best: Solution) -> Alternative:
-    """The best plan of one part, beside a faster one over several."""
     share = alone.prediction.step_time_s / best.prediction.step_time_s - 1
     return Alternative(
         plan=_on_whole_cluster(problem, alone.plan),
@@ -144,7 +142,6 @@ def _merged_search(
 
 
 def _merged_space(spaces: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Every value of each axis of several spaces."""
     merged: dict[str, list[Any]] = {}
     for space in spaces:
         for axis, values in space.items():

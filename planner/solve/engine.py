@@ -46,7 +46,6 @@ def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) ->
 
 
 def _objective(problem: Problem) -> Objective:
-    """What the search minimizes; at the largest size that is the step time."""
     if problem.objective_choice.objective == "cost" and problem.prices is not None:
         return StepCost(problem.prices, problem.cluster.groups[0])
     return StepTime()

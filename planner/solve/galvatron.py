@@ -122,7 +122,6 @@ def _lost_by(best: _PricedPlan, other: _PricedPlan) -> str:
 
 
 def _tie_set(best: _PricedPlan, others: list[_PricedPlan], simplest: _PricedPlan | None) -> TieSet:
-    """The reported plans that are as fast as the best within the error of a model."""
     limit_s = best.step_time_s * (1 + TIE_WITHIN)
     plans = [best, *others, *([simplest] if simplest is not None else [])]
     tied = {p.plan.hash: p.plan for p in plans if p.step_time_s <= limit_s}
@@ -172,7 +171,6 @@ def _notes(job: GalvatronJob, budget_mb: int, result: GalvatronResult) -> tuple[
 
 
 def _infeasible(job: GalvatronJob, budget_mb: int, legal: Legal) -> InfeasibleError:
-    """The error of a budget that is too small, with the least that fits."""
     least = least_budget_mb(job, legal)
     if least is None:
         raise InputError(

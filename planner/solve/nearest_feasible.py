@@ -177,7 +177,6 @@ def _gib(size_bytes: float) -> str:
 
 
 def _halves(given: int) -> list[int]:
-    """A few successive halves of a number, as far as they are whole."""
     counts = range(1, MAX_HALVINGS + 1)
     return [given >> n for n in counts if given % (1 << n) == 0 and given >> n]
 

@@ -82,5 +82,4 @@ def _build_simulator(
 def _cached_lowering(
     model: ModelSpec, workload: Workload, stack: StackSpec, techniques: TechniquePrices
 ) -> tuple[Lowering, PassMemoryCache]:
-    """The part that no rate changes: layers and units, and the memory of their passes."""
     return Lowering(model, workload, stack, techniques), PassMemoryCache(stack)

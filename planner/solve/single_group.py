@@ -59,7 +59,6 @@ def _search_result(
 
 
 def _objective_result(problem: Problem, value: float, bound: float) -> ObjectiveResult:
-    """The objective's value and bound in its unit; largest sizes are filled in once known."""
     name, tokens = problem.objective_choice.objective, problem.workload.tokens_per_step
     if name == "cost" and problem.prices is not None:
         unit = f"{problem.prices.currency} a token"

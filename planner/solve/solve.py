@@ -59,7 +59,6 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
 
 
 def _solve_largest(problem: Problem, options: SolveOptions) -> Solution:
-    """The fastest plan at the largest size that fits."""
     start_s, deadline_s = time.monotonic(), options.deadline_s
     sizes = find_largest_size(problem, options)
     left_s = None if deadline_s is None else max(0.0, deadline_s + start_s - time.monotonic())

@@ -83,7 +83,6 @@ class Splits:
         return violation is None
 
     def _named(self, index: int | None = None) -> frozenset[str]:
-        """Axes with a list of values or a pin on this layer (None: on any)."""
         pins = {p.key for p in self._request.pins if index is None or p.covers(index)}
         free = () if self._request.token_rules else FREE_OF_TOKENS
         return frozenset(pins.union(self._request.values or (), free))

@@ -117,7 +117,6 @@ def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int 
 
 
 def _check_form(text: str, field: str) -> None:
-    """Refuse a text that is no sharding with any degrees on any cluster."""
     if text.startswith("hpz"):
         raise NotBuiltError(f"{field}={text}", "use zero0 to zero3 or hsdp:DEGREE")
     degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)

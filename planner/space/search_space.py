@@ -64,7 +64,6 @@ class SearchSpace:
         self._sharded: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
     def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
-        """Layers are of one class if they compute alike under the same pins."""
         pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
         return (layer, pins, self._trainings[index], self.contexts[index])
 
@@ -130,7 +129,6 @@ class SearchSpace:
             yield from dict.fromkeys(near)
 
     def _microbatch_counts(self, ranks: int) -> list[int]:
-        """Numbers of micro-batches with which every layer has a legal strategy."""
         batch = self.request.workload.global_batch
         return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
@@ -175,7 +173,6 @@ class SearchSpace:
         )
 
     def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
-        """Numbers of virtual stages that a schedule may have and that are allowed."""
         most = len(self.layers) // stages if kind == "interleaved" else 2
         return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
 
@@ -211,7 +208,6 @@ class SearchSpace:
 
     @cached_property
     def _inner_ranks(self) -> int:
-        """Devices in a group of the innermost link level of several devices."""
         sizes = [level.group_size for level in self.request.cluster.levels if level.group_size > 1]
         return min(sizes, default=1)
 
@@ -264,7 +260,6 @@ class SearchSpace:
                     yield strategy
 
     def _unsupported(self, layer: Layer, strategy: LayerStrategy) -> str | None:
-        """The reason that the executor cannot run a layer; None if it can."""
         model, workload = self.request.model, self.request.workload
         return (
             unsupported_run(strategy, workload)
@@ -312,7 +307,6 @@ class SearchSpace:
         return self._splits.small_enough(index, most) and self._batch_allowed(index, samples, dp)
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
-        """Pins of micro_batch apply to the first layer, those of dp to blocks too."""
         if not self._splits.small_enough(index, samples // dp):
             return False
         if index == 0 and not self._allowed("micro_batch", samples // dp):
@@ -323,7 +317,6 @@ class SearchSpace:
     def _is_allowed(
         self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]
     ) -> bool:
-        """True if lists of values and pins on these axes allow a layer's strategy."""
         request, layer = self.request, self.layers[index]
         context = (layer, strategy, ranks, self._levels, request.techniques)
         for key, values in (request.values or {}).items():

@@ -90,13 +90,11 @@ class TechniqueOptions:
         ]
 
     def _requested(self, index: int, name: str) -> set[str]:
-        """Words of a technique in pins on a layer or in lists of values."""
         request = self._request
         pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
 
     def _tries(self, choice: TechniqueChoice) -> bool:
-        """True if values are tried without a request."""
         return choice.untried_reason(self._request.cluster) is None
 
     def may_join_backward(self) -> bool:

@@ -275,7 +275,6 @@ class _LayerSeconds:
 
 
 def _traffic(units: Records, forward: bool, number: int) -> tuple[Floats, Floats]:
-    """Copies, and gather and reduction together, of units in a whole pass."""
     kind = number + (0 if forward else len(ENDS))
     return units["copy_s"][:, kind], units["gather_s"][:, kind] + units["reduce_s"][:, kind]
 

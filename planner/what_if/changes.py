@@ -71,7 +71,6 @@ def _level_called(cluster: ClusterSpec, name: str) -> LevelName:
 
 
 def _views(cluster: ClusterSpec) -> list[ClusterSpec]:
-    """Each group alone, then the levels that join them."""
     groups = [cluster.alone(name) for name in group_names(cluster)]
     joint = [cluster.joined_at(group_names(cluster)[0])] if len(cluster.groups) > 1 else []
     return groups + joint
@@ -96,7 +95,6 @@ def _device(setting: Setting, path: str, value: Value, where: str) -> tuple[Sett
 
 
 def _hbm(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
-    """Set the memory of every device; a factor multiplies that of the first group's."""
     was = setting.cluster.groups[0].memory.hbm_bytes
     now = int(_measured(path, value, was, where))
     if now < 1:

@@ -43,7 +43,6 @@ def plan_difference(
 
 
 def _boundaries(plan: Plan) -> object:
-    """First and last layer of each chunk."""
     return [
         (parts[0].layers[:2], parts[-1].layers[0], parts[-1].layers[2])
         for _, _, parts in plan.program.chunks()
@@ -51,7 +50,6 @@ def _boundaries(plan: Plan) -> object:
 
 
 def _decisions(plan: Plan) -> object:
-    """The decisions of a plan but for the names of device groups."""
     program = plan.program
     devices = [[(p.first_rank, p.count) for p in stage.devices] for stage in program.stages]
     chunks = [stage.virtual_stages for stage in program.stages]

@@ -66,7 +66,6 @@ def _swiglu_backward(operands: RowOperands) -> KernelRun:
 
 
 def _rope(operands: RowOperands) -> KernelRun:
-    """As many heads of keys as of queries, in place."""
     query, key = (operands.random().view(operands.rows, 1, -1, HEAD_DIM) for _ in range(2))
     table = angle_table(
         Angles(operands.rows, HEAD_DIM, THETA), torch.float32, operands.tensor_spec.device
@@ -79,7 +78,6 @@ def _rope_traffic(operands: RowOperands) -> int:
 
 
 def _loss(operands: RowOperands) -> KernelRun:
-    """Each run works on the output of the last one."""
     targets = operands.tokens() % operands.width
     losses = torch.empty(operands.rows, dtype=torch.float32, device=operands.tensor_spec.device)
     return partial(
@@ -124,7 +122,6 @@ def fused(rows: int, sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
 
 
 def _vocabulary_rows(operands: RowOperands, loss_vocab: int | None) -> RowOperands:
-    """A loss chunk's logits, in rows as wide as a vocabulary."""
     logit_rows = 0 if loss_vocab is None else operands.rows * operands.width // loss_vocab
     return (
         operands._replace(rows=logit_rows, width=loss_vocab)

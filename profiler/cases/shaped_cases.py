@@ -130,7 +130,6 @@ def _flash_backward(operands: Operands) -> KernelRun:
 
 
 def _cudnn(operands: Operands) -> Callable[[], Any]:
-    """Without a bias, with the log-sum-exp that the backward needs."""
     run = aten._scaled_dot_product_cudnn_attention.default
     return partial(run, *operands, None, True, 0.0, True, False)
 

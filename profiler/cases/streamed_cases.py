@@ -124,7 +124,6 @@ def _addcmul(operands: RowOperands) -> KernelRun:
 
 
 def _subtract(operands: RowOperands) -> KernelRun:
-    """A number of each row, as a softmax subtracts its maximum."""
     return partial(torch.sub, operands.random(), operands.tensor_spec.random(operands.rows, 1))
 
 
@@ -173,7 +172,6 @@ def _to_column(operands: RowOperands) -> int:
 
 
 def _norm(passes: int, scales: int) -> Callable[[RowOperands], int]:
-    """Activations, each row's statistics, weight and bias (and gradients)."""
     return lambda operands: (
         passes * operands.full_bytes + 2 * operands.statistics_bytes + scales * operands.scale_bytes
     )

@@ -63,7 +63,6 @@ def _misfit(simulated_s: FloatArray, measured_s: FloatArray) -> float:
 def _slopes(
     simulated: Callable[[list[float]], list[float]], guess: FloatArray, simulated_s: FloatArray
 ) -> FloatArray:
-    """Derivative of every step (rows) by each constant (columns)."""
     columns = []
     for number, nudge in enumerate(NUDGES):
         changed = guess.copy()

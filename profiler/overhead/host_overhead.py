@@ -114,12 +114,10 @@ def _pricer(profile: MachineProfile) -> Pricer:
 
 
 def _stack(profile: MachineProfile) -> StackSpec:
-    """Our own stack, as it runs on the profiled devices."""
     return stack("shardwright", on_cores=profile.device == CPU)
 
 
 def _explained_s(plan: Plan, pricer: Pricer) -> float:
-    """Seconds of the simulated step."""
     lowering = Lowering(plan.model, plan.workload, pricer.stack)
     simulation = Simulator(lowering, pricer).run(plan)
     if simulation is None:

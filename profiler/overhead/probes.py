@@ -89,7 +89,6 @@ def message_probe(ranks: int, device: str = CPU) -> Probe | None:
 
 
 def _smallest_prime_divisor(number: int) -> int:
-    """The smallest divisor above one; the number itself if there is none."""
     return next((n for n in range(2, number) if number % n == 0), number)
 
 

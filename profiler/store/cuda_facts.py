@@ -96,7 +96,6 @@ def _queried_driver() -> str:
 
 
 def _cuda() -> str:
-    """The CUDA release of torch, from its version file."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return NOT_INSTALLED

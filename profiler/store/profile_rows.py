@@ -77,6 +77,5 @@ def _merged(earlier: tuple[Row, ...], rows: list[Row], keep_least: bool) -> tupl
 
 
 def _key(row: KernelRow | CollectiveRow | CopyRow) -> tuple[Any, ...]:
-    """Everything of a row but its result."""
     document = to_document(row)
     return tuple((k, str(v)) for k, v in sorted(document.items()) if k not in ("time_s", "spread"))

@@ -48,7 +48,6 @@ def machine_facts(device: str = CPU) -> dict[str, str]:
 
 @cache
 def _hardware() -> dict[str, str]:
-    """Cached: constant while a process lives, and services ask often."""
     core = processor()
     return {
         "processor": f"{core.vendor} {core.family} {core.model}".strip(),

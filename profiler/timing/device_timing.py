@@ -72,7 +72,6 @@ def time_on(device: torch.device, rotation: Sequence[DeviceRun], budget_s: float
 
 
 def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: float) -> Timing:
-    """Time enough runs for the budget, by a few first ones."""
     first_s = statistics.median(measured(WARM_UP_RUNS))
     runs = max(MIN_RUNS, min(MAX_RUNS, round(budget_s / max(first_s, host_s, 1e-9))))
     seconds = sorted(measured(runs))
@@ -81,7 +80,6 @@ def _timed(measured: Callable[[int], list[float]], host_s: float, budget_s: floa
 
 
 def _host_s(device: torch.device, rotation: Sequence[DeviceRun]) -> float:
-    """Warm up; the median host time of a run, without waiting."""
     seconds = _clocked(rotation, WARM_UP_RUNS)
     finish(device)
     return statistics.median(seconds)
@@ -120,7 +118,6 @@ def _events(
 
 
 def _cycles_per_s(device: torch.device) -> float:
-    """Upper bound of the device's clock; a reported rate is in kHz."""
     reported_khz = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)
     return max(CYCLES_PER_S, 1e3 * reported_khz)
 

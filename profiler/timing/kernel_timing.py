@@ -88,7 +88,6 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
 
 
 def _time_or_skip(case: Case, device: torch.device, is_over: bool) -> tuple[float, float, str]:
-    """Seconds and spread, or a reason with all memory freed."""
     try:
         if device.type == "cpu":
             return *time_case(case, most_runs=1 if is_over else MAX_RUNS), ""
@@ -129,7 +128,6 @@ def time_case(case: Case, most_runs: int = MAX_RUNS) -> tuple[float, float]:
 
 
 def _slowest(seconds: float, spread: float, context: RankContext) -> tuple[float, float]:
-    """The slowest rank's figures; also keeps the ranks in step."""
     if context.world_size == 1:
         return seconds, spread
     largest = torch.tensor([seconds, spread], dtype=torch.float64, device=context.device)

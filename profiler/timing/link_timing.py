@@ -74,7 +74,6 @@ def _row(kind: str, ranks: int, payload_bytes: int, timing: tuple[float, float])
 
 
 def _group_sizes(world_size: int) -> list[int]:
-    """Sizes of two or more that divide the world."""
     return [n for n in range(2, world_size + 1) if world_size % n == 0]
 
 
@@ -114,7 +113,6 @@ def _ignore(work: object) -> None:
 
 
 def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) -> None:
-    """One message each way, of which a message takes half the time."""
     rank = dist.get_rank()
     if rank < peer:
         dist.send(message, peer, group=group)

@@ -105,7 +105,6 @@ def _timed(transfer: Callable[[], None]) -> dict[str, float]:
 
 
 def _write(descriptor: int, buffer: mmap.mmap, size: int) -> None:
-    """Write until the drive has it."""
     for offset in range(0, size, BLOCK_BYTES):
         if os.pwrite(descriptor, buffer, offset) != BLOCK_BYTES:
             raise OSError("the folder is full")

@@ -60,7 +60,6 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
-    """Width of all shared experts together; null means none."""
     key = "n_shared_experts"
     if key in config.document and config.document[key] is None:
         return 0

@@ -91,7 +91,6 @@ def _rules(kv_heads: int) -> DecoderRules:
 
 
 def _mask(config: ConfigKeys) -> Mask:
-    """Full where the configuration sets bidirectional attention."""
     key = "use_bidirectional_attention"
     return "full" if config.has(key) and config.flag(key) else "causal"
 

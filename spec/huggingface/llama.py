@@ -103,7 +103,6 @@ def build(config: ConfigKeys, name: str, rules: DecoderRules) -> ModelSpec:
 
 
 def _windows(config: ConfigKeys, layers: int, rules: DecoderRules) -> list[int | None]:
-    """The sliding window of every layer."""
     if rules.windows == "qwen":
         return qwen_window(config, layers, late=True)
     return [None] * layers if rules.windows == "none" else same_window(config, layers, rules.window)

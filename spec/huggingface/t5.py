@@ -79,7 +79,6 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _stack(first: BlockLayer, count: int) -> tuple[LayerRun, ...]:
-    """The block with the table, then those that share its bias."""
     if not isinstance(first.attention, Attention):
         raise TypeError("a T5 block has attention")
     later = replace(first.attention, relative_buckets=0, shared_bias=True)

@@ -125,7 +125,6 @@ def _unit(kind: QuantityKind, unit: str) -> float | None:
 
 
 def _nearest(kind: QuantityKind, text: str) -> str:
-    """The value that was probably meant."""
     match = WITH_UNIT.match(text.lstrip("+-"))
     if match is None:
         return "2x"

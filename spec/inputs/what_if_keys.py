@@ -130,7 +130,6 @@ SYNONYMS = {
 
 
 def _by_last_word(folded: str, paths: list[str]) -> str:
-    """The key suggested by another program's word or a path's end."""
     key = SYNONYMS.get(folded) or SYNONYMS.get(folded.rpartition(".")[2], "")
     if key in paths:
         return key

@@ -92,7 +92,6 @@ def _latent(spec: LatentAttention, hidden: int) -> ParameterSpecs:
 
 
 def _convolution(channels: int, kernel: int, bias: bool) -> ParameterSpecs:
-    """A causal convolution of each channel on its own (depthwise)."""
     weight = ParameterSpec(name="conv.weight", shape=(channels, kernel), split_dim=0)
     offset = ParameterSpec(name="conv.bias", shape=(channels,), split_dim=0, initial="zeros")
     return (weight, offset) if bias else (weight,)

@@ -104,7 +104,6 @@ def _head(layer: HeadLayer) -> ParameterSpecs:
 
 
 def _multi_token(layer: MultiTokenLayer) -> ParameterSpecs:
-    """Embedding and output weights are the model's own and not counted again."""
     return (
         *norm("embedding_norm", layer.norm, layer.hidden),
         *norm("hidden_norm", layer.norm, layer.hidden),

@@ -87,7 +87,6 @@ def inserted_tokens(model: ModelSpec, seq_len: int) -> int:
 
 
 def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
-    """Output of each tower, by the tower's name."""
     outputs, end = {}, 0
     for tower in model.towers:
         end += tower.layer_count
@@ -99,7 +98,6 @@ def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
 
 
 def _readers(model: ModelSpec) -> dict[str, set[int]]:
-    """Numbers of the layers that read each tower's output."""
     readers: dict[str, set[int]] = {tower.name: set() for tower in model.towers}
     first_layers: dict[str, int] = {}
     end = 0

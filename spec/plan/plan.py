@@ -268,7 +268,6 @@ class Plan:
         raise InputError("layers[0]", name, "a tower of the model")
 
     def _layer_numbers(self, part: LayerPlan) -> range:
-        """Numbers of a part's layers, counted over all towers."""
         tower, first, last = part.layers
         offset = self._tower_offset(tower)
         return range(offset + first, offset + last + 1)

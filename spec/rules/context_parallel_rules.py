@@ -77,7 +77,6 @@ def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str
 
 
 def _heads_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
-    """Ulysses splits heads, not weights; keys and values are not repeated."""
     if not strategy.ulysses:
         return None
     for name, size in head_sizes(layer).items():

@@ -141,7 +141,6 @@ def unsupported_strategy(
 
 @lru_cache(maxsize=256)
 def _is_one_plain_tower(model: ModelSpec) -> bool:
-    """True if a model is one tower without learned relative positions."""
     mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
     learned_bias = any(
         isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers

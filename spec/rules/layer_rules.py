@@ -164,7 +164,6 @@ def unsupported_training(workload: Workload) -> str | None:
 
 
 def _unsupported_adapters(strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Reason why the executor cannot train adapters under a strategy, or None."""
     if workload.adapters is None:
         return None
     if strategy.techniques:

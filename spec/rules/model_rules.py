@@ -162,7 +162,6 @@ def _layer_problems(layer: Layer) -> Iterator[Problem]:
 
 
 def _length_problems(tower: Tower) -> Iterator[Problem]:
-    """A tower of patches has as many tokens as its image."""
     first = tower.layers[0].layer
     if isinstance(first, PatchLayer) and tower.seq_len != first.tokens:
         allowed = f"the {first.tokens} tokens of an image"

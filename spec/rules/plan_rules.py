@@ -94,7 +94,6 @@ def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violati
 
 
 def _check_models(violations: list[Violation], plan: Plan) -> set[str]:
-    """Names of the models that break a rule of their own."""
     broken = set()
     for name, model in plan.models.items():
         for problem in model_problems(model):
@@ -169,7 +168,6 @@ def _check_devices(violations: list[Violation], path: str, plan: Plan, program: 
 
 
 def _check_overlaps(violations: list[Violation], spans: list[tuple[int, int, str]]) -> None:
-    """Add a violation for each device in two stages."""
     free = 0
     for first, end, where in sorted(spans):
         if first < free:
@@ -272,7 +270,6 @@ def _check_stage(
 def _distinct_layers(
     model: ModelSpec, part: LayerPlan, seq_len: int
 ) -> Iterator[tuple[Layer, int]]:
-    """Distinct layers of a part, with their tokens of a sample."""
     name, first, last = part.layers
     tower = model.tower(name)
     for _, run in groupby(tower.expand()[first : last + 1], key=id):

@@ -78,7 +78,6 @@ def legality_violation(
 
 
 def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
-    """The rule that parameters on the host break; None if they are legal."""
     from ..model.experts import experts_of
 
     shard = strategy.shard

@@ -115,7 +115,6 @@ def _allow_seconds(more_s: float) -> None:
 
 
 def _warm_up() -> None:
-    """Read the catalogues ahead of the first request."""
     from ....datasets.catalogue.device import devices
     from ....datasets.models.load import presets
 

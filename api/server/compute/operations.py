@@ -162,7 +162,6 @@ def _allowed_text(error: InputError) -> str:
 
 
 def _error_pointer(field: str) -> str:
-    """Return the JSON pointer of an error's field."""
     flag, _, key = field.partition(" ")
     if flag in ("--set", "--sweep") and key:
         return f"/{flag.removeprefix('--')}/{key}"

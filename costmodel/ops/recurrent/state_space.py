@@ -92,7 +92,6 @@ def _convolved_scan(
 
 
 def _steps(c: OpContext, step: SymbolicTensor) -> SymbolicTensor:
-    """Softplus of the projected steps plus bias, clamped."""
     t = c.tape
     bias = parameter(t, (1, 1, step.shape[-1]), c.dtype)
     positive = unary(t, "softplus", add(t, step, bias), "input")
@@ -130,20 +129,17 @@ def _scan(
 
 
 def _negative_exponential(c: OpContext, heads: int) -> SymbolicTensor:
-    """The decay rate of each head, from its logarithm."""
     logarithm = parameter(c.tape, (1, heads), c.dtype)
     rate = unary(c.tape, "exp", cast(c.tape, logarithm, "fp32"), "output")
     return unary(c.tape, "neg", rate, "nothing")
 
 
 def _each_head(t: Tape, x: SymbolicTensor, heads: int) -> SymbolicTensor:
-    """Copy the maps of groups to each of their heads."""
     tokens, _, state = x.shape
     return expanded(t, x, (tokens, heads, state), op="copy")
 
 
 def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
-    """Decay between each pair of positions in a row; (rows, positions, positions, heads)."""
     rows, positions, heads = rates.shape
     shape = (rows, positions, positions, heads)
     below = t.kernel("bitwise_not", (), t.new((positions, positions), "bool"))
@@ -156,7 +152,6 @@ def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
 def _within_chunks(
     t: Tape, rates: SymbolicTensor, x: SymbolicTensor, b: SymbolicTensor, c_map: SymbolicTensor
 ) -> SymbolicTensor:
-    """Contributions within a chunk; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
     state, states = b.shape[-1], rows * heads
     decay = _pairwise_decay(t, rates)
@@ -195,7 +190,6 @@ def _between_chunks(
 def _states_passed_on(
     t: Tape, batch: int, chunks: int, last: SymbolicTensor, added: SymbolicTensor
 ) -> SymbolicTensor:
-    """State before each chunk's first token: a product over all earlier chunks."""
     states, state, width = added.shape
     heads, n = states // (batch * chunks), chunks + 1
     shape = (batch * heads, n, state * width)
