@@ -174,10 +174,6 @@ def device(name: str, where: str = "device") -> Device:
     A form left out is SXM if the device has it; a memory size left out is the catalogue's usual
     one: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is A100-PCIE-80GB.
 
-    Args:
-        name: such as ``H100-80GB``.
-        where: name of the value in an error.
-
     Raises:
         InputError: no such device; the nearest names are given.
     """

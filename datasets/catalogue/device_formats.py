@@ -17,11 +17,6 @@ FORMAT_RATES = {
 def require_dtype(device: Device, dtype: str, where: str) -> None:
     """Refuse a number format that the device does not compute in.
 
-    Args:
-        device: the device.
-        dtype: ``fp32``, ``bf16`` or ``fp16``.
-        where: name of the value in an error.
-
     Raises:
         InputError: not one of the device's formats.
     """
@@ -34,11 +29,6 @@ def require_format(device: Device, name: str, where: str) -> None:
     """Refuse a narrow product format that the device lacks units for.
 
     Blocks scaled in hardware (mxfp8, nvfp4) came with the units that multiply 4-bit numbers.
-
-    Args:
-        device: the device.
-        name: ``fp8_tensor``, ``fp8_block``, ``mxfp8`` or ``nvfp4``.
-        where: name of the value in an error.
 
     Raises:
         InputError: the device lacks it; the formats that it has are given.

@@ -64,10 +64,6 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 def read_document(path: Path, what: str) -> dict[str, Any]:
     """The mapping in a ``.json``, ``.yaml`` or ``.yml`` file.
 
-    Args:
-        path: the file.
-        what: its expected content, for errors, such as "a cluster file".
-
     Raises:
         InputError: missing, a folder, too large, not text, malformed, or not a mapping.
     """

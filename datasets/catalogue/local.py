@@ -48,11 +48,7 @@ class Processor:
 
 
 def core_count(root: Path = Path("/")) -> int:
-    """Cores that this process may use; at least 1.
-
-    Args:
-        root: where ``proc`` and ``sys`` are mounted (for tests).
-    """
+    """Cores that this process may use; at least 1."""
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     else:

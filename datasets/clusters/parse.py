@@ -25,10 +25,6 @@ MAX_TEXT = 1000
 def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
     """Parse the text of a cluster.
 
-    Args:
-        text: see the module docstring.
-        where: name of the value in an error.
-
     Raises:
         InputError: nothing that reads as a cluster, a count out of range, an unknown name.
     """

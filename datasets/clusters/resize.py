@@ -34,13 +34,6 @@ class Resized(NamedTuple):
 def resize(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str) -> Resized:
     """The cluster with ``nodes`` nodes of ``per_node`` devices in its group ``name``.
 
-    Args:
-        cluster: the cluster as it is.
-        name: the device group.
-        nodes: at least 1.
-        per_node: at least 1.
-        where: name of the value in an error.
-
     Raises:
         InputError: more than a node holds, or cores of this machine in several nodes.
     """
@@ -136,11 +129,6 @@ def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
 
     Nodes of an existing kind, on the same network, become nodes of that group, with as much memory
     as its devices have; others become groups of their own.
-
-    Args:
-        cluster: the cluster as it is.
-        added: the cluster to add.
-        where: name of ``added`` in an error.
 
     Raises:
         InputError: too many groups, or cores of this machine among them.

@@ -77,14 +77,6 @@ def typed_level(
 ) -> LinkLevel:
     """A level over the fabric ``name`` with its typed rates.
 
-    Args:
-        keys: of the document.
-        prefix: of the level's keys.
-        level: name of the level.
-        size: devices of a group of it.
-        name: its fabric.
-        device: a device that it joins.
-
     Raises:
         InputError: an impossible rate.
     """

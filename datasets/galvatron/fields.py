@@ -19,12 +19,7 @@ LARGEST = 1e12
 
 
 class Fields:
-    """The keys of one JSON object of a profile file.
-
-    Args:
-        where: name in an error: the file, and the path in it.
-        values: the object.
-    """
+    """The keys of one JSON object of a profile file."""
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
@@ -67,10 +62,6 @@ class Fields:
 
     def matching(self, *patterns: str, ignored: str = r"(?!)") -> list[tuple[re.Match[str], str]]:
         """Every key as the first pattern's match, in the file's order.
-
-        Args:
-            patterns: of the keys to read.
-            ignored: pattern of known keys that are not read.
 
         Raises:
             InputError: a key that is neither.

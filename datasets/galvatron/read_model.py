@@ -23,11 +23,6 @@ TimeTable = tuple[tuple[int, float], ...]
 def read_model(times: Path, memory: Path, seq_lens: tuple[int, ...]) -> ModelProfile:
     """The profile of a model.
 
-    Args:
-        times: its ``computation_profiling_*`` file.
-        memory: its ``memory_profiling_*`` file.
-        seq_lens: tokens of a sample, by layer type.
-
     Raises:
         InputError: a file or key that is missing or unusable, or unexpected layer types.
     """

@@ -104,10 +104,6 @@ def gridded(
 ) -> tuple[list[list[Any]], Seconds]:
     """Tables and axes, each ascending, and the seconds over them.
 
-    Args:
-        keys: device, type and sizes of each row.
-        seconds: of each row.
-
     Raises:
         ValueError: a row without a time, or one that repeats the sizes of another, by its number.
     """

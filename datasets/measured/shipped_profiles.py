@@ -22,9 +22,6 @@ UNKNOWN_VALUES = frozenset({"", "unknown", "none", "not installed"})
 def shipped_profiles(folder: Path = FOLDER) -> tuple[MachineProfile, ...]:
     """Every shipped profile, by file name.
 
-    Args:
-        folder: their folder (for tests).
-
     Raises:
         InputError: a file that is no profile, or is not named by its content.
     """
@@ -33,10 +30,6 @@ def shipped_profiles(folder: Path = FOLDER) -> tuple[MachineProfile, ...]:
 
 def ship_profile(profile: MachineProfile, folder: Path = FOLDER) -> Path:
     """Write a shipped profile over an older one of the same devices.
-
-    Args:
-        profile: complete, of a GPU.
-        folder: of the shipped profiles (for tests).
 
     Raises:
         InputError: a core's profile, or one without its software versions.

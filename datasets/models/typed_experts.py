@@ -35,12 +35,6 @@ def feed_forwards(
 
     The first ``dense_layers`` keep the MLP; of the others the last of each ``experts_every`` has
     experts.
-
-    Args:
-        keys: the typed keys.
-        hidden: width of the residual stream.
-        layers: number of layers.
-        activation: of MLP and experts.
     """
     bias = keys.flag_or_default("mlp_bias")
     if not keys.has("experts"):

@@ -32,13 +32,6 @@ def mixers(keys: ModelKeys, hidden: int, layers: int, *, rotary: bool, mask: Mas
     """The attention of every layer.
 
     With ``full_every`` n, each n-th has no window.
-
-    Args:
-        keys: the typed keys.
-        hidden: width of the residual stream.
-        layers: number of layers.
-        rotary: True if positions are rotary embeddings.
-        mask: the mask if none is given.
     """
     if keys.has("kv_rank"):
         return [_latent(keys, rotary=rotary)] * layers

@@ -43,11 +43,6 @@ def all_cases(sizes: Sizes, dtypes: Sequence[str], device: torch.device = CORE) 
     """Every case once.
 
     One size of every kind first, then the most important ones.
-
-    Args:
-        sizes: the grid of sizes.
-        dtypes: types of the operands, the most important first.
-        device: of the cases.
     """
     yielded: set[Kernel] = set()
     for grid in (sizes.middle(), sizes):

@@ -24,11 +24,7 @@ NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
-    """GPUs, driver, and versions of CUDA, NCCL, Triton, fused kernels.
-
-    Args:
-        root: where ``proc`` is mounted (for tests).
-    """
+    """GPUs, driver, and versions of CUDA, NCCL, Triton, fused kernels."""
     counts = Counter(cuda_models(root))
     return {
         "gpus": ", ".join(f"{n} x {name}" for name, n in sorted(counts.items())) or UNKNOWN,
@@ -44,9 +40,6 @@ def cuda_models(root: Path = Path("/")) -> tuple[str, ...]:
     """The driver's name of each GPU of this machine.
 
     Empty if it tells nothing.
-
-    Args:
-        root: where ``proc`` is mounted (for tests).
     """
     folder = root / "proc/driver/nvidia/gpus"
     texts = (_text(path) for path in sorted(folder.glob("*/information")))

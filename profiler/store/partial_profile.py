@@ -35,13 +35,7 @@ def partial_path(profile: MachineProfile) -> Path:
 
 
 def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialProfile | None:
-    """Partial results of the same machine, ranks and kind of sweep.
-
-    Args:
-        empty: the profile to be measured, without rows.
-        coarse: as :class:`PartialProfile`.
-        storage: as :class:`PartialProfile`.
-    """
+    """Partial results of the same machine, ranks and kind of sweep."""
     path = partial_path(empty)
     if not path.exists():
         return None

@@ -113,11 +113,6 @@ def sharing_factor(first_s: float, second_s: float, together_s: float) -> float:
     """The factor f of costmodel.pricing.overlap.
 
     Together = longer + (f - 1) · shorter.
-
-    Args:
-        first_s: seconds of one alone.
-        second_s: of the other alone.
-        together_s: until both have ended, started at once.
     """
     longer_s, shorter_s = max(first_s, second_s), min(first_s, second_s)
     return min(MOST, max(LEAST, 1.0 + (together_s - longer_s) / shorter_s))

@@ -18,11 +18,7 @@ MAX_MATMULS = 400
 
 
 class MatmulLoad:
-    """bf16 products on a stream of their own.
-
-    Args:
-        device: a CUDA device.
-    """
+    """bf16 products on a stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

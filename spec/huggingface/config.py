@@ -32,11 +32,6 @@ MODEL_TYPES = tuple(BY_TYPE)
 def model_from_config(document: Mapping[str, Any], name: str, where: str) -> ModelAndAssumptions:
     """The model of a configuration, and the assumptions made.
 
-    Args:
-        document: the parsed ``config.json``.
-        name: name of the model.
-        where: name of the document in an error, such as its path.
-
     Raises:
         InputError: a missing, unusable or contradictory key, or an unknown model_type.
         NotBuiltError: a model that is known but not served, or a part of it.

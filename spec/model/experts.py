@@ -34,11 +34,6 @@ def expert_violation(layer: Layer, strategy: LayerStrategy, stage_ranks: int) ->
     Experts serve the tokens of all ranks of a stage, so each rank needs tokens of its own.
     Tensor-parallel ranks hold the same tokens unless the sequence is split between the parts of
     a block; without that, experts can only be split as an MLP is.
-
-    Args:
-        layer: the layer.
-        strategy: its decisions.
-        stage_ranks: ranks of its stage.
     """
     ep, etp, moe = strategy.ep, strategy.etp, experts_of(layer)
     if moe is None:

@@ -58,22 +58,12 @@ def layer_parameters(layer: Layer, seq_len: int | None = None) -> ParameterSpecs
 
 
 def layer_elements(layer: Layer, seq_len: int | None = None) -> int:
-    """Elements of all parameters of a layer.
-
-    Args:
-        layer: the layer.
-        seq_len: as for :func:`layer_parameters`.
-    """
+    """Elements of all parameters of a layer."""
     return sum(spec.elements for spec in layer_parameters(layer, seq_len))
 
 
 def active_elements(layer: Layer, seq_len: int | None = None) -> int:
-    """Elements that one token uses: of experts only topk.
-
-    Args:
-        layer: the layer.
-        seq_len: as for :func:`layer_parameters`.
-    """
+    """Elements that one token uses: of experts only topk."""
     specs = layer_parameters(layer, seq_len)
     total = sum(spec.elements for spec in specs)
     block = layer.block if isinstance(layer, MultiTokenLayer) else layer

@@ -165,9 +165,6 @@ class ModelSpec:
 
         Embedding tables count whole, as in published totals; so do multi-token layers, which every
         token of a training step passes.
-
-        Args:
-            seq_len: as for :meth:`param_count`.
         """
         from .layer_parameters import active_elements
 

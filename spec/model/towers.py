@@ -46,12 +46,7 @@ class LayerContext:
 
 @lru_cache(maxsize=256)
 def layer_contexts(model: ModelSpec, seq_len: int) -> tuple[LayerContext, ...]:
-    """The context of every layer, by its number in a plan.
-
-    Args:
-        model: the model.
-        seq_len: the workload's tokens of a sample.
-    """
+    """The context of every layer, by its number in a plan."""
     layers, outputs, readers = model.layers(), _outputs(model, seq_len), _readers(model)
     last_reader = {name: max(numbers) for name, numbers in readers.items() if numbers}
     contexts, first = [], 0

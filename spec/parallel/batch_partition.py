@@ -81,12 +81,7 @@ def group_samples(stage: SharedStage, samples: int) -> tuple[int, ...]:
 
 
 def batch_share_violation(stage: SharedStage, samples: int) -> str | None:
-    """Reason why shares give no whole samples, or None.
-
-    Args:
-        stage: the stage.
-        samples: of a micro-batch over the whole stage.
-    """
+    """Reason why shares give no whole samples, or None."""
     rounded_samples = group_samples(stage, samples)
     for group, rounded in zip(stage.devices, rounded_samples, strict=True):
         share = batch_share(stage, group)

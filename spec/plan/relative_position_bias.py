@@ -45,12 +45,7 @@ def table_blocks(model: ModelSpec) -> dict[int, int]:
 
 
 def table_copies(model: ModelSpec, numbers: Sequence[int]) -> dict[int, BlockLayer]:
-    """Blocks of a chunk that get a copy of a table.
-
-    Args:
-        model: the model.
-        numbers: the layers of the chunk, in order.
-    """
+    """Blocks of a chunk that get a copy of a table."""
     owners = table_blocks(model)
     owners_in_chunk = {owners[index] for index in numbers if owners.get(index) == index}
     copies = {}

@@ -57,12 +57,7 @@ class RentalPrices:
 
 
 def plan_per_s(plan: Plan, prices: RentalPrices) -> float:
-    """Currency per second while a plan runs.
-
-    Args:
-        plan: the plan, whose stages name the devices.
-        prices: with one for every device group in use.
-    """
+    """Currency per second while a plan runs."""
     ranks: dict[str, set[int]] = {}
     for devices in (devices for stage in plan.program.stages for devices in stage.devices):
         members = range(devices.first_rank, devices.first_rank + devices.count)

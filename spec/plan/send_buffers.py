@@ -41,10 +41,6 @@ def send_buffer_release(program: Program, stage: int) -> tuple[int, ...] | None:
     to the stage itself, at the turn of a V, is free when it is received; a pass that sends nothing
     has its own successor.
 
-    Args:
-        program: of a legal plan.
-        stage: its number.
-
     Returns:
         None where it is always the second pass after.
     """
@@ -66,12 +62,7 @@ def _schedule_releases(
 def all_send_buffer_releases(
     kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]
 ) -> tuple[tuple[int, ...], ...]:
-    """:func:`send_buffer_release` for all stages.
-
-    Args:
-        kind: of the schedule, which places the chunks.
-        orders: the passes of every stage.
-    """
+    """:func:`send_buffer_release` for all stages."""
     step = _IdealStep(kind, orders)
     starts, receivers = step.starts, step.receivers
     releases = []
@@ -98,12 +89,7 @@ def all_send_buffer_releases(
 
 
 class _IdealStep:
-    """Start time of every pass, and the receiving pass of each message.
-
-    Args:
-        kind: of the schedule, which places the chunks.
-        orders: the passes of every stage.
-    """
+    """Start time of every pass, and the receiving pass of each message."""
 
     def __init__(self, kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> None:
         self.orders = orders

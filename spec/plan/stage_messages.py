@@ -51,14 +51,7 @@ class Message(NamedTuple):
 def activation_blocks(
     stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
 ) -> tuple[ActivationBlock, ...]:
-    """Activation block of each rank of a stage around a layer.
-
-    Args:
-        stage: the stage.
-        strategy: of the layer.
-        samples: of a micro-batch.
-        seq_len: tokens of a sample.
-    """
+    """Activation block of each rank of a stage around a layer."""
     samples_by_rank = batch_partition(stage, strategy, samples)
     return tuple(
         ActivationBlock(local_tokens(strategy, rank, seq_len), rank_samples)

@@ -38,13 +38,7 @@ def used_techniques(plan: Plan) -> set[str]:
 def stage_technique_groups(
     plan: Plan, stage: int, techniques: Values = TECHNIQUES
 ) -> list[tuple[str, RankGroup]]:
-    """Techniques' own groups of several ranks on a stage, sorted.
-
-    Args:
-        plan: the plan.
-        stage: number of the stage.
-        techniques: the known ones.
-    """
+    """Techniques' own groups of several ranks on a stage, sorted."""
     stage_plan = plan.program.stages[stage]
     strategies = {id(s): s for s in stage_strategies(stage_plan) if s.techniques}
     return sorted(

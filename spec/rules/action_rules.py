@@ -21,15 +21,7 @@ from ..schedules.stage_order import ScheduleKind, chunk_location, chunk_position
 def action_order_violation(
     kind: ScheduleKind, lines: Sequence[str], stages: int, chunks: int, micro_batches: int
 ) -> str | None:
-    """Reason why explicit actions are illegal for a pipeline, or None.
-
-    Args:
-        kind: of the schedule, which places the chunks.
-        lines: one a stage.
-        stages: pipeline degree.
-        chunks: virtual stages a stage.
-        micro_batches: of a step.
-    """
+    """Reason why explicit actions are illegal for a pipeline, or None."""
     if len(lines) != stages:
         return f"{len(lines)} orders for {stages} stages"
     try:

@@ -17,13 +17,7 @@ from ..strategy import LayerStrategy
 
 
 def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
-    """Reason why ``layer`` may not have its sequence split so, or None.
-
-    Args:
-        layer: the layer.
-        strategy: its decisions.
-        seq_len: tokens of a sample.
-    """
+    """Reason why ``layer`` may not have its sequence split so, or None."""
     if strategy.sequence_parallel == "ulysses" and strategy.tp == 1:
         return "sequence_parallel ulysses needs tp > 1"
     if strategy.cp == 1 and not strategy.ulysses:

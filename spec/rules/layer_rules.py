@@ -120,13 +120,7 @@ def _recompute_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
 def stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """Reason why the stack does not support this strategy, or None.
-
-    Args:
-        strategy: of a layer.
-        stack: the software that runs it.
-        techniques: the known ones.
-    """
+    """Reason why the stack does not support this strategy, or None."""
     if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
     if strategy.recompute not in stack.recompute:
@@ -234,11 +228,7 @@ def schedule_stack_violation(
 
 
 def unsupported_devices(devices: Iterable[str]) -> str | None:
-    """Reason why the executor cannot join devices in one run, or None.
-
-    Args:
-        devices: catalogue names of the plan's ranks.
-    """
+    """Reason why the executor cannot join devices in one run, or None."""
     kinds = sorted(set(devices))
     if CORE in kinds and len(kinds) > 1:
         return f"{', '.join(kinds)}: cores and accelerators have no communication in common"

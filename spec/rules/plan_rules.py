@@ -64,12 +64,7 @@ __all__ = [
 
 
 def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violation]:
-    """All broken rules of ``plan``.
-
-    Args:
-        plan: the plan.
-        techniques: the known ones.
-    """
+    """All broken rules of ``plan``."""
     violations: list[Violation] = []
     if len(plan.programs) != 1:
         _add(violations, "programs", f"{len(plan.programs)} programs; one is built so far")

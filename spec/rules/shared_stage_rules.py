@@ -41,13 +41,7 @@ def device_problems(stage: Stage) -> Iterator[Problem]:
 def override_problems(
     stage: Stage, part: LayerPlan, techniques: Values = TECHNIQUES
 ) -> Iterator[Problem]:
-    """Problems of ``by_device_group`` for some layers of a stage.
-
-    Args:
-        stage: the stage.
-        part: the layers.
-        techniques: the known ones.
-    """
+    """Problems of ``by_device_group`` for some layers of a stage."""
     names, ranks = [devices.device_group for devices in stage.devices], stage.device_count
     shared_groups = technique_groups(part.strategy, ranks, techniques)
     for name, override in part.by_device_group.items():
@@ -98,11 +92,6 @@ def tied_stage_violation(model: ModelSpec, program: Program, tables: tuple[int, 
     """Reason why stages may not share one vocabulary table, or None.
 
     Each rank sums the table's gradient with its counterpart on the other stage.
-
-    Args:
-        model: the model.
-        program: its stages.
-        tables: numbers of the layers that share a table.
     """
     starts, start = {}, 0
     for tower in model.towers:

@@ -53,14 +53,6 @@ def order_of(
     """The passes of ``stage`` in the order it runs them.
 
     Arguments as ``stage_order``.
-
-    Args:
-        kind: schedule name.
-        stage: 0-based stage number.
-        stages: pipeline degree.
-        chunks: virtual stages a stage.
-        micro_batches: of a step.
-        lines: the actions of all stages, if there are any.
     """
     if lines is None:
         return stage_order(kind, stage, stages, chunks, micro_batches)

@@ -112,13 +112,7 @@ def is_adapter(spec: ParameterSpec) -> bool:
 def parameters_with_adapters(
     layer: Layer, seq_len: int, training: LayerTraining
 ) -> tuple[ParameterSpec, ...]:
-    """A layer's parameters, each adapter after the weight that it stands beside.
-
-    Args:
-        layer: the layer.
-        seq_len: rows of a position table whose length the model leaves open.
-        training: training of the layer.
-    """
+    """A layer's parameters, each adapter after the weight that it stands beside."""
     specs: list[ParameterSpec] = []
     for spec in layer_parameters(layer, seq_len):
         specs.append(spec)
