@@ -93,7 +93,7 @@ def test_parts_of_all_ranks_make_the_model() -> None:
             )
             assert dense.whole * strategy.tp == whole
             for part, ranks in ((dense, RANKS // strategy.tp), (experts, RANKS // split)):
-                assert part.group.size * part.replicas.size == ranks
+                assert part.ranks.size * part.replicas.size == ranks
                 assert part.whole <= part.padded
                 assert part.padded - part.whole < part.degree * part.whole
 
@@ -107,13 +107,13 @@ def test_experts_shard_over_all_that_hold_them_where_the_layer_does() -> None:
             found = param_groups(shape_of(layer, sharded(strategy, level)))[1]
             expected = 1 if level == "zero0" or whole == 1 else same
             assert found.degree == expected, (strategy, level)
-            assert found.group.stride == strategy.ep * strategy.etp
+            assert found.ranks.stride == strategy.ep * strategy.etp
 
 
 def test_a_layer_without_experts_has_one_part() -> None:
     layer = block_of(Mlp(ffn=64))
     (part,) = param_groups(shape_of(layer, LayerStrategy(tp=2)))
-    assert part.group.stride == 2
+    assert part.ranks.stride == 2
     assert part.vectors == 2 * layer.hidden
 
 
