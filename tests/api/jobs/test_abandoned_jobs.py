@@ -54,7 +54,7 @@ def test_watching_keeps_nothing_alive() -> None:
             count = 3
 
     watching, seen = SearchProgress(lambda name, text: None, reports_best=True), Seen()
-    watching(seen, True)  # type: ignore[arg-type]
+    watching(seen)  # type: ignore[arg-type]
     kept = weakref.ref(seen)
     del seen
     assert kept() is None
