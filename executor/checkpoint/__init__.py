@@ -1,1 +1,7 @@
-"""Checkpoints of a run: saved while it goes on, checked when read, loaded under any plan."""
+"""Checkpoints of a run: saved while it goes on, verified when read, loaded under any plan.
+
+Enters: an ``Engine`` or ``Reference``, ``CheckpointSettings``, a folder.
+Leaves: committed step folders with a manifest; restored weights, states and step.
+Imports: spec, ``launch``, ``groups``, ``stage``, ``engine``, ``reference``, ``technique``,
+``torch_compat``; ``settings`` and ``folders`` load no torch.
+"""

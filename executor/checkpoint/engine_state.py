@@ -1,8 +1,8 @@
-"""Everything that a run goes on from, out of an engine and back into one.
+"""Complete state of a run, collected from an engine and restored into one.
 
-Master weights, the optimizer's moments and counts, the random generators of every rank, and what
-techniques keep. Names are those of the whole model, whatever the plan; a tied weight has one.
-Where a run reads on in its text follows from the number of steps, which the manifest has.
+Master weights, the optimizer's moments and counts, the random generators of every rank, and states
+of techniques. Names are those of the whole model, whatever the plan; a tied weight has one. The
+position in the text follows from the number of steps, which the manifest has.
 """
 
 from __future__ import annotations
@@ -24,45 +24,52 @@ LOSS_SCALE = "loss_scale"
 
 
 def collect_state(engine: Engine) -> dict[str, TensorSlice]:
-    """What this rank has of a checkpoint, sharing the engine's storage."""
-    found: dict[str, TensorSlice] = {}
+    """This rank's part of a checkpoint, sharing the engine's storage."""
+    slices: dict[str, TensorSlice] = {}
     for local in engine.parameters:
         if not local.in_norm or not local.data.numel():
             continue  # the other copy of a tied weight is saved; nothing is left of a short row
-        name, part = saved_name(engine.plan, local), parameter_slice(local, engine.process_groups)
-        found[MODEL + name] = part
+        name, tensor_slice = (
+            saved_name(engine.plan, local),
+            parameter_slice(local, engine.process_groups),
+        )
+        slices[MODEL + name] = tensor_slice
         for key, value in engine.updater.optimizer_state(local).items():
-            cut = part.like(value) if value.dim() else TensorSlice.unsplit(value)
-            found[f"{OPTIMIZER}{key}.{name}"] = cut
+            state_part = (
+                tensor_slice.with_tensor(value) if value.dim() else TensorSlice.unsplit(value)
+            )
+            slices[f"{OPTIMIZER}{key}.{name}"] = state_part
     for key, value in _random_states(engine).items():
-        found[key] = TensorSlice.unsplit(value)
+        slices[key] = TensorSlice.unsplit(value)
     if engine.loss_scale is not None:
-        found[LOSS_SCALE] = TensorSlice.unsplit(engine.loss_scale.to_tensor())
-    own = _own(engine)
+        slices[LOSS_SCALE] = TensorSlice.unsplit(engine.loss_scale.to_tensor())
+    parameters = _local_by_name(engine)
     for key, state in engine.technique_state().items():
         if state.tensor.numel():
-            name, part = state_slice(TECHNIQUES + key, state, engine.process_groups, own)
-            found[name] = part
-    return found
+            name, tensor_slice = state_slice(
+                TECHNIQUES + key, state, engine.process_groups, parameters
+            )
+            slices[name] = tensor_slice
+    return slices
 
 
-def _own(engine: Engine) -> dict[str, LocalParameter]:
+def _local_by_name(engine: Engine) -> dict[str, LocalParameter]:
     return {local.name: local for local in engine.parameters}
 
 
 def _random_states(engine: Engine) -> dict[str, Tensor]:
-    """The states of this rank's generators."""
+    """States of this rank's generators."""
     rank, device = engine.process_groups.rank, engine.options.device
-    found = {f"{RANDOM}cpu.{rank}": torch.get_rng_state()}
+    states = {f"{RANDOM}cpu.{rank}": torch.get_rng_state()}
     if device.type == "cuda":
-        found[f"{RANDOM}cuda.{rank}"] = torch.cuda.get_rng_state(device)
-    return found
+        states[f"{RANDOM}cuda.{rank}"] = torch.cuda.get_rng_state(device)
+    return states
 
 
 class EngineRestore:
-    """The parts of a checkpoint that an engine wants, to be filled and then taken over.
+    """Slices of a checkpoint that an engine needs, to be filled and then applied.
 
-    ``rounds``: parts by name; a rank that holds both copies of a tied weight wants it twice.
+    ``fill_rounds``: slices by name; a rank with both copies of a tied weight needs it twice.
 
     Args:
         engine: not yet stepped.
@@ -74,7 +81,7 @@ class EngineRestore:
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self.engine, self.manifest = engine, manifest
-        self.rounds: list[dict[str, TensorSlice]] = []
+        self.fill_rounds: list[dict[str, TensorSlice]] = []
         self._moments: list[tuple[LocalParameter, dict[str, Tensor]]] = []
         self._random: dict[str, Tensor] = {}
         self._states: dict[str, Tensor] = {}
@@ -92,65 +99,67 @@ class EngineRestore:
             self._want(LOSS_SCALE, TensorSlice.unsplit(self._scale))
         self._want_states()
 
-    def _want(self, name: str, part: TensorSlice) -> None:
+    def _want(self, name: str, tensor_slice: TensorSlice) -> None:
         stored = self.manifest.tensors.get(name)
         if stored is None:
             raise InputError("--resume", f"no {name} in it", "a checkpoint of this plan's model")
         form = (stored.shape, dtype_of(stored.dtype))
-        if form != (part.full_shape, part.tensor.dtype):
-            given = f"{name} as {stored.dtype} of shape {list(stored.shape)}"
-            allowed = f"{part.tensor.dtype} of shape {list(part.full_shape)}"
-            raise InputError("--resume", given, allowed)
-        fresh = next((given for given in self.rounds if name not in given), None)
-        if fresh is None:
-            self.rounds.append(fresh := {})
-        fresh[name] = part
+        if form != (tensor_slice.full_shape, tensor_slice.tensor.dtype):
+            stored_form = f"{name} as {stored.dtype} of shape {list(stored.shape)}"
+            allowed = f"{tensor_slice.tensor.dtype} of shape {list(tensor_slice.full_shape)}"
+            raise InputError("--resume", stored_form, allowed)
+        round_ = next((r for r in self.fill_rounds if name not in r), None)
+        if round_ is None:
+            self.fill_rounds.append(round_ := {})
+        round_[name] = tensor_slice
 
     def _want_parameter(self, local: LocalParameter) -> None:
         name = saved_name(self.engine.plan, local)
-        part = parameter_slice(local, self.engine.process_groups)
-        self._want(MODEL + name, part)
+        tensor_slice = parameter_slice(local, self.engine.process_groups)
+        self._want(MODEL + name, tensor_slice)
         optimizer_state: dict[str, Tensor] = {}
         for key in self._keys:
             stored = self.manifest.tensors.get(f"{OPTIMIZER}{key}.{name}")
             if stored is None:
                 continue
-            like = local.data if stored.shape else torch.empty(())
-            optimizer_state[key] = torch.empty_like(like, dtype=dtype_of(stored.dtype))
-            cut = (
-                part.like(optimizer_state[key])
+            template = local.data if stored.shape else torch.empty(())
+            optimizer_state[key] = torch.empty_like(template, dtype=dtype_of(stored.dtype))
+            state_part = (
+                tensor_slice.with_tensor(optimizer_state[key])
                 if stored.shape
                 else TensorSlice.unsplit(optimizer_state[key])
             )
-            self._want(f"{OPTIMIZER}{key}.{name}", cut)
+            self._want(f"{OPTIMIZER}{key}.{name}", state_part)
         self._moments.append((local, optimizer_state))
 
     def _want_states(self) -> None:
         same_plan = self.manifest.run.plan == self.engine.plan.hash
-        own = _own(self.engine)
+        parameters = _local_by_name(self.engine)
         for key, state in self.engine.technique_state().items():
-            fresh = torch.empty_like(state.tensor)
-            self._states[key] = fresh
-            if not fresh.numel():
+            empty = torch.empty_like(state.tensor)
+            self._states[key] = empty
+            if not empty.numel():
                 continue
-            name, part = state_slice(TECHNIQUES + key, state, self.engine.process_groups, own)
+            name, tensor_slice = state_slice(
+                TECHNIQUES + key, state, self.engine.process_groups, parameters
+            )
             if state.placement.kind == "own" and not same_plan:
                 allowed = "the plan that it was saved under: each rank has a state of its own"
                 raise InputError("--resume", f"{key} under another plan", allowed)
-            self._want(name, part.like(fresh))
+            self._want(name, tensor_slice.with_tensor(empty))
 
     def unused(self) -> Iterator[str]:
-        """Techniques whose states are in the checkpoint and which this plan does not hold."""
-        wanted = {key.partition(".")[0] for key in self._states}
+        """Techniques with states in the checkpoint that this plan does not hold."""
+        restored = {key.partition(".")[0] for key in self._states}
         saved = {
             name.removeprefix(TECHNIQUES).partition(".")[0]
             for name in self.manifest.tensors
             if name.startswith(TECHNIQUES)
         }
-        yield from sorted(saved - wanted - {*self.engine.technique_hooks.names})
+        yield from sorted(saved - restored - {*self.engine.technique_hooks.names})
 
     def apply(self) -> None:
-        """Go on from what the parts were filled with."""
+        """Continue from the filled slices."""
         engine = self.engine
         for local, optimizer_state in self._moments:
             if optimizer_state:
@@ -168,7 +177,7 @@ class EngineRestore:
 
 
 def _optimizer_keys(manifest: Manifest) -> set[str]:
-    """What the optimizer keeps of a parameter, by the names of the tensors."""
+    """Names of the optimizer's states of a parameter, from the tensors' names."""
     return {
         name.removeprefix(OPTIMIZER).partition(".")[0]
         for name in manifest.tensors

@@ -1,7 +1,7 @@
-"""The folders of checkpoints: their names, how one is committed, and which are dropped.
+"""Folders of checkpoints: their names, commits, and pruning.
 
 A checkpoint is written into a folder whose name begins with a dot and ends in a token of the run;
-it is renamed when every byte of it is on the disk. What carries the final name is whole.
+it is renamed when every byte of it is on the disk, so a final name means a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ def step_folder(root: Path, step: int) -> Path:
 
 
 def unfinished_folder(root: Path, step: int, token: str) -> Path:
-    """Where the checkpoint of a step is written."""
+    """Folder in which the checkpoint of a step is written."""
     return root / f".step-{step:08d}.{token}"
 
 
 def step_of(folder: Path) -> int | None:
-    """The step in a folder's name; None for any other folder."""
-    found = STEP_NAME.fullmatch(folder.name)
-    return None if found is None else int(found[1])
+    """Step in a folder's name; None for any other folder."""
+    match = STEP_NAME.fullmatch(folder.name)
+    return None if match is None else int(match[1])
 
 
 def step_folders(root: Path) -> list[Path]:
-    """The folders of committed checkpoints, the newest first; none where ``root`` is missing."""
+    """Folders of committed checkpoints, the newest first; none where ``root`` is missing."""
     try:
-        found = [path for path in root.iterdir() if step_of(path) is not None and path.is_dir()]
+        folders = [path for path in root.iterdir() if step_of(path) is not None and path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=lambda path: step_of(path) or 0, reverse=True)
+    return sorted(folders, key=lambda path: step_of(path) or 0, reverse=True)
 
 
 def commit(unfinished: Path, final: Path) -> None:
-    """Give a folder that is whole its final name; one that has it already makes way."""
+    """Give a complete folder its final name, replacing one that has it already."""
     flush_to_disk(unfinished)
     if final.exists():
         replaced = unfinished.with_name(f"{unfinished.name}.replaced")
@@ -55,7 +55,7 @@ def commit(unfinished: Path, final: Path) -> None:
 
 
 def sweep(root: Path) -> None:
-    """Remove what runs that ended left unfinished."""
+    """Remove unfinished folders of ended runs."""
     for path in root.iterdir():
         if UNFINISHED.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
@@ -67,7 +67,7 @@ def prune(root: Path, newest: int, keep: int, protected: Path | None = None) -> 
     Args:
         root: folder of checkpoints.
         newest: step of the one that was just committed.
-        keep: how many stay.
+        keep: number of checkpoints to keep.
         protected: one that stays in any case.
     """
     older = [path for path in step_folders(root) if (step_of(path) or 0) <= newest]

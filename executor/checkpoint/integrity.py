@@ -1,4 +1,4 @@
-"""Holding a checkpoint's files against the digests of its manifest."""
+"""Verification of a checkpoint's files against the digests of its manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with a file, and with which tensor in it; ``tensor`` empty for none of them."""
+    """Damage of a file and the tensor in it; ``tensor`` is empty for none of them."""
 
     file: str
     tensor: str
@@ -29,12 +29,12 @@ class Damage:
 
 
 def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None) -> list[Damage]:
-    """Everything in a checkpoint's files that is not what was written.
+    """All differences between a checkpoint's files and what was written.
 
     Args:
         folder: of the checkpoint.
         manifest: its own.
-        files: those to look at; all of them if None.
+        files: those to verify; all of them if None.
     """
     return [
         damage
@@ -44,7 +44,7 @@ def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None
 
 
 def manifest_damage(error: DamagedManifestError) -> Damage:
-    """A manifest that cannot be used."""
+    """Damage of a manifest that cannot be used."""
     return Damage(MANIFEST, "the list of all tensors", str(error))
 
 
@@ -68,19 +68,19 @@ def _open_file_damages(
         yield Damage(name, parts[-1][0], f"{size - stored.bytes} bytes follow its end")
     if _digest(file, 0, stored.header_bytes) != stored.header_sha256:
         yield Damage(name, "", "its bytes are not those that were written")
-    for tensor, part in parts:
-        if part.first_byte + part.bytes > size:
+    for tensor, stored_slice in parts:
+        if stored_slice.first_byte + stored_slice.bytes > size:
             yield Damage(name, tensor, f"the file ends at byte {size} of {stored.bytes}")
-        elif _digest(file, part.first_byte, part.bytes) != part.sha256:
+        elif _digest(file, stored_slice.first_byte, stored_slice.bytes) != stored_slice.sha256:
             yield Damage(name, tensor, "its bytes are not those that were written")
 
 
 def _digest(file: BinaryIO, first: int, size: int) -> str:
     """SHA-256 of ``size`` bytes from ``first`` on, or of as many as there are."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     file.seek(first)
     while size and (piece := file.read(min(size, READ_BYTES))):
-        found.update(piece)
+        digest.update(piece)
         size -= len(piece)
         PROGRESS.tick()
-    return found.hexdigest()
+    return digest.hexdigest()

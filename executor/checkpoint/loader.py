@@ -1,4 +1,4 @@
-"""Finding the newest good checkpoint, and filling an engine from it under whatever plan it runs."""
+"""Search for the newest valid checkpoint, and loading it under any plan."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from .reader import CheckpointReader
 from .tensor_slices import SliceLoadPlanner, TensorSlices
 
 Notify = Callable[[str], None]
-"""Says a line to whoever watches the run."""
+"""Report a line to whoever watches the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """A good checkpoint."""
+    """A valid checkpoint."""
 
     folder: Path
     manifest: Manifest
 
 
-def newest_valid(place: Path, rank: int, device: torch.device, tell: Notify) -> FoundCheckpoint:
+def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) -> FoundCheckpoint:
     """The newest checkpoint whose every byte is what was written. Collective.
 
-    Each rank looks at some of the files. A damaged checkpoint is told of, and the one before it is
-    tried.
+    Each rank verifies some of the files. A damaged checkpoint is reported, and the one before it
+    is tried.
 
     Args:
-        place: a folder of checkpoints, or one checkpoint's.
+        path: a folder of checkpoints, or one checkpoint's.
         rank: this rank.
         device: of the world's collectives.
-        tell: says what is damaged, on rank 0.
+        notify: reports damage, on rank 0.
 
     Raises:
         InputError: no checkpoint is there.
-        RunError: none of them is good.
+        RunError: none of them is valid.
     """
-    own = [place.name] if step_of(place) is not None else [p.name for p in step_folders(place)]
-    root = place.parent if step_of(place) is not None else place
-    names: list[str] = gather_json(own, device)[0]
+    local_names = [path.name] if step_of(path) is not None else [p.name for p in step_folders(path)]
+    root = path.parent if step_of(path) is not None else path
+    names: list[str] = gather_json(local_names, device)[0]
     if not names:
-        raise InputError("--resume", str(place), "a folder with checkpoints (step-00000020, …)")
+        raise InputError("--resume", str(path), "a folder with checkpoints (step-00000020, …)")
     first: Damage | None = None
     for name in names:
         PROGRESS.mark(f"checking {name}")
-        manifest, found = _inspected(root / name, rank, device)
-        if manifest is not None and not found:
+        manifest, damage = _inspected(root / name, rank, device)
+        if manifest is not None and not damage:
             return FoundCheckpoint(root / name, manifest)
-        first = first or found[0]
+        first = first or damage[0]
         if rank == 0:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            tell(f"checkpoint {name} is damaged ({found[0]}{more}); trying the one before it")
-    raise RunError(f"no good checkpoint in {place}: the newest, {names[0]}, is damaged ({first})")
+            more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
+            notify(f"checkpoint {name} is damaged ({damage[0]}{more}); trying the one before it")
+    raise RunError(f"no good checkpoint in {path}: the newest, {names[0]}, is damaged ({first})")
 
 
 def _inspected(
     folder: Path, rank: int, device: torch.device
 ) -> tuple[Manifest | None, list[Damage]]:
-    """A checkpoint's manifest and all that is wrong with it, the same on every rank."""
+    """A checkpoint's manifest and all its damage, the same on every rank."""
     manifest: Manifest | None = None
     try:
         manifest = read_manifest(folder)
         files = sorted(manifest.files)[rank :: dist.get_world_size()]
-        own = damages(folder, manifest, files)
+        local_damage = damages(folder, manifest, files)
     except DamagedManifestError as error:
-        own = [manifest_damage(error)]
-    rows = [[damage.file, damage.tensor, damage.what] for damage in own]
-    every = [Damage(*row) for rows in gather_json(rows, device) for row in rows]
-    return manifest, list(dict.fromkeys(every))
+        local_damage = [manifest_damage(error)]
+    rows = [[damage.file, damage.tensor, damage.what] for damage in local_damage]
+    all_damage = [Damage(*row) for rows in gather_json(rows, device) for row in rows]
+    return manifest, list(dict.fromkeys(all_damage))
 
 
-def load_slices(found: FoundCheckpoint, parts: TensorSlices) -> None:
-    """Copy a checkpoint's numbers into parts, however the saved ones were cut."""
-    reader = CheckpointReader(found.folder, found.manifest)
+def load_slices(checkpoint: FoundCheckpoint, slices: TensorSlices) -> None:
+    """Copy a checkpoint's numbers into slices, however the saved ones were split."""
+    reader = CheckpointReader(checkpoint.folder, checkpoint.manifest)
     metadata = reader.read_metadata()
-    planner = SliceLoadPlanner(parts, metadata)
+    planner = SliceLoadPlanner(slices, metadata)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
-    PROGRESS.mark(f"loading {found.folder.name}")
+    PROGRESS.mark(f"loading {checkpoint.folder.name}")
     plan = planner.finish_plan(planner.create_local_plan())
     reader.read_data(plan, planner).wait()

@@ -1,9 +1,9 @@
-"""What a checkpoint says of itself: its run, its tensors, and a digest of every byte.
+"""Manifest of a checkpoint: its run, its tensors, and a digest of every byte.
 
-The manifest is written last, so a folder with one is whole. Digests are SHA-256, which the
-standard library has and which tells any damage, where a cyclic sum is sure only of short ones; it
-is worked out beside the run, on the thread that writes. A manifest's text is the only one that its
-content has, so any change of a byte of it shows too.
+The manifest is written last, so a folder with one is complete. Digests are SHA-256, which the
+standard library has and which detects any damage, where a cyclic sum is sure only of short ones;
+it is computed beside the run, on the thread that writes. A manifest has exactly one text, so any
+change of a byte of it shows too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DamagedManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A part in a file: where it lies in its tensor, where its bytes lie, and their digest."""
+    """A slice in a file: its offsets in the tensor, its bytes in the file, their digest."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -50,7 +50,7 @@ class StoredSlice:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor and its parts."""
+    """A tensor and its slices."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -88,7 +88,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything that a checkpoint holds, after ``step`` optimizer steps."""
+    """Contents of a checkpoint after ``step`` optimizer steps."""
 
     step: int
     run: RunFacts
@@ -102,15 +102,19 @@ class Manifest:
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """The inverse of :meth:`text`.
+        """Inverse of :meth:`text`.
 
         Raises:
             DamagedManifestError: not what was written, or of another version.
         """
-        place = len(_HEAD) + 64
-        given, body = text[len(_HEAD) : place], text[place + len(_MIDDLE) : -len(_TAIL)]
-        frame = (text[: len(_HEAD)], text[place : place + len(_MIDDLE)], text[-len(_TAIL) :])
-        if frame != (_HEAD, _MIDDLE, _TAIL) or _digest(body) != given:
+        digest_end = len(_HEAD) + 64
+        digest, body = text[len(_HEAD) : digest_end], text[digest_end + len(_MIDDLE) : -len(_TAIL)]
+        frame = (
+            text[: len(_HEAD)],
+            text[digest_end : digest_end + len(_MIDDLE)],
+            text[-len(_TAIL) :],
+        )
+        if frame != (_HEAD, _MIDDLE, _TAIL) or _digest(body) != digest:
             raise DamagedManifestError("is not what was written")
         document = json.loads(body)
         if document["format"] != FORMAT:
@@ -118,11 +122,11 @@ class Manifest:
         return _from_document(document)
 
     def metadata(self) -> Metadata:
-        """The tensors as torch's distributed checkpoint knows them."""
-        found: dict[str, Any] = {}
+        """The tensors in the form of torch's distributed checkpoint."""
+        tensors: dict[str, Any] = {}
         stored: dict[MetadataIndex, StoredSlice] = {}
         for name, tensor in self.tensors.items():
-            found[name] = TensorStorageMetadata(
+            tensors[name] = TensorStorageMetadata(
                 TensorProperties(dtype=dtype_of(tensor.dtype)),
                 torch.Size(tensor.shape),
                 [
@@ -132,17 +136,17 @@ class Manifest:
             )
             for part in tensor.parts:
                 stored[MetadataIndex(name, torch.Size(part.offsets))] = part
-        return Metadata(state_dict_metadata=found, storage_data=stored)
+        return Metadata(state_dict_metadata=tensors, storage_data=stored)
 
     def slices_of(self, file: str) -> list[tuple[str, StoredSlice]]:
-        """The parts in a file with the names of their tensors, in the order of their bytes."""
-        found = [
+        """Slices in a file with the names of their tensors, in the order of their bytes."""
+        slices = [
             (name, part)
             for name, tensor in self.tensors.items()
             for part in tensor.parts
             if part.file == file
         ]
-        return sorted(found, key=lambda item: item[1].first_byte)
+        return sorted(slices, key=lambda item: item[1].first_byte)
 
 
 def _canonical(document: Any) -> str:
@@ -170,13 +174,13 @@ def _slices(rows: Iterable[Mapping[str, Any]]) -> tuple[StoredSlice, ...]:
 
 
 def stored_slice(row: Mapping[str, Any]) -> StoredSlice:
-    """A part from its JSON form."""
-    boxes = {"offsets": tuple(row["offsets"]), "sizes": tuple(row["sizes"])}
-    return StoredSlice(**{**row, **boxes})
+    """A slice from its JSON form."""
+    bounds = {"offsets": tuple(row["offsets"]), "sizes": tuple(row["sizes"])}
+    return StoredSlice(**{**row, **bounds})
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a checkpoint's folder.
+    """Manifest of a checkpoint's folder.
 
     Raises:
         DamagedManifestError: missing, unreadable, or not what was written.

@@ -1,4 +1,4 @@
-"""Checkpoints from a disk, as torch's distributed checkpoint reads them."""
+"""Storage reader of torch's distributed checkpoint for our files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .manifest import Manifest, StoredSlice, read_manifest
 
 
 class CheckpointReader(StorageReader):
-    """Reads the parts of a checkpoint, of which it takes what a plan asks for.
+    """Reads the slices of a checkpoint that a load plan asks for.
 
-    It trusts the digests: hold the files against them first, with :func:`integrity.damages`.
+    It trusts the digests: verify the files first, with :func:`integrity.damages`.
 
     Args:
         folder: of the checkpoint.
@@ -35,38 +35,38 @@ class CheckpointReader(StorageReader):
         """One reader reads one checkpoint."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The tensors of the checkpoint."""
+        """Tensors of the checkpoint."""
         return self.manifest.metadata()
 
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Keep where the parts are."""
+        """Keep the positions of the slices."""
         self._stored = metadata.storage_data
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Nothing to add."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Nothing to add."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copy what is asked for to where it is wanted."""
+        """Copy the requested slices to their targets."""
         by_file: dict[str, list[ReadItem]] = {}
         for item in plan.items:
             by_file.setdefault(self._stored[item.storage_index].file, []).append(item)
         for name in sorted(by_file):
             with safe_open(self.folder / name, framework="pt") as file:
                 for item in by_file[name]:
-                    value = _cut(file, self._stored[item.storage_index], item)
+                    value = _read_box(file, self._stored[item.storage_index], item)
                     target = planner.resolve_tensor(item).detach()
                     target.copy_(value)
                     planner.commit_tensor(item, target)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -74,8 +74,8 @@ class CheckpointReader(StorageReader):
         return True
 
 
-def _cut(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
-    """A box of a stored part."""
+def _read_box(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
+    """The requested box of a stored slice."""
     found: Tensor
     if tuple(item.lengths) == part.sizes:
         found = file.get_tensor(part.key)

@@ -1,8 +1,8 @@
-"""Saving while the run goes on: a step waits for a copy in host memory, a thread does the rest.
+"""Asynchronous saving: a step waits for a copy in host memory, a thread does the rest.
 
 Ranks agree on who writes what, which takes collectives, on the main thread; the thread only writes
 files. A rank's thread ends when the checkpoint is committed, or when any rank has failed to write;
-how it went is agreed on at the next save or at the end, where it is an error of every rank. So at
+the outcome is agreed on at the next save or at the end, where it is an error of every rank. So at
 most one checkpoint is under way.
 """
 
@@ -37,7 +37,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class _SavePlans:
-    """Who writes what; good as long as every rank holds parts of the same shapes."""
+    """Save plans of all ranks; valid while every rank holds slices of the same shapes."""
 
     digests: tuple[str, ...]
     plans: Sequence[SavePlan]
@@ -53,7 +53,7 @@ class Saver:
         run: the run that they are of.
         rank: this rank.
         device: of the world's collectives.
-        wait: whether a save ends only when its checkpoint is committed.
+        wait: True if a save ends only when its checkpoint is committed.
 
     Raises:
         RunError: the folder cannot be made.
@@ -65,7 +65,7 @@ class Saver:
         self.root, self.keep, self.run = root, keep, run
         self.rank, self.device, self.wait = rank, device, wait
         self.protected: Path | None = None
-        """A checkpoint that is still needed, however old it is."""
+        """A checkpoint that stays, however old it is."""
         self.committed: list[int] = []
         self._layout: _SavePlans | None = None
         self._thread: threading.Thread | None = None
@@ -81,22 +81,22 @@ class Saver:
         tokens = gather_json(secrets.token_hex(4), device)
         self._token = tokens[0]
 
-    def save(self, step: int, parts: TensorSlices) -> None:
+    def save(self, step: int, slices: TensorSlices) -> None:
         """Begin to save the state after ``step`` steps.
 
         Raises:
             RunError: the checkpoint before this one could not be written.
         """
         self.wait_written()
-        plans, metadata = self._planned(parts)
+        plans, metadata = self._planned(slices)
         names = dict.fromkeys(item.index.fqn for item in plans[self.rank].items)
-        mine = {name: _on_host(parts[name]) for name in names}
+        local_slices = {name: _on_host(slices[name]) for name in names}
         folder = unfinished_folder(self.root, step, self._token)
         writer = CheckpointWriter(folder, step_folder(self.root, step), self.run, step)
         self._step, self._is_committed = step, False
         self._thread = threading.Thread(
             target=self._write,
-            args=(writer, plans, metadata, mine),
+            args=(writer, plans, metadata, local_slices),
             name=f"checkpoint of step {step}",
             daemon=True,
         )
@@ -125,17 +125,19 @@ class Saver:
         self.committed.append(self._step)
 
     def is_written(self) -> bool:
-        """Whether the checkpoint under way is committed, as far as rank 0 knows."""
+        """True if the checkpoint under way is committed, as far as rank 0 knows."""
         return self._thread is not None and self._is_committed
 
     @property
     def step(self) -> int:
-        """The step of the latest save."""
+        """Step of the latest save."""
         return self._step
 
-    def _planned(self, parts: TensorSlices) -> tuple[Sequence[SavePlan], Metadata]:
-        """The plans of all ranks, made anew only where a rank's parts have other shapes."""
-        rows: list[SliceRecord] = [row for name, part in parts.items() for row in part.rows(name)]
+    def _planned(self, slices: TensorSlices) -> tuple[Sequence[SavePlan], Metadata]:
+        """Plans of all ranks, made anew only where a rank's slices have other shapes."""
+        rows: list[SliceRecord] = [
+            row for name, tensor_slice in slices.items() for row in tensor_slice.rows(name)
+        ]
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         digests = tuple(gather_json(digest, self.device))
         if self._layout is None or self._layout.digests != digests:
@@ -151,16 +153,15 @@ class Saver:
         writer: CheckpointWriter,
         plans: Sequence[SavePlan],
         metadata: Metadata,
-        mine: dict[str, TensorSlice],
+        local_slices: dict[str, TensorSlice],
     ) -> None:
-        """What the thread does."""
         try:
             writer.set_up_storage_writer(self.rank == 0)
             plan = writer.prepare_global_plan(list(plans))[self.rank]
             writer.write_rank_index(
-                self.rank, writer.write_data(plan, SliceSavePlanner(mine)).value()
+                self.rank, writer.write_data(plan, SliceSavePlanner(local_slices)).value()
             )
-            mine.clear()
+            local_slices.clear()
             if self.rank:
                 self._await_commit(writer)
             elif self._await_rank_files(writer, len(plans)):
@@ -181,7 +182,7 @@ class Saver:
             return
 
     def _await_rank_files(self, writer: CheckpointWriter, ranks: int) -> bool:
-        """Whether every rank has written its part."""
+        """Wait until every rank has written its part; false if one failed."""
         missing = set(range(ranks))
         for _ in _polls():
             missing = {number for number in missing if not writer.has_rank_index(number)}
@@ -194,7 +195,7 @@ class Saver:
 
     @staticmethod
     def _await_commit(writer: CheckpointWriter) -> None:
-        """Until rank 0 has committed the checkpoint, or given it up: the folder is gone."""
+        """Wait until rank 0 has committed the checkpoint, or given it up: the folder is gone."""
         for _ in _polls():
             if not writer.unfinished.exists():
                 return
@@ -211,7 +212,7 @@ def _polls() -> Iterator[None]:
         time.sleep(POLL_S)
 
 
-def _on_host(part: TensorSlice) -> TensorSlice:
+def _on_host(tensor_slice: TensorSlice) -> TensorSlice:
     """A copy that the next step does not change."""
-    copy = part.tensor.detach().to("cpu", copy=True)
-    return part.like(copy.contiguous())
+    copy = tensor_slice.tensor.detach().to("cpu", copy=True)
+    return tensor_slice.with_tensor(copy.contiguous())

@@ -1,4 +1,4 @@
-"""A run's checkpoints: where it goes on from, when it saves, and what it says of both."""
+"""A run's checkpoints: resuming, saving at intervals, reporting both."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .settings import EVERY, CheckpointSettings
 
 
 def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts:
-    """What a checkpoint says of its run.
+    """Facts of a run for its checkpoints.
 
     Args:
-        plan: that runs.
+        plan: of the run.
         seed: of weights and data order.
         text: digest of the text that it reads.
         adamw: the optimizer's settings.
@@ -51,60 +51,60 @@ class CheckpointSession:
     Args:
         engine: not yet stepped.
         context: this rank.
-        settings: what is asked for.
-        run: what checkpoints say of the run.
+        settings: of saving and resuming.
+        run: facts of the run.
     """
 
     def __init__(
         self, engine: Engine, context: RankContext, settings: CheckpointSettings, run: RunFacts
     ) -> None:
         self.engine, self.context, self.settings, self.run = engine, context, settings, run
-        self.found: FoundCheckpoint | None = None
+        self.resumed: FoundCheckpoint | None = None
         self._saver: Saver | None = None
         self._announced: set[int] = set()
 
     def begin(self, steps: int, spare: bool = False) -> None:
-        """Go on from a checkpoint where one is asked for, and be ready to save. Collective.
+        """Resume from a checkpoint if requested, and prepare to save. Collective.
 
         Args:
-            steps: the step that the run shall reach.
-            spare: whether the checkpoint that the run goes on from is needed after it.
+            steps: last step of the run.
+            spare: True to keep the checkpoint that the run resumes from.
 
         Raises:
             InputError: the checkpoint is of another model, text or batch, or is as far already.
-            RunError: no checkpoint is good.
+            RunError: no checkpoint is valid.
         """
         settings, context = self.settings, self.context
         source = settings.source
         if source is not None:
-            self.found = newest_valid(source, context.rank, context.device, self._emit_note)
-            self._restore(self.found, steps)
+            self.resumed = newest_valid(source, context.rank, context.device, self._emit_note)
+            self._restore(self.resumed, steps)
         if settings.folder is not None:
             folder = Path(settings.folder)
             self._saver = Saver(
                 folder, settings.keep, self.run, context.rank, context.device, settings.wait
             )
-            if spare and self.found is not None:
-                self._saver.protected = self.found.folder
+            if spare and self.resumed is not None:
+                self._saver.protected = self.resumed.folder
 
-    def _restore(self, found: FoundCheckpoint, steps: int) -> None:
-        saved = found.manifest
+    def _restore(self, checkpoint: FoundCheckpoint, steps: int) -> None:
+        saved = checkpoint.manifest
         _require_same(saved.run, self.run)
         if saved.step >= steps:
-            allowed = f"more than {saved.step}, the step of {found.folder.name}"
+            allowed = f"more than {saved.step}, the step of {checkpoint.folder.name}"
             raise InputError("--steps", steps, allowed, saved.step + 1)
         restored = EngineRestore(self.engine, saved)
-        for parts in restored.rounds:
-            load_slices(found, parts)
+        for parts in restored.fill_rounds:
+            load_slices(checkpoint, parts)
         restored.apply()
         if self.context.rank == 0:
-            other = "" if saved.run.plan == self.run.plan else ", saved under another plan"
-            self._emit_note(f"going on after step {saved.step} from {found.folder}{other}")
+            note = "" if saved.run.plan == self.run.plan else ", saved under another plan"
+            self._emit_note(f"going on after step {saved.step} from {found.folder}{note}")
             for name in restored.unused():
                 self._emit_note(f"what {name} kept is not taken over: the plan does not hold it")
 
     def after_step(self, step: int, last: bool) -> None:
-        """Save where it is time to."""
+        """Save where a checkpoint is due."""
         if self._saver is None:
             return
         self._emit_commits(self._saver)
@@ -134,15 +134,15 @@ class CheckpointSession:
         self.context.emit({"event": "note", "text": text})
 
     def document(self) -> dict[str, Any] | None:
-        """What the run's result says of its checkpoints; None where it has none."""
-        if self.found is None and self._saver is None:
+        """Checkpoints in the run's result; None without any."""
+        if self.resumed is None and self._saver is None:
             return None
         document: dict[str, Any] = {}
-        if self.found is not None:
+        if self.resumed is not None:
             document["resumed"] = {
-                "folder": str(self.found.folder),
-                "step": self.found.manifest.step,
-                "plan_hash": self.found.manifest.run.plan,
+                "folder": str(self.resumed.folder),
+                "step": self.resumed.manifest.step,
+                "plan_hash": self.resumed.manifest.run.plan,
             }
         if self._saver is not None:
             document["saved"] = {
@@ -152,18 +152,18 @@ class CheckpointSession:
         return document
 
 
-def _require_same(saved: RunFacts, own: RunFacts) -> None:
-    """Refuse to go on with what would be another training.
+def _require_same(saved: RunFacts, current: RunFacts) -> None:
+    """Refuse to continue with another training.
 
     Raises:
         InputError: model, text, seed or batch differ.
     """
     facts: Mapping[str, tuple[object, object]] = {
-        "model": (saved.model, own.model),
-        "--global-batch": (saved.global_batch, own.global_batch),
-        "--seq-len": (saved.seq_len, own.seq_len),
-        "--seed": (saved.seed, own.seed),
-        "text (--data, --tokenizer)": (saved.text, own.text),
+        "model": (saved.model, current.model),
+        "--global-batch": (saved.global_batch, current.global_batch),
+        "--seq-len": (saved.seq_len, current.seq_len),
+        "--seed": (saved.seed, current.seed),
+        "text (--data, --tokenizer)": (saved.text, current.text),
     }
     for name, (theirs, ours) in facts.items():
         if theirs != ours:

@@ -1,4 +1,4 @@
-"""What a person asks of a run's checkpoints; loads no torch."""
+"""Settings of a run's checkpoints; loads no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ EVERY, KEEP = 100, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """What a run saves and goes on from.
+    """Saving and resuming of a run.
 
-    ``folder``: where checkpoints go, None for nowhere; one after every ``every`` steps and after
-    the last, of which the newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of
-    them. ``wait``: whether steps wait for a checkpoint to be written. ``restarted``: this run was
-    started again after a failure, so what ``folder`` holds is its own.
+    ``folder``: of the checkpoints, None for none; one after every ``every`` steps and after the
+    last, of which the newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of them.
+    ``wait``: True if steps wait for a checkpoint to be written. ``restarted``: this run was
+    started again after a failure, so the contents of ``folder`` are its own.
     """
 
     folder: str | None = None
@@ -38,20 +38,20 @@ class CheckpointSettings:
 
     @property
     def source(self) -> Path | None:
-        """Where to go on from; None to start anew.
+        """Checkpoint to resume from; None to start anew.
 
         Raises:
             InputError: the folder to save in has checkpoints of another run.
         """
-        given = None if self.resume is None else Path(self.resume)
+        resume = None if self.resume is None else Path(self.resume)
         folder = None if self.folder is None else Path(self.folder)
-        held = [] if folder is None else step_folders(folder)
-        if folder is None or not held:
-            return given
+        saved = [] if folder is None else step_folders(folder)
+        if folder is None or not saved:
+            return resume
         if self.restarted:
             return folder
-        if given is None or folder.resolve() not in (given.resolve(), given.resolve().parent):
-            step = step_of(held[0])
+        if resume is None or folder.resolve() not in (resume.resolve(), resume.resolve().parent):
+            step = step_of(saved[0])
             allowed = f"an empty folder, or --resume {folder} to go on (it has step {step})"
             raise InputError("--checkpoint", str(folder), allowed)
-        return given
+        return resume

@@ -1,4 +1,4 @@
-"""Where what a rank holds lies in the whole tensors of the model: the inverse of how it was cut."""
+"""Global offsets of each rank's tensor shards, the inverse of how they were split."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .tensor_slices import TensorSlice
 
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:
-    """The name of a parameter's numbers: copies have that of the layer whose own it is."""
+    """Saved name of a parameter: copies have that of the layer that owns it."""
     return parameter_name(*tied_source(plan.model, parameter.layer, parameter.spec))
 
 
 def saved_shape(local: LocalParameter) -> tuple[int, ...]:
-    """The shape of a parameter's numbers; all experts' rows are one dimension."""
+    """Saved shape of a parameter; all experts' rows are one dimension."""
     shape = tuple(local.spec.shape)
     return (shape[0] * shape[1], *shape[2:]) if local.spec.expert else shape
 
@@ -35,7 +35,7 @@ def saved_shape(local: LocalParameter) -> tuple[int, ...]:
 def parameter_slice(local: LocalParameter, process_groups: ProcessGroups) -> TensorSlice:
     """This rank's part of a parameter, sharing its storage.
 
-    Tensor-parallel ranks cut along the parameter's own dimension; sharding then cuts rows into
+    Tensor-parallel ranks split along the parameter's own dimension; sharding then splits rows into
     equal chunks of ceil(rows / shards), of which the last ones are short.
     """
     offsets, shape = (
@@ -60,7 +60,7 @@ def parameter_slice(local: LocalParameter, process_groups: ProcessGroups) -> Ten
 def _expert_runs(
     local: LocalParameter, process_groups: ProcessGroups, first: int, count: int
 ) -> tuple[tuple[int, int], ...]:
-    """Where the rows of experts that are split by rows lie in all experts' rows.
+    """Runs of rows of experts that are split by rows, among all experts' rows.
 
     Args:
         local: the experts' parameter.
@@ -71,24 +71,24 @@ def _expert_runs(
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank
     begin = expert_group(strategy).position(rank) * (experts // strategy.ep)
-    place = expert_tensor_group(strategy).position(rank)
-    start, stop = split_range(rows, strategy.etp, place)
-    width, found = stop - start, []
+    position = expert_tensor_group(strategy).position(rank)
+    start, stop = split_range(rows, strategy.etp, position)
+    width, runs = stop - start, []
     while count:
         expert, row = divmod(first, width)
-        taken = min(width - row, count)
-        found.append(((begin + expert) * rows + start + row, taken))
-        first, count = first + taken, count - taken
-    return tuple(found)
+        run = min(width - row, count)
+        runs.append(((begin + expert) * rows + start + row, run))
+        first, count = first + run, count - run
+    return tuple(runs)
 
 
 def _offsets(local: LocalParameter, process_groups: ProcessGroups) -> tuple[list[int], RankGroup]:
-    """Where a part begins before it is sharded, and the ranks that it is then sharded over."""
-    whole, strategy = local.spec.shape, local.strategy
-    offsets, dim = [0] * len(whole), local.spec.split_dim
+    """Offsets of a part before it is sharded, and the ranks that it is then sharded over."""
+    shape, strategy = local.spec.shape, local.strategy
+    offsets, dim = [0] * len(shape), local.spec.split_dim
     if dim is not None and strategy.weight_split > 1:
-        place = RankGroup(strategy.weight_split, 1).position(process_groups.local_rank)
-        offsets[dim] = split_range(whole[dim], strategy.weight_split, place)[0]
+        position = RankGroup(strategy.weight_split, 1).position(process_groups.local_rank)
+        offsets[dim] = split_range(shape[dim], strategy.weight_split, position)[0]
     return offsets, shard_group(strategy)
 
 
@@ -98,12 +98,12 @@ def _expert_offsets(
     """The same of experts, whose rows are one dimension."""
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank
-    each = experts // strategy.ep
-    offsets = [expert_group(strategy).position(rank) * each * rows]
+    local_experts = experts // strategy.ep
+    offsets = [expert_group(strategy).position(rank) * local_experts * rows]
     if len(local.spec.shape) > 2:
-        place = expert_tensor_group(strategy).position(rank)
+        position = expert_tensor_group(strategy).position(rank)
         split = strategy.etp if local.spec.split_dim == 2 else 1
-        offsets.append(place * (local.spec.shape[2] // split) if split > 1 else 0)
+        offsets.append(position * (local.spec.shape[2] // split) if split > 1 else 0)
     return offsets, expert_shard_group(strategy, process_groups.stage_ranks)
 
 
@@ -120,12 +120,12 @@ def state_slice(
 
     Args:
         name: of the state.
-        state: its tensor, and how it lies on ranks.
+        state: its tensor, and its placement on ranks.
         process_groups: groups of this rank.
         parameters: this rank's, by name.
 
     Raises:
-        InputError: the state is not cut as its placement says.
+        InputError: the state is not split as its placement says.
     """
     tensor, placement = state.tensor, state.placement
     if placement.kind == "own":
@@ -135,7 +135,7 @@ def state_slice(
         if owner is None or owner.data.shape != tensor.shape:
             allowed = f"the shape of this rank's part of {placement.parameter}"
             raise InputError(f"state {name}", tuple(tensor.shape), allowed)
-        return name, parameter_slice(owner, process_groups).like(tensor)
+        return name, parameter_slice(owner, process_groups).with_tensor(tensor)
     group = placement.group or RankGroup(process_groups.stage_ranks, 1)
     groups = process_groups.stage_ranks // group.size
     if groups > 1:
@@ -144,7 +144,7 @@ def state_slice(
         name = f"{name}#group{heads.index(first)}of{groups}"
     if placement.kind == "replicated":
         return name, TensorSlice.unsplit(tensor)
-    whole, offsets = list(tensor.shape), [0] * tensor.dim()
-    whole[placement.dim] *= group.size
+    full_shape, offsets = list(tensor.shape), [0] * tensor.dim()
+    full_shape[placement.dim] *= group.size
     offsets[placement.dim] = group.position(process_groups.local_rank) * tensor.shape[placement.dim]
-    return name, TensorSlice(tensor, tuple(whole), tuple(offsets))
+    return name, TensorSlice(tensor, tuple(full_shape), tuple(offsets))

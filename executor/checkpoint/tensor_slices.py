@@ -1,8 +1,8 @@
-"""A rank's part of a named tensor, in the form that torch's distributed checkpoint plans with.
+"""A rank's slice of a named tensor, in the form of torch's distributed checkpoint planner.
 
-torch says who writes a part that several ranks hold, that all parts together are each tensor once,
-and which pieces of saved parts make up the parts that another plan needs. Its own driver sends
-those plans between ranks as pickles; here they travel as JSON, and every rank works out the same.
+torch decides who writes a slice that several ranks hold, checks that all slices together are each
+tensor once, and finds the pieces of saved slices that another plan needs. Its own driver sends
+those plans between ranks as pickles; here they travel as JSON, and every rank computes the same.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The inverse of :func:`dtype_name`.
+    """Inverse of :func:`dtype_name`.
 
     Raises:
         ValueError: torch has no such type.
     """
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{name} is no type of torch's")
-    return found
+    return dtype
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSlice:
-    """What a rank holds of a tensor of shape ``full_shape``: the box that begins at ``offsets``.
+    """A rank's box at ``offsets`` of a tensor of shape ``full_shape``.
 
     Rows may lie apart in the whole, as those of experts that are split themselves. Then ``runs``
-    says where: first row in the whole and number of rows, for all of the part's rows in order.
+    has the first row in the whole and the number of rows, for all of the slice's rows in order.
     """
 
     tensor: Tensor
@@ -63,26 +63,26 @@ class TensorSlice:
 
     @classmethod
     def unsplit(cls, tensor: Tensor) -> TensorSlice:
-        """A tensor that is not cut."""
+        """A tensor that is not split."""
         return cls(tensor, tuple(tensor.shape), (0,) * tensor.dim())
 
-    def like(self, tensor: Tensor) -> TensorSlice:
-        """The same place of another tensor."""
+    def with_tensor(self, tensor: Tensor) -> TensorSlice:
+        """The same box of another tensor."""
         return replace(self, tensor=tensor)
 
     def contiguous_slices(self) -> list[TensorSlice]:
-        """The part as boxes of the whole, which share its storage."""
+        """The slice as boxes of the whole, which share its storage."""
         if not self.runs:
             return [self]
-        found, first = [], 0
+        slices, first = [], 0
         for row, count in self.runs:
             offsets = (row, *self.offsets[1:])
-            found.append(TensorSlice(self.tensor[first : first + count], self.full_shape, offsets))
+            slices.append(TensorSlice(self.tensor[first : first + count], self.full_shape, offsets))
             first += count
-        return found
+        return slices
 
     def rows(self, name: str) -> list[SliceRecord]:
-        """What other ranks need to know of it: a row for each of its boxes."""
+        """Its records for other ranks, one for each of its boxes."""
         dtype = dtype_name(self.tensor.dtype)
         return [
             (name, dtype, [*box.full_shape], [*box.offsets], list(box.tensor.shape))
@@ -90,14 +90,14 @@ class TensorSlice:
         ]
 
     def at(self, offsets: Sequence[int] | None) -> Tensor:
-        """The numbers of the box that begins at ``offsets``."""
+        """Numbers of the box that begins at ``offsets``."""
         contiguous_slices = self.contiguous_slices()
         if len(contiguous_slices) == 1:
             return contiguous_slices[0].tensor
         return next(box.tensor for box in contiguous_slices if box.offsets == tuple(offsets or ()))
 
     def size(self) -> torch.Size:
-        """The shape of the whole tensor, which torch holds against the saved one."""
+        """Shape of the whole tensor, which torch compares with the saved one."""
         return torch.Size(self.full_shape)
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
@@ -111,7 +111,7 @@ TensorSlices = Mapping[str, TensorSlice]
 
 
 def write_item(row: SliceRecord) -> WriteItem:
-    """A box as torch plans to write it."""
+    """A box as torch's write item."""
     name, dtype, full_shape, offsets, shape = row
     return WriteItem(
         index=MetadataIndex(name, torch.Size(offsets)),
@@ -125,44 +125,44 @@ def write_item(row: SliceRecord) -> WriteItem:
 
 
 class SliceSavePlanner(DefaultSavePlanner):
-    """torch's planner over parts: deduplicated over ranks and checked for gaps and overlaps."""
+    """torch's planner over slices: deduplicated over ranks, checked for gaps and overlaps."""
 
-    def __init__(self, parts: TensorSlices | None = None) -> None:
+    def __init__(self, slices: TensorSlices | None = None) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self.state_dict: dict[str, Any] = dict(parts or {})
+        self.state_dict: dict[str, Any] = dict(slices or {})
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:
-        """The numbers of a box."""
-        part: TensorSlice = self.state_dict[index.fqn]
-        return part.at(index.offset)
+        """Numbers of a box."""
+        tensor_slice: TensorSlice = self.state_dict[index.fqn]
+        return tensor_slice.at(index.offset)
 
 
-def plan_saves(every: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan], Metadata]:
-    """Who writes what, and the tensors that this makes; the same on every rank.
+def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan], Metadata]:
+    """Save plans of all ranks, and the resulting tensors; the same on every rank.
 
     Args:
-        every: each rank's rows, by rank.
+        records: each rank's, by rank.
 
     Raises:
-        ValueError: parts leave a gap in a tensor, or overlap.
+        ValueError: slices leave a gap in a tensor, or overlap.
     """
-    plans = [SavePlan([write_item(row) for row in rows]) for rows in every]
+    plans = [SavePlan([write_item(row) for row in rows]) for rows in records]
     return SliceSavePlanner().create_global_plan(plans)
 
 
 class SliceLoadPlanner(DefaultLoadPlanner):
-    """torch's planner over parts that are to be filled."""
+    """torch's planner over slices that are to be filled."""
 
-    def __init__(self, parts: TensorSlices, metadata: Metadata) -> None:
+    def __init__(self, slices: TensorSlices, metadata: Metadata) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self.state_dict = self.original_state_dict = dict(parts)
+        self.state_dict = self.original_state_dict = dict(slices)
         self.metadata = metadata
         self.is_coordinator = True
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """Where the numbers of a box go."""
-        part: TensorSlice = self.state_dict[index.fqn]
-        return part.at(index.offset)
+        """Target of the numbers of a box."""
+        tensor_slice: TensorSlice = self.state_dict[index.fqn]
+        return tensor_slice.at(index.offset)
 
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Checkpoints onto a disk, as torch's distributed checkpoint writes them.
+"""Storage writer of torch's distributed checkpoint for our files.
 
-A rank writes one safetensors file, which holds numbers and their places and no code; the manifest
-is JSON. A write is no use before every rank's is done: each leaves a note beside its file, and
-rank 0 makes the manifest of all notes and commits the folder.
+A rank writes one safetensors file, which holds numbers and their offsets and no code; the manifest
+is JSON. A checkpoint is complete only when every rank's file is: each leaves an index beside its
+file, and rank 0 makes the manifest of all indexes and commits the folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LENGTH_BYTES = 8
 
 
 def data_file(number: int) -> str:
-    """The file of the rank with this number."""
+    """File of the rank with this number."""
     return f"rank-{number:04d}.safetensors"
 
 
@@ -49,7 +49,7 @@ class CheckpointWriter(StorageWriter):
 
     Args:
         unfinished: the folder to write in.
-        final: the name that it gets in the end.
+        final: its name after the commit.
         run: the run that the checkpoint is of.
         step: optimizer steps done.
     """
@@ -66,7 +66,7 @@ class CheckpointWriter(StorageWriter):
         self.unfinished.mkdir(parents=True, exist_ok=True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Nothing to add."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -74,10 +74,10 @@ class CheckpointWriter(StorageWriter):
         return [replace(plan, storage_data=data_file(n)) for n, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write a rank's parts and have them on the disk."""
-        done: Future[list[WriteResult]] = Future()
-        done.set_result(self._written(plan, planner))
-        return done
+        """Write a rank's slices and flush them to the disk."""
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(self._written(plan, planner))
+        return future
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         if not plan.items:
@@ -88,41 +88,41 @@ class CheckpointWriter(StorageWriter):
         path = self.unfinished / name
         save_file(tensors, path)
         flush_to_disk(path)
-        places = _tensor_ranges(path)[1]
-        return [_result(i, key, name, tensors[key], places[key]) for key, i in keys.items()]
+        ranges = _tensor_ranges(path)[1]
+        return [_result(i, key, name, tensors[key], ranges[key]) for key, i in keys.items()]
 
     def write_rank_index(self, number: int, results: list[WriteResult]) -> None:
-        """Say that the file of rank ``number`` is whole, and what is in it."""
+        """Write the index of rank ``number``: its file is complete."""
         parts = [{"tensor": r.index.fqn, **asdict(r.storage_data)} for r in results]
-        note = self._rank_index(number)
-        note.with_suffix(".new").write_text(json.dumps(parts))
-        note.with_suffix(".new").rename(note)
+        index = self._rank_index(number)
+        index.with_suffix(".new").write_text(json.dumps(parts))
+        index.with_suffix(".new").rename(index)
 
     def _rank_index(self, number: int) -> Path:
         return self.unfinished / f"{data_file(number)}.json"
 
     def has_rank_index(self, number: int) -> bool:
-        """Whether a rank's file is whole."""
+        """True if a rank's file is complete."""
         return self._rank_index(number).exists()
 
     def read_rank_indexes(self, ranks: int) -> list[list[WriteResult]]:
-        """What every rank wrote, from the notes, which are gone then."""
-        found = []
+        """Results of every rank from the indexes, which are removed."""
+        results = []
         for number in range(ranks):
-            note = self._rank_index(number)
-            rows = json.loads(note.read_text())
-            note.unlink()
+            index = self._rank_index(number)
+            rows = json.loads(index.read_text())
+            index.unlink()
             names = [row.pop("tensor") for row in rows]
             parts = [stored_slice(row) for row in rows]
-            found.append([_as_result(n, part) for n, part in zip(names, parts, strict=True)])
-        return found
+            results.append([_as_result(n, part) for n, part in zip(names, parts, strict=True)])
+        return results
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the manifest, and commit."""
         parts: dict[str, list[StoredSlice]] = {}
         for result in (row for rows in results for row in rows):
             parts.setdefault(result.index.fqn, []).append(result.storage_data)
-        names = sorted({part.file for found in parts.values() for part in found})
+        names = sorted({part.file for slices in parts.values() for part in slices})
         manifest = Manifest(
             step=self.step,
             run=self.run,
@@ -131,9 +131,9 @@ class CheckpointWriter(StorageWriter):
                 name: StoredTensor(
                     dtype_name(metadata.state_dict_metadata[name].properties.dtype),  # type: ignore[union-attr]
                     tuple(metadata.state_dict_metadata[name].size),  # type: ignore[union-attr]
-                    tuple(sorted(found, key=lambda part: part.offsets)),
+                    tuple(sorted(slices, key=lambda part: part.offsets)),
                 )
-                for name, found in sorted(parts.items())
+                for name, slices in sorted(parts.items())
             },
         )
         path = self.unfinished / MANIFEST
@@ -148,7 +148,7 @@ class CheckpointWriter(StorageWriter):
 
 
 def _key(item: WriteItem) -> str:
-    """The name of a part in its file."""
+    """Name of a slice in its file."""
     offsets = item.index.offset or ()
     return f"{item.index.fqn}@{','.join(str(offset) for offset in offsets)}"
 
@@ -167,21 +167,21 @@ def _tensor_ranges(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
         header = file.read(int.from_bytes(length, "little"))
         size = os.fstat(file.fileno()).st_size
     begin = LENGTH_BYTES + len(header)
-    places = {
+    ranges = {
         key: (begin + row["data_offsets"][0], row["data_offsets"][1] - row["data_offsets"][0])
         for key, row in json.loads(header).items()
         if key != "__metadata__"
     }
-    return StoredFile(size, begin, hashlib.sha256(length + header).hexdigest()), places
+    return StoredFile(size, begin, hashlib.sha256(length + header).hexdigest()), ranges
 
 
 def _result(
-    item: WriteItem, key: str, file: str, tensor: Tensor, place: tuple[int, int]
+    item: WriteItem, key: str, file: str, tensor: Tensor, byte_range: tuple[int, int]
 ) -> WriteResult:
-    """What was written of a part; its digest is that of its bytes in memory."""
+    """Write result of a slice; its digest is that of its bytes in memory."""
     raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    first, size = place
-    part = StoredSlice(
+    first, size = byte_range
+    stored = StoredSlice(
         offsets=tuple(item.index.offset or ()),
         sizes=tuple(tensor.shape),
         file=file,
@@ -190,11 +190,11 @@ def _result(
         bytes=size,
         sha256=hashlib.sha256(raw).hexdigest(),
     )
-    return _as_result(item.index.fqn, part)
+    return _as_result(item.index.fqn, stored)
 
 
-def _as_result(name: str, part: StoredSlice) -> WriteResult:
-    return WriteResult(MetadataIndex(name, part.offsets), part.bytes, part)
+def _as_result(name: str, stored: StoredSlice) -> WriteResult:
+    return WriteResult(MetadataIndex(name, stored.offsets), stored.bytes, stored)
 
 
 __all__ = ["CheckpointWriter", "data_file"]

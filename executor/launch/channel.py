@@ -16,7 +16,7 @@ READ_BYTES = 1 << 16
 
 
 class Sender:
-    """Writes messages to a pipe; safe to use from several threads.
+    """Writes messages to a pipe; thread-safe.
 
     Args:
         descriptor: the pipe's writing end.
@@ -37,9 +37,9 @@ class Sender:
         """
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._lock:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[self._write(rest) :]
+            unsent = memoryview(line)
+            while unsent:
+                unsent = unsent[self._write(unsent) :]
 
     def _write(self, data: memoryview) -> int:
         try:
@@ -59,14 +59,14 @@ class Receiver:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._rest = b""
+        self._partial = b""
 
     def receive(self) -> list[Message] | None:
-        """The messages of the next read, which may be none; None at the end of the stream."""
+        """Messages of the next read, perhaps none; None at the end of the stream."""
         data = os.read(self.descriptor, READ_BYTES)
         if not data:
             return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._partial = (self._partial + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:

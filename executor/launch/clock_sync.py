@@ -1,4 +1,4 @@
-"""How far a rank's clock is from rank 0's, where ranks run on several machines.
+"""Offset of a rank's clock from rank 0's, where ranks run on several machines.
 
 Rank 0 asks every other rank for its time, several times over. The answer was given between the
 question and its arrival; of all rounds, the shortest one bounds the difference most tightly
@@ -24,7 +24,7 @@ Clock = Callable[[], int]
 
 
 def this_machine() -> str:
-    """Equal on all ranks of a machine, different elsewhere: one clock for one name."""
+    """Name of the machine: equal on all its ranks, different elsewhere."""
     try:
         return BOOT.read_text().strip()
     except OSError:
@@ -38,7 +38,7 @@ def clock_lead_ns(
 
     Args:
         device: of the world's messages.
-        machine: this machine's name, found out if None.
+        machine: this machine's name, looked up if None.
         clock: nanoseconds now.
     """
     names = gather_json(this_machine() if machine is None else machine, device)
@@ -50,22 +50,24 @@ def clock_lead_ns(
 
 
 def _compare(rank: int, device: torch.device, clock: Clock) -> int:
-    """The lead of ``rank``, known to it and to rank 0 in the end."""
+    """Lead of ``rank``, returned on it and on rank 0."""
     answer = torch.zeros(1, dtype=torch.int64, device=device)
-    asks = dist.get_rank() == 0
+    is_first = dist.get_rank() == 0
     best: tuple[int, int] | None = None
     for _ in range(ROUNDS):
-        if not asks:
+        if not is_first:
             dist.recv(answer, src=0)
             answer.item()  # the question has arrived
             dist.send(torch.tensor([clock()], device=device), dst=0)
             continue
-        asked = clock()
+        sent_ns = clock()
         dist.send(answer, dst=rank)
         dist.recv(answer, src=rank)
-        told = int(answer.item())
-        took = clock() - asked
-        best = min(best or (took, 0), (took, told - asked - took // 2))
+        answer_ns = int(answer.item())
+        round_trip_ns = clock() - sent_ns
+        best = min(
+            best or (round_trip_ns, 0), (round_trip_ns, answer_ns - sent_ns - round_trip_ns // 2)
+        )
     lead = torch.tensor([best[1] if best else 0], dtype=torch.int64, device=device)
-    (dist.send(lead, dst=rank) if asks else dist.recv(lead, src=0))
+    (dist.send(lead, dst=rank) if is_first else dist.recv(lead, src=0))
     return int(lead.item())

@@ -1,4 +1,4 @@
-"""Ranks on several machines start from files of their own; before they train, these must agree."""
+"""Consistency of what ranks on several machines start from, checked before they train."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = 32
 
 
 def gather_json(value: Any, device: torch.device) -> list[Any]:
-    """Every rank's ``value``, by rank, on every rank.
+    """Every rank's ``value``, by rank, on every rank; sent as bytes, nothing is pickled.
 
     Args:
         value: JSON-ready.
@@ -32,49 +32,49 @@ def gather_json(value: Any, device: torch.device) -> list[Any]:
     longest = int(sizes.max())
     padded = torch.zeros(longest, dtype=torch.uint8, device=device)
     padded[: payload.numel()] = payload.to(device)
-    every = torch.empty(longest * dist.get_world_size(), dtype=torch.uint8, device=device)
-    all_gather_single(every, padded)
-    rows = every.view(-1, longest).cpu().numpy()
+    gathered = torch.empty(longest * dist.get_world_size(), dtype=torch.uint8, device=device)
+    all_gather_single(gathered, padded)
+    rows = gathered.view(-1, longest).cpu().numpy()
     return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes.tolist(), strict=True)]
 
 
 def require_consistency(facts: Mapping[str, str], device: torch.device) -> None:
-    """Refuse to train where a rank started from something else than rank 0. Collective.
+    """Refuse to train where a rank's facts differ from rank 0's. Collective.
 
     Args:
-        facts: what must be equal, by its name in an error.
+        facts: values that must be equal, by their names in an error.
         device: of the world's messages.
 
     Raises:
         RunError: the first fact and rank that differ; the same on every rank.
     """
-    check_consistency([dict(theirs) for theirs in gather_json(dict(facts), device)])
+    check_consistency([dict(rank_facts) for rank_facts in gather_json(dict(facts), device)])
 
 
-def check_consistency(every: Sequence[Mapping[str, str]]) -> None:
-    """Hold all ranks' facts against those of rank 0.
+def check_consistency(facts_by_rank: Sequence[Mapping[str, str]]) -> None:
+    """Compare all ranks' facts with those of rank 0.
 
     Raises:
         RunError: one differs.
     """
-    for name, value in every[0].items():
-        for rank, theirs in enumerate(every):
-            if theirs.get(name) != value:
+    for name, value in facts_by_rank[0].items():
+        for rank, facts in enumerate(facts_by_rank):
+            if facts.get(name) != value:
                 raise RunError(
-                    f"rank {rank} has another {name} than rank 0: {theirs.get(name)}, not {value}; "
+                    f"rank {rank} has another {name} than rank 0: {facts.get(name)}, not {value}; "
                     "every node needs the same"
                 )
 
 
 def text_digest(batch: Callable[[int, int], Tensor], global_batch: int) -> str:
-    """A short name of the text that a run reads: equal texts have equal names.
+    """Digest of the text that a run reads.
 
     Args:
-        batch: gives any sample of any step, (seq + 1,) tokens.
+        batch: any sample of any step, (seq + 1,) tokens.
         global_batch: samples of a step.
     """
-    every = max(1, global_batch // SAMPLES)
+    stride = max(1, global_batch // SAMPLES)
     digest = hashlib.sha256()
-    for sample in range(0, global_batch, every):
+    for sample in range(0, global_batch, stride):
         digest.update(batch(0, sample).numpy().tobytes())
     return digest.hexdigest()[:12]

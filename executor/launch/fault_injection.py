@@ -1,4 +1,4 @@
-"""Breaking a rank on purpose, at a step of one's choice: how tests see what a failure does.
+"""Fault injection: break a rank at a chosen step, for tests.
 
 Nothing a person runs has faults: a job's payload names them, or the variable
 ``SHARDWRIGHT_FAULTS`` of a worker's environment, as JSON.
@@ -25,13 +25,13 @@ FOREVER_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to a rank in a step.
+    """A fault of a rank in a step.
 
     ``how``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``hang`` (sleeps for ever), ``slow`` (sleeps
     ``seconds`` in this step and every later one), ``raise`` or ``exit``. ``at``: at the beginning
     of the step, when its gradients are complete, or, of step 1, before the rank joins the others
-    (``join``, which only the environment can ask for). ``attempt``: only in the run that was
-    started again so often.
+    (``join``, which only the environment can request). ``attempt``: only in this restart of the
+    run.
     """
 
     rank: int
@@ -54,7 +54,7 @@ class FaultList:
     faults: tuple[Fault, ...] = ()
 
     def inject(self, rank: int, step: int, at: str, attempt: int) -> None:
-        """Do what is planned for a rank at this moment of a step."""
+        """Inject a rank's faults at this moment of a step."""
         for fault in self.faults:
             if (fault.rank, fault.at, fault.attempt) != (rank, at, attempt):
                 continue
@@ -65,7 +65,7 @@ class FaultList:
 
 
 def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
-    """The faults that a worker's environment names, as a job's payload has them; usually none.
+    """Faults in a worker's environment, in the form of a job's payload; usually none.
 
     Raises:
         InputError: no JSON list of faults.
@@ -75,12 +75,12 @@ def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
         return []
     document = {"faults": parse_json(text, VARIABLE)}
     from_document(FaultList, document, VARIABLE)
-    found: list[dict[str, object]] = document["faults"]
-    return found
+    faults: list[dict[str, object]] = document["faults"]
+    return faults
 
 
 def attempt_of(environment: Mapping[str, str]) -> int:
-    """How often torchrun has started this run again."""
+    """Number of restarts of this run by torchrun."""
     return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 

@@ -24,11 +24,11 @@ ENDED = ("1", "3")
 FORMS = ("SXM", "PCIE")
 MEMORY = re.compile(r"\d+GB")
 LOOK_S = 0.1
-"""How often a rank that waits for the others looks who has come."""
+"""Polling interval of a rank that waits for the others."""
 MAX_NAMED_RANKS = 8
-"""How many missing ranks are named."""
+"""Missing ranks that an error names at most."""
 LINGER_S = 1.0
-"""How long the rank that keeps the meeting place gives the others to see who is missing."""
+"""How long the rank that hosts the store stays so that the others see who is missing."""
 
 
 def join(device_name: str, timeout_s: float, store_path: str | None, join_s: float) -> torch.device:
@@ -37,8 +37,9 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
     Args:
         device_name: catalogue name of the device.
         timeout_s: how long a collective waits.
-        store_path: a file to meet at, where a launcher looks after the ranks; None to meet at
-            MASTER_ADDR and MASTER_PORT.
+        store_path: a file store, where a launcher watches the ranks; None to meet at MASTER_ADDR
+            and
+            MASTER_PORT.
         join_s: how long to wait there for the next rank to come.
 
     Raises:
@@ -70,38 +71,38 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
 
 
 def _rendezvous(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
-    """Where ranks leave their addresses, after all of them have come there.
+    """Store of the ranks' addresses, returned once all have come.
 
     torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
-    ended, so each start of the ranks has a part of it for itself. Elsewhere rank 0 keeps it.
+    ended, so each start of the ranks has a prefix of its own. Elsewhere rank 0 hosts it.
 
     Raises:
-        RunError: a rank does not come, or rank 0 keeps no such place.
+        RunError: a rank does not come, or rank 0 hosts no store.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    keeps = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
-    if not keeps:
+    is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    if not is_host:
         _await_master(address, port, join_s)
-    place = TCPStore(
+    tcp_store = TCPStore(
         address,
         port,
-        is_master=keeps,
+        is_master=is_host,
         timeout=timedelta(seconds=timeout_s),
         wait_for_workers=False,
         multi_tenant=True,
     )
-    store = PrefixStore(f"start {attempt_of(os.environ)}", place)
+    store = PrefixStore(f"start {attempt_of(os.environ)}", tcp_store)
     try:
         await_all_ranks(store, rank, ranks, join_s)
     except RunError:
-        if keeps:
+        if is_host:
             time.sleep(LINGER_S)
         raise
     return store
 
 
 def _await_master(address: str, port: int, join_s: float) -> None:
-    """Until rank 0, or the launcher, keeps the meeting place. torch's own wait fills the screen.
+    """Wait until rank 0, or the launcher, hosts the store; torch's own wait fills the screen.
 
     Raises:
         RunError: nobody does.
@@ -119,30 +120,30 @@ def _await_master(address: str, port: int, join_s: float) -> None:
 
 
 def await_all_ranks(store: Store, rank: int, ranks: int, join_s: float) -> None:
-    """Come to a meeting place, and wait until everyone has.
+    """Register with a store, and wait until every rank has.
 
     Args:
-        store: the place.
+        store: the store.
         rank: this rank.
         ranks: how many there are.
         join_s: how long to wait for the next one to come.
 
     Raises:
-        RunError: some did not come; says which.
+        RunError: some did not come; names them.
     """
     store.set(_arrival(rank), "")
-    come, seen_s = store.add("come", 1), time.monotonic()
-    while (now_come := store.add("come", 0)) < ranks:
-        if now_come > come:
-            come, seen_s = now_come, time.monotonic()
+    arrived, seen_s = store.add("come", 1), time.monotonic()
+    while (arrived_now := store.add("come", 0)) < ranks:
+        if arrived_now > arrived:
+            arrived, seen_s = arrived_now, time.monotonic()
         elif time.monotonic() - seen_s > join_s:
             missing = [n for n in range(ranks) if not store.check([_arrival(n)])]
             names = ", ".join(map(str, missing[:MAX_NAMED_RANKS])) + (
                 ", …" if missing[MAX_NAMED_RANKS:] else ""
             )
             waited = f"within {join_s:.0f} s after the one before (--join waits longer)"
-            which = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
-            raise RunError(f"{which} of {ranks} did not join the others {waited}")
+            names_missing = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
+            raise RunError(f"{names_missing} of {ranks} did not join the others {waited}")
         time.sleep(LOOK_S)
 
 
@@ -167,16 +168,16 @@ def local_device(device_name: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     count = torch.cuda.device_count()
     if local_rank >= count:
-        found = f"has {count} CUDA devices" if count else "has no CUDA device"
-        raise RunError(f"the plan runs on {device_name}, but this machine {found}")
-    here = torch.cuda.get_device_name(local_rank)
-    if not is_device(device_name, here):
-        raise RunError(f"the plan runs on {device_name}, but this machine has {here}")
+        lack = f"has {count} CUDA devices" if count else "has no CUDA device"
+        raise RunError(f"the plan runs on {device_name}, but this machine {lack}")
+    reported = torch.cuda.get_device_name(local_rank)
+    if not is_device(device_name, reported):
+        raise RunError(f"the plan runs on {device_name}, but this machine has {reported}")
     return torch.device("cuda", local_rank)
 
 
 def is_device(device_name: str, reported: str) -> bool:
-    """Whether a device that its driver reports under this name is one of the catalogue's name.
+    """True if a driver's device name is one of the catalogue's name.
 
     Its words, but for form and memory, must be words of the report: ``A10`` is no ``A100``. A
     report that says PCIe is of no SXM device.

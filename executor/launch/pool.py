@@ -1,4 +1,4 @@
-"""Starting ranks on this machine, giving them jobs, and ending them when one breaks.
+"""Worker pool: start ranks on this machine, give them jobs, end them when one breaks.
 
 A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a job
 often less. A job is a function ``package.module:name`` that every rank calls with a context and a
@@ -35,7 +35,7 @@ POLL_S = 0.2
 SETTLE_S = 1.0
 CLOSE_S = 5.0
 NCCL_TIMEOUT = "Watchdog caught collective operation timeout"
-"""How NCCL's own watchdog begins to say that it ends a process whose peers are late."""
+"""First words of NCCL's watchdog when it ends a process whose peers are late."""
 MAX_MESSAGE_CHARS = 160
 TRAIN_JOB = "shardwright.executor.train.job:train"
 
@@ -44,11 +44,11 @@ OnEvent = Callable[[int, dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """Limits in seconds, and where jobs may come from.
+    """Limits in seconds, and the packages of jobs.
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
     ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how
-    long all ranks may neither work nor get on; None for a little longer than a collective waits.
+    long all ranks may neither work nor progress; None for a little longer than a collective waits.
     ``missing_after_s``: how long a rank that has yet to join the others may show no sign of life.
     ``start_timeout_s``: until every rank has loaded its libraries and found the others.
     ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of the
@@ -65,7 +65,7 @@ class PoolOptions:
 
     @classmethod
     def from_timeouts(cls, timeouts: Timeouts) -> PoolOptions:
-        """These limits, and the usual rest."""
+        """These limits, with defaults for the rest."""
         return cls(
             collective_timeout_s=timeouts.collective_s,
             silent_after_s=timeouts.silent_s,
@@ -75,7 +75,7 @@ class PoolOptions:
 
 
 class _RelayedError(ShardwrightError):
-    """A user's mistake that only a worker could find; its message and exit code."""
+    """A user's mistake found by a worker; its message and exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -156,8 +156,8 @@ class WorkerPool:
             job: ``package.module:function`` of one of the allowed packages.
             payload: JSON-ready argument, the same for every rank.
             timeout_s: how long the job may take in all.
-            on_event: called with rank and event for whatever a rank reports on the way.
-            peers: ranks that do equal work; a note tells of one that the others wait for.
+            on_event: called with rank and event for every report of a rank.
+            peers: ranks that do equal work; a note names one that the others wait for.
 
         Raises:
             RunError: a rank died, raised, stopped answering or waited in vain; the pool is
@@ -231,7 +231,7 @@ class WorkerPool:
     def _poll(
         self, job: int | None, results: dict[int, Any] | None, on_event: OnEvent | None
     ) -> None:
-        """Wait a moment for messages and take in what came."""
+        """Wait a moment for messages and handle them."""
         before_s = time.monotonic()
         if before_s - self._polled_s > 2.0:  # this process slept or its callback took long
             self._watchdog.skip_gap(before_s - self._polled_s)
@@ -243,14 +243,14 @@ class WorkerPool:
                 continue
             self._watchdog.heard(rank, time.monotonic())
             for message in messages:
-                self._take(rank, message, job, results, on_event)
+                self._handle(rank, message, job, results, on_event)
         self._polled_s = time.monotonic()
         for worker, state in zip(self._workers, self._watchdog.states, strict=True):
             state.ending = worker.ending()
             if state.ending and state.report is None:
                 state.report = late_report(worker.error_line(NCCL_TIMEOUT))
 
-    def _take(
+    def _handle(
         self,
         rank: int,
         message: Message,
@@ -323,19 +323,19 @@ def _error(failure: Failure) -> ShardwrightError:
 
 
 def late_report(line: str) -> Report | None:
-    """What a rank would have reported that NCCL ended because its peers did not come.
+    """Report of a rank that NCCL ended because its peers did not come.
 
     Args:
         line: of its error output, in which NCCL says so; empty if there is none.
     """
     if not line:
         return None
-    told = line[line.index(NCCL_TIMEOUT) :].split(".", 1)[0][:MAX_MESSAGE_CHARS]
-    return Report(message=told, exit_code=RunError.exit_code, communication=True, plain=False)
+    message = line[line.index(NCCL_TIMEOUT) :].split(".", 1)[0][:MAX_MESSAGE_CHARS]
+    return Report(message=message, exit_code=RunError.exit_code, communication=True, plain=False)
 
 
 def rank_environment(rank: int, ranks: int) -> dict[str, str]:
-    """The environment of one local rank: torchrun's names, one thread, only this machine."""
+    """Environment of one local rank: torchrun's names, one thread, only this machine."""
     environment = dict(os.environ)
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     environment.update({name: str(number) for name, number in numbers.items()})
@@ -356,13 +356,13 @@ def run_plan(
     options: PoolOptions | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, Any]:
-    """Train a plan on ranks of this machine; the result of the train job on rank 0.
+    """Train a plan on ranks of this machine; return rank 0's result of the train job.
 
     Args:
         plan: a legal plan.
-        payload: the train job's settings; see :mod:`job`.
+        payload: the train job's settings; see ``executor.train.job``.
         on_event: called with rank and event; rank 0 reports every step.
-        options: limits; left out: those of :mod:`timeouts` for the plan.
+        options: limits; by default those of ``timeouts`` for the plan.
         timeout_s: how long it may take in all.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One worker process of a pool: how it is started, watched and ended. Free of torch."""
+"""One worker process of a pool: started, watched and ended; loads no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerProcess:
         rank: its rank.
         arguments: command line of the worker module, the channel's left out.
         environment: of the process.
-        folder: where its output is kept.
+        folder: of its output files.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class WorkerProcess:
         return self._process.pid
 
     def ending(self) -> str | None:
-        """How the process ended, in words; None while it runs."""
+        """End of the process in words; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -80,7 +80,7 @@ class WorkerProcess:
             return f"was killed by signal {-code}"
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the process ends within ``timeout_s`` seconds."""
+        """Wait up to ``timeout_s`` seconds; return whether the process ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -88,11 +88,11 @@ class WorkerProcess:
         return True
 
     def busy_s(self) -> float:
-        """Seconds of work, of waiting for a core and for a disk; 0 where that is not told."""
+        """Seconds of work, of waiting for a core and for a disk; 0 if unknown."""
         return self._activity.busy_s()
 
     def is_stopped(self) -> bool:
-        """Whether the process is stopped (SIGSTOP, a debugger); false where that is not told."""
+        """True if the process is stopped (SIGSTOP, a debugger); false if unknown."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
@@ -112,11 +112,11 @@ class WorkerProcess:
         self.receiver.close()
 
     def error_tail(self) -> str:
-        """The last lines of its error output, joined into one."""
+        """Last lines of its error output, joined into one."""
         return " | ".join(self._last_lines(TAIL_BYTES)[-TAIL_LINES:])
 
     def error_line(self, words: str) -> str:
-        """The first line near the end of its error output that holds ``words``, else nothing."""
+        """First line near the end of its error output with ``words``, else ""."""
         return next((line for line in self._last_lines(SEARCHED_BYTES) if words in line), "")
 
     def _last_lines(self, size_bytes: int) -> list[str]:

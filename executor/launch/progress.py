@@ -1,4 +1,4 @@
-"""What this process is doing, for the watchdog that looks after it."""
+"""Progress of this process, reported to the watchdog."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 JOINING = "joining the other ranks"
-"""Where a rank is that waits for the others to come to their meeting place."""
+"""State of a rank that waits for the others to join."""
 
 
 class Progress:
-    """A count of things done and the name of the latest; written by one thread, read by another.
+    """Count of marks and the latest name; written by one thread, read by another.
 
     ``times_ns`` are the moments of the marks, since 1970, while :meth:`timed` is open.
     """
@@ -24,26 +24,26 @@ class Progress:
         self.times_ns: list[int] | None = None
 
     def mark(self, where: str) -> None:
-        """Note that ``where`` begins."""
+        """Mark the beginning of ``where``."""
         self.count += 1
         self.where = where
         if self.times_ns is not None:
             self.times_ns.append(time.time_ns())
 
     def tick(self) -> None:
-        """Count something that is done without saying what; any thread may."""
+        """Count a step without a name; any thread may."""
         self.count += 1
 
     @contextmanager
     def timed(self) -> Iterator[list[int]]:
-        """The moments of entering, of every mark inside, and of leaving, as they come."""
-        self.times_ns = found = [time.time_ns()]
+        """Moments of entering, of every mark inside, and of leaving, as they come."""
+        self.times_ns = times_ns = [time.time_ns()]
         try:
-            yield found
+            yield times_ns
         finally:
-            found.append(time.time_ns())
+            times_ns.append(time.time_ns())
             self.times_ns = None
 
 
 PROGRESS = Progress()
-"""This process's: the pipeline marks its passes in it, the heartbeat sends it."""
+"""Progress of this process: the pipeline marks its passes, the heartbeat sends it."""

@@ -1,4 +1,4 @@
-"""What a job is told of the rank that runs it; loads no torch."""
+"""Context of a job on a rank; loads no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """What a job knows of the rank that runs it.
+    """The rank that runs a job.
 
     ``emit`` reports an event (a JSON-ready dict) to whoever started the job.
     """

@@ -1,4 +1,4 @@
-"""Why a plan runs on no machine, asked by whoever starts it and by every rank; loads no torch."""
+"""Reasons why no machine runs a plan, for launchers and ranks; loads no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..groups.rank_layout import plan_devices
 
 
 class Unsupported(NamedTuple):
-    """What of a plan is not run, what is, and the nearest thing to do."""
+    """What of a plan is not run, what is allowed, and the nearest command."""
 
     reason: str
     allowed: str
@@ -28,7 +28,7 @@ class Unsupported(NamedTuple):
 
 
 def find_unsupported(plan: Plan, techniques: Values = TECHNIQUES) -> Unsupported | None:
-    """Why the bundled executor would run a plan as another one than it says; None if it would not.
+    """Reason why the executor would not run a plan as written; None if it would.
 
     Args:
         plan: a legal plan.

@@ -1,4 +1,4 @@
-"""What a launcher knows of its ranks while a job runs, and which of them broke it.
+"""A launcher's view of its ranks during a job, and the diagnosis of the one that broke it.
 
 A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes its
 peers fail too, with errors about connections and time limits, so the cause is chosen by kind: a
@@ -17,16 +17,16 @@ from .timeouts import CPU_TIMEOUTS
 IDLE_CPU_SHARE = 0.05
 """A rank that uses less of a core than this between two heartbeats is waiting."""
 MIN_CPU_S = 0.05
-"""A process that has worked less than this since it was last looked at may do nothing at all."""
+"""A process that worked less than this since the last look may do nothing at all."""
 SLOW_BEATS, SLOW_SHARE = 20, 0.4
-"""A rank is slow if in so many heartbeats its peers waited for others so much more often."""
+"""Heartbeats, and the excess share of them in which the peers of a slow rank waited."""
 
 RankStatus = Literal["starting", "idle", "running", "done"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job ended: one line, and the exit code that belongs to it."""
+    """Cause of a job's end: one line, and its exit code."""
 
     message: str
     exit_code: int = 4
@@ -34,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """An exception that a rank told of before it ended.
+    """An exception that a rank reported before it ended.
 
     ``communication`` marks errors that a broken peer causes: closed connections, time-outs.
     ``plain``: the message was written for a person and says all.
@@ -70,7 +70,7 @@ class RankState:
 
 @dataclass(slots=True)
 class Watchdog:
-    """The states of all ranks, and the limits that they are held to, in seconds."""
+    """States and limits, in seconds, of all ranks."""
 
     ranks: int
     silent_after_s: float
@@ -90,18 +90,18 @@ class Watchdog:
             rank.is_slow = False
 
     def skip_gap(self, gap_s: float) -> None:
-        """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
+        """Discount ``gap_s`` in which the launcher itself was not running."""
         for rank in self.states:
             rank.heard_s += gap_s
             rank.heartbeat_s += gap_s
             rank.active_s += gap_s
 
     def heard(self, rank: int, now_s: float) -> None:
-        """Anything arrived from a rank."""
+        """Note that anything arrived from a rank."""
         self.states[rank].heard_s = now_s
 
     def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
-        """A heartbeat: what the rank does, the time it was busy, whether it waits for others."""
+        """Note a heartbeat: the rank's state, its busy time, whether it waits for others."""
         state = self.states[rank]
         count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
         elapsed_s = max(now_s - state.heartbeat_s, 1e-3)
@@ -115,13 +115,13 @@ class Watchdog:
         state.heard_s = state.heartbeat_s = now_s
 
     def note_cpu(self, rank: int, now_s: float, busy_s: float) -> None:
-        """How much a rank's process has worked, seen from outside: it may be too busy to beat."""
+        """Note a process's work seen from outside: it may be too busy to beat."""
         state = self.states[rank]
         if busy_s - state.noted_cpu_s > MIN_CPU_S:
             state.noted_cpu_s, state.active_s = busy_s, now_s
 
     def missing(self, now_s: float) -> list[int]:
-        """Ranks that have yet to join the others and show no sign of life for too long.
+        """Ranks yet to join the others, without a sign of life for too long.
 
         One that waits for the others only has to go on beating.
         """
@@ -135,7 +135,7 @@ class Watchdog:
         ]
 
     def silent(self, now_s: float) -> list[int]:
-        """Running ranks that have not been heard for too long."""
+        """Running ranks without a message for too long."""
         return [
             number
             for number, state in enumerate(self.states)
@@ -143,50 +143,52 @@ class Watchdog:
         ]
 
     def stalled(self, now_s: float) -> bool:
-        """Whether every rank that still runs has been waiting for too long."""
+        """True if every rank that still runs has been waiting for too long."""
         running = [state for state in self.states if state.state == "running"]
         return bool(running) and all(
             now_s - state.active_s > self.stalled_after_s for state in running
         )
 
     def new_stragglers(self, peers: Sequence[Sequence[int]]) -> list[str]:
-        """What there is to say of ranks that the others of their stage wait for; each once.
+        """Notes on ranks that the others of their stage wait for; each once.
 
         Ranks of one stage do the same work, so one that hardly ever waits while all its peers
-        often do is slower than they are. What stages wait for each other is the plan's doing.
+        often do is slower than they are. Waits between stages are the plan's doing.
 
         Args:
             peers: the ranks of each stage.
         """
-        found = []
+        notes = []
         for ranks in peers:
             states = [self.states[rank] for rank in ranks]
             if len(states) < 2 or min(state.beats for state in states) < SLOW_BEATS:
                 continue
             shares = [state.waited / state.beats for state in states]
-            for place, (rank, state) in enumerate(zip(ranks, states, strict=True)):
-                others = min(shares[:place] + shares[place + 1 :])
-                if others - shares[place] >= SLOW_SHARE and not state.is_slow:
+            for position, (rank, state) in enumerate(zip(ranks, states, strict=True)):
+                others = min(shares[:position] + shares[position + 1 :])
+                if others - shares[position] >= SLOW_SHARE and not state.is_slow:
                     state.is_slow = True
-                    told = f"rank {rank} is slow: the others of its stage wait for it"
-                    found.append(f"{told} {others:.0%} of the time, it waits {shares[place]:.0%}")
+                    note = f"rank {rank} is slow: the others of its stage wait for it"
+                    notes.append(
+                        f"{told} {others:.0%} of the time, it waits {shares[position]:.0%}"
+                    )
             for state in states:
                 state.beats = state.waited = 0
-        return found
+        return notes
 
     def broken(self) -> bool:
-        """Whether any rank has failed or ended."""
+        """True if any rank has failed or ended."""
         return any(state.report or state.ending for state in self.states)
 
     def has_root_cause(self) -> bool:
-        """Whether a failure is known that no other rank's failure explains."""
+        """True if a failure is known that no other rank's failure explains."""
         return any(
             (state.report and not state.report.communication) or (state.ending and not state.report)
             for state in self.states
         )
 
     def diagnose(self, now_s: float) -> Failure:
-        """Which rank broke the job and how, in one line."""
+        """The rank that broke the job and how, in one line."""
         return (
             self._died()
             or self._raised()
@@ -197,14 +199,14 @@ class Watchdog:
         )
 
     def _stuck(self) -> Failure:
-        """No rank gets on; the others wait for the one that does not wait."""
+        """No rank makes progress; the others wait for the one that does not wait."""
         running = [n for n, state in enumerate(self.states) if state.state == "running"]
         missing = [number for number in running if not self.states[number].waits]
         if missing and len(missing) < len(running):
             where = self.states[missing[0]].where
-            rest = [number for number in range(self.ranks) if number != missing[0]]
-            told = f"rank {missing[0]} hangs in {where}, and the others wait for it"
-            return Failure(message=f"{told}: {self._locations(rest)}")
+            others = [number for number in range(self.ranks) if number != missing[0]]
+            message = f"rank {missing[0]} hangs in {where}, and the others wait for it"
+            return Failure(message=f"{told}: {self._locations(others)}")
         return Failure(message=f"no rank makes progress: {self._locations(range(self.ranks))}")
 
     def _died(self) -> Failure | None:
@@ -232,10 +234,10 @@ class Watchdog:
             return None
         state = self.states[missing[0]]
         what = "it is stopped" if state.stopped else "it does nothing"
-        told = f"rank {missing[0]} did not join the others: {what}, in {state.where}"
+        message = f"rank {missing[0]} did not join the others: {what}, in {state.where}"
         silence = f"for {now_s - state.active_s:.0f} s"
         more = f"; nor did ranks {', '.join(map(str, missing[1:]))}" if missing[1:] else ""
-        return Failure(message=f"{told}, {silence}{more}")
+        return Failure(message=f"{message}, {silence}{more}")
 
     def _went_silent(self, now_s: float) -> Failure | None:
         frozen = [n for n, state in enumerate(self.states) if state.stopped and not state.report]
@@ -254,17 +256,17 @@ class Watchdog:
             return None
         report = self.states[waiting[0]].report
         others = [n for n in range(self.ranks) if n not in waiting]
-        places = f"; {self._locations(others)}" if others else ""
-        told = report.message if report else ""
+        locations = f"; {self._locations(others)}" if others else ""
+        reason = report.message if report else ""
         where = self.states[waiting[0]].where
         return Failure(
-            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){places}"
+            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){locations}"
         )
 
     def _locations(self, numbers: range | list[int]) -> str:
-        found = []
+        locations = []
         for number in numbers:
             state = self.states[number]
-            place = "has finished its part" if state.state == "done" else f"is in {state.where}"
-            found.append(f"rank {number} {place}")
-        return ", ".join(found)
+            text = "has finished its part" if state.state == "done" else f"is in {state.where}"
+            locations.append(f"rank {number} {text}")
+        return ", ".join(locations)

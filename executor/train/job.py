@@ -173,12 +173,12 @@ def _trained(
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
-        return _Ran(None, steps, gradients, checkpoints.found)
+        return _Ran(None, steps, gradients, checkpoints.resumed)
     result = _result(plan, steps, peaks, growth, traced)
     result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
-    return _Ran(result, steps, gradients, checkpoints.found)
+    return _Ran(result, steps, gradients, checkpoints.resumed)
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
