@@ -2,7 +2,7 @@
 
 Enters: documents and typed values. Leaves: frozen dataclasses, and reasons why they break rules.
 Imports: no other package. Between rooms, lowest first: (errors, files, codec, numbers, units,
-choices), strategy, model, workload, (schedules, parallel), cluster, technique, techniques, plan,
-rules, (report, inputs), huggingface; a room imports only rooms before it. Two calls go up,
-lazily: ``Plan.check`` to rules, and the validation of a strategy's techniques to techniques.
+choices), strategy, model, workload, (schedules, parallel), cluster, technique, techniques,
+technique_values, plan, rules, (report, inputs), huggingface; a room imports only rooms before it.
+One call goes up, by a lazy import: ``Plan.check`` delegates to rules.
 """

@@ -3,5 +3,5 @@
 Enters: nouns, before or inside a plan.
 Leaves: ``Problem``s and violations, or the reason why something is illegal or not run.
 Imports: errors, choices, strategy, model, workload, cluster, schedules, parallel, plan,
-techniques.
+technique, technique_values, techniques.
 """
