@@ -99,7 +99,7 @@ class CheckpointSession:
         restored.apply()
         if self.context.rank == 0:
             note = "" if saved.run.plan == self.run.plan else ", saved under another plan"
-            self._emit_note(f"going on after step {saved.step} from {found.folder}{note}")
+            self._emit_note(f"going on after step {saved.step} from {checkpoint.folder}{note}")
             for name in restored.unused():
                 self._emit_note(f"what {name} kept is not taken over: the plan does not hold it")
 

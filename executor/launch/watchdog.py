@@ -170,7 +170,7 @@ class Watchdog:
                     state.is_slow = True
                     note = f"rank {rank} is slow: the others of its stage wait for it"
                     notes.append(
-                        f"{told} {others:.0%} of the time, it waits {shares[position]:.0%}"
+                        f"{note} {others:.0%} of the time, it waits {shares[position]:.0%}"
                     )
             for state in states:
                 state.beats = state.waited = 0
@@ -206,7 +206,7 @@ class Watchdog:
             where = self.states[missing[0]].where
             others = [number for number in range(self.ranks) if number != missing[0]]
             message = f"rank {missing[0]} hangs in {where}, and the others wait for it"
-            return Failure(message=f"{told}: {self._locations(others)}")
+            return Failure(message=f"{message}: {self._locations(others)}")
         return Failure(message=f"no rank makes progress: {self._locations(range(self.ranks))}")
 
     def _died(self) -> Failure | None:
@@ -260,7 +260,8 @@ class Watchdog:
         reason = report.message if report else ""
         where = self.states[waiting[0]].where
         return Failure(
-            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){locations}"
+            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({reason})"
+            f"{locations}"
         )
 
     def _locations(self, numbers: range | list[int]) -> str:
