@@ -1,4 +1,4 @@
-"""Calibration: factors fitted to a few measured steps, and memory constants to measured peaks.
+"""Calibration: factors fitted to measured steps, memory constants to measured peaks.
 
 Enters: measured steps or peaks, each with a function that predicts it under factors. Leaves: a
 ``Calibration`` (factors, half width of the interval), a ``MemoryCalibration``. Imports: spec;

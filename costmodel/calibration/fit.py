@@ -119,6 +119,7 @@ def _residuals(rows: Sequence[MeasuredStep], logs: Floats) -> Floats:
 
 
 def _weights(residuals: Floats) -> Floats:
+    """Huber's: a residual beyond :data:`OUTLIER` pulls no more than one at it."""
     return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
 
 

@@ -105,6 +105,7 @@ def _residuals(rows: Sequence[MeasuredPeak], point: Floats) -> Floats:
 
 
 def _weights(residuals: Floats) -> Floats:
+    """Cauchy's: half at a residual of :data:`OWN_SPREAD`, ever less beyond it."""
     weights: Floats = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
     return weights
 

@@ -111,6 +111,7 @@ def _downhill(
 
 
 def _own_shares(problem: Regression, slopes: Floats, residuals: Floats) -> Floats:
+    """Each row's share in its own fitted value: its leverage."""
     weights = problem.weights(residuals)
     spread = np.linalg.solve(_normal(problem, slopes, weights), slopes.T)
     leverage: Floats = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)

@@ -81,7 +81,7 @@ def top1_regret(group: Sequence[Pair]) -> float:
 
 
 def spearman(group: Sequence[Pair]) -> float:
-    """Correlation of ranks, from -1 to 1; 0 where one side has a single value."""
+    """Correlation of ranks, from -1 to 1; 0 for constant sides."""
     predicted, measured = ([pair[side] for pair in group] for side in (0, 1))
     if len(set(predicted)) == 1 or len(set(measured)) == 1:
         return 0.0

@@ -1,8 +1,8 @@
-"""From a simulation to a prediction whose terms add up.
+"""Breakdown of a simulation into terms with an exact sum, and its prediction.
 
-The breakdown is that of the critical stage, the one whose passes and update take longest: its
-passes by term, its stream's time lost to messages and pending reductions, its update, the host, and
-the rest of the step, in which it waits for others: the bubble.
+The breakdown is that of the critical stage, the one with the longest passes and update: its passes
+by term, its stream's time lost to messages and pending reductions, its update, the host, and the
+rest of the step, waiting for others: the bubble.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ price, and say nothing of how that machine's steps differ from this one's.
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
-    """Seconds of the step by term on the critical stage; they add up to the step time.
+    """Seconds of the step by term on the critical stage; their sum is exact.
 
     Techniques' additions stand under their names, where the stage's layers have any.
     """
@@ -96,7 +96,7 @@ class Utilization(NamedTuple):
     peak_flops_per_s: float
 
     def mfu(self, step_s: float) -> float:
-        """Model FLOPs utilization (Chowdhery et al., 2022, appendix B) of a step of ``step_s``."""
+        """Model FLOPs utilization (Chowdhery et al., 2022, appendix B) of a step."""
         return self.flops / step_s / self.peak_flops_per_s
 
     def hfu(self, step_s: float) -> float:
@@ -154,7 +154,10 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
 
 
 def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
-    """Ends of the 80 % interval over the step time; a time calibration has its own."""
+    """Ends of the 80 % interval, relative to the step time.
+
+    A time calibration has its own.
+    """
     if machine.calibration is not None and machine.calibration.fitted_on:
         factor = 1 + machine.calibration.half_width
         return 1 / factor, factor

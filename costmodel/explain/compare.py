@@ -1,4 +1,4 @@
-"""Two breakdowns side by side, term by term: two plans, or prediction and run."""
+"""Two breakdowns term by term: of two plans, or of prediction and run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...spec.report.report import BREAKDOWN_TERMS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermDifference:
-    """One term of the step: predicted and measured seconds; ``share`` of the measured step."""
+    """Predicted and measured seconds of a term; ``share`` of the measured step."""
 
     term: str
     predicted_s: float
@@ -46,13 +46,12 @@ def paired_terms(
 def compare_terms(
     predicted_s: Mapping[str, float], measured_s: Mapping[str, float], step_time_s: float
 ) -> list[TermDifference]:
-    """Differences by term, in the order of the breakdown; terms 0 on both sides omitted.
+    """Differences by term, in breakdown order, without terms 0 on both sides.
 
     Args:
         predicted_s: breakdown of the prediction.
         measured_s: breakdown of one traced step, on the same stage.
-        step_time_s: measured step; the traced one is slower by its tracing, so its terms are scaled
-            to this.
+        step_time_s: measured step; tracing slows the traced one, so its terms are scaled to this.
     """
     traced_s = sum(measured_s.values())
     scale = step_time_s / traced_s if traced_s else 1.0

@@ -1,4 +1,4 @@
-"""Cost of a step: rental price of its devices times its seconds, and per token."""
+"""Rental cost of a step, and of a token."""
 
 from __future__ import annotations
 

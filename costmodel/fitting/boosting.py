@@ -32,7 +32,7 @@ AGREEMENT = 1e-4
 
 
 def fit_forest(rows: Rows, targets: Floats, trees: int = TREES, **settings: Any) -> Forest:
-    """Fit trees that predict ``targets`` from ``rows``; equal rows give equal trees.
+    """Fit trees to ``targets`` of ``rows``; equal rows give equal trees.
 
     Raises:
         RuntimeError: the flattened trees do not give the library's values.
@@ -77,7 +77,7 @@ def _flattened(learner: dict[str, Any]) -> Forest:
 
 
 def _order(tree: dict[str, Any]) -> tuple[list[int], int]:
-    """Nodes level by level, so that a right child follows its sibling; and the depth."""
+    """Nodes level by level, a right child after its sibling; and the depth."""
     order, level, depth = [0], [0], 0
     while level := _children(tree, level):
         order += level

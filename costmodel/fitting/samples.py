@@ -1,4 +1,4 @@
-"""Rows to fit on: features, base and measured time of a timed grid's measurements."""
+"""Rows to fit on: features, base and measured time, from timed grids."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def attention_samples(lookup: DeviceLookup = device) -> Samples:
 
 
 def experts_samples(lookup: DeviceLookup = device) -> Samples:
-    """Every fused layer of experts of the grid; ``model`` is its number in the grid."""
+    """Every fused layer of experts of the grid, ``model`` by number."""
     models = expert_models()
 
     def row(

@@ -144,7 +144,7 @@ def _on_grid(
 
 
 def between(grid: str, axes: tuple[str, ...], least: int = 0) -> Score:
-    """One size of an axis held out at a time, interpolated between its neighbors.
+    """One size of an axis held out at a time, interpolated between neighbors.
 
     Without trees: this is how products are priced between sizes of the grid, which lie half as far
     from their neighbors as the held-out ones here.

@@ -1,4 +1,4 @@
-"""Galvatron's own cost semantics, so that its plans and ours are priced alike.
+"""Galvatron's own cost semantics, to price its plans and ours alike.
 
 Enters: a ``GalvatronJob`` (profile, layers, batch, devices) and a ``GalvatronPlan``. Leaves: a
 ``GalvatronCost``, and a ``Prediction`` in a report's terms. Imports: spec, datasets;

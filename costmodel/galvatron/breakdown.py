@@ -35,7 +35,7 @@ class StageBytes:
 
 
 def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> dict[str, float]:
-    """Seconds of the step by term on the busier of the first and last stage.
+    """Seconds of the step by term, on the busier end of the pipeline.
 
     The formula counts no other stage's work in the step.
     """
@@ -48,9 +48,9 @@ def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> d
     for name, seconds in busiest.items():
         terms[name] = plan.microbatches * seconds
     terms["exposed_dp"] += price.exposed_s
-    rest = price.step_s - sum(terms.values())
-    if abs(rest) > ROUNDING * price.step_s:
-        terms["bubble" if rest > 0 else "unattributed"] += rest
+    rest_s = price.step_s - sum(terms.values())
+    if abs(rest_s) > ROUNDING * price.step_s:
+        terms["bubble" if rest_s > 0 else "unattributed"] += rest_s
     return terms
 
 
@@ -70,7 +70,7 @@ def _stage_terms(
 def stage_bytes(
     job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost, withheld_mb: int
 ) -> list[StageBytes]:
-    """Bytes of each stage by term; fragmentation is rounding to MB plus the withheld share."""
+    """Bytes of each stage by term; ``fragmentation`` is rounding and the withheld share."""
     ends = embedding_head_memory(job, plan.ends, plan.microbatches)
     return [
         _stage_bytes(job, plan, stage, (ends[stage].states_mb, ends[stage].activation_mb),
@@ -98,7 +98,7 @@ def _stage_bytes(
     for name, column in zip(("parameters", "gradients", "optimizer"), zip(*states, strict=True),
                             strict=True):  # fmt: skip
         by[name] = int(sum(column) * MB)
-    by["activations"] = int(sum(kept for *_, kept in parts) * MB)
+    by["activations"] = int(sum(activation_mb for *_, activation_mb in parts) * MB)
     by["communication"] = plan.buffer_mb(job) * MB
     by["context"] = int(CONTEXT_MB) * MB
     reserved = used_bytes + withheld_mb * MB

@@ -1,4 +1,4 @@
-"""Seconds and whole MB by stage of embedding and head, which share one strategy.
+"""Seconds and whole MB by stage of embedding and head under one strategy.
 
 With one stage both lie on it; with more, half of their work is on the first and half on the last.
 Forward their parameters are gathered (ZeRO-3), backward gathered or reduced; overlapped computation
@@ -32,7 +32,7 @@ class EmbeddingHeadMemory(NamedTuple):
 def embedding_head_seconds(
     job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int
 ) -> tuple[float, ...]:
-    """Seconds of a micro-batch that does not reduce gradients, by stage."""
+    """Seconds by stage of a micro-batch without gradient reduction."""
     samples = job.samples(microbatches, strategy.dp)
     forward = job.ends_forward.at(samples / strategy.degree)
     stages = strategy.pp
@@ -49,7 +49,7 @@ def embedding_head_seconds(
 def embedding_head_memory(
     job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int
 ) -> tuple[EmbeddingHeadMemory, ...]:
-    """MB by stage; the first of several keeps the activations of all in flight."""
+    """MB by stage; the first of several keeps all in-flight activations."""
     share = state_share(job, strategy.zero3, strategy.dp, strategy.shard_ranks, microbatches)
     samples = job.samples(microbatches, strategy.dp)
     stages, profiles = strategy.pp, _profiles(job, strategy.pp)

@@ -67,8 +67,8 @@ class GalvatronJob:
         """
         dp = self.devices // stages // degree
         samples = self.global_batch / microbatches / dp
-        whole = samples * self.hidden[0] * max(self.seq_lens) * 4 / 1024 / 1024
-        return int(whole / 2)
+        gathered_mb = samples * self.hidden[0] * max(self.seq_lens) * 4 / 1024 / 1024
+        return int(gathered_mb / 2)
 
 
 def usable_mb(budget_mb: int) -> int:

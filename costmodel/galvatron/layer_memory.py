@@ -1,4 +1,4 @@
-"""Whole MB of one layer on a stage, as Galvatron counts and rounds them.
+"""Whole MB of one layer on a stage, in Galvatron's counting and rounding.
 
 States take four times the 32-bit weights. With d ranks of equal weights, ZeRO-3 keeps 1/d + 0.003
 of them; of 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with several
@@ -34,7 +34,7 @@ class LayerMemory(NamedTuple):
 def state_share(
     job: GalvatronJob, zero3: bool, replicas: int, ranks: int, microbatches: int
 ) -> float:
-    """Share of a layer's states that one rank keeps.
+    """Share of a layer's states on one rank.
 
     Args:
         job: the problem.

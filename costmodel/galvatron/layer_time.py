@@ -21,7 +21,7 @@ MS = 0.001
 
 
 class LayerTime(NamedTuple):
-    """Seconds of a layer in a micro-batch without gradient reduction, and a reduction's addition.
+    """Seconds of a layer in a micro-batch, and a gradient reduction's addition.
 
     ``parts`` of the first are: computation, recomputation, messages of split layers, gathers of
     parameters, messages between stages.
@@ -65,7 +65,7 @@ def layer_time(
 
 
 def _reduced_mb(job: GalvatronJob, weights_mb: float, ranks: int) -> float:
-    """MB that a rank sends to reduce gradients of so many MB of 32-bit weights."""
+    """MB per rank of a gradient reduction of 32-bit weights."""
     sent_mb = 2 * (ranks - 1) * (weights_mb / ranks)
     return sent_mb / 2 if job.half else sent_mb
 
@@ -85,6 +85,7 @@ def _messages_ms(
 def _stage_ms(
     job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
 ) -> float:
+    """The message between stages; Galvatron multiplies it by the number of stages."""
     tokens = samples * job.seq_lens[layer_type] * job.hidden[layer_type]
     size_mb = strategy.pp * 2 * tokens * 4 / 1024 / 1024
     return (size_mb / 2 if job.half else size_mb) * job.rates.stage_ms_per_mb(strategy.pp)

@@ -47,6 +47,6 @@ def work_seconds(times: Sequence[float], microbatches: int) -> float:
 
 
 def exposed_seconds(stages: Sequence[StageTime]) -> float:
-    """Seconds of the reduction that no other stage's work hides."""
+    """Seconds of the reduction not hidden by other stages' work."""
     before = accumulate((stage.plain_s for stage in stages), initial=0.0)
     return max(0.0, *(stage.reduce_s - s for stage, s in zip(stages, before, strict=False)))

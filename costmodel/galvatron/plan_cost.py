@@ -83,7 +83,7 @@ def even_division(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def least_buffer_degree(job: GalvatronJob, microbatches: int, stages: int) -> int:
-    """The smallest degree that leaves every replica a sample."""
+    """The smallest degree with a sample for every replica."""
     ranks = job.devices // stages
     return max(1, ranks // max(1, min(job.global_batch // microbatches, ranks)))
 

@@ -16,7 +16,7 @@ SECONDS_PER_BYTE = 1e-7
 def reshard_seconds(
     job: GalvatronJob, layer_type: int, before: int, after: int, stages: int, microbatches: int
 ) -> float:
-    """Seconds per micro-batch of a change of degree before a layer of a type.
+    """Seconds per micro-batch of a change of degree before a layer.
 
     Args:
         job: the problem.

@@ -25,7 +25,7 @@ class GalvatronStrategy(NamedTuple):
 
     @property
     def degree(self) -> int:
-        """Ranks that work on one sample together."""
+        """Ranks per sample."""
         return max(self.tp, self.sp)
 
     @property

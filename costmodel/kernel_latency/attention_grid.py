@@ -82,7 +82,7 @@ class AttentionGrid:
         return math.exp(log_s) * beyond * ratio
 
     def _fewer(self, few: Flash, rows: float) -> float:
-        """Time of ``few``, ``rows`` of the grid's least, over the time of that least."""
+        """Time of ``few`` over that of the grid's least, ``few`` being ``rows`` of it."""
         least = few._replace(heads=few.heads / rows, kv_heads=few.kv_heads / rows)
         return base_seconds(few, self._owner) / base_seconds(least, self._owner)
 
@@ -147,7 +147,7 @@ def _axes(step: int) -> list[tuple[float, ...]]:
 
 
 def _log_work(axes: list[tuple[float, ...]]) -> Floats:
-    """Log work over the grid, by which unmeasured sizes are compared.
+    """Log work over the grid, to compare unmeasured sizes.
 
     Work grows with heads, sequences and tokens times tokens; little of it counts as none.
     """

@@ -14,7 +14,7 @@ from .roofline import peak_flops_per_s
 
 
 class DeviceFeatures(NamedTuple):
-    """Rates of a device in one format; logarithms except the first and the last.
+    """Rates of a device in one format, as logarithms except first and last.
 
     ``asynchronous`` is 1 where tensor cores take operands from shared memory on their own (wgmma of
     compute capability 9.0, tcgen05 of 10.x: PTX ISA 8.7, section 9.7), and 0 where they multiply

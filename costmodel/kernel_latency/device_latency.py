@@ -1,4 +1,4 @@
-"""Kernel seconds on a catalogue device, measured on it or on devices like it.
+"""Kernel seconds measured on a catalogue device, or on devices like it.
 
 In this order: measured on the device (interpolated between sizes); measured on a device with the
 same chip, times the ratio of the two rooflines; predicted by trees fitted to all measured devices;
@@ -57,7 +57,7 @@ class DeviceLatency:
 
     @property
     def learns(self) -> bool:
-        """True if trees price it: its chip was not measured, but devices like it were."""
+        """True if trees price it: similar devices were measured, its chip not."""
         return self._learns and not self._timed
 
     @property

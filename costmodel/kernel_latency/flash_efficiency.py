@@ -56,7 +56,7 @@ PRINTED_3 = "Shah et al., FlashAttention-3, 2024, abstract: 1.5 to 2.0 times as 
 
 
 def flash_share(op: str, shape: tuple[int, ...], device: Device, generation: int = 3) -> float:
-    """Fraction of the products' rate that a flash kernel reaches.
+    """A flash kernel's fraction of the products' rate.
 
     Args:
         op: a kernel of :data:`work_items.ATTENTIONS`.

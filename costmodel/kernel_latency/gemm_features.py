@@ -29,7 +29,7 @@ NAMES = (
 
 
 def gemm(m: int, k: int, n: int, dtype: str) -> Kernel:
-    """The product (m, k) x (k, n), each operand read and the result written once."""
+    """The product (m, k) x (k, n), each operand and result moved once."""
     traffic = OPERAND_BYTES[dtype] * (m * k + k * n) + RESULT_BYTES * m * n
     return Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, round(traffic))
 

@@ -48,7 +48,7 @@ class GemmGrid:
         self._owner, self._dtype, self._grid = owner, dtype, grid
 
     def seconds(self, kernel: Kernel, on: Device) -> float:
-        """Seconds of a product ``on`` the grid's own device or another of the same chip."""
+        """Seconds ``on`` the grid's own device or another of the same chip."""
         m, k, n = kernel.shape
         log_s, inside = self._grid.at((m, n, k))
         beyond = math.prod(max(1.0, x / y) for x, y in zip((m, n, k), inside, strict=True))

@@ -17,7 +17,7 @@ Point = tuple[int, ...]
 
 
 class Grid:
-    """Rate of work over a full grid of sizes; its seconds are a :class:`LogGrid`.
+    """Rate of work over a full grid of sizes, kept as a :class:`LogGrid`.
 
     An unmeasured point takes the rate of the measured point nearest in log sizes. Then a larger
     size never takes less time.
@@ -44,7 +44,7 @@ class Grid:
         self._times = LogGrid(axes, rising(np.reshape(log_s, [len(axis) for axis in axes])))
 
     def rate(self, sizes: Point) -> float:
-        """Work per second at these sizes; outside the grid that of its edge."""
+        """Work per second at these sizes, clamped to the grid."""
         log_s, inside = self._times.at(sizes)
         return math.exp(_log_work(inside, self._powers) - log_s)
 
@@ -54,12 +54,12 @@ def _log_work(point: Sequence[float], powers: Sequence[int]) -> float:
 
 
 def _nearest_rate(point: Point, rates: dict[Point, float]) -> float:
-    """The rate measured nearest to ``point`` in log sizes; of equally near ones the slowest."""
+    """The nearest measured rate in log sizes, the slowest of equally near ones."""
     if point in rates:
         return rates[point]
     return min((_log_distance(point, other), rate) for other, rate in rates.items())[1]
 
 
 def _log_distance(point: Point, other: Point) -> float:
-    """Rounded, so that equally far points compare equal."""
+    """Rounded, for equally far points to compare equal."""
     return round(math.dist([math.log(x) for x in point], [math.log(x) for x in other]), 9)

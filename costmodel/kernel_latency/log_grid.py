@@ -61,7 +61,7 @@ def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:
 
 
 def rising(log_s: Floats) -> Floats:
-    """Make seconds never fall with a size: each point at least every smaller one."""
+    """Make seconds monotone: each point at least every smaller one."""
     for axis in range(log_s.ndim):
         log_s = np.maximum.accumulate(log_s, axis=axis)
     return log_s

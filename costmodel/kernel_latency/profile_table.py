@@ -104,7 +104,7 @@ def _work(flops: int) -> float:
 
 
 def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Patterns of sizes that a shaped kernel fits; each has its own grid.
+    """Size patterns of a shaped kernel; each has its own grid.
 
     Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
     sizes suffice and their grid is full. Where seq is dim a product is both.
@@ -116,7 +116,7 @@ def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes that a shaped kernel's rate depends on: (m, k, n) or (batch, seq, dim)."""
+    """Sizes behind a shaped kernel's rate: (m, k, n) or (batch, seq, dim)."""
     if op in ATTENTIONS:
         batch, heads, _, seq, dim = shape
         return (batch * heads, seq, dim)

@@ -146,6 +146,7 @@ def _math_seconds(kernel: Kernel, device: Device, flash_generation: int) -> floa
 
 
 def _grouped_seconds(kernel: Kernel, device: Device) -> float:
+    """One launch over the tiles of all groups; groups have equal rows."""
     groups, m, k, n = kernel.shape
     if kernel.op == "grouped_matmul":
         m = math.ceil(m / groups)
@@ -170,7 +171,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> Tiling:
-    """Tiles of ``batch`` products (m, k) x (k, n) with the least arithmetic seconds."""
+    """The fastest tiles of ``batch`` products (m, k) x (k, n), by arithmetic."""
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     units = device.sm_count
     best = Tiling(math.inf, 0, 0)

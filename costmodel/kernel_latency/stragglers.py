@@ -26,7 +26,7 @@ FAMILIES = ("V100",)
 
 
 def straggler_seconds(seconds: float, kernel: Kernel) -> float:
-    """Seconds in a job of a kernel that takes ``seconds`` on a median device."""
+    """Seconds in a job, from ``seconds`` on a median device."""
     return (
         seconds * (1 + SPEED_VARIATION / 2) if kernel.term in ("matmul", "attention") else seconds
     )

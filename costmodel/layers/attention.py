@@ -77,6 +77,7 @@ def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> Symb
 
 
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
+    """A projection as value heads; repeating them orders their gradient."""
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
     return split_heads(c, x, heads, repeats)
 
@@ -86,11 +87,11 @@ def _gated_output(c: OpContext, mixed: SymbolicTensor, gate: SymbolicTensor) -> 
     t = c.tape
     sigmoid = t.kernel("sigmoid", (gate,), t.like(gate))
     out = t.kernel("mul", (mixed, sigmoid), t.like(mixed))
-    kept = SymbolicTensor(mixed.shape, mixed.dtype, mixed.storage)
+    saved = SymbolicTensor(mixed.shape, mixed.dtype, mixed.storage)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        grad_mixed = t.kernel("mul", (grad, sigmoid), t.like(kept))
-        grad_sigmoid = t.kernel("mul", (grad, kept), t.like(sigmoid))
+        grad_mixed = t.kernel("mul", (grad, sigmoid), t.like(saved))
+        grad_sigmoid = t.kernel("mul", (grad, saved), t.like(sigmoid))
         return (grad_mixed, t.kernel("sigmoid_backward", (grad_sigmoid, sigmoid), t.like(sigmoid)))
 
     t.record((out,), (mixed, gate), backward)

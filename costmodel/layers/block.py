@@ -78,6 +78,7 @@ def last_residual_saves(layer: BlockLayer, stack: StackSpec) -> bool:
 
 
 def _with_last_residual(body: BlockBody, finish: Callable[..., SymbolicTensor]) -> BlockBody:
+    """The block as one body; its last sum's saved tensors are recomputed too."""
     return lambda *inputs: (finish(*body(*inputs)),)
 
 
@@ -164,7 +165,7 @@ def _normalized_branch(
     x: SymbolicTensor,
     source: SymbolicTensor | None,
 ) -> SymbolicTensor:
-    """Run a sub-layer on its normalized input, which only the sub-layer holds."""
+    """Run a sub-layer on its normalized input, held by nothing else."""
     if sub_layer.run is not None:
         return sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, norm(c, x, layer.norm))
     attend = cross_attention

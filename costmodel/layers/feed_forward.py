@@ -21,7 +21,7 @@ normalized where the block says so. It releases that input as soon as nothing ne
 
 
 def feed_forward(spec: FeedForward) -> LowerFeedForward:
-    """The function that runs a feed-forward layer of this kind.
+    """The function of this kind of feed-forward layer.
 
     Looked up, not wrapped: a wrapper's frame would keep the input alive while it runs.
     """

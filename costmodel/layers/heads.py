@@ -43,12 +43,13 @@ def head(
 
 
 def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
+    """True if the vocabulary is unsplit, nothing stands between, all is trained."""
     plain = not layer.bias and layer.softcap is None
     return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
 
 def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> SymbolicTensor:
-    """Norm of all tokens, projection of the first to the classes, and the loss.
+    """Norm, projection of the first token to the classes, loss.
 
     Unsplit; with split sequences the rank of the first token does the most.
     """

@@ -82,7 +82,7 @@ def _gather_rotary_key(c: OpContext, rotary_key: SymbolicTensor) -> SymbolicTens
 def _keys_and_values(
     c: OpContext, spec: LatentAttention, heads: int, up: SymbolicTensor, rotary_key: SymbolicTensor
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Keys, copied together with their rotary part, and values, a view of the projection."""
+    """Keys, copied together with their rotary part; values, a view."""
     t, lead = c.tape, up.shape[:2]
     nope_key = up.view(*lead, heads, spec.nope_dim)
     value = up.view(*lead, heads, spec.value_dim)

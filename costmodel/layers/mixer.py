@@ -23,7 +23,7 @@ normalized where the block says so. It releases that input as soon as nothing ne
 
 
 def mixer(spec: Mixer) -> LowerMixer:
-    """The function that runs a mixer of this kind.
+    """The function of this kind of mixer.
 
     Looked up, not wrapped: a wrapper's frame would keep the input alive while it runs.
     """

@@ -50,7 +50,7 @@ class _ExpertSplit:
 
     @property
     def ranks(self) -> int:
-        """Ranks that contribute rows to one grouped product."""
+        """Ranks contributing rows to one grouped product."""
         return self.ep_group.size * self.etp_group.size if self.exchanges_rows else 1
 
 
@@ -63,13 +63,15 @@ def mixture(
         expert_tensor_group(strategy),
         strategy.tp == 1 or strategy.sequence_parallel != "none",
     )
-    weights, chosen = route(c, moe, replicated_linear(c, x, moe.experts, moe.router_bias, "router"))
+    weights, expert_indices = route(
+        c, moe, replicated_linear(c, x, moe.experts, moe.router_bias, "router")
+    )
     shared = _shared(c, moe, hidden, strategy, x) if moe.shared_ffn else None
     if moe.latent is not None:
         x = replicated_linear(c, x, moe.latent, moe.bias, "latent_down")
     if not split.exchanges_rows:
         x, weights = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, weights)
-    out = _routed(c, moe, split, x, weights, chosen)
+    out = _routed(c, moe, split, x, weights, expert_indices)
     if not split.exchanges_rows:
         out = reduce_from_tensor_parallel(c, out)
     if moe.latent is not None:
@@ -90,11 +92,11 @@ def _routed(
     split: _ExpertSplit,
     x: SymbolicTensor,
     weights: SymbolicTensor,
-    chosen: SymbolicTensor,
+    expert_indices: SymbolicTensor,
 ) -> SymbolicTensor:
     """Weighted sum of the experts' results for each token."""
     shape = x.shape
-    order = expert_order(c.tape, chosen, rows_of(moe, x.elements // shape[-1]))
+    order = expert_order(c.tape, expert_indices, rows_of(moe, x.elements // shape[-1]))
     weights_inside = c.stack.fusion.weighted_activation
     row_weights = permute_weights(c, weights, order) if weights_inside else None
     rows = permute(c, x, order)

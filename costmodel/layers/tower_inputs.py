@@ -24,7 +24,7 @@ class TowerInputs:
         self._passed: list[tuple[tuple[Node, int], SymbolicTensor]] = []
 
     def enter(self, source: SymbolicTensor, redistributes: bool) -> None:
-        """Let ``source`` in: its gradient is added to that of later layers.
+        """Let ``source`` in; its gradient adds to later layers'.
 
         Where it ``redistributes`` into another layout, nothing else reads it in this one from here
         on, and the gradient redistributed back is the first.
@@ -56,7 +56,7 @@ class TowerInputs:
 def run_tower_inputs(
     c: OpContext, shape: LayerShape, before: LayerStrategy
 ) -> tuple[tuple[SymbolicTensor, ...], TowerInputs]:
-    """The sources that the layer reads, in its layout, and their gradient entry points.
+    """The layer's source tensors in its layout, and their gradient entry points.
 
     Args:
         c: context of the layer's operations.

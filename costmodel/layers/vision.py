@@ -12,7 +12,7 @@ from ..symbolic.tape import SymbolicTensor
 
 
 def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> SymbolicTensor:
-    """Image tokens from (tokens, batch, values per patch), with room for a class token.
+    """Image tokens from (tokens, batch, values per patch), class token included.
 
     The projection is replicated; where the sequence is split each rank projects its own patches,
     and the fullest rank has no class token.
@@ -32,7 +32,7 @@ def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> Symbolic
 def _with_positions(
     c: OpContext, layer: PatchLayer, out: SymbolicTensor, tokens: int
 ) -> SymbolicTensor:
-    """Prepend the class token (a copy), then add each of ``tokens`` tokens' position vector."""
+    """Prepend the class token (a copy), then add position vectors."""
     t, patches_only = c.tape, out.shape
     _, batch, hidden = patches_only
     joined = out

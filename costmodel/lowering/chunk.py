@@ -47,7 +47,7 @@ class StageChunk:
 
     @property
     def first_shared(self) -> int:
-        """First layer, from 0, whose parameters move with the head's; -1 for none."""
+        """First layer with parameters in the head's unit, from 0; -1 for none."""
         return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
 
     @property

@@ -69,7 +69,7 @@ class LoweredLayer:
 
     @cached_property
     def accumulating_backward(self) -> LoweredPass:
-        """The backward that adds to existing gradients, lowered on demand."""
+        """The backward with existing gradients, lowered on demand."""
         return lower_accumulating(self.layer, self.shape)
 
 
@@ -128,7 +128,7 @@ def lower_accumulating(layer: LayerSegment, shape: LayerShape) -> LoweredPass:
 
 
 class _TracedLayer(NamedTuple):
-    """Passes and bytes of a traced layer; ``weight`` is empty unless the backward is split."""
+    """Passes and bytes of a traced layer; ``weight``: of a split backward."""
 
     forward: LoweredPass
     backward: LoweredPass
@@ -181,13 +181,8 @@ def _run(
     forward = forward if added is None else chain_passes(forward, added.forward)
     keeps_input = input_storage() is not None
     if not shape.training.backward:
-        no_backward, no_weight_pass = (
-            LoweredPass((), 0, input_bytes - output_bytes),
-            LoweredPass((), 0, 0),
-        )
-        return _TracedLayer(
-            forward, no_backward, no_weight_pass, input_bytes, output_bytes, keeps_input
-        )
+        skipped, empty = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
+        return _TracedLayer(forward, skipped, empty, input_bytes, output_bytes, keeps_input)
     _set_output_gradients(tape, outs)
     del outs
     tower_inputs.set_gradients()

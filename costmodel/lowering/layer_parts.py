@@ -69,7 +69,7 @@ class LoweredSubLayer:
         return self._recomputed[with_residual]
 
     def recompute_then_backward(self, with_residual: bool, accumulates: bool) -> LoweredPass:
-        """Recomputation and backward in one pass, so that they may overlap.
+        """Recomputation and backward in one pass, to let them overlap.
 
         Without the residual sum between them the last product overlaps the first collective.
         """
@@ -106,7 +106,7 @@ class LayerWork:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that the forward keeps for the backward, including the layer's input."""
+        """Bytes kept from forward to backward, including the layer's input."""
         counted = self._parts
         change_bytes = self._parts[0].lowered.input_bytes - self.output_bytes
         change_bytes += 0 if self.added is None else self.added.kept_bytes
@@ -117,7 +117,7 @@ class LayerWork:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes kept by the input part of a split backward for the weight gradients."""
+        """Bytes kept between the two parts of a split backward."""
         weights = (part.weights(False) for part in self._parts)
         return sum(weight.gradient_bytes - weight.change_bytes for weight in weights)
 
@@ -245,7 +245,7 @@ def _block_parts(block: BlockLayer) -> tuple[LayerSegment, ...]:
 
 
 def _sub_layer_shape(segment: LayerSegment, shape: LayerShape) -> LayerShape:
-    """The shape with only the decisions that affect the sub-layer."""
+    """The shape, reduced to decisions of the sub-layer."""
     strategy = shape.strategy
     mixes = isinstance(segment, BlockLayer) and segment.attention is not None
     if not (isinstance(segment, BlockLayer) and isinstance(segment.mlp, Moe)):

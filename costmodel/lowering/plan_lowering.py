@@ -31,7 +31,7 @@ MAX_CACHED_CHUNKS = 4096
 
 
 class Lowering:
-    """Lower the layers and units of one model, workload and stack, each kind once.
+    """Lower layers and units of one model, workload and stack, each once.
 
     Args:
         model: whose layers.
@@ -108,7 +108,7 @@ class Lowering:
         batch: int,
         shares: bool,
     ) -> LayerShape:
-        """Split, preceding layout and batch under which a layer is lowered."""
+        """Split, preceding layout and batch for lowering a layer."""
         context, prices = self.contexts[index], technique_prices(split, self.techniques)
         return LayerShape(
             strategy=split,
@@ -265,7 +265,7 @@ class Lowering:
         return tuple(ends) if with_head and len(ends) > 1 else ()
 
     def stages(self, plan: Plan) -> list[tuple[StageChunk, ...]]:
-        """Every chunk of every stage of a plan, on the first device group of each."""
+        """Every chunk of a plan's stages, each on its first device group."""
         strategies = plan.layer_strategies()
         return [self.stage(plan, stage, 0, strategies) for stage in range(len(plan.program.stages))]
 
@@ -303,7 +303,7 @@ class Lowering:
 
 
 def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> LayerStrategy | None:
-    """``before`` if its activation layout differs from that of ``strategy``, else None."""
+    """``before`` if its activation layout differs from ``strategy``'s, else None."""
     if before is None:
         return None
     if before.layout == strategy.layout:
@@ -336,6 +336,6 @@ def split_only(strategy: LayerStrategy) -> LayerStrategy:
 def split_key(
     strategy: LayerStrategy,
 ) -> tuple[int, SequenceParallel, int, int, int, TechniqueKey, Recompute]:
-    """Decisions that shape a layer's own work, recomputation last; no sharding."""
+    """Decisions behind a layer's own work, recomputation last; no sharding."""
     s = strategy
     return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, technique_key(s), s.recompute)

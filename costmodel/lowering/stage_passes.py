@@ -22,7 +22,7 @@ from ...spec.schedules.stage_order import ScheduleKind
 
 
 class PassKind(NamedTuple):
-    """Everything that time and memory of a pass depend on."""
+    """Everything behind the time and memory of a pass."""
 
     forward: bool
     chunk: int

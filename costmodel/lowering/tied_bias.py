@@ -13,7 +13,7 @@ from .tied_embeddings import table_group
 
 
 def tied_bias_reductions(plan: Plan, stage: int) -> tuple[tuple[WorkItem, ...], int]:
-    """The sums on a rank of a stage, and elements that norms leave to other copies.
+    """Gradient sums on a stage's rank, and elements excluded from its norm.
 
     Copies on one stage are added there, and each gets the sum; then stages sum.
     """

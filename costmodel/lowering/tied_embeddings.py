@@ -1,4 +1,4 @@
-"""Stages that hold the same table: tied embeddings and head."""
+"""Stages of a shared table: tied embeddings and head."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def table_stages(plan: Plan) -> tuple[int, ...]:
 
 
 def table_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
-    """Ranks that sum the table's gradient; uneven distances as their mean."""
+    """Ranks of the table's gradient sum; uneven distances as their mean."""
     apart = (stages[-1] - stages[0]) // (len(stages) - 1)
     between = plan.program.stages[stages[0] : stages[0] + apart]
     return RankGroup(len(stages), sum(stage.device_count for stage in between))

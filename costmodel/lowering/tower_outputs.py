@@ -34,7 +34,7 @@ class ChunkTowerOutput:
 
 
 def tower_input_shapes(context: LayerContext, redistributes: bool) -> tuple[TowerInputShape, ...]:
-    """Tower outputs that come with a layer; unread ones only if redistributed."""
+    """Tower outputs at a layer; unread ones only if redistributed."""
     return tuple(
         TowerInputShape(source.tokens, source.hidden, source in context.read)
         for source in context.sources
@@ -49,7 +49,7 @@ def chunk_tower_outputs(
     before: LayerStrategy | None,
     local_bytes: LocalBytes,
 ) -> tuple[ChunkTowerOutput, ...]:
-    """Tower outputs that a chunk receives, makes or reads.
+    """Tower outputs received, made or read by a chunk.
 
     Args:
         contexts: of all layers of the model.
@@ -63,9 +63,9 @@ def chunk_tower_outputs(
     first, last = layers[0][0], layers[-1][0]
     strategies = dict(layers)
     incoming, outgoing = contexts[first].sources, tower_outputs_after(contexts, last)
-    made = [output for output in outputs if output.layer in strategies]
+    local_outputs = [output for output in outputs if output.layer in strategies]
     chunk_outputs = []
-    for source in dict.fromkeys((*incoming, *made)):
+    for source in dict.fromkeys((*incoming, *local_outputs)):
         reads = [i for i, _ in layers if source in contexts[i].read]
         first_strategy = strategies.get(source.layer) or before or layers[0][1]
         size_bytes = local_bytes(source.tokens, source.hidden, first_strategy)

@@ -25,7 +25,7 @@ LEDGER_ROUNDING = 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryRule:
-    """Accept plans with a chance of running out of memory of at most ``risk``.
+    """Accept plans with a risk of running out of memory up to ``risk``.
 
     ``deviation``: relative standard deviation of measured bytes around predicted ones.
     """
@@ -54,7 +54,7 @@ class MemoryRule:
         return row.reserved_bytes * self.margin - row.capacity_bytes
 
     def live_budget_bytes(self, capacity_bytes: int, stack: StackSpec, communicators: int) -> float:
-        """Upper bound of the bytes of live tensors that fit a device.
+        """Upper bound of a device's live tensor bytes.
 
         Args:
             capacity_bytes: of the device.

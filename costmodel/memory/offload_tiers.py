@@ -1,4 +1,4 @@
-"""Memory outside the device: bytes that techniques keep on host or drive.
+"""Memory outside the device: techniques' bytes on host or drive.
 
 Bytes of a micro-batch come with its forward and go with its backward, in the order of the stage's
 schedule; bytes of states stay throughout.
@@ -30,11 +30,13 @@ def tier_rows(
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
     """
-    kept = [_sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks]
+    activation_tier_bytes = [
+        _sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks
+    ]
     states = _sum(e.unit.added_tier_bytes for c in chunks for e in c.layers if e.unit is not None)
     rows = []
     for tier in TIERS:
-        chunk_bytes = [total_bytes(size, tier) for size in kept]
+        chunk_bytes = [total_bytes(size, tier) for size in activation_tier_bytes]
         resident = total_bytes(states, tier)
         if resident or any(chunk_bytes):
             rows.append(_row(plan, rank_location, tier, resident, _in_flight(passes, chunk_bytes)))
@@ -45,10 +47,10 @@ def _sum(sizes: Iterable[TierBytes]) -> TierBytes:
     return tuple(pair for size in sizes for pair in size)
 
 
-def _in_flight(passes: StagePasses, kept: list[int]) -> int:
+def _in_flight(passes: StagePasses, chunk_bytes: list[int]) -> int:
     """Peak bytes kept by the micro-batches in flight."""
     signs = [1 if k.forward else 0 if k.part == "weight" else -1 for k in passes.kinds]
-    change = [sign * kept[k.chunk] for sign, k in zip(signs, passes.kinds, strict=True)]
+    change = [sign * chunk_bytes[k.chunk] for sign, k in zip(signs, passes.kinds, strict=True)]
     moments = np.cumsum(np.array(change, dtype=np.int64)[passes.rows])
     return max(0, int(moments.max()))
 

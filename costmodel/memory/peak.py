@@ -47,7 +47,7 @@ def stage_peak(
     prefetch: bool,
     effects: PassMemoryCache,
 ) -> dict[str, int]:
-    """Allocated bytes by term at the peak of a step on a rank of a stage.
+    """Allocated bytes by term at a stage's peak within a step.
 
     Args:
         plan: the plan.
@@ -78,10 +78,10 @@ def stage_peak(
     peak_index = int(np.argmax(totals))
     scratch = _update_scratch(plan, chunks)
     update = int(after[-1]) + scratch
-    done = len(rows) if update > totals[peak_index] else peak_index
+    passes_before = len(rows) if update > totals[peak_index] else peak_index
     moment = np.array(resident, dtype=np.int64)
-    moment += np.bincount(rows[:done], minlength=len(kinds)) @ change
-    if done == len(rows):
+    moment += np.bincount(rows[:passes_before], minlength=len(kinds)) @ change
+    if passes_before == len(rows):
         moment[WORKSPACE] += scratch
     else:
         moment += peak[rows[peak_index]]
@@ -90,7 +90,7 @@ def stage_peak(
 
 
 def _refuse_overflow(effects: list[PassMemory], resident: list[int], passes: int) -> None:
-    """Check that the sums of all passes stay within 64-bit integers."""
+    """Refuse passes with sums beyond 64-bit integers."""
     vectors = [resident, *(sizes for effect in effects for sizes in effect)]
     largest = max(max(map(abs, sizes)) for sizes in vectors)
     if largest * (passes + 1) >= COUNTABLE_BYTES:
@@ -130,7 +130,7 @@ def _message_bytes(
 
 
 def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:
-    """Bytes that live between steps: parameters, optimizer state, angle tables, techniques'."""
+    """Bytes held between steps: parameters, optimizer state, angle tables, techniques'."""
     resident = [0] * len(LEDGER_TERMS)
     for unit in _units(chunks):
         resident[PARAMETERS] += unit.parameter_bytes

@@ -10,7 +10,7 @@ from .context import OpContext
 def activation(
     c: OpContext, projected: tuple[SymbolicTensor, ...], kind: Activation, bias: bool
 ) -> SymbolicTensor:
-    """Apply the activation to one projection, or to a gate and the value it gates.
+    """Apply the activation to a projection, or to gate and value.
 
     GELU and gated forms keep their input; ReLU its output, which the next product keeps too.
     """
@@ -37,12 +37,12 @@ def _relu(c: OpContext, x: SymbolicTensor, squared: bool) -> SymbolicTensor:
     t = c.tape
     positive = t.kernel("relu", (x,), t.like(x))
     out = t.kernel("pow", (positive,), t.like(x)) if squared else positive
-    kept = SymbolicTensor(positive.shape, positive.dtype, positive.storage)
+    saved = SymbolicTensor(positive.shape, positive.dtype, positive.storage)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if squared:
-            grad = t.kernel("mul", (grad, kept), t.like(kept))
-        return (t.kernel("threshold_backward", (grad, kept), t.like(kept)),)
+            grad = t.kernel("mul", (grad, saved), t.like(saved))
+        return (t.kernel("threshold_backward", (grad, saved), t.like(saved)),)
 
     t.record((out,), (x,), backward)
     return out

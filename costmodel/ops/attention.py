@@ -83,10 +83,7 @@ def flash_attention(
 def flash_forward(
     c: OpContext, scores: Scores, inputs: tuple[SymbolicTensor, ...]
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """The kernel on query, key, value (and bias).
-
-    Returns the output by heads, and the logarithm of each row's sum.
-    """
+    """Output by heads and a logarithm per row, of ``inputs`` q, k, v (bias)."""
     t = c.tape
     query, key, value, *_ = inputs
     seq, batch, heads, dim = query.shape
@@ -123,6 +120,7 @@ def flash_backward(
 def _flash_shape(
     scores: Scores, query: SymbolicTensor, key: SymbolicTensor, value: SymbolicTensor
 ) -> tuple[str, tuple[int, ...]]:
+    """Name and sizes of the kernel; plain causal ones have five sizes."""
     seq, batch, heads, dim = query.shape
     square = key.shape[0] == seq and value.shape[-1] == dim
     plain = scores.mask == "causal" and square and scores.visible_keys == seq

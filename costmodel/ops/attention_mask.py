@@ -1,4 +1,4 @@
-"""Properties of an attention's score matrix that change its kernel."""
+"""Mask and modifiers of an attention's score matrix."""
 
 from __future__ import annotations
 

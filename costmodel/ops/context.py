@@ -73,7 +73,7 @@ class OpContext:
         return out
 
     def reduce(self, x: SymbolicTensor) -> SymbolicTensor:
-        """Sum over tensor-parallel ranks, scattered along the sequence if that is split."""
+        """Sum over tensor-parallel ranks, scattered along a split sequence."""
         if self.tp == 1:
             return x
         if not self.sequence_parallel:

@@ -39,10 +39,10 @@ def alias(x: SymbolicTensor) -> SymbolicTensor:
 def unary(t: Tape, op: str, x: SymbolicTensor, saves: Saves) -> SymbolicTensor:
     """Apply ``op`` to each element; its derivative reads input, output or neither."""
     out = t.kernel(op, (x,), t.like(x))
-    kept = {"input": (alias(x),), "output": (alias(out),), "nothing": ()}[saves]
+    saved = {"input": (alias(x),), "output": (alias(out),), "nothing": ()}[saves]
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return (t.kernel(f"{op}_backward", (grad, *kept), t.like(grad)),)
+        return (t.kernel(f"{op}_backward", (grad, *saved), t.like(grad)),)
 
     if x.producer is not None:
         t.record((out,), (x,), backward)
@@ -57,7 +57,7 @@ def cast(t: Tape, x: SymbolicTensor, dtype: str) -> SymbolicTensor:
 def copied(
     t: Tape, x: SymbolicTensor, shape: tuple[int, ...], dtype: str | None = None
 ) -> SymbolicTensor:
-    """A copy in another order, padded to a larger ``shape`` or of another type."""
+    """A copy in another order or type, or padded to a larger ``shape``."""
     before, dtype_before = x.shape, x.dtype
     resized = math.prod(shape) != x.elements
     op = "copy" if dtype in (None, x.dtype) else "cast"
@@ -87,7 +87,7 @@ def expanded(t: Tape, x: SymbolicTensor, shape: tuple[int, ...], op: str = "") -
 
 
 def narrowed(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
-    """A slice of ``x``: a view, whose gradient is zero elsewhere."""
+    """A slice of ``x``: a view with a gradient of zero elsewhere."""
     before = x.shape
     out = SymbolicTensor(shape, x.dtype, x.storage)
 
@@ -102,7 +102,7 @@ def narrowed(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTens
 
 
 def split(t: Tape, x: SymbolicTensor, widths: tuple[int, ...]) -> tuple[SymbolicTensor, ...]:
-    """Slices of the last axis: views, whose gradients a copy joins again."""
+    """Slices of the last axis: views; a copy joins their gradients."""
     lead, shape = x.shape[:-1], x.shape
     outs = tuple(SymbolicTensor((*lead, width), x.dtype, x.storage) for width in widths)
 

@@ -35,7 +35,7 @@ def grouped_linear(
             t.kernel("add", (out, t.constant((experts, width), c.dtype)), out)
         products.append(out)
     outs = tuple(products[0].view(rows, w) for w in widths) if fused else tuple(products)
-    kept = operand_x if c.training.weights else None
+    saved = operand_x if c.training.weights else None
     del operand_x
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
@@ -44,13 +44,13 @@ def grouped_linear(
         grad_x = t.new((rows, inner), c.dtype)
         for number, width in enumerate(product_widths):
             _product(c, experts, rows, width, inner, accumulate=number > 0)
-        if kept is None:
+        if saved is None:
             return (grad_x,)
         bias_grads = joined if bias else ()
 
         def weight_gradients() -> None:
             gradients = [
-                _weight_gradient(c, experts, grad.shape[1], *kept.shape) for grad in operand_grads
+                _weight_gradient(c, experts, grad.shape[1], *saved.shape) for grad in operand_grads
             ]
             gradients += [
                 t.kernel("sum", (grad,), t.new((experts, grad.shape[1]), c.dtype))
@@ -91,6 +91,7 @@ def _product(
 def _weight_gradient(
     c: OpContext, experts: int, width: int, rows: int, inner: int
 ) -> SymbolicTensor | None:
+    """Gradients of (experts, width, inner) weights; None if the product added them."""
     t, groups = c.tape, min(experts, rows)
     read_format, written = c.operand_format or c.dtype, groups * width * inner
     traffic_bytes = tensor_bytes(rows * (width + inner), read_format)
@@ -141,7 +142,7 @@ def exchange(c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int) ->
 
 
 def join_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    """Rows of all ranks that split the same experts."""
+    """Gather the rows of all ranks of the same experts."""
     if group.size == 1:
         return rows
     out = _gather(c, rows, group)
@@ -150,7 +151,7 @@ def join_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicT
 
 
 def sum_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    """Sum the rows over the ranks that split their experts; each keeps its own."""
+    """Sum rows over the ranks of their experts; each keeps its own."""
     if group.size == 1:
         return rows
     out = _scatter(c, rows, group)

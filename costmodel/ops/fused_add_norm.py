@@ -43,20 +43,20 @@ def _record(
     kind: NormKind,
     outs: tuple[SymbolicTensor, SymbolicTensor],
     inputs: tuple[SymbolicTensor, ...],
-    kept: SymbolicTensor,
+    saved: SymbolicTensor,
     statistics: SymbolicTensor,
 ) -> None:
-    """Record the backward: one kernel, whose result is the gradient of every input."""
-    t, width, parameters = c.tape, kept.shape[-1], _parameters(kind)
+    """Record the backward: one kernel for the gradient of every input."""
+    t, width, parameters = c.tape, saved.shape[-1], _parameters(kind)
     weight, gradients = _weight(c, kind, width), _weight(c, kind, width)
     count = len(inputs)  # the backward holds only the number of inputs
 
     def backward(
         grad_stream: SymbolicTensor | None, grad_normal: SymbolicTensor
     ) -> tuple[SymbolicTensor | None, ...]:
-        reads = (grad_normal, kept, statistics, weight, gradients)
+        reads = (grad_normal, saved, statistics, weight, gradients)
         stream_reads = () if grad_stream is None else (grad_stream,)
-        grad = t.kernel(f"{_op(kind)}_backward", (*reads, *stream_reads), t.like(kept))
+        grad = t.kernel(f"{_op(kind)}_backward", (*reads, *stream_reads), t.like(saved))
         for _ in range(parameters):
             t.parameter_gradient(t.new((width,), c.dtype))
         return (grad,) * count
@@ -69,6 +69,7 @@ def _op(kind: NormKind) -> str:
 
 
 def _parameters(kind: NormKind) -> int:
+    """Scale, for layer norm a shift; as many statistics per row."""
     return 2 if kind == "layernorm" else 1
 
 

@@ -22,6 +22,7 @@ def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
 def _product(
     c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
 ) -> None:
+    """(m, k) times an (n, k) weight, quantized first if the stack does so."""
     weight = quantized_weight(c.tape, c.precision, k * n, c.dtype)
     c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
     del weight
@@ -44,47 +45,40 @@ def column_linear(
     """
     c = _layer_context(c, names[0] if names else "", shared)
     t, hidden = c.tape, x.shape[-1]
-    product_widths = (sum(widths),) if fused else widths
-    adapted_outputs = [n for n, has in enumerate(adapted(c, names)) if has]
+    out_widths = (sum(widths),) if fused else widths
+    adapted_outs = [n for n, has in enumerate(adapted(c, names)) if has]
     operand_x = operand(t, c.precision, x)
     gathered = c.gather_sequence(operand_x)
     lead, tokens = gathered.shape[:-1], gathered.elements // hidden
     products = []
-    for width in product_widths:
+    for width in out_widths:
         _product(c, tokens, hidden, width, bias=bias)
         products.append(t.new((*lead, width), c.dtype))
     del gathered
     outs = tuple(products[0].view(*lead, w) for w in widths) if fused else tuple(products)
-    adapters = (
-        _Adapters(c, x, [outs[n] for n in adapted_outputs], "outputs") if adapted_outputs else None
-    )
-    kept = operand_x if c.training.weights else None
+    adapters = _Adapters(c, x, [outs[n] for n in adapted_outs], "outputs") if adapted_outs else None
+    saved = operand_x if c.training.weights else None
     del operand_x
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
         operand_grads = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((*lead, hidden), c.dtype)
-        for number, width in enumerate(product_widths):
+        for number, width in enumerate(out_widths):
             _product(c, tokens, width, hidden, accumulate=number > 0)
         if adapters is not None:
-            adapters.backward([widths[n] for n in adapted_outputs])
+            adapters.backward([widths[n] for n in adapted_outs])
         grad_x = c.reduce(grad_x)
-        if kept is None:
+        if saved is None:
             return (grad_x,)
-        gathered_again, weight_grad_inputs = (
-            c.gather_sequence(kept),
-            (operand_grads, joined if bias else ()),
-        )
+        regathered = c.gather_sequence(saved)
+        output_grads = operand_grads, joined if bias else ()
 
         def weight_gradients() -> None:
-            nonlocal gathered_again
-            gradients = [_weight_gradient(c, width, hidden, tokens) for width in product_widths]
-            del gathered_again
-            biases = [
-                _bias_gradient(c, *g)
-                for g in zip(weight_grad_inputs[1], product_widths, strict=bias)
-            ]
+            nonlocal regathered
+            gradients = [_weight_gradient(c, width, hidden, tokens) for width in out_widths]
+            del regathered
+            biases = [_bias_gradient(c, *g) for g in zip(output_grads[1], out_widths, strict=bias)]
             for gradient in [*(g for g in gradients if g is not None), *biases]:
                 t.parameter_gradient(gradient, shared)
 
@@ -136,7 +130,7 @@ def _bias_gradient(c: OpContext, grad: SymbolicTensor, width: int) -> SymbolicTe
 def _weight_gradient(
     c: OpContext, out_width: int, in_width: int, tokens: int
 ) -> SymbolicTensor | None:
-    """Gradient of an (out, in) weight from ``tokens`` tokens; None if the product added it."""
+    """Gradient of an (out, in) weight; None if the product added it."""
     adds = c.tape.main_gradients
     c.tape.product(out_width, tokens, in_width, c.dtype, adds, operands=c.operand_format)
     return None if adds else c.tape.new((out_width, in_width), c.dtype)
@@ -158,11 +152,11 @@ def row_linear(
     out = c.reduce(out)
     if bias and not c.stack.fusion.bias_residual:
         t.kernel("add", (out, t.constant((width,), c.dtype)), out)
-    kept = operand_x if c.training.weights else None
+    saved = operand_x if c.training.weights else None
     del operand_x
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        has_bias = bias and kept is not None
+        has_bias = bias and saved is not None
         grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if has_bias else None
         gathered_grad = c.gather_sequence(operand(t, c.precision, grad))
         del grad
@@ -170,12 +164,12 @@ def row_linear(
         grad_x = t.new(shape, c.dtype)
         if adapters is not None:
             adapters.backward([width])
-        if kept is None:
+        if saved is None:
             return (grad_x,)
 
         def weight_gradient() -> None:
             nonlocal gathered_grad
-            gradient = _weight_gradient(c, width, kept.shape[-1], tokens)
+            gradient = _weight_gradient(c, width, saved.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
             del gathered_grad
@@ -206,7 +200,7 @@ def replicated_linear(
     c = _layer_context(c, name)
     t, hidden, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // hidden
-    kept = operand(t, c.precision, x) if c.training.weights else None
+    saved = operand(t, c.precision, x) if c.training.weights else None
     _product(c, tokens, hidden, width, bias=bias)
     out = t.new((*lead, width), c.dtype)
     adapters = _Adapters(c, x, [out], "nothing") if adapted(c, (name,))[0] else None
@@ -220,11 +214,11 @@ def replicated_linear(
             grad_x = t.new(shape, c.dtype)
         if adapters is not None:
             adapters.backward([width])
-        if kept is None:
+        if saved is None:
             return (grad_x,)
 
         def weight_gradient() -> None:
-            gradient = _weight_gradient(c, operand_grad.shape[-1], kept.shape[-1], tokens)
+            gradient = _weight_gradient(c, operand_grad.shape[-1], saved.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
             if bias_source is not None:

@@ -48,7 +48,7 @@ def add_adapter(
 def adapter_backward(
     c: OpContext, x: SymbolicTensor, inner: SymbolicTensor, out_width: int, sums_inner: bool
 ) -> None:
-    """Gradients of A and B; adds the adapter's part to the gradient of ``x``.
+    """Gradients of A and B; the adapter's part adds to ``x``'s.
 
     Args:
         c: context of the layer.

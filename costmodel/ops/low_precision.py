@@ -28,13 +28,13 @@ class Precision(NamedTuple):
 
 
 def operand(t: Tape, precision: Precision | None, x: SymbolicTensor) -> SymbolicTensor:
-    """The tensor that a product reads and its backward keeps: a quantized copy, or ``x``."""
+    """A product's saved operand: a quantized copy, or ``x`` itself."""
     if precision is None:
         return x
     if precision.format in MEASURED_FIRST and precision.scaling == "current":
         t.kernel("amax", (x,), t.new((1,), "fp32"))
-    forward, kept = (t.new(x.shape, precision.format) for _ in range(2))
-    return t.kernel("quantize", (x, forward), kept)
+    forward, saved = (t.new(x.shape, precision.format) for _ in range(2))
+    return t.kernel("quantize", (x, forward), saved)
 
 
 def quantized_weight(

@@ -1,4 +1,4 @@
-"""Recomputation: run part of a layer again in the backward, keeping only its inputs."""
+"""Recomputation: part of a layer keeps its inputs and runs again backward."""
 
 from __future__ import annotations
 

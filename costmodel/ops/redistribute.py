@@ -98,6 +98,7 @@ def _gather(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicT
 
 
 def _split(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
+    """The fullest rank's part."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // group.size)
     out = t.new(tuple(shape), x.dtype)

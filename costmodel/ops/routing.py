@@ -23,34 +23,38 @@ def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTenso
     t, tokens = c.tape, logits.elements // moe.experts
     shape, dtype, fused = logits.shape, logits.dtype, c.stack.fusion.router
     scores = t.new((tokens, moe.experts), "fp32")
-    chosen = t.new((tokens, moe.topk), INDEX)
+    expert_indices = t.new((tokens, moe.topk), INDEX)
     weights = t.new((tokens, moe.topk), "fp32")
     if fused:
-        t.kernel("router", (logits, scores, chosen), weights)
+        t.kernel("router", (logits, scores, expert_indices), weights)
     else:
         t.kernel(moe.score, (cast(t, logits, "fp32"),), scores)
-        _choose(t, moe, scores, chosen, weights)
+        _choose(t, moe, scores, expert_indices, weights)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if fused:
-            kept = (grad, weights, scores, chosen)
-            return (t.kernel("router_backward", kept, t.new(shape, dtype)),)
+            saved = (grad, weights, scores, expert_indices)
+            return (t.kernel("router_backward", saved, t.new(shape, dtype)),)
         row_sum = t.new((tokens, 1), "fp32")
         t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), row_sum)
         grad = t.kernel("sub", (grad, row_sum), t.like(grad))
         t.kernel("div", (grad, row_sum), grad)
         scattered = t.kernel("zeros", (), t.like(scores))
-        t.kernel("scatter_add", (grad, chosen), grad)
+        t.kernel("scatter_add", (grad, expert_indices), grad)
         grad = t.kernel(f"{moe.score}_backward", (scattered, scores), t.like(scores))
         del scattered
         return (cast(t, grad, dtype).view(*shape),)
 
     t.record((weights,), (logits,), backward)
-    return weights, chosen
+    return weights, expert_indices
 
 
 def _choose(
-    t: Tape, moe: Moe, scores: SymbolicTensor, chosen: SymbolicTensor, weights: SymbolicTensor
+    t: Tape,
+    moe: Moe,
+    scores: SymbolicTensor,
+    expert_indices: SymbolicTensor,
+    weights: SymbolicTensor,
 ) -> None:
     """Choose each token's topk experts among its best groups; weights sum to 1."""
     if moe.groups_per_token < moe.groups:
@@ -64,19 +68,19 @@ def _choose(
         t.kernel("scatter_add", (groups,), groups)
         t.kernel("masked_fill", (scores, outside), t.like(scores))
         del group_scores, groups, outside
-    t.kernel("topk", (scores, chosen), weights)
+    t.kernel("topk", (scores, expert_indices), weights)
     total = t.kernel("sum", (weights,), t.new((weights.shape[0], 1), "fp32"))
     t.kernel("div", (weights, total), weights)
 
 
-def expert_order(t: Tape, chosen: SymbolicTensor, rows: int) -> SymbolicTensor:
+def expert_order(t: Tape, expert_indices: SymbolicTensor, rows: int) -> SymbolicTensor:
     """Assignments sorted by expert: the source of each of ``rows`` rows."""
     order = t.new((rows,), INDEX)
-    return t.kernel("sort", (chosen, order), order)
+    return t.kernel("sort", (expert_indices, order), order)
 
 
 def permute(c: OpContext, x: SymbolicTensor, order: SymbolicTensor) -> SymbolicTensor:
-    """One row per assignment of the tokens in (…, width) ``x``, in ``order`` of experts."""
+    """One row per assignment of (…, width) ``x``, in ``order`` of experts."""
     t = c.tape
     shape, rows = x.shape, order.elements
     out = t.new((rows, shape[-1]), x.dtype)
@@ -90,7 +94,7 @@ def permute(c: OpContext, x: SymbolicTensor, order: SymbolicTensor) -> SymbolicT
 
 
 def permute_weights(c: OpContext, weights: SymbolicTensor, order: SymbolicTensor) -> SymbolicTensor:
-    """The weight of each row, (rows, 1), for stacks that apply it inside the experts."""
+    """The weight of each row, (rows, 1), for application inside the experts."""
     t, shape = c.tape, weights.shape
     out = t.new((order.elements, 1), weights.dtype)
     t.kernel("gather", (out, order), out)

@@ -35,7 +35,7 @@ def unfused_attention(
     out = t.kernel("copy", (mixed,), t.new((seq, batch, heads, width), query.dtype))
     out = out.view(seq, batch, heads * width)
     del mixed
-    kept = (query, key, value)
+    saved = (query, key, value)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         nonlocal dropped_probabilities
@@ -53,10 +53,10 @@ def unfused_attention(
         grad_key = batched_product(c, rows, keys, seq, dim)
         del grad_scores
         gradients = (grad_query, grad_key, grad_value)
-        shaped = tuple(g.view(*x.shape) for g, x in zip(gradients, kept, strict=True))
+        shaped = tuple(g.view(*x.shape) for g, x in zip(gradients, saved, strict=True))
         return shaped if bias is None else (*shaped, grad_bias)
 
-    t.record((out,), kept if bias is None else (*kept, bias), backward)
+    t.record((out,), saved if bias is None else (*saved, bias), backward)
     return out
 
 
@@ -92,7 +92,7 @@ def _capped(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
 
 
 def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> SymbolicTensor:
-    """Mask and softmax; one kernel in a fused stack. Sinks are one more column."""
+    """Mask and softmax, one kernel if fused; sinks are one more column."""
     t = c.tape
     _, seq, keys = logits.shape
     mask = None
@@ -107,6 +107,7 @@ def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> Sym
 
 
 def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> SymbolicTensor:
+    """True for hidden keys: later ones, and those before the query's window."""
     mask = t.new((seq, keys), "bool")
     t.kernel("ones", (), mask)
     t.kernel("triu", (mask,), mask)

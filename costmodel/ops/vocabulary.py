@@ -37,7 +37,7 @@ def embedding(
         segments = t.kernel("embedding", (), t.like(out))
         t.kernel("add", (out, segments), out)
         del segments
-    kept = tokens.view(out.shape[0], batch)
+    saved_tokens = tokens.view(out.shape[0], batch)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if positions:
@@ -46,7 +46,7 @@ def embedding(
             position_gradient = table
         if layer.token_types:
             segment_gradient = t.new((layer.token_types, layer.hidden), c.dtype)
-            t.kernel("embedding_backward", (grad, kept), segment_gradient)
+            t.kernel("embedding_backward", (grad, saved_tokens), segment_gradient)
         grad = c.gather_sequence(grad)
         if outside is not None:
             grad = t.kernel("masked_fill", (grad, outside), t.like(grad))
@@ -208,14 +208,18 @@ def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor
     if c.tp > 1:
         for _ in range(3):
             t.collective("all_reduce", c.tensor_group, t.new(column, "fp32"))
-    kept = t.kernel("softmax", (work,), t.like(work))
+    log_probabilities = t.kernel("softmax", (work,), t.like(work))
     del work
     picked = t.kernel("gather", (), t.new(column, "fp32"))
     loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        grad_log_probabilities = t.kernel("zeros", (), t.like(kept))
-        out = t.kernel("softmax_backward", (grad_log_probabilities, kept), t.like(kept))
+        grad_log_probabilities = t.kernel("zeros", (), t.like(log_probabilities))
+        out = t.kernel(
+            "softmax_backward",
+            (grad_log_probabilities, log_probabilities),
+            t.like(log_probabilities),
+        )
         del grad_log_probabilities
         if out.dtype == logits_dtype:
             return (out,)

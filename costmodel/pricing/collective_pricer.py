@@ -1,4 +1,4 @@
-"""Seconds of collectives and messages: timed by a profile inside a node, else by link rates."""
+"""Seconds of collectives and messages, from a profile or by link rates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CollectivePricer:
         return Latency(listed.time_s * (changed_s / listed_s), "learned")
 
     def message_s(self, size_bytes: int, level: LinkRates) -> float:
-        """Seconds of a message between two devices over a link level, without host time."""
+        """Seconds of a message over a link level, without host time."""
         curve, factor = self._curves.get(("send", 2)), self._machine.link_factor(level)
         if curve is not None and self._machine.in_node(level):
             listed = next(one for one in self._machine.listed.levels if one.level == level.level)

@@ -1,4 +1,4 @@
-"""Seconds of a collective over a rank group, by latency and bandwidth of its links.
+"""Collective seconds over a rank group, by link latency and bandwidth.
 
 A ring of n ranks sends ``wire_fraction · payload`` bytes per rank (2(n-1)/n of an all-reduce's
 buffer, (n-1)/n of an all-gather's output or a reduce-scatter's input). Where it leaves a group of a
@@ -88,7 +88,7 @@ def _ring_step_seconds(item: Collective, machine: Machine) -> float:
 
 
 def _exchange_seconds(item: Collective, machine: Machine) -> float:
-    """Every rank sends an equal part of its buffer directly to every other one.
+    """All-to-all: every rank sends equal parts of its buffer directly.
 
     The part addressed to other groups of the level below crosses a level; it leaves over the
     device's own share. Levels carry their parts at once.
@@ -109,7 +109,7 @@ def _exchange_seconds(item: Collective, machine: Machine) -> float:
 
 
 def crossing_bytes(item: Collective, members: int, inside: int) -> float:
-    """Bytes a rank sends over a level joining groups of ``members`` to one of ``inside``.
+    """Bytes per rank over a level joining groups of ``members`` to ``inside``.
 
     A token with ``copies`` rows, for evenly spread experts, travels once to each group of the level
     that holds any of them, and what comes from outside the level is passed on over it (DeepEP,
@@ -142,7 +142,7 @@ def crossed_levels(ranks: int, stride: int, machine: Machine) -> list[CrossedLev
 
 
 def members_inside(ranks: int, stride: int, group_size: int) -> int:
-    """Ranks sharing a group of a level, at the worst position in a stage.
+    """Ranks sharing a level's group, at the worst position in a stage.
 
     Groups tile a stage in blocks of ``ranks · stride``. Where blocks and the level's groups nest,
     all that fit do; else some block straddles an edge and leaves a part as small as the greatest

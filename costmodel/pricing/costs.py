@@ -1,4 +1,4 @@
-"""Cost records: seconds of a layer pass by term, and of an FSDP unit's traffic."""
+"""Cost records: seconds of passes by term, and of units' traffic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TrafficCost(NamedTuple):
 
 
 class GatherCost(NamedTuple):
-    """Seconds of a unit's gathers: before a forward, before a backward, once per step (outer).
+    """Seconds of a unit's gathers: before forward, before backward, outer (per step).
 
     ``fetched_s``: copies from the host before each gather, included in its kernels.
     """

@@ -35,7 +35,7 @@ def used_groups(plan: Plan) -> list[str]:
 
 
 def used_devices(plan: Plan, group: str | None = None) -> int:
-    """Devices of a group from the first to the last in use (default: the first stage's)."""
+    """Devices in use of a group (default: the first stage's), gaps included."""
     stages = plan.program.stages
     name = stage_group(stages[0]) if group is None else group
     devices = (entry for stage in stages for entry in stage.devices if entry.device_group == name)
@@ -43,10 +43,10 @@ def used_devices(plan: Plan, group: str | None = None) -> int:
 
 
 class GroupPricer:
-    """Prices of one stack on every device group; one group is the machine itself.
+    """Prices of one stack on every device group of a machine.
 
     Args:
-        whole: prices on the machine.
+        whole: prices on the machine, which are the group's if it is the only one.
     """
 
     def __init__(self, whole: Pricer) -> None:
@@ -60,7 +60,7 @@ class GroupPricer:
         return self._group_pricer(group)
 
     def at(self, group: str, link_span: LinkSpan) -> Pricer:
-        """Prices on a rank of a group with a stage of this link span."""
+        """Prices on a rank of a group, by its stage's link span."""
         if isinstance(link_span, int):
             return self.inside(group).with_link_span(link_span)
         pricer = self._unaligned.get((group, link_span))
@@ -69,7 +69,7 @@ class GroupPricer:
         return pricer
 
     def _unaligned_pricer(self, group: str, link_span: UnalignedLinkSpan) -> Pricer:
-        """Prices of an unaligned or multi-group stage, each group with its view of links."""
+        """Prices of an unaligned or multi-group stage, one view per group."""
         machine, sizes_by_group = (
             self.whole.machine,
             {group: link_span.sizes, **dict(link_span.others)},
@@ -92,7 +92,7 @@ class GroupPricer:
         return max(self._around(plan, group).collective(item).time_s for group in groups)
 
     def first_to_last_stage_s(self, plan: Plan, items: tuple[WorkItem, ...]) -> float:
-        """Seconds of work between a rank of the first stage and one of the last."""
+        """Seconds of work between ranks of the first and last stage."""
         devices = [entry for stage in (0, -1) for entry in plan.program.stages[stage].devices]
         groups = {entry.device_group for entry in devices}
         if len(groups) == 1:
@@ -114,7 +114,7 @@ class GroupPricer:
         return pricer.with_link_span(pricer.machine.link_span_of(used, used))
 
     def _around(self, plan: Plan, group: str) -> Pricer:
-        """Prices of collectives over all groups, seen from a group cut to its used devices.
+        """Prices of collectives over all groups, seen from one group's used devices.
 
         A node's further devices do not count, except for their share of its adapters.
         """
@@ -138,7 +138,7 @@ class GroupPricer:
         return [self._group_pricer(group, level) for group in sorted(groups)]
 
     def _group_pricer(self, group: str, joining: LinkLevel | None = None) -> Pricer:
-        """Prices inside a group, or over a level that joins it to others."""
+        """Prices inside a group, or over a level joining it to others."""
         cluster = self.whole.machine.cluster
         if len(cluster.groups) == 1:
             return self.whole

@@ -46,7 +46,7 @@ def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
 
 
 def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) -> Latency:
-    """Seconds of a copy over the link, or of host work, beside an accelerator.
+    """Seconds of host work, or of a copy over the host link.
 
     Args:
         kernel: one whose name says that it is on the host.

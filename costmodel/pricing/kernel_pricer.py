@@ -1,4 +1,4 @@
-"""Seconds of kernels: measured by a profile, known or learned of the device, or by roofline."""
+"""Seconds of kernels: from a profile, a device's timings, trees or roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number of link levels that a stage's process groups span.
+"""Link levels spanned by a stage's process groups.
 
 Stages aligned with the levels (the first device a multiple of the width) cross so many innermost
 levels: a number. An unaligned stage, or one with devices of several groups, cuts the levels'
@@ -22,11 +22,11 @@ from .machine import Machine
 
 
 class UnalignedLinkSpan(NamedTuple):
-    """Devices per block of each innermost level up to the one that holds the rest.
+    """Devices per block of the innermost levels of an unaligned stage.
 
-    ``others``: the same of the stage's other device groups, by name: collectives over all of them
-    cross the levels that join groups. In a stage of several zones, ``in_zone`` devices count as
-    together in one.
+    ``sizes`` ends at the level that holds all the rest. ``others``: the same of the stage's other
+    device groups, by name: collectives over all of them cross the levels that join groups. In a
+    stage of several zones, ``in_zone`` devices count as together in one.
     """
 
     sizes: tuple[int, ...]
@@ -38,7 +38,7 @@ LinkSpan = int | UnalignedLinkSpan
 
 
 def is_aligned(stage: Stage) -> bool:
-    """True for a stage in one group, its first device a multiple of its width."""
+    """True for one device group, its first device a multiple of the width."""
     first = stage.devices[0]
     return len(stage.devices) == 1 and first.first_rank % first.count == 0
 
@@ -69,7 +69,7 @@ def stage_link_spans(
 
 
 def _in_zone(cluster: ClusterSpec, stage: Stage) -> int:
-    """Largest block of devices within one zone wherever it lies; 0 if all are."""
+    """Largest block within one zone wherever it lies; 0 for all."""
     zones = [cluster.group(devices.device_group).zone for devices in stage.devices]
     cuts = accumulate(devices.count for devices in stage.devices)
     pairs = zip(cuts, pairwise(zones), strict=False)
@@ -77,7 +77,7 @@ def _in_zone(cluster: ClusterSpec, stage: Stage) -> int:
 
 
 def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
-    """Blocks inside the levels of one device group, up to the one holding its whole part."""
+    """Blocks inside the levels of a device group, up to its whole part."""
     devices = stage.devices[number]
     starts = list(accumulate((p.count for p in stage.devices), initial=0))
     start, end = starts[number], starts[number + 1]

@@ -53,12 +53,12 @@ class Machine:
 
     @cached_property
     def listed(self) -> Machine:
-        """The machine without rate changes, to which measurements refer."""
+        """The machine without rate changes, the reference of measurements."""
         return self if self.rates == NO_RATE_CHANGES else replace(self, rates=NO_RATE_CHANGES)
 
     @property
     def fastest_device(self) -> Device:
-        """The changed or the listed device, whichever has more FLOP/s: no kernel beats its peak."""
+        """The changed or listed device with more FLOP/s: no kernel beats its peak."""
         return self.listed.device if self.rates.flops_factor < 1 else self.device
 
     @cached_property
@@ -82,12 +82,12 @@ class Machine:
         return fits and level.level in NODE_LEVELS
 
     def level_between(self, first: int, last: int) -> LinkRates:
-        """Rates of the innermost level whose group holds both device numbers."""
+        """Rates of the innermost level joining both device numbers."""
         position = self.cluster.levels.index(self.cluster.level_between(first, last))
         return self.levels[min(position, len(self.levels) - 1)]
 
     def link_span_of(self, width: int, used: int) -> int:
-        """Number of levels that the groups of stages of ``width`` devices cross.
+        """Levels crossed by the groups of stages of ``width`` devices.
 
         Stages that nest in the levels span the same wherever they lie; others may straddle every
         edge among the ``used`` devices of a plan. A plan's cost does not depend on devices that it

@@ -25,7 +25,7 @@ CHUNKS = 4
 
 
 def exposed_over_product(collective_s: float, product_s: float) -> float:
-    """Seconds that a chunked collective adds to the matrix product it overlaps."""
+    """Seconds added by a chunked collective to its overlapped matrix product."""
     if product_s == 0.0:
         return collective_s
     joint_s = max(collective_s, product_s) + min(collective_s, product_s) / CHUNKS
@@ -33,10 +33,10 @@ def exposed_over_product(collective_s: float, product_s: float) -> float:
 
 
 def exposed_over_kernels(collective_s: float, work_s: float, factor: float) -> float:
-    """Seconds that a collective adds to the kernels it overlaps: 0 if fully hidden."""
+    """Seconds added by a collective to overlapped kernels: 0 if fully hidden."""
     return max(slowed(collective_s, work_s, factor), slowed(work_s, collective_s, factor)) - work_s
 
 
 def slowed(duration_s: float, overlapped_s: float, factor: float) -> float:
-    """A duration that shares the device with ``overlapped_s`` of other work."""
+    """A duration sharing the device with ``overlapped_s`` of other work."""
     return duration_s + (factor - 1.0) * min(duration_s, overlapped_s)

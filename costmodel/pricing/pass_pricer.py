@@ -47,7 +47,7 @@ class ItemPrices(Protocol):
 
 
 class _PassWork(NamedTuple):
-    """Seconds of items in a row by term, without host time, and by source.
+    """Seconds of items by term, without host time, and by source.
 
     ``launches`` are eager ones; ``host_s`` is further host time.
     """
@@ -163,7 +163,7 @@ class PassPricer:
     def _exposed_over_next(
         self, seconds: float, entries: tuple[TapeEntry, ...], number: int
     ) -> float:
-        """Exposed seconds of the collective at ``number`` beside the kernels that follow it."""
+        """Exposed seconds of the collective at ``number`` beside its following kernels."""
         prices = self._prices
         if not prices.overlaps.cp:
             return seconds
@@ -174,7 +174,7 @@ class PassPricer:
         return exposed_over_kernels(seconds, work_s, prices.stack.overlap_slowdown)
 
     def _host_seconds(self, work: _PassWork, device_s: float) -> float:
-        """Exposed host time: all of it on a core, else the part that outlasts the kernels."""
+        """Exposed host time: on a core all, else what outlasts the kernels."""
         prices = self._prices
         host_s = work.launches * prices.launch_s + work.host_s + prices.pass_s
         return host_s if prices.machine.is_cpu else max(0.0, host_s - device_s)

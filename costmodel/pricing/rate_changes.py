@@ -1,4 +1,4 @@
-"""Rate changes of a question: what if links, devices or host were faster or slower.
+"""Rate changes of a question: faster or slower links, devices or host.
 
 Each figure is a factor on the catalogue's, so that a change means the same for every price. An
 analytic price is computed from the changed figures. A measured one (a kernel timed on the device, a
@@ -33,7 +33,7 @@ class LinkRateChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChanges:
-    """Factors on the figures of devices, host and links; 1 everywhere is the catalogue.
+    """Factors on figures of devices, host and links; 1 for the catalogue's.
 
     ``flops_factor``: every number format; ``memory_bandwidth_factor``: a device's own memory;
     ``kernel_launch_factor``: least seconds of a kernel; ``host_launch_factor``: host seconds per

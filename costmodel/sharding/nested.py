@@ -36,7 +36,7 @@ def keep_secondary(group: ParamGroup, dtype: str) -> tuple[WorkItem, ...]:
 
 
 def outer_gather_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Once per step: gather updated shards into the pieces that uses gather from."""
+    """Once per step: gather updated shards into each use's pieces."""
     if not group.nests_parameters:
         return ()
     name, size = dtype.param, DTYPE_BYTES[dtype.param]

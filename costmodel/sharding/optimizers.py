@@ -103,7 +103,7 @@ def _tensor_states(optimizer: Optimizer, size: int, tensor: LocalParameter) -> i
 
 
 def _factored_elements(tensor: LocalParameter) -> int:
-    """One sum per row and per column of the shard; all elements of a vector.
+    """One sum per row and column of the shard; all of a vector.
 
     Each expert has its own; shards of experts are cut along the rows of each.
     """
@@ -114,7 +114,7 @@ def _factored_elements(tensor: LocalParameter) -> int:
 
 
 def muon_matrices(tensors: Iterable[LocalParameter], ranks: int) -> tuple[MuonMatrices, ...]:
-    """The matrices that Muon orthogonalizes, shared by ``ranks``."""
+    """Matrices orthogonalized by Muon, shared by ``ranks``."""
     counts: Counter[tuple[int, int]] = Counter()
     for tensor in tensors:
         if tensor.hidden:

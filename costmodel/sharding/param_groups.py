@@ -1,4 +1,4 @@
-"""Parameter groups of a unit: parameters that shard over the same ranks.
+"""Parameter groups of a unit: parameters sharded over the same ranks.
 
 A unit's dense parameters shard over the ranks with the same slice of them, its experts over the
 ranks with the same experts, which are others and mostly fewer. Each group has its own gathers,
@@ -37,7 +37,7 @@ SHARED_TABLES = ("tokens.weight", "projection.weight")
 
 @dataclass(frozen=True, slots=True)
 class UnitShape:
-    """Everything that a unit's state depends on.
+    """Everything behind a unit's state.
 
     ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings``: the
     trained parts of each (empty: all).
@@ -126,12 +126,12 @@ class ParamGroup:
         return RankGroup(degree, self.ranks.stride)
 
     def outer(self, degree: int) -> RankGroup:
-        """The ranks that hold the parts of one piece of ``degree``."""
+        """The ranks with the parts of one piece of ``degree``."""
         return RankGroup(self.degree // degree, self.ranks.stride * degree)
 
     @property
     def degree(self) -> int:
-        """Ranks that a state is cut over."""
+        """Sharding degree of a state."""
         return self.ranks.size
 
     @property
@@ -141,7 +141,7 @@ class ParamGroup:
 
     @property
     def shared(self) -> bool:
-        """True if other ranks hold the same parameters, so that gradients are summed."""
+        """True if other ranks hold the same parameters and gradients are summed."""
         return self.ranks.size * self.replicas.size > 1
 
 
@@ -241,12 +241,8 @@ def _local_specs(
                 ]
 
     def members(trained: bool, expert: bool) -> _GroupMembers:
-        like = (
-            weights
-            for weights in local_weights
-            if weights.trained == trained and weights.spec.expert == expert
-        )
-        return _GroupMembers(tuple(like))
+        matching = (w for w in local_weights if (w.trained, w.spec.expert) == (trained, expert))
+        return _GroupMembers(tuple(matching))
 
     return tuple((members(trained, False), members(trained, True)) for trained in (True, False))
 
@@ -288,12 +284,12 @@ def _param_group(
     dim: int,
 ) -> ParamGroup:
     (group, replicas), first = groups, members.weights[0]
-    whole, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
+    elements_each, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
     for member in members.weights:
         local = member.shape
         elements = math.prod(local)
         shard = -(-local[dim] // group.size) * (elements // local[dim])
-        whole.append(elements)
+        elements_each.append(elements)
         shards.append(shard)
         vectors += shard if len(local) == 1 + dim else 0
         narrow += elements if member.linear else 0
@@ -304,10 +300,10 @@ def _param_group(
     return ParamGroup(
         ranks=group,
         replicas=replicas,
-        whole=sum(whole),
+        whole=sum(elements_each),
         shard=sum(shards),
         vectors=vectors,
-        locals=tuple(whole),
+        locals=tuple(elements_each),
         shards=tuple(shards),
         partials=tuple(partials),
         parameters=degrees[0],

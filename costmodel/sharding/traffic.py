@@ -27,7 +27,7 @@ def kernel_per_parameter(
 
 
 def gathered_bytes(shape: UnitShape, group: ParamGroup) -> int:
-    """Bytes of a whole group's gather, linear weights in low precision if the stack does so."""
+    """Bytes of a group's gather, linear weights in the stack's gather format."""
     size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
     if narrow is None or not shape.stack.narrow_gather:
         return group.padded * size
@@ -57,7 +57,7 @@ def gathers(
 def gather_bytes(
     shape: UnitShape, groups: tuple[ParamGroup, ...], frozen: tuple[ParamGroup, ...]
 ) -> tuple[GatherBytes, ...]:
-    """The bytes of :func:`gathers`, which fully_shard runs one after the other."""
+    """The bytes of :func:`gathers`; fully_shard runs them in sequence."""
     dtype = shape.dtype
     param, casts = DTYPE_BYTES[dtype.param], dtype.param != dtype.master
     sizes = []
@@ -149,7 +149,7 @@ def gather_backward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[W
 
 
 def _gather_work(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
-    """Cast and copy in, all-gather, copy out; a plain copy where nothing is sharded."""
+    """Cast and copy in, all-gather, copy out; unsharded, a plain copy."""
     param, master = DTYPE_BYTES[name], DTYPE_BYTES[dtype.master]
     casts = name != dtype.master
     if group.degree == 1:

@@ -1,6 +1,6 @@
-"""Simulation of one step: passes in schedule order, messages, step end, memory, timeline.
+"""Simulation of one step: passes in schedule order, messages, memory, timeline.
 
 Enters: a plan, its ``Lowering``, a ``Pricer`` of the machine and framework profile. Leaves: a
 ``Simulation`` (step time, stage runs, memory rows), a ``Timeline``. Imports: spec;
-costmodel.symbolic, sharding, pricing, technique, techniques, lowering, memory.
+costmodel.arrays, symbolic, sharding, pricing, technique, techniques, lowering, memory.
 """

@@ -54,7 +54,9 @@ class EventSpans:
 
 
 def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, EventSpans]:
-    """Simulate one step of a legal plan span by span; its end as in ``Simulator.run``.
+    """Simulate one step of a legal plan span by span.
+
+    Its end is as in ``Simulator.run``.
 
     Args:
         simulator: of the plan's model, workload, stack and machine.
@@ -132,7 +134,7 @@ class _RankStreams:
         self._timings = [timing_of(run, messages, kind) for kind in run.passes.kinds]
 
     def run_pass(self, row: int, arrival_s: float) -> float:
-        """Place a pass of kind ``row`` with this input arrival; returns its message's arrival."""
+        """Place a pass of kind ``row``; returns its message's arrival."""
         free_s, starts_s = self._free_s, self.starts_s
         begins_s = max(arrival_s, self._clock_s)
         self._note(row, begins_s)

@@ -36,7 +36,7 @@ def serial_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
 
 
 def overlappable_terms(pricer: Pricer) -> tuple[int, ...]:
-    """Terms that hide beside another pass: none where nothing overlaps."""
+    """Terms hidden beside another pass: none without overlap."""
     return serial_terms(pricer.overlaps) if pricer.hides_sharding else ()
 
 
@@ -65,7 +65,7 @@ def pair_hidden_s(one_s: float, other_s: float, overlappable_s: float, slowdown:
 
 
 def pair_time(one: PassTime, other: PassTime, serial: tuple[int, ...], slowdown: float) -> PassTime:
-    """Seconds of two passes that overlap.
+    """Seconds of two overlapping passes.
 
     Args:
         one: a pass.

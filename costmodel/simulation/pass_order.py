@@ -100,9 +100,9 @@ class _ProducerTable:
         return lists[source] if 0 <= source < len(lists) else self.no_input
 
     def outputs_of(self, kind: PassKind, position: int) -> Producers:
-        """Producers of the output of a kind of pass; weight gradients have no consumer."""
-        whole = kind.part != "weight"
-        return self._lists[kind.forward][position] if whole else self.nothing(MISSING)
+        """Producers of a kind of pass's output; weight gradients have no consumer."""
+        has_consumer = kind.part != "weight"
+        return self._lists[kind.forward][position] if has_consumer else self.nothing(MISSING)
 
 
 class _Stage:
@@ -152,12 +152,12 @@ def _merged(all_stages: list[_Stage], total: int, width: int) -> PassOrder:
     """Groups of all stages in order."""
     kinds, before = (np.zeros(total, dtype=np.int32) for _ in range(2))
     sources = np.zeros((width, total), dtype=np.int32)
-    places, first = [], 0
+    groups_by_stage, first = [], 0
     for stage in all_stages:
         groups = np.array(stage.places, dtype=np.int32)
         kinds[groups - 1] = np.array(stage.kinds, dtype=np.int32) + first
         sources[:, groups - 1] = np.array(stage.sources, dtype=np.int32).T
         before[groups[1:] - 1] = groups[:-1]
-        places.append(groups)
+        groups_by_stage.append(groups)
         first += stage.kind_count
-    return PassOrder(kinds, sources, before, tuple(places))
+    return PassOrder(kinds, sources, before, tuple(groups_by_stage))

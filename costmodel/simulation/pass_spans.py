@@ -28,7 +28,7 @@ StreamSeconds = tuple[int, float]
 
 
 class PassSpan(NamedTuple):
-    """A piece of a pass; it waits for the pass's spans ``after`` and ``also``.
+    """A piece of a pass; it waits for spans ``after`` and ``also``.
 
     Spans are counted from 1; 0 is the beginning of the pass.
     """

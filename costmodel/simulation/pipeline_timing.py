@@ -57,7 +57,7 @@ class MessageTimes:
         return chunk_position(self.kind, stage, chunk, self.stages)
 
     def seconds(self, forward: bool, position: int) -> float:
-        """Seconds of the message that leaves the chunk at ``position``."""
+        """Seconds of the message leaving the chunk at ``position``."""
         return self._seconds.get((forward, position), 0.0)
 
 
@@ -172,7 +172,9 @@ def group_ends_s(
 def group_starts_s(
     order: PassOrder, ends_s: Floats, travels_s: Sequence[Floats]
 ) -> tuple[Floats, NDArray[np.int8]]:
-    """Start of each group, and which pass's message it waited for; -1: its stage.
+    """Start of each group, and the pass whose message delays it.
+
+    -1: none, the group waits for its stage.
 
     Args:
         order: of the groups.

@@ -21,7 +21,7 @@ MAX_CLASSES = 2**14
 
 @dataclass(frozen=True, slots=True)
 class RankClass:
-    """Ranks of one device group of a stage: chunks, and link levels they span."""
+    """Ranks of one device group of a stage: chunks and link span."""
 
     group: str
     count: int

@@ -42,7 +42,7 @@ MAX_PASSES = 2**21
 def max_microbatches(
     stages: int, chunks: int, kind: ScheduleKind = "1f1b", written: bool = False
 ) -> int:
-    """Most micro-batches that a step of so many stages and chunks may have."""
+    """Most micro-batches of a step with these stages and chunks."""
     passes = 3 if kind in SPLIT_KINDS or written else 2
     return max(1, MAX_PASSES // (passes * stages * chunks))
 
@@ -180,6 +180,7 @@ class Simulator:
     def _slowest(
         self, counts: dict[ConcurrentPasses, int], classes: tuple[RankClass, ...]
     ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
+        """Seconds of each kind of pass on its slowest class, and that class."""
         times = [self._times(counts, c.chunks, c.group, c.link_span) for c in classes]
         if len(times) == 1:
             return times[0], {}
@@ -190,7 +191,7 @@ class Simulator:
         return {kind: times[n][kind] for kind, n in slowest.items()}, slowest
 
     def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
-        """A stage with its own kinds of passes: some overlap, or its order is explicit."""
+        """A stage with overlapping passes or an explicit order."""
         passes = passes_of(plan, stage)
         counts = passes.counts
         pairs: dict[ConcurrentPasses, PassTime] = {}
@@ -209,7 +210,7 @@ class Simulator:
     def pass_time(
         self, chunk: StageChunk, kind: PassKind, group: str, link_span: LinkSpan
     ) -> PassTime:
-        """Seconds of one pass on a device group, cached for chunks of equal layers."""
+        """Seconds of one pass on a device group, cached by equal layers."""
         key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, link_span)
         cached = self._passes.get(key)
         if cached is None:
@@ -240,7 +241,7 @@ class Simulator:
     def step_lower_bound_s(
         self, counts: dict[ConcurrentPasses, int], times: list[dict[PassKind, PassTime]]
     ) -> float:
-        """Lower bound of the step: a stage's work, around one micro-batch of earlier stages.
+        """Lower bound of the step: a stage's work between earlier stages' micro-batch.
 
         A stage's first forward pass follows the first chunks of all earlier stages, and their
         backward passes follow its last one, unless they are split: then only the forward counts.

@@ -88,7 +88,7 @@ def repartition_s(
 
 
 class _RankTransfer(NamedTuple):
-    """Samples, and a fraction of their tokens, that one rank sends another.
+    """Samples, and a fraction of their tokens, between two ranks.
 
     ``source`` and ``target``: device group, replica of the stage, part of the tokens. ``fan_out``:
     ranks with equal blocks that the busiest of the source's equal ranks sends to.
@@ -142,6 +142,7 @@ def _meeting(
 
 
 def _token_overlaps(before: LayerStrategy, after: LayerStrategy) -> Iterator[tuple[int, int, int]]:
+    """Common parts of a sequence in two layouts, in :func:`_units`."""
     units = _units(before, after)
     parts_before, parts_after = _parts(before, units), _parts(after, units)
     for sender_part, part_before in enumerate(parts_before):

@@ -37,7 +37,7 @@ class StageRun:
     update_technique_s: dict[str, float] = field(default_factory=dict)
 
     def class_of(self, kind: PassKind) -> RankClass:
-        """The class of ranks that a kind of pass waits for."""
+        """The slowest class of ranks for a kind of pass."""
         return self.classes[self.slowest.get(kind, 0)]
 
     @property
@@ -51,7 +51,7 @@ class StageRun:
         return self.passes.counts
 
     def time_of(self, kinds: ConcurrentPasses) -> PassTime:
-        """Seconds of a pass, or of two that overlap."""
+        """Seconds of a pass, or of an overlapping pair."""
         return self.times[kinds[0]] if len(kinds) == 1 else self.pair_times[kinds]
 
     def _work(self) -> Iterator[tuple[int, PassTime]]:

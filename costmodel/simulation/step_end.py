@@ -121,7 +121,7 @@ def _exposed_gathers_s(
 
 
 def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
-    """Process groups of several ranks that a rank of each stage is in.
+    """Process groups of several ranks per rank of each stage.
 
     The world counts too.
 

@@ -24,7 +24,7 @@ STREAMS: dict[str, StreamKind] = {
 
 
 def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline:
-    """The timeline of a simulation; the rank of a span is its stage's number."""
+    """The timeline of a simulation; a span's rank is its stage's number."""
     detail = _span_count(simulation) <= MAX_DETAILED_SPANS
     spans: list[Span] = []
     firsts: dict[tuple[bool, int, int], tuple[int, int]] = {}
@@ -61,7 +61,7 @@ def _segments(
     kinds: ConcurrentPasses,
     detail: bool,
 ) -> list[PassSegment]:
-    """Pieces of a pass; two that overlap are shown as their joint work and waiting."""
+    """Pieces of a pass; overlapping passes as joint work and waiting."""
     kind = kinds[0]
     if detail and len(kinds) == 1:
         rank_class = run.class_of(kind)
@@ -126,6 +126,7 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
 def _flows(
     passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
 ) -> tuple[Flow, ...]:
+    """Arrows from a pass's last span to its receiver's first."""
     flows = []
     for (forward, position, micro_batch), (first, _) in passes.items():
         source = passes.get((forward, position + (-1 if forward else 1), micro_batch))

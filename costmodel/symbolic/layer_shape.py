@@ -1,4 +1,4 @@
-"""Inputs that shape a layer's work, besides the layer itself."""
+"""Inputs of a layer's lowering, besides the layer itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lowered pass: work and memory of a micro-batch through a layer in one direction."""
+"""Lowered pass: work and memory of a micro-batch through a layer."""
 
 from __future__ import annotations
 

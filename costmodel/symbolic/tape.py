@@ -1,4 +1,4 @@
-"""The tape: symbolic execution of a layer, by which layers are lowered.
+"""The tape: symbolic execution of a layer, the means of lowering.
 
 A :class:`SymbolicTensor` stands for a tensor: shape, element size, storage, no data. Operations on
 a tape note kernels, collectives and bytes, and register their backward, like eager tensors under
@@ -132,7 +132,7 @@ class Tape:
         bias: bool = False,
         operands: str | None = None,
     ) -> None:
-        """A matrix product (m, k) · (k, n), optionally accumulated or with a bias.
+        """A matrix product (m, k) · (k, n), optionally accumulated or biased.
 
         ``operands``: format of its operands if not ``dtype``.
         """
@@ -150,7 +150,7 @@ class Tape:
         overlapped_kernels: int = 0,
         copies: int = 1,
     ) -> None:
-        """A collective whose largest buffer on a rank is ``values`` together.
+        """A collective; ``values`` together are its largest buffer on a rank.
 
         Args:
             kind: the operation.

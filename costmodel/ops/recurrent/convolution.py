@@ -16,10 +16,10 @@ def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> Sym
     t, (seq, batch, channels) = c.tape, x.shape
     out = t.new((seq + kernel - 1, batch, channels), c.dtype)
     _forward_kernel(c, x, out, kernel, bias)
-    kept = alias(x)
+    saved = alias(x)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return (convolution_backward(c, grad, kept, kernel, bias),)
+        return (convolution_backward(c, grad, saved, kernel, bias),)
 
     if x.producer is not None:
         t.record((out,), (x,), backward)

@@ -1,4 +1,4 @@
-"""The chunked delta rule as eager torch runs it: products per chunk, chunk by chunk."""
+"""The chunked delta rule in eager torch: products, then chunk by chunk."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ def _pairs(
 
 
 def _solved(t: Tape, system: SymbolicTensor, right: SymbolicTensor) -> SymbolicTensor:
-    """Solve a unit triangular system; torch counts none of its FLOPs, nor do we.
+    """Solve a unit triangular system, without FLOPs, as torch counts.
 
     The system's gradient is a product of the gradient and the solution.
     """
     rows, q, width = right.shape
     out = t.like(right)
     t.kernel("solve_triangular", (system, right), out)
-    kept_system, kept = alias(system), alias(out)
+    saved_system, saved = alias(system), alias(out)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_right = t.like(grad)
-        t.kernel("solve_triangular", (kept_system, grad), grad_right)
-        grad_system = t.new(kept_system.shape, grad.dtype)
-        traffic_bytes = grad_right.size_bytes + kept.size_bytes + grad_system.size_bytes
+        t.kernel("solve_triangular", (saved_system, grad), grad_right)
+        grad_system = t.new(saved_system.shape, grad.dtype)
+        traffic_bytes = grad_right.size_bytes + saved.size_bytes + grad_system.size_bytes
         flops = 2 * rows * q * width * q
         sizes = (rows, q, width, q)
         t.shaped_kernel("batched_matmul", sizes, grad.dtype, flops, traffic_bytes)

@@ -58,19 +58,19 @@ def _state_space_scan(
     channels = fused_convolution(c, mixed, spec.conv_kernel, spec.conv_bias)
     out = t.new((seq, batch, heads * spec.head_dim), c.dtype)
     run("state_space_scan", channels, (step, out), flops)
-    kept, kept_step = alias(mixed), alias(step)
+    saved, saved_step = alias(mixed), alias(step)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        channels = fused_convolution(c, kept, spec.conv_kernel, spec.conv_bias)
-        grad_channels, grad_step = t.like(channels), t.like(kept_step)
-        operands = (grad, kept_step, grad_channels, grad_step)
+        channels = fused_convolution(c, saved, spec.conv_kernel, spec.conv_bias)
+        grad_channels, grad_step = t.like(channels), t.like(saved_step)
+        operands = (grad, saved_step, grad_channels, grad_step)
         op, total = "state_space_scan_backward", 2 * flops + scores_flops + state_flops
         run(op, channels, operands, total)
         del channels
         for _ in ("step_bias", "decay", "skip"):
             t.parameter_gradient(t.new((heads,), c.dtype))
         kernel, bias = spec.conv_kernel, spec.conv_bias
-        return convolution_backward(c, grad_channels, kept, kernel, bias), grad_step
+        return convolution_backward(c, grad_channels, saved, kernel, bias), grad_step
 
     t.record((out,), (mixed, step), backward)
     return out
@@ -79,7 +79,7 @@ def _state_space_scan(
 def gated_norm(
     c: OpContext, x: SymbolicTensor, gate: SymbolicTensor, rows: int, width: int
 ) -> SymbolicTensor:
-    """RMS norm and SiLU gate in one kernel; keeps both inputs and the scales.
+    """RMS norm and SiLU gate in one kernel; saves inputs and scales.
 
     Args:
         c: context of the layer's operations.
@@ -134,10 +134,10 @@ def fused_delta_rule(
 
 def _recorded_convolution(c: OpContext, spec: DeltaRule, x: SymbolicTensor) -> SymbolicTensor:
     out = fused_convolution(c, x, spec.conv_kernel, bias=False)
-    kept = alias(x)
+    saved = alias(x)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return (convolution_backward(c, grad, kept, spec.conv_kernel, bias=False),)
+        return (convolution_backward(c, grad, saved, spec.conv_kernel, bias=False),)
 
     c.tape.record((out,), (x,), backward)
     return out
@@ -158,19 +158,19 @@ def _delta_rule_scan(
     scales = t.new((2, seq, batch, key_heads), "fp32")
     inverse = t.new((seq, batch, heads, q), c.dtype)
     out = t.new((seq, batch, heads * spec.value_dim), c.dtype)
-    kept = (alias(channels), alias(decay), alias(rate), scales, inverse)
+    saved = (alias(channels), alias(decay), alias(rate), scales, inverse)
 
     def run(op: str, operands: tuple[SymbolicTensor, ...], flops: int) -> None:
         states = t.new((chunks, heads, spec.key_dim * spec.value_dim), "fp32")
         transformed = t.new((seq, batch, heads * (spec.key_dim + spec.value_dim)), c.dtype)
-        traffic_bytes = 2 * kept[0].size_bytes + sum(x.size_bytes for x in (*kept[1:], *operands))
+        traffic_bytes = 2 * saved[0].size_bytes + sum(x.size_bytes for x in (*saved[1:], *operands))
         traffic_bytes += 2 * transformed.size_bytes + 2 * states.size_bytes
         t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
 
     run("delta_rule_scan", (out,), flops)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        gradients = tuple(t.like(x) for x in kept[:3])
+        gradients = tuple(t.like(x) for x in saved[:3])
         run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + recomputed_flops)
         return gradients
 

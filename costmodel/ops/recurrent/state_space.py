@@ -140,6 +140,7 @@ def _each_head(t: Tape, x: SymbolicTensor, heads: int) -> SymbolicTensor:
 
 
 def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
+    """Decay between positions of a row; (rows, positions, positions, heads)."""
     rows, positions, heads = rates.shape
     shape = (rows, positions, positions, heads)
     below = t.kernel("bitwise_not", (), t.new((positions, positions), "bool"))
@@ -152,6 +153,7 @@ def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
 def _within_chunks(
     t: Tape, rates: SymbolicTensor, x: SymbolicTensor, b: SymbolicTensor, c_map: SymbolicTensor
 ) -> SymbolicTensor:
+    """Contributions within a chunk; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
     state, states = b.shape[-1], rows * heads
     decay = _pairwise_decay(t, rates)
@@ -190,6 +192,7 @@ def _between_chunks(
 def _states_passed_on(
     t: Tape, batch: int, chunks: int, last: SymbolicTensor, added: SymbolicTensor
 ) -> SymbolicTensor:
+    """State before each chunk's first token: a product over all earlier chunks."""
     states, state, width = added.shape
     heads, n = states // (batch * chunks), chunks + 1
     shape = (batch * heads, n, state * width)
