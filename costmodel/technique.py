@@ -249,7 +249,8 @@ def with_fetched_parameters(
         unit,
         parameter_bytes=unit.parameter_bytes - shard_bytes,
         gathers=(filled, *others),
-        gather=(copy, *unit.gather),
-        gather_backward=(copy, *unit.gather_backward),
+        gather=unit.gather._replace(
+            forward=(copy, *unit.gather.forward), backward=(copy, *unit.gather.backward)
+        ),
         fetched_by=name,
     )

@@ -41,8 +41,8 @@ class SourceSum:
 
     def add_unit(self, unit: FsdpUnit, times: int = 1) -> None:
         """Add a unit's sharding traffic in a step of one micro-batch."""
-        backward_gather = unit.gather_backward if unit.gathers_each_use else ()
-        for item in (*unit.gather, *backward_gather, *unit.reduce, *unit.post_update):
+        backward_gather = unit.gather.backward if unit.gathers_each_use else ()
+        for item in (*unit.gather.forward, *backward_gather, *unit.reduce.fresh, *unit.post_update):
             term = "elementwise" if isinstance(item, Kernel) else "exposed_dp"
             self._add(item, term, times)
 

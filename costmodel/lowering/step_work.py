@@ -1,7 +1,7 @@
-"""All work of one optimizer step on a stage's representative rank, as a flat list.
+"""Work of one optimizer step on a stage's rank, as a flat list.
 
-The lowering that a recorded run is compared with: every kernel and collective that a rank of the
-stage issues between two optimizer steps, in no particular order. Prices and schedules use the same
+The lowering to compare with a recorded run: every kernel and collective that a rank of the stage
+issues between two optimizer steps, in no particular order. Prices and schedules use the same
 lowered layers and units.
 """
 
@@ -70,7 +70,7 @@ def step_work(
 
 
 def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
-    """Gradient sums that the last reader of a tower's output omits.
+    """Gradient sums omitted by the last reader of a tower's output.
 
     Equal layers are lowered once, each adding its gradient of the output to that of later readers;
     the last reader has none to add to. Prices keep its sum, some bytes of one layer.
@@ -108,28 +108,30 @@ def _unit_work(unit: FsdpUnit, micro_batch: int, last: bool) -> Iterator[WorkIte
     if not unit.wrapped:
         return
     if micro_batch == 0:
-        yield from unit.outer_gather
+        yield from unit.gather.outer
     if unit.gathers_each_use:
-        yield from (*unit.gather, *unit.gather_backward)
+        yield from (*unit.gather.forward, *unit.gather.backward)
     elif micro_batch == 0:
-        yield from unit.gather
+        yield from unit.gather.forward
     if last or unit.reduces_each_micro_batch:
         accumulated = micro_batch > 0 and not unit.reduces_each_micro_batch
         yield from (
-            (*unit.accumulate_upcast, *unit.reduce_accumulated) if accumulated else unit.reduce
+            (*unit.reduce.accumulate_upcast, *unit.reduce.accumulated)
+            if accumulated
+            else unit.reduce.fresh
         )
         if micro_batch and unit.reduces_each_micro_batch:
-            yield from unit.accumulate_shard
+            yield from unit.reduce.accumulate_shard
     else:
-        yield from unit.accumulate_upcast if micro_batch else unit.upcast
+        yield from unit.reduce.accumulate_upcast if micro_batch else unit.reduce.upcast
     if last:
-        yield from unit.outer_reduce
+        yield from unit.reduce.outer
 
 
 def _messages(
     plan: Plan, stage: int, number: int, chunk: StageChunk, micro_batches: int
 ) -> Iterator[WorkItem]:
-    """Activations and gradients that cross between ranks at the chunk's ends.
+    """Activations and gradients crossing ranks at the chunk's ends.
 
     Outputs of other towers are separate messages; prices take all that cross as one.
     """
@@ -232,7 +234,7 @@ def step_end_work(
 
 
 def norm_sum(devices: int) -> Collective:
-    """The sum of the global norm and the loss over all devices of a plan."""
+    """Sum of the global norm and the loss over a plan's devices."""
     return Collective("all_reduce", devices, 1, NORM_AND_LOSS_BYTES, "fp64")
 
 
@@ -249,7 +251,7 @@ def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterat
 def _tied_reduction(
     plan: Plan, stage: int, entries: list[StageLayer]
 ) -> tuple[tuple[WorkItem, ...], int]:
-    """The sum of a shared weight's gradient, and elements left to other ranks' norms.
+    """Gradient sum of a shared weight, and elements excluded from the norm.
 
     Copies on one stage, as at the ends of a V, are added there, and each gets the sum; then stages
     sum. A frozen table has no gradient.

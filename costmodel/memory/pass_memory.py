@@ -23,7 +23,7 @@ LEDGER_TERMS = MEMORY_TERMS[:6]
 
 
 class PassMemory(NamedTuple):
-    """Bytes by term relative to the start of a pass: at its peak, and after it."""
+    """Bytes by term, relative to a pass's start: at peak, and after."""
 
     peak: tuple[int, ...]
     change: tuple[int, ...]
@@ -172,7 +172,7 @@ class PassMemoryModel:
         ledger.add(COMMUNICATION, -reduced - replicated_bytes)
 
     def _finished_unit(self, chunk: StageChunk, number: int) -> FsdpUnit | None:
-        """The sharded unit whose gradients are complete after layer ``number``'s backward.
+        """The sharded unit with complete gradients after layer ``number``'s backward.
 
         A head that shares the embedding's unit moves with it: that backward comes last.
         """
@@ -206,27 +206,27 @@ class PassMemoryModel:
             self._keep_gradients(ledger, unit, kind)
             return reduced, 0
         unreduced_bytes = unit.gradient_bytes
-        if unit.upcast and not kind.first and not unit.reduces_each_micro_batch:
+        if unit.reduce.upcast and not kind.first and not unit.reduces_each_micro_batch:
             ledger.add(GRADIENTS, -unit.gradient_bytes)
             unreduced_bytes = unit.accumulated_bytes
         gathered = kind.part == "whole" or not unit.gathers_each_use
         if gathered and (kind.last or unit.gathers_each_use):
             ledger.add(PARAMETERS, -unit.whole_bytes)
-        ledger.add(COMMUNICATION, unit.reduce_input_bytes - reduced)
+        ledger.add(COMMUNICATION, unit.reduce_bytes.input_bytes - reduced)
         ledger.live[GRADIENTS] += unit.shard_gradient_bytes - unreduced_bytes
         last_gradient_bytes = (
             unreduced_bytes * unit.last_gradient_elements // max(unit.local_elements, 1)
         )
-        ledger.touch(max(unit.reduce_scratch_bytes, last_gradient_bytes))
+        ledger.touch(max(unit.reduce_bytes.scratch_bytes, last_gradient_bytes))
         if kind.first or not unit.reduces_each_micro_batch:
-            return unit.reduce_input_bytes, 0
+            return unit.reduce_bytes.input_bytes, 0
         ledger.add(GRADIENTS, -unit.shard_gradient_bytes)
-        ledger.add(COMMUNICATION, unit.replicated_bytes)
-        return unit.reduce_input_bytes, unit.replicated_bytes
+        ledger.add(COMMUNICATION, unit.reduce_bytes.replicated_bytes)
+        return unit.reduce_bytes.input_bytes, unit.reduce_bytes.replicated_bytes
 
     @staticmethod
     def _keep_gradients(ledger: Ledger, unit: FsdpUnit, kind: PassKind) -> None:
-        if not unit.upcast:
+        if not unit.reduce.upcast:
             return
         if kind.first:
             ledger.add(GRADIENTS, unit.accumulated_bytes - unit.gradient_bytes)
@@ -235,7 +235,7 @@ class PassMemoryModel:
 
 
 def entry_unit(chunk: StageChunk, number: int) -> FsdpUnit | None:
-    """The unit that must be gathered before layer ``number`` runs forward."""
+    """The unit to gather before layer ``number`` runs forward."""
     entry = chunk.layers[number]
     if entry.unit is None:  # an embedding in the head's unit, gathered for the first such layer
         return chunk.layers[-1].unit if number == chunk.first_shared else None

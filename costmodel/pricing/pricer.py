@@ -65,7 +65,7 @@ class Pricer:
 
     @property
     def overlap(self) -> Overlap:
-        """The widest ``--overlap`` mode that this machine and stack hide all of."""
+        """The widest ``--overlap`` mode fully hidden on this machine and stack."""
         return replace(self.stack, overlaps=self.overlaps).overlap
 
     @property
@@ -74,7 +74,7 @@ class Pricer:
         return self.overlaps.dp_gradient or self.overlaps.dp_parameter
 
     def with_link_span(self, link_span: int) -> Pricer:
-        """Prices of work that crosses only the ``link_span`` innermost link levels."""
+        """Prices of work within the ``link_span`` innermost link levels."""
         pricer = self._by_link_span.get(link_span)
         if pricer is None:
             machine = replace(self.machine, link_span=link_span)
@@ -103,7 +103,7 @@ class Pricer:
         return self.layer_pass(passes[0]) if len(passes) == 1 else self.chained(passes)
 
     def longer_s(self, passes: tuple[LoweredPass, ...], more: LoweredPass) -> float:
-        """Seconds that one more pass adds to passes in a row."""
+        """Seconds added by one more pass to passes in a row."""
         if more == NO_PASS:
             return 0.0
         return self.chained((*passes, more)).time_s - self.chained(passes).time_s
@@ -116,10 +116,10 @@ class Pricer:
         return self._pass_pricer.chained(passes)
 
     def exposed_items(self, lowered: LoweredPass) -> Iterator[tuple[WorkItem, str, float, Latency]]:
-        """Items of a pass: term, seconds that it adds to the pass, latency alone.
+        """Items of a pass: term, added seconds, latency alone.
 
-        The term of a technique's item is its name. Expert dispatch hides beside the whole pass,
-        not here.
+        The term of a technique's item is its name. Expert dispatch hides beside the whole pass, not
+        here.
         """
         return self._pass_pricer.exposed_items(lowered)
 
@@ -135,18 +135,18 @@ class Pricer:
     def _price_unit(self, unit: FsdpUnit) -> UnitCost:
         return UnitCost(
             gather=GatherCost(
-                forward=self._traffic(unit.gather, self.unit_s),
-                backward=self._traffic(unit.gather_backward, self.unit_s),
-                outer=self._traffic(unit.outer_gather),
+                forward=self._traffic(unit.gather.forward, self.unit_s),
+                backward=self._traffic(unit.gather.backward, self.unit_s),
+                outer=self._traffic(unit.gather.outer),
                 fetched_s=self.split(_fetch_copies(unit))[0],
             ),
             reduce=ReduceCost(
-                fresh=self._traffic(unit.reduce, self.unit_s),
-                outer=self._traffic(unit.outer_reduce),
-                accumulated_kernels_s=self.split(unit.reduce_accumulated)[0] + self.unit_s,
-                accumulate_shard_s=self.split(unit.accumulate_shard)[0],
-                upcast_s=self.split(unit.upcast)[0],
-                accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],
+                fresh=self._traffic(unit.reduce.fresh, self.unit_s),
+                outer=self._traffic(unit.reduce.outer),
+                accumulated_kernels_s=self.split(unit.reduce.accumulated)[0] + self.unit_s,
+                accumulate_shard_s=self.split(unit.reduce.accumulate_shard)[0],
+                upcast_s=self.split(unit.reduce.upcast)[0],
+                accumulate_upcast_s=self.split(unit.reduce.accumulate_upcast)[0],
             ),
         )
 
@@ -168,7 +168,7 @@ class Pricer:
 
 
 def _fetch_copies(unit: FsdpUnit) -> list[WorkItem]:
-    return [item for item in unit.gather if isinstance(item, Kernel) and on_host(item.op)]
+    return [item for item in unit.gather.forward if isinstance(item, Kernel) and on_host(item.op)]
 
 
 def _with_overlap_slowdown(stack: StackSpec, machine: Machine) -> StackSpec:

@@ -1,4 +1,4 @@
-"""FSDP unit: parameters that move together, with their bytes and traffic."""
+"""FSDP unit: parameters moved together, with their bytes and traffic."""
 
 from __future__ import annotations
 
@@ -24,20 +24,53 @@ class GatherBytes(NamedTuple):
     whole_bytes: int
 
 
+class GatherWork(NamedTuple):
+    """Gathers before a forward and before a backward, and outer ones once per step."""
+
+    forward: tuple[WorkItem, ...] = ()
+    backward: tuple[WorkItem, ...] = ()
+    outer: tuple[WorkItem, ...] = ()
+
+
+class ReduceWork(NamedTuple):
+    """Gradient reductions, and accumulation before or after them.
+
+    ``fresh``: of one micro-batch's gradients; ``accumulated``: of several; ``outer``: per step.
+    ``upcast`` casts a first micro-batch's gradients, ``accumulate_upcast`` adds a later one's,
+    ``accumulate_shard`` adds reduced shards.
+    """
+
+    fresh: tuple[WorkItem, ...] = ()
+    accumulated: tuple[WorkItem, ...] = ()
+    outer: tuple[WorkItem, ...] = ()
+    accumulate_shard: tuple[WorkItem, ...] = ()
+    upcast: tuple[WorkItem, ...] = ()
+    accumulate_upcast: tuple[WorkItem, ...] = ()
+
+
+class ReduceBytes(NamedTuple):
+    """Buffers of a reduction, which still holds the last parameter's gradient.
+
+    ``replicated_bytes`` of its result are held until the pass ends.
+    """
+
+    input_bytes: int = 0
+    scratch_bytes: int = 0
+    replicated_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class FsdpUnit:
     """Sizes and work of one unit on its fullest rank.
 
     ``gathers``: the bytes of its gathers, one after the other: of dense parameters, of experts
-    (none where parameters are used in place). ``reduce_input_bytes`` and
-    ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
-    is still held; ``replicated_bytes`` of its result are held until the pass ends.
+    (none where parameters are used in place); ``gather``: their work.
     ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
     while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
-    ``post_update``: what follows the update; ``update``: the unit's share of it. ``added`` is what
-    techniques do once its gradients are complete, ``added_update`` what each does with the update,
-    ``added_bytes`` what they hold from step to step, ``added_tier_bytes`` what of other tiers;
-    ``fetched_by`` is the technique under which copies before gathers count.
+    ``post_update``: work after the update; ``update``: the unit's share of it.
+    Techniques add ``added`` once its gradients are complete, ``added_update`` each with the update,
+    and hold ``added_bytes``, on other tiers ``added_tier_bytes``, from step to step; ``fetched_by``
+    is the technique of copies before gathers.
     """
 
     wrapped: bool
@@ -49,20 +82,11 @@ class FsdpUnit:
     gradient_bytes: int
     accumulated_bytes: int
     shard_gradient_bytes: int
-    reduce_input_bytes: int
-    reduce_scratch_bytes: int
+    reduce_bytes: ReduceBytes
     local_elements: int
     last_gradient_elements: int
-    replicated_bytes: int
-    gather: tuple[WorkItem, ...]
-    gather_backward: tuple[WorkItem, ...]
-    outer_gather: tuple[WorkItem, ...]
-    outer_reduce: tuple[WorkItem, ...]
-    reduce: tuple[WorkItem, ...]
-    reduce_accumulated: tuple[WorkItem, ...]
-    accumulate_shard: tuple[WorkItem, ...]
-    upcast: tuple[WorkItem, ...]
-    accumulate_upcast: tuple[WorkItem, ...]
+    gather: GatherWork
+    reduce: ReduceWork
     post_update: tuple[WorkItem, ...]
     update: UpdateShare
     partial_shards: tuple[int, ...]
@@ -90,4 +114,4 @@ class FsdpUnit:
 
         Earlier ones were reduced away, or are kept in another number format.
         """
-        return self.reduces_each_micro_batch or bool(self.upcast)
+        return self.reduces_each_micro_batch or bool(self.reduce.upcast)

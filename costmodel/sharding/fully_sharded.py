@@ -17,7 +17,7 @@ from ...spec.report.work_items import streamed
 from ...spec.workload.number_formats import DTYPE_BYTES, weight_bytes
 from ..layers.heads import local_vocab
 from ..symbolic.tape import WorkItem
-from .fsdp_unit import FsdpUnit
+from .fsdp_unit import FsdpUnit, GatherWork, ReduceBytes, ReduceWork
 from .nested import outer_gather_work, outer_reduce_work, stored_pieces_bytes
 from .optimizers import UpdateShare, merged_share, state_bytes, update_share
 from .param_groups import ParamGroup, UnitShape, param_groups
@@ -38,7 +38,7 @@ STEP_COUNTER_BYTES = 4
 
 
 def sharded_unit(shape: UnitShape) -> FsdpUnit:
-    """Parameters stored as shards in the master's format, gathered into a compute copy (FSDP2).
+    """Parameters stored as master shards, gathered into a compute copy (FSDP2).
 
     Frozen ones are stored in their own format, have no gradient, and are gathered only where they
     are sharded.
@@ -50,12 +50,9 @@ def sharded_unit(shape: UnitShape) -> FsdpUnit:
     wrapped = wrapped or bool(frozen)
     param, master, comm = (DTYPE_BYTES[d] for d in (dtype.param, dtype.master, dtype.communication))
     upcasts = dtype.communication != dtype.param
-    whole, shard = sum(group.whole for group in groups), sum(group.shard for group in groups)
-    padded = sum(group.padded for group in groups)
+    elements = sum(group.whole for group in groups)
     sharded = [group for group in groups if group.degree > 1]
-    accumulated_format = dtype.communication if upcasts else dtype.param
     shards = tuple(n for group in groups for n in group.shards)
-    has_backward = any(shape.training(number).backward for number in range(len(shape.layers)))
     return FsdpUnit(
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
@@ -66,41 +63,66 @@ def sharded_unit(shape: UnitShape) -> FsdpUnit:
         + narrow_copies_bytes(shape, all_groups),
         optimizer_bytes=unit_states(shape, groups) + STEP_COUNTER_BYTES * len(shards),
         gathers=gather_bytes(shape, groups, frozen) if wrapped else (),
-        gradient_bytes=whole * param,
-        accumulated_bytes=whole * (comm if wrapped and upcasts else param),
+        gradient_bytes=elements * param,
+        accumulated_bytes=elements * (comm if wrapped and upcasts else param),
         shard_gradient_bytes=sum(group.gradient_shard for group in groups) * master
         if wrapped
         else 0,
-        reduce_input_bytes=padded * comm if wrapped else 0,
-        reduce_scratch_bytes=(shard - sum(group.shard for group in sharded)) * comm
-        if wrapped
-        else 0,
-        local_elements=whole,
+        reduce_bytes=_reduce_bytes(shape, groups) if wrapped else ReduceBytes(),
+        local_elements=elements,
         last_gradient_elements=sharded[-1].locals[-1] if sharded else 0,
-        replicated_bytes=sum(group.shard for group in groups if reduces_over_replicas(group))
-        * master
-        if wrapped
-        else 0,
-        gather=gathers(gather_forward, shape, groups, frozen) if wrapped else (),
-        gather_backward=gathers(gather_backward, shape, groups, frozen)
-        if wrapped and has_backward
-        else (),
-        outer_gather=for_each_group(groups, outer_gather_work, dtype),
-        outer_reduce=for_each_group(groups, outer_reduce_work, dtype),
-        reduce=for_each_group(groups, reduce_work, dtype, dtype.param) if wrapped else (),
-        reduce_accumulated=for_each_group(groups, reduce_work, dtype, accumulated_format)
-        if wrapped
-        else (),
-        accumulate_shard=for_each_group(groups, accumulate_shard, dtype),
-        upcast=for_each_group(groups, upcast_work, dtype) if wrapped and upcasts else (),
-        accumulate_upcast=for_each_group(groups, accumulate_upcast, dtype)
-        if wrapped and upcasts
-        else (),
+        gather=_gather_work(shape, groups, frozen, wrapped),
+        reduce=_reduce_work(shape, groups, wrapped),
         post_update=requantize_weights(shape, all_groups),
         update=unit_update(shape, groups, sends_back=True),
         partial_shards=tuple(n for group in groups for n in group.partials),
         tied_bytes=tied_elements_of(shape) * master,
         tied_elements=tied_elements_of(shape),
+    )
+
+
+def _reduce_bytes(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> ReduceBytes:
+    dtype = shape.dtype
+    comm, master = DTYPE_BYTES[dtype.communication], DTYPE_BYTES[dtype.master]
+    return ReduceBytes(
+        input_bytes=sum(group.padded for group in groups) * comm,
+        scratch_bytes=sum(group.shard for group in groups if group.degree == 1) * comm,
+        replicated_bytes=sum(g.shard for g in groups if reduces_over_replicas(g)) * master,
+    )
+
+
+def _gather_work(
+    shape: UnitShape,
+    groups: tuple[ParamGroup, ...],
+    frozen: tuple[ParamGroup, ...],
+    wrapped: bool,
+) -> GatherWork:
+    outer = for_each_group(groups, outer_gather_work, shape.dtype)
+    if not wrapped:
+        return GatherWork(outer=outer)
+    backward = any(shape.training(number).backward for number in range(len(shape.layers)))
+    return GatherWork(
+        forward=gathers(gather_forward, shape, groups, frozen),
+        backward=gathers(gather_backward, shape, groups, frozen) if backward else (),
+        outer=outer,
+    )
+
+
+def _reduce_work(shape: UnitShape, groups: tuple[ParamGroup, ...], wrapped: bool) -> ReduceWork:
+    dtype = shape.dtype
+    outer = for_each_group(groups, outer_reduce_work, dtype)
+    add_shards = for_each_group(groups, accumulate_shard, dtype)
+    if not wrapped:
+        return ReduceWork(outer=outer, accumulate_shard=add_shards)
+    upcasts = dtype.communication != dtype.param
+    accumulated_format = dtype.communication if upcasts else dtype.param
+    return ReduceWork(
+        fresh=for_each_group(groups, reduce_work, dtype, dtype.param),
+        accumulated=for_each_group(groups, reduce_work, dtype, accumulated_format),
+        outer=outer,
+        accumulate_shard=add_shards,
+        upcast=for_each_group(groups, upcast_work, dtype) if upcasts else (),
+        accumulate_upcast=for_each_group(groups, accumulate_upcast, dtype) if upcasts else (),
     )
 
 
@@ -132,7 +154,7 @@ def narrow_copies_bytes(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> int
 
 
 def requantize_weights(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
-    """Kernel that requantizes the trained weights' copies once a step."""
+    """Kernel to requantize the trained weights' copies once a step."""
     target_format = shape.dtype.matmul
     elements = sum(group.narrow for group in groups if group.trained)
     if target_format is None or not elements or shape.stack.narrow_weights != "cached":
@@ -143,7 +165,7 @@ def requantize_weights(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> tupl
 
 
 def tied_elements_of(shape: UnitShape, degree: int | None = None) -> int:
-    """Elements in a shard of the token table, which another stage may share."""
+    """Elements in a shard of the token table, possibly shared by stages."""
     degree = degree or shape.strategy.shard.optimizer
     for number, layer in enumerate(shape.layers):
         trained = shape.training(number).weights

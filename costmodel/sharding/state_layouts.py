@@ -15,7 +15,7 @@ from ...spec.report.work_items import Collective, streamed
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
 from ..symbolic.tape import WorkItem
-from .fsdp_unit import MAX_CACHED_UNITS, FsdpUnit, GatherBytes
+from .fsdp_unit import MAX_CACHED_UNITS, FsdpUnit, GatherBytes, GatherWork, ReduceBytes, ReduceWork
 from .fully_sharded import (
     narrow_copies_bytes,
     requantize_weights,
@@ -42,7 +42,7 @@ def contiguous_unit(shape: UnitShape) -> FsdpUnit:
     """Whole compute parameters and gradient buffers; the optimizer shards (Megatron-LM)."""
     dtype, all_groups = shape.dtype, param_groups(shape)
     groups = tuple(group for group in all_groups if group.trained)
-    whole, shard = sum(group.whole for group in groups), sum(group.shard for group in groups)
+    elements, shard = sum(group.whole for group in groups), sum(group.shard for group in groups)
     param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
     has_master = dtype.param != dtype.master
     master_bytes = shard * DTYPE_BYTES[dtype.master] if has_master else 0
@@ -51,28 +51,19 @@ def contiguous_unit(shape: UnitShape) -> FsdpUnit:
         wrapped=False,
         gathers_each_use=False,
         reduces_each_micro_batch=False,
-        parameter_bytes=(whole - _only_narrow(shape, groups)) * param
+        parameter_bytes=(elements - _only_narrow(shape, groups)) * param
         + _frozen_bytes(shape, all_groups)
         + narrow_copies_bytes(shape, all_groups),
         optimizer_bytes=unit_states(shape, groups) + master_bytes,
         gathers=(),
-        gradient_bytes=0 if shape.stack.fusion.weight_gradient_accumulation else whole * param,
-        accumulated_bytes=whole * gradient,
+        gradient_bytes=0 if shape.stack.fusion.weight_gradient_accumulation else elements * param,
+        accumulated_bytes=elements * gradient,
         shard_gradient_bytes=0,
-        reduce_input_bytes=0,
-        reduce_scratch_bytes=0,
-        local_elements=whole,
+        reduce_bytes=ReduceBytes(),
+        local_elements=elements,
         last_gradient_elements=0,
-        replicated_bytes=0,
-        gather=(),
-        gather_backward=(),
-        outer_gather=(),
-        outer_reduce=(),
-        reduce=reduce,
-        reduce_accumulated=reduce,
-        accumulate_shard=(),
-        upcast=(),
-        accumulate_upcast=(),
+        gather=GatherWork(),
+        reduce=ReduceWork(fresh=reduce, accumulated=reduce),
         post_update=(*_buffer_gathers(shape, groups), *requantize_weights(shape, all_groups)),
         update=unit_update(shape, groups, sends_back=False),
         partial_shards=tuple(n for group in groups for n in group.partials),
@@ -100,9 +91,9 @@ def _frozen_bytes(shape: UnitShape, all_groups: tuple[ParamGroup, ...]) -> int:
     weight in fp8, trained or not), except that a requested format is kept.
     """
     frozen = tuple(group for group in all_groups if not group.trained)
-    whole = sum(group.whole for group in frozen)
+    frozen_elements = sum(group.whole for group in frozen)
     has_own_format = shape.base_dtype != shape.dtype.param
-    elements = whole if has_own_format else whole - _only_narrow(shape, frozen)
+    elements = frozen_elements if has_own_format else frozen_elements - _only_narrow(shape, frozen)
     return elements * DTYPE_BYTES[shape.base_dtype]
 
 
@@ -145,11 +136,10 @@ def partitioned_unit(shape: UnitShape) -> FsdpUnit:
         + narrow_copies_bytes(shape, all_groups),
         optimizer_bytes=unit.optimizer_bytes + master_bytes,
         gathers=(GatherBytes(gathered, 0, gathered),),
-        gather=tuple(item for group in sharded for item in _piece_gather(group, dtype)),
-        gather_backward=tuple(
-            item for group in sharded for item in _piece_gather_backward(group, dtype)
+        gather=GatherWork(
+            forward=for_each_group(sharded, _piece_gather, dtype),
+            backward=for_each_group(sharded, _piece_gather_backward, dtype),
         ),
-        outer_gather=(),
         post_update=(
             *(item for group in groups for item in _update_compute_copy(group, dtype)),
             *_buffer_gathers(shape, tuple(unsharded)),

@@ -1,4 +1,4 @@
-"""Seconds of one pass: a micro-batch through a chunk, with its gathers and reductions.
+"""Seconds of one micro-batch through a chunk, with gathers and reductions.
 
 Layers compute one after another; sharding traffic has its own stream where the stack overlaps it.
 Forward, the next unit's gather is issued when a layer starts; backward, the previous layer's gather
@@ -155,7 +155,7 @@ def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[f
 
 
 def traffic_seconds(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
-    """Copies, gather and reduction that a unit adds to a pass."""
+    """Copies, gather and reduction added by a unit to a pass."""
     if kind.forward:
         return *_before_forward_s(unit, cost, kind), 0.0
     return _around_backward_s(unit, cost, kind)
@@ -175,7 +175,7 @@ def _around_backward_s(
     unit: FsdpUnit, cost: UnitCost, kind: PassKind
 ) -> tuple[float, float, float]:
     """Copies, gather and reduction of a backward pass."""
-    if not (unit.wrapped or unit.reduce):
+    if not (unit.wrapped or unit.reduce.fresh):
         return 0.0, 0.0, 0.0
     gathers = unit.gathers_each_use and kind.part != "weight"
     copy_s = cost.gather.backward.kernels_s if gathers else 0.0

@@ -92,39 +92,42 @@ def test_a_steps_traffic_is_that_of_its_levels(p: int, g: int, o: int) -> None:
     gathered = p if p > 1 else o
     padded = found.whole_bytes // 2
     gather = [("all_gather", gathered, 1, 2 * padded)] if gathered > 1 else []
-    assert wires(found.gather) == wires(found.gather_backward) == gather
+    assert wires(found.gather.forward) == wires(found.gather.backward) == gather
     outer_gather = [("all_gather", o // p, p, 2 * padded // p)] if 1 < p < o else []
-    assert wires(found.outer_gather) == outer_gather
+    assert wires(found.gather.outer) == outer_gather
     reduced, replicas = g if g > 1 else o, RANKS // o
     scatter = [("reduce_scatter", reduced, 1, 4 * padded)] if reduced > 1 else []
     across = [("all_reduce", replicas, o, 4 * padded // o)] if replicas > 1 else []
     nested = 1 < g < o
-    assert wires(found.reduce) == scatter + ([] if nested else across)
+    assert wires(found.reduce.fresh) == scatter + ([] if nested else across)
     settled = [("reduce_scatter", o // g, g, 4 * padded // g), *across] if nested else []
-    assert wires(found.outer_reduce) == settled
+    assert wires(found.reduce.outer) == settled
 
 
 def test_levels_cost_what_they_did() -> None:
     for degrees in ((1, 1, 32), (1, 32, 32), (32, 32, 32), (8, 8, 8), (1, 1, 1)):
         found = unit(of(*degrees))
-        assert found.outer_gather == found.outer_reduce == ()
-        assert found.gather == found.gather_backward
+        assert found.gather.outer == found.reduce.outer == ()
+        assert found.gather.forward == found.gather.backward
 
 
 def test_secondary_parameters_serve_the_backward_pass() -> None:
     plain, hpz = unit(of(32, 32, 32)), unit(of(32, 32, 32, second=8))
-    assert wires(hpz.gather) == wires(plain.gather)
-    assert wires(hpz.gather_backward) == [("all_gather", 8, 1, 2 * PADDED)]
+    assert wires(hpz.gather.forward) == wires(plain.gather.forward)
+    assert wires(hpz.gather.backward) == [("all_gather", 8, 1, 2 * PADDED)]
     assert hpz.parameter_bytes - plain.parameter_bytes == 2 * PADDED // 8
-    assert hpz.reduce == plain.reduce
+    assert hpz.reduce.fresh == plain.reduce.fresh
 
 
 def test_instances_of_a_distributed_optimizer_reduce_inside_and_sum_across() -> None:
     """Megatron-LM --num-distributed-optimizer-instances: 4 instances of 8 ranks."""
     megatron = stack("megatron")
     one, four = unit(of(1, 1, 32), used=megatron), unit(of(1, 1, 8), used=megatron)
-    assert [w[:3] for w in wires(one.reduce)] == [("reduce_scatter", 32, 1)]
-    assert [w[:3] for w in wires(four.reduce)] == [("reduce_scatter", 8, 1), ("all_reduce", 4, 8)]
+    assert [w[:3] for w in wires(one.reduce.fresh)] == [("reduce_scatter", 32, 1)]
+    assert [w[:3] for w in wires(four.reduce.fresh)] == [
+        ("reduce_scatter", 8, 1),
+        ("all_reduce", 4, 8),
+    ]
     assert [w[:3] for w in wires(four.post_update)] == [("all_gather", 8, 1)]
     assert four.optimizer_bytes == 4 * one.optimizer_bytes
     assert four.parameter_bytes == one.parameter_bytes
@@ -140,7 +143,7 @@ def test_states_shard_over_every_rank_that_holds_equal_weights() -> None:
     ):
         assert unit(full, strategy=strategy) == plain
     beside_tp = unit(of(8, 8, 8), strategy=LayerStrategy(tp=2, cp=2))
-    assert wires(beside_tp.gather)[0][1:3] == (8, 2)
+    assert wires(beside_tp.gather.forward)[0][1:3] == (8, 2)
 
 
 @pytest.mark.parametrize(("p", "g", "o"), NESTED)
@@ -172,11 +175,11 @@ def unit_groups(strategy: LayerStrategy, ranks: int) -> set[RankGroup]:
         )
     )
     every = (
-        found.gather,
-        found.gather_backward,
-        found.outer_gather,
-        found.reduce,
-        found.outer_reduce,
+        found.gather.forward,
+        found.gather.backward,
+        found.gather.outer,
+        found.reduce.fresh,
+        found.reduce.outer,
     )
     return {RankGroup(w[1], w[2]) for items in every for w in wires(items)}
 

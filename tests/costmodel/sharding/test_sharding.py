@@ -166,11 +166,13 @@ def test_traffic_of_each_level(used: StackSpec) -> None:
             continue
         found = unit(layer, LayerStrategy(shard=sharding), 8, BF16, used)
         whole, degree = found.local_elements, sharding.optimizer
-        scattered = payload(found.reduce, "reduce_scatter")
-        gathered = payload((*found.gather, *found.post_update), "all_gather")
+        scattered = payload(found.reduce.fresh, "reduce_scatter")
+        gathered = payload((*found.gather.forward, *found.post_update), "all_gather")
         assert gathered == (2 * whole if degree > 1 else 0)
         assert scattered == (4 * whole if degree > 1 else 0)
-        assert payload(found.reduce, "all_reduce") == (4 * whole // degree if degree < 8 else 0)
+        assert payload(found.reduce.fresh, "all_reduce") == (
+            4 * whole // degree if degree < 8 else 0
+        )
 
 
 def simulate(plan: Plan, used: StackSpec) -> Simulation:

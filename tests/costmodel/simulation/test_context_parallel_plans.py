@@ -103,11 +103,11 @@ def test_every_legal_strategy_lowers(
     used = {
         (item.ranks, item.stride)
         for items in (
-            unit.gather,
-            unit.gather_backward,
-            unit.outer_gather,
-            unit.reduce,
-            unit.outer_reduce,
+            unit.gather.forward,
+            unit.gather.backward,
+            unit.gather.outer,
+            unit.reduce.fresh,
+            unit.reduce.outer,
         )
         for item in items
         if isinstance(item, Collective)

@@ -122,7 +122,7 @@ def test_gradients_of_experts_are_summed_over_those_that_hold_them(name: str) ->
     """zero0 sums once over dp for dense parameters and over expert dp for experts."""
     layer = block_of(LARGE)
     found = unit(layer, LayerStrategy(ep=4), name)
-    work = [item for item in found.reduce if isinstance(item, Collective)]
+    work = [item for item in found.reduce.fresh if isinstance(item, Collective)]
     size = 4
     dense, experts = param_groups(shape_of(layer, LayerStrategy(ep=4), name))
     assert [(c.kind, c.ranks, c.stride, c.payload_bytes) for c in work] == [
@@ -130,7 +130,7 @@ def test_gradients_of_experts_are_summed_over_those_that_hold_them(name: str) ->
         ("all_reduce", 2, 4, experts.whole * size),
     ]
     alone = unit(layer, LayerStrategy(ep=8), name)
-    assert [c.ranks for c in alone.reduce if isinstance(c, Collective)] == [8]
+    assert [c.ranks for c in alone.reduce.fresh if isinstance(c, Collective)] == [8]
 
 
 @pytest.mark.parametrize("level", ["zero1", "zero2", "zero3"])
@@ -139,12 +139,12 @@ def test_each_part_gathers_and_reduces_over_its_own_ranks(level: str) -> None:
     strategy = sharded(LayerStrategy(tp=2, sequence_parallel="megatron", ep=2), level)
     found = unit(layer, strategy)
     dense, experts = param_groups(shape_of(layer, strategy))
-    gathers = [c for c in found.gather if isinstance(c, Collective)]
+    gathers = [c for c in found.gather.forward if isinstance(c, Collective)]
     assert [(c.ranks, c.stride, c.payload_bytes) for c in gathers] == [
         (4, 2, 2 * dense.padded),
         (4, 2, 2 * experts.padded),
     ]
-    reduces = [c for c in found.reduce if isinstance(c, Collective)]
+    reduces = [c for c in found.reduce.fresh if isinstance(c, Collective)]
     assert [(c.kind, c.ranks, c.payload_bytes) for c in reduces] == [
         ("reduce_scatter", 4, 4 * dense.padded),
         ("reduce_scatter", 4, 4 * experts.padded),

@@ -136,7 +136,11 @@ def test_longer_work_never_shortens_the_step(seed: int, draw: int) -> None:
             for chunk in chunks
             for layer in chunk.layers
             if layer.unit is not None
-            for item in (*layer.unit.gather, *layer.unit.reduce, *layer.unit.upcast)
+            for item in (
+                *layer.unit.gather.forward,
+                *layer.unit.reduce.fresh,
+                *layer.unit.reduce.upcast,
+            )
         },
         key=repr,
     )
