@@ -118,15 +118,6 @@ def from_json(
 
     Raises:
         InputError: not JSON, a duplicate or unknown key, or a value outside its range.
-
-    Args:
-        target: the dataclass to build.
-        text: JSON text, at most 16 MiB.
-        where: how to name the document in an error, such as its path.
-        context: what validators of the noun's own may ask for.
-
-    Raises:
-        InputError: not JSON, a duplicate or unknown key, or a value outside its range.
     """
     parse_json(text, where)  # duplicate keys and depth are refused before validation
     try:
@@ -184,7 +175,7 @@ def _first_problem(error: ValidationError, where: str, target: Any) -> InputErro
     problem = min(problems, key=lambda p: p["type"] not in unknown)
     path = ".".join(str(part) for part in problem["loc"] if not str(part).endswith("Layer"))
     name = f"{where}: {path}" if path else where
-    given = problem.get("input")
+    value = problem.get("input")
     error_type = problem["type"]
     if error_type in unknown:
         key = str(problem["loc"][-1])
@@ -192,7 +183,7 @@ def _first_problem(error: ValidationError, where: str, target: Any) -> InputErro
         return InputError(name, key, "only known keys", nearest_name(key, names))
     if error_type in ("missing", "missing_argument"):
         return InputError(name, "nothing", "a value (the key is required)")
-    return InputError(name, given, problem["msg"].removeprefix("Input should be "))
+    return InputError(name, value, problem["msg"].removeprefix("Input should be "))
 
 
 def _field_names(target: Any) -> list[str]:

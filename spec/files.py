@@ -52,9 +52,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """Permission bits of the file at ``path``.
-
-    None if there is none yet.
+    """Permission bits of the file at ``path``; None without one.
 
     Raises:
         InputError: a folder, a device, a pipe: renaming a file over it would destroy it.
@@ -82,8 +80,10 @@ def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> s
             data = file.read(limit_bytes + 1)
             if len(data) > limit_bytes:
                 size = os.fstat(file.fileno()).st_size
-                given = f"{size} bytes" if size > limit_bytes else f"more than {limit_bytes} bytes"
-                raise InputError(str(path), given, f"{what} of ≤ {limit_bytes} bytes")
+                size_text = (
+                    f"{size} bytes" if size > limit_bytes else f"more than {limit_bytes} bytes"
+                )
+                raise InputError(str(path), size_text, f"{what} of ≤ {limit_bytes} bytes")
         return data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise InputError(str(path), "binary data", f"{what} in UTF-8 text") from None

@@ -9,7 +9,7 @@ DIGITS = re.compile(r"[0-9]{1,12}")
 
 
 def whole_number(text: str) -> int | None:
-    """The number in a text of one to twelve ASCII digits; None for any other text."""
+    """The number in one to twelve ASCII digits; else None."""
     return int(text) if DIGITS.fullmatch(text) else None
 
 

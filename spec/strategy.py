@@ -131,7 +131,7 @@ def _degree(part: str, text: str, field_name: str) -> int:
 
 
 class NamedValue(Protocol):
-    """A technique as the validator of a strategy knows it: a name and its values' type."""
+    """A technique's name and type of values, for validating strategies."""
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ State = Literal["optimizer", "parameters"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKinds:
-    """The layer kinds that a technique is planned, priced and run for, as ``Layer.kind``."""
+    """Layer kinds of a technique's plans, prices and runs, as ``Layer.kind``."""
 
     plannable: tuple[str, ...]
     simulable: tuple[str, ...]
@@ -39,7 +39,7 @@ class LayerKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lossy:
-    """The error of a lossy value: ``of`` differs by the fraction ``bound`` at the most."""
+    """Error of a lossy value: ``of`` differs by at most ``bound`` (fraction)."""
 
     bound: float
     of: str
@@ -71,13 +71,13 @@ def _relocates_nothing(strategy: LayerStrategy) -> frozenset[State]:
 
 
 def never_joins(strategy: LayerStrategy) -> bool:
-    """No value of the technique makes all gradients of a layer at once."""
+    """False: no value makes all gradients of a layer at once."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueValue:
-    """The values of a technique, and the rules for them in a layer's strategy.
+    """Values of a technique, and their rules in a layer's strategy.
 
     Attributes:
         name: in a plan, and in Python, pins and the service; a flag has it with dashes.

@@ -1,6 +1,6 @@
-"""Technique values of a layer's strategy: by word, and the rules that they keep together.
+"""Technique values of a layer's strategy, by word, with joint rules.
 
-Every function takes the known techniques; left out, those that are shipped.
+Techniques left out are those that are shipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def technique_violation(
     dtype: DtypeRecord,
     techniques: Values = TECHNIQUES,
 ) -> str | None:
-    """The rule that a technique of a layer breaks; None if all are legal.
+    """The rule broken by a technique of a layer; None if legal.
 
     Args:
         layer: the layer.
@@ -55,7 +55,7 @@ def technique_violation(
 def technique_stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """The rule of a stack that a technique of a layer breaks; None if it breaks none."""
+    """The rule of a stack broken by a layer's technique; None if legal."""
     reasons = (t.stack_violation(strategy, stack) for t in _used(strategy, techniques))
     return next((reason for reason in reasons if reason), None)
 
@@ -63,7 +63,7 @@ def technique_stack_violation(
 def unsupported_technique(
     layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """The technique of a layer that is not run for its kind; None if all are run."""
+    """The technique not run for its layer's kind; None if all are."""
     reasons = (
         layer_kind_violation(t, layer, t.kinds.executable) for t in _used(strategy, techniques)
     )
@@ -73,7 +73,7 @@ def unsupported_technique(
 def unsupported_split_backward(
     strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """The technique that no schedule with a split backward runs; None if there is none."""
+    """The technique excluding split backwards; None without one."""
     for technique in _used(strategy, techniques):
         if technique.joins_backward(strategy):
             word = technique.text_of(strategy)
@@ -87,7 +87,7 @@ def unsupported_split_backward(
 def technique_groups(
     strategy: LayerStrategy, stage_ranks: int, techniques: Values = TECHNIQUES
 ) -> dict[str, tuple[RankGroup, ...]]:
-    """Rank groups of more than one rank that techniques of a layer have of their own."""
+    """Techniques' own rank groups of more than one rank."""
     groups = {
         technique.name: tuple(
             group for group in technique.groups(strategy, stage_ranks) if group.size > 1
@@ -98,7 +98,7 @@ def technique_groups(
 
 
 def relocated_states(strategy: LayerStrategy, techniques: Values = TECHNIQUES) -> frozenset[State]:
-    """States of a layer that another tier keeps in place of the device."""
+    """States of a layer kept on another tier, not on the device."""
     return frozenset[State]().union(*(t.relocates(strategy) for t in _used(strategy, techniques)))
 
 
@@ -154,5 +154,5 @@ def value_of_word(technique: TechniqueValue, word: str, field: str) -> Any:
 
 
 def slow_start(strategies: Iterable[LayerStrategy], techniques: Values = TECHNIQUES) -> bool:
-    """True if the first step of layers with these strategies may take minutes."""
+    """True if these layers' first step may take minutes."""
     return any(t.slow_start for s in dict.fromkeys(strategies) for t in _used(s, techniques))

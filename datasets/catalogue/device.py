@@ -195,9 +195,8 @@ def _called(name: str) -> list[Device]:
 def _of_family(name: str) -> list[Device]:
     """Devices of the longest family at the name's start.
 
-    The parts that follow choose form and memory.
-
-    A family may hold hyphens (``RTX-6000-Ada``), which a person may leave out.
+    A family may hold hyphens (``RTX-6000-Ada``), optional as typed; the parts that follow choose
+    form and memory.
     """
     parts = name.split("-")
     for length in range(len(parts), 0, -1):

@@ -43,5 +43,4 @@ def require_format(device: Device, name: str, where: str) -> None:
 
 
 def _shorthand(name: str) -> str:
-    """A narrow format as ``--dtype`` writes it."""
     return name.removesuffix("_tensor").replace("_", "-")

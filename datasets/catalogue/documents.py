@@ -1,10 +1,8 @@
-"""Strict reading of typed documents.
+"""Strict reading of one mapping in a JSON or YAML file.
 
-One mapping in a JSON or YAML file.
-
-Only unambiguous YAML is read: scalars resolve as in YAML 1.2's core schema (so ``no`` is a text
-and ``1e9`` is one too, and both are refused as numbers); aliases, merge keys, tags, repeated
-keys, files over 1 MiB and deep nesting are refused.
+Only unambiguous YAML is read: scalars resolve as in YAML 1.2's core schema (``no`` and ``1e9`` are
+texts, both refused as numbers); aliases, merge keys, tags, repeated keys, files over 1 MiB and deep
+nesting are refused.
 """
 
 from __future__ import annotations
@@ -91,8 +89,8 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         raise InputError(where, _error_position(error, text), YAML_ALLOWED) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        given = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(where, given, YAML_ALLOWED) from None
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(where, message, YAML_ALLOWED) from None
 
 
 def _refuse_structure(text: str, where: str) -> None:

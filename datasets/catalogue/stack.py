@@ -38,11 +38,9 @@ def stack_sources(name: str, on_cores: bool = False) -> Mapping[str, str]:
 
 
 def _row(name: str, on_cores: bool) -> Mapping[str, Any]:
-    """The figures of a stack.
+    """The figures of a stack, over those of its ``like``.
 
-    One that is ``like`` another states only the differences.
-
-    So does its table of differences on cores.
+    The same for its table of differences on cores.
     """
     row: Mapping[str, Any] = read_table("stacks")[name]
     if "like" in row:

@@ -139,7 +139,6 @@ def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> floa
 
 
 def _of_group(note: Assumption, number: int) -> Assumption:
-    """Rewrite a one-group assumption for group ``number`` of several."""
     path = note.path.removeprefix("cluster.groups.0.")
     if path == note.path:
         path = note.path.removeprefix("cluster.")

@@ -161,7 +161,7 @@ def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
 def _can_extend(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
     """True if added nodes match a group's kind, zone and network.
 
-    A network or zone not given for the added nodes (``assumed``) is that of the others.
+    A network or zone only ``assumed`` for them counts as equal.
     """
     group, new_group = cluster.group(name), added.groups[0]
     if new_group.zone not in ("", group.zone):

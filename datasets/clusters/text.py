@@ -114,10 +114,7 @@ def _fill_nodes(count: int, device: Device, text: str, where: str) -> tuple[int,
 
 
 def _expand_racks(nodes: int, per_node: int, device: Device) -> tuple[int, int]:
-    """Nodes and devices in each, with whole racks expanded.
-
-    ``per_node`` may count the devices of a whole rack.
-    """
+    """Nodes and devices in each, with whole racks expanded."""
     host = usual_node(device.name)
     if host is None or per_node != host.devices_per_rack or host.nodes_per_rack is None:
         return nodes, per_node

@@ -33,8 +33,8 @@ def read_model(times: Path, memory: Path, seq_lens: tuple[int, ...]) -> ModelPro
     )
     types = {int(m[1]) for m, _ in matches if m[1].isdigit()}
     if types != set(range(len(seq_lens))):
-        given = f"layer types {sorted(types)}"
-        raise InputError(str(memory), given, f"the model's {len(seq_lens)}, counted from 0")
+        type_list = f"layer types {sorted(types)}"
+        raise InputError(str(memory), type_list, f"the model's {len(seq_lens)}, counted from 0")
     layers = tuple(
         _layer(fields.inner(f"layertype_{number}_sp"), seq_len, forward[str(number)])
         for number, seq_len in enumerate(seq_lens)

@@ -1,4 +1,4 @@
-"""Published kernel latencies, and profiles of our own (README.md has sources and licenses).
+"""Published kernel latencies, and our own profiles; README.md has the sources.
 
 Enters: the ``.npy`` grids and the profiles beside it.
 Leaves: ``TimedGrid`` and shipped ``MachineProfile`` records.

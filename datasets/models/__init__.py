@@ -1,4 +1,4 @@
-"""Models by name or file: presets, ``config.json``, typed keys, the local hub cache.
+"""Models by name or file: presets, ``config.json``, typed keys, hub cache.
 
 Enters: what a person types after ``--model``.
 Leaves: a ``ModelSpec`` and the assumptions made.

@@ -30,9 +30,7 @@ def _tests() -> Mapping[str, Any]:
 
 
 def test_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """Settings of a functional test of Megatron-LM.
-
-    Empty for other runs and unknown tests.
+    """Settings of a functional test of Megatron-LM; empty for unknown ones.
 
     The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
     """
@@ -55,12 +53,10 @@ def model_entry(name: str) -> Mapping[str, Any]:
 
 
 def source_entry(run: PublishedRun) -> Mapping[str, Any]:
-    """Settings that the source of a run leaves out.
+    """Settings that a run's source leaves out; empty if unknown.
 
-    Empty if none are known.
-
-    By its short name, else by its cell ``source``, then with the exceptions for this run: every
-    matching entry of ``where``, later ones first.
+    By its short name, else by its cell ``source``, then by every matching exception of ``where``,
+    later ones first.
     """
     settings = _source(run)
     for entry in settings.get("where", ()):

@@ -1,8 +1,8 @@
-"""Devices, formats and policies read from names that ``names.toml`` does not list.
+"""Devices, formats and policies read from names missing in ``names.toml``.
 
 Sources write one device in many ways (``NVIDIA A100-SXM4-80GB``, ``8x H100 SXM5``), and one number
-format too (``float8 tensorwise``, ``bfloat16``). A name is read if its parts have one meaning;
-each such reading is a listed assumption.
+format too (``float8 tensorwise``, ``bfloat16``). A name is read if its parts have one meaning; each
+reading is a listed assumption.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ FORMATS = (
 
 
 def read_device(text: str) -> str | None:
-    """The catalogue's device for a printed name.
+    """The catalogue's device for a printed name; None if ambiguous or unknown.
 
-    None if none or several fit.
-
-    The family has to be a word of the name; memory and form choose among its sizes, by default
-    the usual ones.
+    The family has to be a word of the name; memory and form choose among its sizes, by default the
+    usual ones.
     """
     name = text.upper()
     families: dict[str, list[Device]] = {}

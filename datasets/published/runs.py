@@ -1,13 +1,11 @@
 """PublishedRun: one checked row of a table of measured runs.
 
-Blanks are None.
-
-Sizes are of the whole model and the whole run: ``micro_batch`` is samples a replica,
-``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A table of
-times (``runs.csv``) prints seconds a step or tokens a second; TFLOP/s are counted differently by
-every source and not compared. A table of memory (``memory.csv``) prints the peak of a device,
-counted as ``metric_kind`` names: ``peak_mem_gib`` of an allocator or of the driver, and ``oom`` 1
-where the run ended for lack of memory.
+Blanks are None. Sizes are of the whole model and run: ``micro_batch`` is samples a replica,
+``global_batch`` samples a step, ``ffn`` of a model with experts that of one. A table of times
+(``runs.csv``) prints seconds a step or tokens a second; TFLOP/s are counted differently by every
+source and not compared. A table of memory (``memory.csv``) prints the peak of a device, counted as
+``metric_kind`` names: ``peak_mem_gib`` of an allocator or of the driver, and ``oom`` 1 where the
+run ended for lack of memory.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""All timed cases.
+"""All timed cases: the executor's layer kernels over a range of sizes.
 
-Every kernel of the executor's layers, over a range of sizes.
-
-A case is a kernel as the lowering names it and a function that allocates fresh operands and
-returns the timed call; outputs are allocated as in a training step. A case holds no tensor until
-it is prepared, so a sweep over large sizes holds those of one case at a time, and a case whose
-operands do not fit is skipped like one whose output does not.
+A case is a kernel as the lowering names it and a function that allocates fresh operands and returns
+the timed call; outputs are allocated as in a training step. A case holds no tensor until it is
+prepared, so a sweep holds those of one case at a time, and a case whose operands do not fit is
+skipped.
 
 Cores and other devices run the same list. Operations that a device runs as one fused kernel are
-lines of :mod:`fused_cases`; products, attention and passes over memory are in the others.
+lines of :mod:`fused_cases`.
 """
 
 from __future__ import annotations

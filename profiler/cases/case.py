@@ -17,11 +17,9 @@ KernelRun = Callable[[], object]
 
 
 class Case(NamedTuple):
-    """A kernel and its preparation.
+    """A kernel and its preparation; ``first``: the first of its kind.
 
-    ``first`` if it is the first of its kind.
-
-    Each call of ``prepare`` allocates operands and returns a function that runs the kernel on them.
+    ``prepare`` allocates operands and returns a function that runs the kernel on them.
     """
 
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""Constants of host time and kernel slowdown, fitted to steps of small plans.
+"""Host time and kernel slowdown constants, fitted to small plans' steps.
 
 Enters: a profile's kernels and collectives, and a function that times a plan's step.
 Leaves: the profile with its constants.

@@ -105,10 +105,6 @@ def _with_constants(
 
 
 def _pricer(profile: MachineProfile) -> Pricer:
-    """Pricer for the ranks that the profile was measured with.
-
-    Those of every probe.
-    """
     machine = Machine(local_ranks(profile.ranks, profile.device), profile)
     return Pricer(machine, _stack(profile))
 

@@ -144,6 +144,6 @@ def _load(path: Path, identity: str, ranks: int, device: str) -> MachineProfile:
     """
     profile = from_json(MachineProfile, read_text(path, "a profile"), str(path))
     if (profile.fingerprint, profile.ranks, profile.device) != (identity, ranks, device):
-        given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks on {profile.device}"
-        raise InputError(str(path), given, "what the file's name says")
+        content = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks on {profile.device}"
+        raise InputError(str(path), content, "what the file's name says")
     return profile

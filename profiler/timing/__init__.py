@@ -1,4 +1,4 @@
-"""Jobs on ranks that time kernels, links, copies and steps; drives without ranks.
+"""Timing jobs on ranks: kernels, links, copies, steps; drives without ranks.
 
 Enters: a rank's context and a payload, or a folder.
 Leaves: documents of profile rows, seconds, skipped measurements.

@@ -136,7 +136,6 @@ def _slowest(seconds: float, spread: float, context: RankContext) -> tuple[float
 
 
 def _is_over(start_s: float, budget_s: float, context: RankContext) -> bool:
-    """True if the budget is spent on rank 0."""
     is_over = time.perf_counter() - start_s > budget_s
     if context.world_size == 1:
         return is_over

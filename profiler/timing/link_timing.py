@@ -78,7 +78,6 @@ def _group_sizes(world_size: int) -> list[int]:
 
 
 def _my_group(context: RankContext, size: int) -> dist.ProcessGroup:
-    """The group of ``size`` consecutive ranks that holds this rank."""
     own_group: dist.ProcessGroup | None = None
     for first in range(0, context.world_size, size):
         ranks = list(range(first, first + size))

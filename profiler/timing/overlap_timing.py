@@ -91,7 +91,6 @@ def _slowdown(context: RankContext) -> float:
 
 
 def _largest(value: float, context: RankContext) -> float:
-    """The largest of all ranks' values, so that all repeat equally."""
     largest = torch.tensor([value], dtype=torch.float64, device=context.device)
     if context.world_size > 1:
         dist.all_reduce(largest, dist.ReduceOp.MAX)

@@ -1,4 +1,4 @@
-"""Models from configurations of the transformers library, one file a group of families.
+"""Models from transformers configurations, one file per group of families.
 
 Enters: parsed ``config.json`` documents.
 Leaves: ``ModelSpec`` and the assumptions made; else ``InputError`` or ``NotBuiltError``.

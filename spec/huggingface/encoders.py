@@ -81,7 +81,6 @@ def bert(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _note_head(config: ConfigKeys, expected: str, task: str) -> None:
-    """List the head taken where ``architectures`` names another."""
     architectures = config.document.get("architectures")
     if not isinstance(architectures, list) or architectures != [expected]:
         config.assume("architectures", expected, f"trained with the head for {task}")

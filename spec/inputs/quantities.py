@@ -57,60 +57,60 @@ ALLOWED: dict[QuantityKind, str] = {
 BITS_OR_BYTES = re.compile(r"([kmgt])b/s|([kmgt])ib/s", re.IGNORECASE)
 
 
-def quantity(kind: QuantityKind, given: str | float, was: float, where: str) -> float:
-    """Value of ``given`` in SI.
+def quantity(kind: QuantityKind, value: str | float, was: float, where: str) -> float:
+    """Value of ``value`` in SI.
 
     Args:
         kind: the physical quantity.
-        given: text, or a number in SI.
+        value: text, or a number in SI.
         was: the value that a factor multiplies.
         where: name of the value in an error.
 
     Raises:
         InputError: neither an amount of this kind nor a factor, or one out of range.
     """
-    amount = _amount(kind, given, was, where)
+    amount = _amount(kind, value, was, where)
     if kind == "count" and math.isfinite(amount):
-        _check_whole_number(given, amount, where)
+        _check_whole_number(value, amount, where)
     elif not (math.isfinite(amount) and LEAST_FACTOR <= amount / was <= LARGEST_FACTOR):
         allowed = f"{_allowed(kind)}, above nil and at most {LARGEST_FACTOR:g} times what there is"
-        raise InputError(where, given, allowed, "2x")
+        raise InputError(where, value, allowed, "2x")
     return amount
 
 
-def _check_whole_number(given: object, amount: float, where: str) -> None:
+def _check_whole_number(value: object, amount: float, where: str) -> None:
     if amount < 1:
         near = max(1, round(abs(amount)))
-        raise InputError(where, given, "a whole number of at least 1, or a factor (2x)", near)
+        raise InputError(where, value, "a whole number of at least 1, or a factor (2x)", near)
     if amount != round(amount):
         low = math.floor(amount)
         allowed = f"a whole number; this is {amount:g}"
-        raise InputError(where, given, allowed, f"{low} or {low + 1}")
+        raise InputError(where, value, allowed, f"{low} or {low + 1}")
 
 
 def _allowed(kind: QuantityKind) -> str:
     return f"{ALLOWED[kind]}, or a factor (2x, +10%)"
 
 
-def _amount(kind: QuantityKind, given: str | float, was: float, where: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, (str, int, float)):
-        raise InputError(where, given, _allowed(kind))
-    if not isinstance(given, str):
-        return float(given)
-    text = given.strip()
+def _amount(kind: QuantityKind, value: str | float, was: float, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InputError(where, value, _allowed(kind))
+    if not isinstance(value, str):
+        return float(value)
+    text = value.strip()
     if match := FACTOR.fullmatch(text):
         return was * float(match[1] or match[2])
     if match := PERCENT.fullmatch(text):
         share = float(match[2]) / 100
         if not match[1]:
-            raise InputError(where, given, _allowed(kind), f"{share:g}x or +{match[2]}%")
+            raise InputError(where, value, _allowed(kind), f"{share:g}x or +{match[2]}%")
         return was * (1 + share if match[1] == "+" else 1 - share)
     if kind == "count" and DIGITS.fullmatch(text):
         return float(text)
     match = WITH_UNIT.fullmatch(text)
     size = None if match is None or kind == "count" else _unit(kind, match[2])
     if match is None or size is None:
-        raise InputError(where, given, _allowed(kind), _nearest(kind, text))
+        raise InputError(where, value, _allowed(kind), _nearest(kind, text))
     return float(match[1]) * size
 
 

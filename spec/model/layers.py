@@ -132,11 +132,10 @@ class ClassifierLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorLayer:
-    """Map one tower's tokens to another's width.
+    """Map one tower's tokens to another's width: norm, GELU MLP.
 
-    Norm, then a GELU MLP ``inner`` wide.
-
-    ``merge`` neighboring tokens become one; ``inner`` 0 is a single projection.
+    ``merge`` neighboring tokens become one; ``inner`` is the MLP's width, 0 for a single
+    projection.
     """
 
     kind: Literal["projector"] = "projector"

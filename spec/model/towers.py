@@ -1,11 +1,8 @@
 """Context of each layer among the towers of a model.
 
-Tokens, other towers' outputs.
-
-Besides the layer before it, a layer may read the output of another tower: every block with
-cross-attention does (T5's decoder), or else the target's first layer, which inserts those
-tokens among its own (images in a text). Such an output travels along with the activations, in
-their layout, from its layer to the last one that reads it.
+A layer may read another tower's output: every block with cross-attention does (T5's decoder), or
+else the target's first layer, which inserts those tokens among its own (images in a text). Such an
+output travels along with the activations, in their layout, to its last reader.
 """
 
 from __future__ import annotations
@@ -130,10 +127,6 @@ def shared_tables(model: ModelSpec) -> tuple[int, ...]:
 
 
 def _numbers_of(model: ModelSpec, kind: type[EmbeddingLayer] | type[HeadLayer]) -> list[int]:
-    """Numbers of the layers of a kind, run by run.
-
-    A model has many layers and few runs.
-    """
     numbers: list[int] = []
     first = 0
     for run in (run for tower in model.towers for run in tower.layers):

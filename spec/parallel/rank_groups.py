@@ -140,7 +140,7 @@ def expert_state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGr
 def expert_secondary(
     strategy: LayerStrategy, stage_ranks: int
 ) -> tuple[RankGroup, RankGroup] | None:
-    """Shard group and replica group of a second copy of experts.
+    """Shard and replica groups of a second copy of experts.
 
     None where the copy would be split no narrower than the first, or not at all.
     """

@@ -61,7 +61,6 @@ def drop_leading(spans: IndexRanges, leading: int) -> IndexRanges:
 
 
 def _between(spans: IndexRanges, start: int, stop: int) -> Iterator[IndexRange]:
-    """The numbers at positions ``start`` to before ``stop``."""
     before = 0
     for span in spans:
         part = IndexRange(before, before + span.size).intersection(IndexRange(start, stop))

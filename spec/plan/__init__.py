@@ -1,4 +1,4 @@
-"""Plans: every decision of a run, as a document, and derived messages, buffers, costs.
+"""Plans: every decision of a run, and derived messages, buffers, costs.
 
 Enters: models, clusters, workloads and decisions; plan documents.
 Leaves: ``Plan``, stage messages, send buffers, technique groups, rental cost per second.

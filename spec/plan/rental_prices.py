@@ -36,10 +36,7 @@ class RentalPrices:
         return self.device_hour[name] / SECONDS_PER_HOUR
 
     def node_per_s(self, group: DeviceGroup) -> float:
-        """Currency per second of one node of a group beside its devices.
-
-        0 if it has no price.
-        """
+        """Currency per second of a node beside its devices; 0 if unpriced."""
         name = group.name if group.name in self.node_hour else group.device
         return self.node_hour.get(name, 0.0) / SECONDS_PER_HOUR
 

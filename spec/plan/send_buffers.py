@@ -1,16 +1,14 @@
-"""Lifetime of a stage's send buffers.
-
-Until the receiver has posted its receive.
+"""Lifetime of a stage's send buffers, until the receive is posted.
 
 A message is sent once both its ends have reached it. The receiver posts one pass ahead, so in
-schedules with whole backwards, and in zero bubble, a send buffer is free when its sender starts
-the second pass after the one that filled it. In a V a stage may be many passes ahead of those
-below it: they receive much later, and it would wait for them while they wait for it.
+schedules with whole backwards, and in zero bubble, a send buffer is free when its sender starts the
+second pass after the one that filled it. In a V a stage may be many passes ahead of those below it:
+they receive much later, and it would wait for them while they wait for it.
 
 There, and with explicit actions, the release is read off an ideal step, in which every pass takes
 its usual share of time and messages none: the first pass that starts after the receiver posted.
-However long passes really take, all waits then lead to earlier moments of that step, so that they
-never form a cycle.
+However long passes really take, all waits then lead to earlier moments of that step and never form
+a cycle.
 """
 
 from __future__ import annotations
@@ -148,10 +146,7 @@ def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple
 
 
 def same_stage_input(program: Program, stage: int, chunk: int, forward: bool) -> bool:
-    """True if a pass's input comes from the same stage.
-
-    So it does at the turn of a V.
-    """
+    """True if a pass's input comes from the same stage (V turn)."""
     kind, stages = program.schedule.kind, len(program.stages)
     position = chunk_position(kind, stage, chunk, stages)
     source = position - 1 if forward else position + 1

@@ -87,9 +87,7 @@ def messages(
 def entry_strategy(
     plan: Plan, stage: int, chunk: int, every: tuple[LayerStrategy, ...] | None = None
 ) -> LayerStrategy | None:
-    """The layout of a chunk's input.
-
-    None at the start of the model.
+    """The layout of a chunk's input; None at the model's start.
 
     Args:
         plan: a legal plan.
@@ -132,8 +130,8 @@ def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
 def crossing_parts(plan: Plan, position: int) -> tuple[tuple[int, int], ...]:
     """Tokens and width of each tensor sent to the next chunk.
 
-    The activations, unless the next chunk begins a tower; then the outputs of other towers that
-    travel along, as messages of their own.
+    The activations, unless the next chunk begins a tower; then outputs of other towers, as messages
+    of their own.
     """
     contexts = layer_contexts(plan.model, plan.workload.seq_len)
     stage, chunk = _chunk_location(plan, position + 1)

@@ -1,8 +1,6 @@
-"""Techniques of a whole plan.
+"""Techniques of a whole plan: in use, rank groups, unsupported ones.
 
-Those in use, their rank groups, unsupported ones.
-
-Apart from ``spec.techniques``, for plans hold strategies, which need that.
+Apart from ``spec.techniques``, since plans hold strategies, which need that.
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ def stage_technique_groups(
 
 
 def unsupported_plan_technique(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
-    """Reason why the executor does not run a plan's techniques, or None.
-
-    None if it runs all.
-    """
+    """Reason why the executor does not run a plan's techniques, or None."""
     if not used_techniques(plan):
         return None
     for _, _, parts in plan.program.chunks():

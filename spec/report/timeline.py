@@ -212,7 +212,7 @@ def _flow_events(
 
 
 def from_perfetto(text: str, where: str) -> Timeline:
-    """Read a Timeline from the Trace Event JSON that :meth:`Timeline.to_perfetto` writes.
+    """Read a Timeline from :meth:`Timeline.to_perfetto`'s Trace Event JSON.
 
     Raises:
         InputError: the document is not such a trace.

@@ -1,10 +1,9 @@
 """Rules for explicit schedule actions.
 
-A legal order runs on any backend and is simulated as it runs: every pass of every micro-batch
-once; those of a chunk in the order of micro-batches, so that the first one finds no gradients and
-the last one completes them; messages between two stages in one order on both sides; and no pass
-that waits for itself. The schedule's kind then only tells how many chunks a stage has and where
-they lie.
+A legal order runs on any backend as simulated: every pass of every micro-batch once; those of a
+chunk in the order of micro-batches, so that the first finds no gradients and the last completes
+them; messages between two stages in one order on both sides; no pass that waits for itself. The
+schedule's kind then only gives number and location of chunks.
 """
 
 from __future__ import annotations

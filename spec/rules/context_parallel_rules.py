@@ -1,11 +1,9 @@
-"""Rules for layers that split the sequence inside attention.
+"""Rules for sequence splits inside attention: rings and Ulysses.
 
-Ring attention and Ulysses.
-
-A ring (cp) splits each sequence into 2·cp pieces, of which rank i holds piece i and piece
-2·cp - 1 - i, so that causal work is even (Llama 3, arXiv:2407.21783, section 3.3.2). With
-Ulysses (arXiv:2309.14509) the tp ranks hold consecutive tokens of the ring rank's and exchange
-them for heads.
+A ring (cp) splits each sequence into 2·cp pieces, of which rank i holds piece i and piece 2·cp - 1
+- i, so that causal work is even (Llama 3, arXiv:2407.21783, section 3.3.2). With Ulysses
+(arXiv:2309.14509) the tp ranks hold consecutive tokens of the ring rank's and exchange them for
+heads.
 """
 
 from __future__ import annotations

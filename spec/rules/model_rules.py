@@ -58,8 +58,8 @@ def _arrangement_problems(model: ModelSpec) -> Iterator[Problem]:
     for tower in model.towers:
         last = tower is model.towers[-1]
         if not _is_arranged(tower, last=last):
-            given = "another arrangement" + ("" if last else f" in {tower.name}")
-            yield Problem("towers", given, LAST_TOWER if last else INNER_TOWER)
+            arrangement = "another arrangement" + ("" if last else f" in {tower.name}")
+            yield Problem("towers", arrangement, LAST_TOWER if last else INNER_TOWER)
             return
     yield from _edge_problems(model, names)
 
@@ -103,8 +103,8 @@ def _edge_problems(model: ModelSpec, names: list[str]) -> Iterator[Problem]:
                 yield Problem(f"{path}.{end}", getattr(edge, end), "one of " + ", ".join(names))
                 return
         if names.index(edge.source) >= names.index(edge.target):
-            given = f"{edge.source} to {edge.target}"
-            yield Problem(path, given, "towers in topological order: an edge goes to a later one")
+            ends = f"{edge.source} to {edge.target}"
+            yield Problem(path, ends, "towers in topological order: an edge goes to a later one")
             return
     pairs = [(edge.source, edge.target) for edge in model.edges]
     if len(set(pairs)) < len(pairs):

@@ -1,9 +1,8 @@
-"""Rules for stages that several device groups hold together.
+"""Rules for stages shared by several device groups.
 
-All devices of such a stage hold its layers: weights are split inside each device group, states
-are replicated or sharded over all ranks as on any stage, and gradients are summed over all of
-them, weighted by samples. So device groups may differ in their share of samples, recomputation
-and techniques, and in nothing that decides which slice a rank holds.
+Weights are split inside each device group, states are replicated or sharded over all ranks, and
+gradients summed over all of them, weighted by samples. So device groups may differ in their share
+of samples, recomputation and techniques, but not in the slice that a rank holds.
 """
 
 from __future__ import annotations

@@ -9,14 +9,11 @@ BackwardPart = Literal["whole", "input", "weight"]
 
 
 class Pass(NamedTuple):
-    """One micro-batch through one chunk of a stage.
-
-    ``forward`` false is a backward pass.
+    """One micro-batch through one chunk of a stage, forward or backward.
 
     A backward may be split (Qi et al., 2024, section 2): ``part`` "input" computes the gradient
-    that the chunk before waits for, "weight" those of the weights, for which nothing waits. A pass
-    that ``overlaps`` starts together with the next one in the order, and the communication of
-    either may overlap the computation of the other.
+    that the chunk before waits for, "weight" those of the weights. A pass that ``overlaps`` starts
+    with the next one in the order, each hiding communication behind the other's computation.
     """
 
     forward: bool

@@ -99,10 +99,7 @@ def dualpipe(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
 
 
 def _drain(order: _Order, stage: int) -> None:
-    """Last backwards of both chunks in turn.
-
-    The second half leaves weight gradients for later.
-    """
+    """Last backwards of both chunks in turn; the second half delays weight gradients."""
     backwards = [chunk for _ in range(stage + 1) for chunk in (1, 0)]
     for number, chunk in enumerate(backwards):
         order.backward(chunk, "input" if number > stage else "whole")
@@ -111,9 +108,7 @@ def _drain(order: _Order, stage: int) -> None:
 class _Order:
     """Order of a stage's passes under construction.
 
-    Each kind takes its micro-batches in order.
-
-    ``one_queue``: both chunks share a queue of weight gradients; otherwise each has its own.
+    Micro-batches of a kind in order. ``one_queue``: both chunks share a queue of weight gradients.
     """
 
     def __init__(self, one_queue: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""compile: a block's operations fused by torch.compile, or replayed as one CUDA graph.
+"""compile: blocks fused by torch.compile, or replayed as one CUDA graph.
 
 Exact: the same sums, in another order. Planned where a pin asks for it, simulated and run, for
 dense decoder blocks. The card is in ``costmodel.techniques.compile``.
@@ -44,15 +44,15 @@ def mode_of(strategy: LayerStrategy) -> CompileMode | None:
 
 
 def compiles_whole(strategy: LayerStrategy) -> bool:
-    """True if a compiled block is one graph; else the parts between eager operations are.
+    """True if a compiled block is one graph, not parts.
 
-    Collectives of tensor parallelism stay eager, and so does core attention that is recomputed.
+    Collectives of tensor parallelism and recomputed core attention stay eager.
     """
     return strategy.tp == 1 and strategy.recompute != "selective"
 
 
 def joins_backward(strategy: LayerStrategy) -> bool:
-    """True if a compiled block goes backward as one graph, which no schedule can split."""
+    """True for a one-graph backward, which no schedule can split."""
     return mode_of(strategy) is not None and compiles_whole(strategy)
 
 
@@ -98,7 +98,7 @@ def _graph_violation(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeReco
 
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """The rule of a stack that a layer's mode breaks; None if it breaks none."""
+    """The rule of a stack broken by a layer's mode, or None."""
     if mode_of(strategy) == "default" and stack.compile:
         return f"the stack {stack.name} compiles every layer already"
     return None

@@ -1,4 +1,4 @@
-"""cpu_offload: states of a block in the memory of the host, updated there.
+"""cpu_offload: states of a block in host memory, updated there.
 
 Exact: the same numbers, elsewhere. Tried where a cluster grants memory of its hosts, simulated and
 run, for all blocks. The card is in ``costmodel.techniques.cpu_offload``.
@@ -44,7 +44,7 @@ def offload_of(strategy: LayerStrategy) -> CpuOffload | None:
 
 
 def offloads_parameters(strategy: LayerStrategy) -> bool:
-    """True if the device holds a layer's parameters only while they are used."""
+    """True if the device holds a layer's parameters only during use."""
     offload = offload_of(strategy)
     return offload is not None and offload.parameters
 
@@ -91,7 +91,7 @@ def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
 
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """The rule of a stack that a layer's offload breaks; None if it breaks none."""
+    """The rule of a stack broken by a layer's offload, or None."""
     if offload_of(strategy) is not None and stack.state_layout != "fsdp2":
         return f"cpu_offload of states as the stack {stack.name} lays them out is not built yet"
     return None

@@ -31,9 +31,7 @@ USUAL = "cosine:peak=3e-4,warmup=100,steps=1000"
 class LearningRate:
     """A rate that rises to ``peak``, then decays to ``floor``.
 
-    It reaches ``floor`` at step ``steps``.
-
-    ``steps`` None is the last step of the run.
+    It reaches ``floor`` at step ``steps`` (None: the last of the run).
     """
 
     decay: Decay = "constant"

@@ -85,8 +85,8 @@ def layer_trainings(
 ) -> tuple[LayerTraining, ...]:
     """The training of each layer, by layer number.
 
-    With adapters everything else is frozen; frozen towers have none. The backward ends, along each
-    path of towers, at the first trained layer.
+    Adapters freeze everything else; frozen towers have none. The backward ends, along each path of
+    towers, at the first trained layer.
     """
     trainings: list[LayerTraining] = []
     trains_before: dict[str, bool] = {}
@@ -122,12 +122,10 @@ def parameters_with_adapters(
 
 
 def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
-    """The two adapter matrices of one weight.
+    """The two adapter matrices of one weight; None if no target.
 
-    None if it is no target.
-
-    A matrix splits over tensor-parallel ranks along the dimension that its weight splits. Without
-    one, its gradient is a partial sum wherever the weight's would be.
+    A matrix splits over tensor-parallel ranks along its weight's split dimension; unsplit, its
+    gradient is a partial sum wherever the weight's would be.
     """
     name, _, suffix = spec.name.rpartition(".")
     if suffix != "weight" or name not in lora.targets or spec.expert:
