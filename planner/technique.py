@@ -1,7 +1,7 @@
-"""TechniqueChoice: the values of a technique that a search tries, and where.
+"""TechniqueChoice: searched values of a technique and their layers.
 
-A module of ``techniques`` ends in one. A search knows none by name: ``TechniqueOptions`` gives it
-strategies that hold values, each priced as a whole.
+Each module of ``techniques`` ends in one. A search knows none by name: ``TechniqueOptions``
+supplies strategies with values, each priced as a whole.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ def _on_any(cluster: ClusterSpec) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
-    """The values of a technique that a search tries.
+    """Searched values of a technique.
 
     Attributes:
         name: the technique.
         tried: values for a layer, its other decisions (sharding left out), ranks of its stage and
-            a workload, beside leaving the technique off; None: only what pins and lists of values
-            ask for. What is not legal is left out by the caller.
-        untried: why, where ``tried`` is None.
-        device_reason: what a value needs that a device of a catalogue name is not; else None.
-        cluster_violation: why nothing is tried on a cluster; None where it is.
+            a workload, beside leaving the technique off; None: only those of pins and lists of
+            values.
+            The caller drops illegal ones.
+        untried: reason for ``tried`` being None.
+        device_reason: requirement of a value unmet by a named catalogue device, else None.
+        cluster_violation: reason to try nothing on a cluster, else None.
     """
 
     name: str
@@ -47,7 +48,7 @@ class TechniqueChoice:
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
 
     def untried_reason(self, cluster: ClusterSpec) -> str | None:
-        """The reason to try only what is asked for; None: other values are tried too."""
+        """Reason to try only requested values; None if others are tried too."""
         return self.untried if self.tried is None else self.cluster_violation(cluster)
 
 
@@ -56,9 +57,9 @@ Choices = tuple[TechniqueChoice, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTechniques:
-    """The techniques that a question may use: values, prices and choices.
+    """Techniques of a question: values, prices and choices.
 
-    ``allowed`` names those whose lossy values are tried too.
+    ``allowed``: names of those with lossy values tried too.
     """
 
     values: Values
@@ -72,7 +73,7 @@ class KnownTechniques:
 
     @property
     def plannable(self) -> tuple[tuple[TechniqueValue, TechniqueChoice], ...]:
-        """The techniques that have a value, a price and a choice, in their order."""
+        """Techniques with a value, a price and a choice, in order."""
         priced = {price.name for price in self.prices}
         chosen = {choice.name: choice for choice in self.choices}
         return tuple(

@@ -1,22 +1,18 @@
-"""Quick proven bounds: the computation of the layers, without sharding and without memory.
+"""Quick proven bounds: layer computation without sharding or memory.
 
-Sharding only adds copies and traffic to a layer's pass, and a plan that does not fit is slower or
-none at all. So a micro-batch takes at least w = Σ over layers of the least forward and
-backward pass under any split and recomputation, and a step at least the
-bound that ``knapsack_bounds`` derives from that work. No plan of any shape beats the model's
-matrix products, each once a sample, at the peak of all devices.
+Sharding only adds copies and traffic to a pass, and a plan that does not fit is slower or none. So
+a micro-batch takes at least w = Σ over layers of the minimum forward and backward under any split
+and recomputation, and a step the bound of ``knapsack_bounds`` from that work. No plan beats the
+model's matrix products, each once a sample, at the peak of all devices.
 
-After its last pass every stage waits for the norm over all devices, which is the same for every
-plan of as many, and for the host.
+After its last pass every stage waits for the host and for the norm over all devices.
 
 Some stage has at least ⌈n/p⌉ of n layers of a class. Where passes overlap in pairs, communication
-that they may hide is no certain time; nor is, if the communication is longer, their work.
-Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
-of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
-x = Σ over layers of min(w, f/φ); then as in ``knapsack_bounds`` T ≥ φ·x/(1 - (1 - φ/m)^p), and
-here φ is f/w of all layers. In a V the first chunks wait for no more than each other, which leaves
-f
-itself.
+that they may hide is not certain; nor is, if the communication is longer, their work. Where
+backwards are split only the fill is certain, f = Σ of the minimum forwards: a stage of a zero
+bubble waits for one micro-batch of the earlier stages. For any share φ let x = Σ over layers of
+min(w, f/φ); then as in ``knapsack_bounds`` T ≥ φ·x/(1 - (1 - φ/m)^p), with φ = f/w of all layers.
+In a V the first chunks wait only for each other, which leaves f itself.
 """
 
 from __future__ import annotations
@@ -47,10 +43,10 @@ ROUNDING = 1e-9
 
 
 class ClassCompute(NamedTuple):
-    """One micro-batch through ``layers`` layers of a class, each at the least.
+    """Minimum seconds of one micro-batch through ``layers`` layers of a class.
 
-    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``overlapped_s``: as
-    ``whole_s`` where passes overlap, with the communication that stays exposed then.
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``overlapped_s``: ``whole_s``
+    where passes overlap, with the communication still exposed.
     """
 
     layers: int
@@ -60,11 +56,11 @@ class ClassCompute(NamedTuple):
 
 
 class ModelCompute(NamedTuple):
-    """One micro-batch through all layers, at the least.
+    """Minimum seconds of one micro-batch through all layers.
 
     ``whole_s``: forward and backward. ``forward_s``: forward alone. ``filled_s``: the part of
-    ``whole_s`` of which every layer's forward is the share ``forward_s / whole_s`` or more.
-    ``layer_classes``: layer by layer.
+    ``whole_s`` with a forward share of at least ``forward_s / whole_s`` in every layer.
+    ``layer_classes``: by class.
     """
 
     whole_s: float
@@ -74,7 +70,7 @@ class ModelCompute(NamedTuple):
 
     @classmethod
     def of(cls, layer_classes: list[ClassCompute]) -> ModelCompute:
-        """The sum over all layers."""
+        """Sum over all layers."""
         overlapped_s = sum(c.layers * c.overlapped_s for c in layer_classes)
         whole_s = sum(c.layers * c.whole_s for c in layer_classes)
         forward_s = sum(c.layers * c.forward_s for c in layer_classes) * (1 - ROUNDING)
@@ -84,7 +80,7 @@ class ModelCompute(NamedTuple):
         return cls(*least, tuple(layer_classes))
 
     def bound_s(self, shape: PipelineShape) -> float:
-        """Seconds of a step of ``shape`` at the least."""
+        """Minimum seconds of a step of ``shape``."""
         m, p = shape.microbatches, shape.stages
         even_s = max(m * self.whole_s / p, m * self._largest_stage_s(p))
         if shape.fills_and_drains:
@@ -100,14 +96,7 @@ class ModelCompute(NamedTuple):
 
 
 class ComputeBounds:
-    """Quick bounds of the shapes of a space.
-
-    Args:
-        space: legal strategies.
-        lowering: of the model, workload and stack.
-        layer_works: of its layers.
-        pricer: of the machine.
-    """
+    """Quick bounds of the shapes of a space."""
 
     def __init__(
         self, space: SearchSpace, lowering: Lowering, layer_works: LayerWorkCache, pricer: Pricer
@@ -123,7 +112,7 @@ class ComputeBounds:
         self._ends: dict[int, float] = {}
 
     def bound(self, shape: PipelineShape, adds_to_tied: bool, link_span: int) -> float:
-        """Least seconds of every plan of ``shape``.
+        """Minimum seconds of every plan of ``shape``.
 
         Args:
             shape: the pipeline shape.
@@ -137,7 +126,7 @@ class ComputeBounds:
         return self._works[key].bound_s(shape) + self.end_s(shape)
 
     def end_s(self, shape: PipelineShape) -> float:
-        """Seconds after the last pass that every plan of ``shape`` has: its norm and the host's."""
+        """Seconds after the last pass of every plan: norm and host."""
         used = shape.devices
         if used not in self._ends:
             reaching = self._pricer.with_link_span(self._pricer.machine.link_span_of(used, used))
@@ -160,9 +149,9 @@ class ComputeBounds:
     def _least(
         self, layer_class: int, context: tuple[int, int, int, bool], adds_to_tied: bool
     ) -> tuple[float, ...]:
-        """Least seconds over all splits, each with the least recomputation that it may have.
+        """Minimum seconds over all splits, each with its minimum recomputation.
 
-        Seconds of the forward pass, of forward and backward together, and overlapped.
+        Forward, forward and backward together, and overlapped.
         """
         index = self._space.first_of_class[layer_class]
         splits: dict[int, LayerStrategy] = {}
@@ -181,10 +170,10 @@ class ComputeBounds:
         context: tuple[int, int, int, bool],
         adds_to_tied: bool,
     ) -> tuple[float, float, float]:
-        """Computation of a layer's micro-batch: forward, and forward and backward.
+        """Seconds of a layer's micro-batch: forward, forward and backward, overlapped.
 
-        A backward pass that accumulates gradients does the work of the first one, and more. The
-        third figure is both overlapped with other passes, if their communication is exposed.
+        An accumulating backward does at least the work of the first. The third figure includes
+        exposed communication.
         """
         ranks, samples, link_span, overlaps_passes = context
         batch = samples // strategy.data_parallel(ranks)
@@ -204,7 +193,7 @@ class ComputeBounds:
         return self._passes[key]
 
     def floor(self) -> float:
-        """Least seconds of every plan of the space, from its matrix products alone."""
+        """Minimum seconds of every plan of the space, from matrix products alone."""
         if self._pricer.machine.profile is not None:  # a machine may beat its catalogue figures
             return self._pricer.step_s
         request = self._space.request

@@ -1,17 +1,17 @@
-"""Proven lower bounds and estimates of the step time of a pipeline shape.
+"""Proven lower bounds and estimates of a pipeline shape's step time.
 
-Let t_l be the least time of layer l's forward and backward of one micro-batch under any legal
-strategy, c_l the least time it adds to its stage's whole step. For stage s with layers S(s),
+Let t_l be the minimum seconds of layer l's forward and backward of one micro-batch under any legal
+strategy, c_l the minimum it adds to its stage's step. For stage s with layers S(s),
 
     T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t    (fill, work, drain)
     T ≥ Σ_{S(s)} c
 
-The first holds for GPipe and 1F1B. For all stages together it is least when stage s+1 has
-1 - 1/m of the work of stage s, which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l,
-whatever the partition. The second gives ``T ≥ Σ c / p``. The strategies of all layers must fit
-the p stages' memory together, so Σ t and Σ c are least over the lower convex hull of (bytes,
-seconds) at the available bytes (the linear relaxation of the knapsack), with one
-micro-batch in flight, which is the least.
+The first holds for GPipe and 1F1B. Over all partitions it is least when stage s+1 has 1 - 1/m of
+the work of stage s: ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l. The second gives
+``T ≥ Σ c / p``. All strategies must fit the p stages' memory together, so Σ t and Σ c are minima
+over the
+lower convex hull of (bytes, seconds) at the available bytes (the linear relaxation of the
+knapsack), with one micro-batch in flight, the minimum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNEVEN_PENALTY = 1.15
 
 
 def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-    """The lower convex hull of points, by growing bytes and falling seconds."""
+    """Lower convex hull of points, by growing bytes and falling seconds."""
     kept = pareto_front(bytes_, seconds)
     hull: list[tuple[float, float]] = []
     for x, y in zip(bytes_[kept].tolist(), seconds[kept].tolist(), strict=True):
@@ -58,7 +58,7 @@ def hull_of(bytes_: Floats, seconds: Floats) -> Hull:
 
 
 def fractional_knapsack(groups: Sequence[tuple[float, Hull]], budget_bytes: float) -> float:
-    """Least seconds of all layers within a byte budget, layers divisible (a relaxation).
+    """Minimum seconds of all layers within a byte budget, layers divisible.
 
     Args:
         groups: (layers of a class, lower hull of its strategies' bytes and seconds).
@@ -87,11 +87,7 @@ def fractional_knapsack(groups: Sequence[tuple[float, Hull]], budget_bytes: floa
 
 
 class KnapsackBounds:
-    """Bounds and estimates of the shapes that share stage width and micro-batches.
-
-    Args:
-        tables: (layers of a class, their options).
-    """
+    """Bounds and estimates of the shapes that share stage width and micro-batches."""
 
     def __init__(self, tables: Sequence[tuple[int, OptionTable]]) -> None:
         self._tables = tables
@@ -110,11 +106,11 @@ class KnapsackBounds:
         ]
 
     def bound(self, shape: PipelineShape, capacity_bytes: float) -> float:
-        """A proven lower bound on the simulated step of every plan of ``shape``.
+        """Proven lower bound on the simulated step of every plan of ``shape``.
 
         Args:
             shape: the pipeline shape.
-            capacity_bytes: live bytes that one device may hold.
+            capacity_bytes: live bytes of one device.
         """
         budget = capacity_bytes * shape.stages
         step = fractional_knapsack(self._step, budget)
@@ -126,11 +122,11 @@ class KnapsackBounds:
     def estimate(
         self, shape: PipelineShape, capacity_bytes: float, in_flight: tuple[float, float]
     ) -> float:
-        """A likely step time: even stages, each within its memory, and the schedule's bubble.
+        """Likely step time: even stages within memory, and the schedule's bubble.
 
         Args:
             shape: the pipeline shape.
-            capacity_bytes: live bytes that one device may hold.
+            capacity_bytes: live bytes of one device.
             in_flight: micro-batches in flight on the first and on the last stage.
         """
         even = max(self._even_stage(shape, capacity_bytes, count) for count in in_flight)

@@ -1,4 +1,4 @@
-"""Quick proven bounds of shapes, which need no tables of options."""
+"""Quick proven bounds of shapes without option tables."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from .shape_context import ShapeContexts
 
 
 class QuickBounds:
-    """Bounds from the computation of the layers alone.
-
-    Args:
-        compute: least computation of the layers.
-        contexts: of the shapes.
-    """
+    """Bounds from the computation of the layers alone."""
 
     def __init__(self, compute: ComputeBounds, contexts: ShapeContexts) -> None:
         self.compute = compute
         self._contexts = contexts
 
     def step_s(self, shape: PipelineShape) -> float:
-        """Seconds that every plan of a shape takes at least; never above its exact bound."""
+        """Minimum seconds of a shape; never above its exact bound."""
         adds_to_tied = shape.stages == 1 and bool(self._contexts.tied_embeddings(shape))
         return self.compute.bound(shape, adds_to_tied, self._contexts.link_span(shape))
 
     def passes_s(self, shape: PipelineShape) -> float:
-        """The part of :meth:`step_s` before the end of the step."""
+        """Part of :meth:`step_s` before the end of the step."""
         return self.step_s(shape) - self.end_s(shape)
 
     def end_s(self, shape: PipelineShape) -> float:
-        """Seconds after the last pass that every plan of a shape has."""
+        """Seconds after the last pass of every plan of a shape."""
         return self.compute.end_s(shape)

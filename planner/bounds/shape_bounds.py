@@ -1,4 +1,4 @@
-"""Proven bounds and estimates of the step time of the shapes of a space."""
+"""Proven bounds and estimates of the step times of shapes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ TableKey = tuple[int, int, tuple[int, ...], int, bool]
 
 
 class ShapeBounds:
-    """Bounds and estimates of shapes, each computed once.
-
-    Args:
-        quick: bounds that need no tables.
-        tables: options of the layers of the shapes.
-        contexts: of the shapes.
-        relaxations: bounds from chains of passes.
-    """
+    """Bounds and estimates of shapes, each computed once."""
 
     def __init__(
         self,
@@ -45,26 +38,25 @@ class ShapeBounds:
         self._estimates: dict[TableKey, KnapsackBounds] = {}
 
     def quick_s(self, shape: PipelineShape) -> float:
-        """A proven lower bound that is never above :meth:`exact_s` and needs no tables."""
+        """Proven lower bound without tables, never above :meth:`exact_s`."""
         return self.quick.step_s(shape)
 
     def aggregated_s(self, shape: PipelineShape) -> float:
-        """A proven lower bound on every plan of a shape, with aggregated stage memory."""
+        """Proven lower bound on every plan, with aggregated stage memory."""
         return self.relaxations.aggregated(shape) + self.quick.end_s(shape)
 
     def exact_s(
         self, shape: PipelineShape, enough_s: float = float("inf"), adds_critical_paths: bool = True
     ) -> float:
-        """A proven lower bound on every plan of a shape, from the tables of its layers.
+        """Proven lower bound on every plan of a shape, from option tables.
 
-        Once enough widths and micro-batches have tables, or enough shapes were bounded, the quick
-        bound of the others stands: it is as sound, and a search of a large space proves little of
-        them anyway.
+        Once enough tables were built or shapes bounded, the quick bound of the others stands: it
+        is as sound, and a search of a large space proves little of them anyway.
 
         Args:
             shape: the shape.
             enough_s: a bound as high as this is high enough.
-            adds_critical_paths: time the steps of large models for their critical paths, too.
+            adds_critical_paths: also time the steps of large models for their critical paths.
         """
         bound_s, end_s = self.quick_s(shape), self.quick.end_s(shape)
         if self._space.is_large:
@@ -80,17 +72,17 @@ class ShapeBounds:
         return bound_s
 
     def rough_s(self, shape: PipelineShape) -> float:
-        """A step time to rank shapes by: least computation, bubble and uneven stages."""
+        """Step time for ranking: minimum computation, bubble and uneven stages."""
         blocks = max(1, len(self._space.layers) - 2)
         uneven = shape.positions * math.ceil(blocks / shape.positions) / blocks
         return self.quick_s(shape) * (1 + _bubble(shape)) * uneven
 
     def may_estimate(self, shape: PipelineShape) -> bool:
-        """Return whether the usual tables of a shape exist or may still be made."""
+        """Return whether a shape's usual tables exist or may be built."""
         return self._table_key(shape) in self._estimates or len(self._estimates) < MAX_ESTIMATED
 
     def estimate_s(self, shape: PipelineShape) -> float:
-        """A likely step time of a shape's best plan among the usual ones."""
+        """Likely step time of a shape's best plan among the usual options."""
         first, last = (
             sum(shape.first_in_flight(stage)) / shape.chunks for stage in (0, shape.stages - 1)
         )

@@ -1,4 +1,4 @@
-"""Context of a shape: ranks, samples, links, tied embeddings and memory of its stages."""
+"""Stage contexts of shapes: ranks, samples, links, tied embeddings, memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..space.pipeline_shape import PipelineShape
 
 
 class ShapeContext(NamedTuple):
-    """A stage of a shape as its layers see it.
+    """Stage context of a shape.
 
-    ``samples``: of a micro-batch, over the stage. ``link_span``: link levels that its groups
-    cross. ``tied``: as :meth:`ShapeContexts.tied_embeddings`.
+    ``samples``: of a micro-batch over the stage. ``link_span``: link levels of its groups.
+    ``tied``: as :meth:`ShapeContexts.tied_embeddings`.
     """
 
     ranks: int
@@ -23,16 +23,12 @@ class ShapeContext(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A hashable form, equal for shapes whose stages offer the same options."""
+        """Hashable key, equal for shapes with the same options."""
         return (self.ranks, self.samples, self.link_span, tuple(self.tied))
 
 
 class ShapeContexts:
-    """Contexts of the shapes of a request, and the memory of their devices.
-
-    Args:
-        evaluator: of the request.
-    """
+    """Stage contexts of the shapes of a request, and device memory."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.request = evaluator.request
@@ -50,7 +46,7 @@ class ShapeContexts:
         return self.request.workload.global_batch // shape.microbatches
 
     def link_span(self, shape: PipelineShape) -> int:
-        """Number of link levels that the groups of a stage cross."""
+        """Number of link levels spanned by a stage's groups."""
         key = (shape.ranks, shape.stages)
         if key not in self._link_spans:
             used = shape.ranks * shape.stages
@@ -58,11 +54,11 @@ class ShapeContexts:
         return self._link_spans[key]
 
     def tied_embeddings(self, shape: PipelineShape) -> dict[int, tuple[int, ...]]:
-        """Layers without parameters of their own, and the head that carries theirs.
+        """Layers without parameters of their own, and the head with theirs.
 
-        On one stage these are the tables that share the head's weight. On several, a table behind
-        the model's first layer shares it where both lie in one chunk, so neither is it certain
-        that such a table carries parameters, nor that the head carries others'.
+        On one stage: tables that share the head's weight. On several, a table behind the first
+        layer shares it if both lie in one chunk, so neither its own parameters nor the head's
+        share are certain.
         """
         if not self.request.model.tie_embeddings:
             return {}
@@ -72,7 +68,7 @@ class ShapeContexts:
         return dict.fromkeys(ends[:-1], ()) | {ends[-1]: ends}
 
     def live_budget_bytes(self, shape: PipelineShape) -> float:
-        """Live bytes that a device of a shape can hold."""
+        """Live bytes available on a device of a shape."""
         communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
         capacity = self.request.cluster.groups[0].memory.hbm_bytes
         return self._rule.live_budget_bytes(capacity, self.request.stack, communicators)

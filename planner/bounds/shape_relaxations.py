@@ -1,4 +1,4 @@
-"""Bounds and estimates of the shapes of a request from chains of their passes."""
+"""Bounds and estimates of shapes from chains of passes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ShapeRelaxations:
     Args:
         space: legal strategies and shapes.
         rows: costs of the layers.
-        pricer: of the machine.
-        contexts: of the shapes.
-        quick_s: a proven bound on the passes of a shape that needs no tables.
+        pricer: prices on the machine.
+        contexts: stage contexts of the shapes.
+        quick_s: proven bound on the passes of a shape, without tables.
 
-    ``options`` counts those in the tables of passes that were made.
+    ``options`` counts those in the pass tables built.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class ShapeRelaxations:
         self._messages: dict[tuple[object, float], float] = {}
 
     def can_bound(self, shape: PipelineShape) -> bool:
-        """Return whether the shape was bounded, or still may be."""
+        """Return whether the shape is bounded or may be."""
         is_bounded = self._key(shape) in self._bounds
         has_room = len(self._bounds) < MAX_BOUNDED_SHAPES
         return is_bounded or (has_room and self.may_build(shape))
 
     def may_build(self, shape: PipelineShape) -> bool:
-        """Return whether the tables of a shape exist or may still be made."""
+        """Return whether a shape's tables exist or may be built."""
         return self._contexts.of(shape).key in self._pipelines or self.options < MAX_OPTIONS
 
     def aggregated(self, shape: PipelineShape) -> float:
-        """Least seconds of the passes of every plan of a shape, with aggregated stage memory."""
+        """Minimum seconds of all passes, with aggregated stage memory."""
         if not self.may_build(shape):
             return 0.0
         most = self._space.device_count // shape.ranks
@@ -83,14 +83,14 @@ class ShapeRelaxations:
     def bound(
         self, shape: PipelineShape, enough_s: float = float("inf"), adds_critical_paths: bool = True
     ) -> float:
-        """Least seconds of the passes of every plan of a shape; 0 where nothing is known.
+        """Minimum seconds of all passes of every plan; 0 if unknown.
 
-        Plans of several chunks a stage are those that are cut evenly.
+        With several chunks a stage, only even partitions count.
 
         Args:
             shape: the shape.
-            enough_s: a bound as high as this is high enough; up to it all is done that can be,
-                and nothing once ``MAX_BOUNDED_SHAPES`` were bounded or tables have ``MAX_OPTIONS``.
+            enough_s: sufficient bound; no effort beyond it, nor after ``MAX_BOUNDED_SHAPES``
+                shapes or ``MAX_OPTIONS`` options.
             adds_critical_paths: time steps for more chains than the closed ones.
         """
         key = self._key(shape)
@@ -107,9 +107,9 @@ class ShapeRelaxations:
     def _free_boundaries(
         self, shape: PipelineShape, enough_s: float, adds_critical_paths: bool, known_s: float
     ) -> float:
-        """A bound of all partitions of a shape, up to ``enough_s``.
+        """Bound over all partitions of a shape, up to ``enough_s``.
 
-        Where no plan is at hand it is raised once: no program has all runs of layers.
+        Without an incumbent it is raised once: no program has all runs of layers.
         """
         pipeline, budget = self.pipeline(shape), self._contexts.live_budget_bytes(shape)
         quick_s = self._quick_s(shape)
@@ -133,20 +133,20 @@ class ShapeRelaxations:
         return max(reached_s, bound_s * (1 - ROUNDING))
 
     def estimate(self, shape: PipelineShape) -> float:
-        """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
+        """Approximate seconds of the best uniform plan; infinite if none fits."""
         return self._cut(shape).estimate_s
 
     def closed_chain_bound_s(self, shape: PipelineShape) -> float:
-        """Least seconds of the passes of a shape in likely boundaries, by closed chains alone."""
+        """Minimum seconds of all passes within likely boundaries, by closed chains."""
         return self._cut(shape).bound(adds_critical_paths=False)
 
     def relaxed(self, shape: PipelineShape, enough_s: float) -> BoundedPipeline | None:
-        """A shape in likely boundaries, its step relaxed; None where that takes ``enough_s``."""
+        """Relaxed step within likely boundaries; None if it takes ``enough_s``."""
         cut = self._cut(shape)
         return cut if cut.bound(enough_s) < enough_s and cut.fractional is not None else None
 
     def _cut(self, shape: PipelineShape) -> BoundedPipeline:
-        """A shape in likely boundaries: even ones, or those with the least work in a stage."""
+        """Pipeline with likely boundaries: even, or of minimum bottleneck."""
         key = self._key(shape)
         cut = self._cuts.pop(key, None)
         if cut is None:
@@ -161,7 +161,7 @@ class ShapeRelaxations:
         return cut
 
     def uniform(self, shape: PipelineShape) -> Decision | None:
-        """About the best uniform plan in likely boundaries; None where none fits."""
+        """Approximate best uniform plan within likely boundaries; None if none fits."""
         pipeline, cut = self.pipeline(shape), self._cut(shape)
         rows = {} if cut.uniform is None else cut.uniform.rows
         if not rows:
@@ -170,7 +170,7 @@ class ShapeRelaxations:
         return Decision(shape, tuple(cut.boundaries), strategies)
 
     def tables(self, shape: PipelineShape) -> list[OptionTable]:
-        """Options of every layer, their seconds as the chains of the shape weigh them."""
+        """Option tables of every layer, with seconds weighted by the shape's chains."""
         pipeline, uniform = self.pipeline(shape), self._cut(shape).uniform
         shares = {} if uniform is None else uniform.shares_s
         weighted = {c: _weighted(table, shares.get(c)) for c, table in pipeline.tables.items()}
@@ -188,7 +188,7 @@ class ShapeRelaxations:
         return (shape, self._contexts.live_budget_bytes(shape))
 
     def pipeline(self, shape: PipelineShape) -> PipelineBounds:
-        """Bounds of all shapes whose stages offer the same options as this one's."""
+        """Bounds of all shapes with this one's stage options."""
         context = self._contexts.of(shape)
         if context.key not in self._pipelines:
             ranks, samples, link_span, tied = context

@@ -1,4 +1,4 @@
-"""Layer options of the shapes of a space, the number of their plans, and their boundaries."""
+"""Option tables, plan counts and boundaries of the shapes of a space."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ MAX_BOUNDARIES = 1000
 
 
 class ShapeTables:
-    """Options of the layers of each shape.
-
-    Args:
-        space: legal strategies and shapes.
-        options: builds the tables of a layer.
-        contexts: of the shapes.
-    """
+    """Option tables of each shape's layers."""
 
     def __init__(self, space: SearchSpace, options: OptionTables, contexts: ShapeContexts) -> None:
         self.space = space
@@ -76,16 +70,16 @@ class ShapeTables:
         return boundary_count(len(self.space.layer_classes), shape)
 
     def has_many_boundaries(self, shape: PipelineShape) -> bool:
-        """True if the partitions of a shape are too many to look at each."""
+        """True if a shape has too many partitions to visit."""
         many = boundary_count(len(self.space.layer_classes), shape) > MAX_BOUNDARIES
         return self.space.is_large and many and not self._is_cut_evenly(shape)
 
     def _is_cut_evenly(self, shape: PipelineShape) -> bool:
-        """True if the space has the shape with its even partition only."""
+        """True if the space holds only the even partition of the shape."""
         return self.space.is_large and shape.chunks > 1
 
     def boundaries(self, shape: PipelineShape) -> Iterator[tuple[int, ...]]:
-        """Every partition of a shape that is in the space."""
+        """Every partition of a shape in the space."""
         layers = len(self.space.layer_classes)
         if self._is_cut_evenly(shape):
             return iter([tuple(even_boundaries(layers, shape))])

@@ -1,4 +1,4 @@
-"""Bounds of shapes as values of the objective: seconds times the factor of the shape."""
+"""Shape bounds as objective values: seconds times the shape's factor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from .shape_bounds import ShapeBounds
 
 
 class ShapeValues:
-    """Values that bounds of shapes prove.
-
-    Args:
-        bounds: of the shapes, in seconds.
-        evaluator: of the request, whose objective counts.
-    """
+    """Objective values proven by bounds of shapes."""
 
     def __init__(self, bounds: ShapeBounds, evaluator: Evaluator) -> None:
         self.bounds = bounds
@@ -29,22 +24,16 @@ class ShapeValues:
         return self.objective.factor(shape)
 
     def quick(self, shape: PipelineShape) -> float:
-        """The quick bound of a shape as a value."""
+        """Quick bound of a shape as a value."""
         return self.bounds.quick_s(shape) * self.objective.factor(shape)
 
     def floor(self) -> float:
-        """A value that no plan is below, known without looking at any shape."""
+        """Lower bound on every plan's value, independent of any shape."""
         floor_s = self.bounds.quick.compute.floor()
         return self.objective.floor(floor_s, self._host_s, self._devices)
 
     def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
-        """Seconds of every plan's step at the least, from a proven bound on the value.
-
-        Args:
-            bound: no plan of the space has a lower value.
-            shapes: all of the space, or none where they are not known.
-            best: a plan of the space, where one is known.
-        """
+        """Proven minimum seconds of every plan's step, from a value bound."""
         if isinstance(self.objective, StepTime):
             return bound
         best_s = float("inf") if best is None else best.step_time_s

@@ -19,7 +19,7 @@ from ..tables.layer_costs import LayerCosts
 
 
 class Decision(NamedTuple):
-    """A shape, the boundaries of its chunks (in data order) and a strategy for every layer."""
+    """Shape, chunk boundaries (in data order) and strategy of every layer."""
 
     shape: PipelineShape
     boundaries: tuple[int, ...]
@@ -28,7 +28,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A simulated decision; ``excess_bytes`` of its fullest device, 0 if the plan is feasible."""
+    """Simulated decision, with ``excess_bytes`` of its fullest device (0 if feasible)."""
 
     decision: Decision
     plan: Plan
@@ -37,7 +37,7 @@ class Outcome:
 
     @cached_property
     def hash_order(self) -> PlanHashOrder:
-        """Sort key among outcomes that are equal in all else."""
+        """Sort key among outcomes otherwise equal."""
         return PlanHashOrder(self.plan)
 
     @property
@@ -52,12 +52,12 @@ class Outcome:
 
     @property
     def distinct_strategies(self) -> int:
-        """Number of different strategies of the layers: the measure of simplicity."""
+        """Number of distinct layer strategies: the measure of simplicity."""
         return len(set(self.decision.strategies))
 
 
 def build_plan(request: Request, decision: Decision) -> Plan:
-    """The plan document of a decision; devices are taken in order, the rest stay idle."""
+    """Plan document of a decision; devices in order, the rest idle."""
     shape = decision.shape
     runs = [
         _layer_plans(request.model, decision.strategies, start, stop)
@@ -88,16 +88,16 @@ def _stage_devices(request: Request, shape: PipelineShape, stage: int) -> tuple[
     if not shape.places:
         group, ranks = request.cluster.groups[0].name, shape.ranks
         return (StageDevices(device_group=group, first_rank=stage * ranks, count=ranks),)
-    place = shape.places[stage]
-    samples = sum(part.samples for part in place)
+    placement = shape.places[stage]
+    samples = sum(part.samples for part in placement)
     return tuple(
         StageDevices(
             device_group=part.group,
             first_rank=part.first,
             count=part.devices,
-            batch_share=part.samples / samples if len(place) > 1 else None,
+            batch_share=part.samples / samples if len(placement) > 1 else None,
         )
-        for part in place
+        for part in placement
     )
 
 
@@ -123,10 +123,9 @@ def _layer_plans(
 
 
 class PlanHashOrder:
-    """Order among plans that are equal in all else, by the hash of their bytes.
+    """Order among plans otherwise equal, by the hash of their bytes.
 
-    Hashing takes a quarter of a millisecond, so it is done where a tie is met, and once: among
-    thousands of plans that tie a sort compares each with many.
+    Hashing takes a quarter of a millisecond, so it is done at a tie only, and once.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -147,12 +146,9 @@ class PlanHashOrder:
 
 
 class Evaluator:
-    """Simulates decisions, each once: ``count`` of them to the end, of ``tries`` begun.
+    """Simulator of decisions, each once.
 
-    Args:
-        request: the question.
-        simulator: of its model, workload, stack and machine.
-        rule: decides whether a plan's memory fits.
+    ``tries`` counts simulations begun, ``count`` those completed.
     """
 
     def __init__(self, request: Request, simulator: Simulator, rule: MemoryRule) -> None:
@@ -166,12 +162,12 @@ class Evaluator:
 
     @cached_property
     def rows(self) -> LayerCosts:
-        """Costs of splits and FSDP units, kept by :meth:`for_request`: they depend on no memory."""
+        """Costs of splits and FSDP units, kept by :meth:`for_request`: independent of memory."""
         lowering = self.simulator.lowering
         return LayerCosts(lowering, LayerWorkCache(lowering), self.simulator.pricer)
 
     def for_request(self, request: Request) -> Evaluator:
-        """An evaluator of a request that differs in its devices' memory alone."""
+        """Evaluator of a request with different device memory only."""
         evaluator = Evaluator(request, self.simulator, self.rule)
         evaluator.rows = self.rows
         return evaluator
@@ -179,7 +175,7 @@ class Evaluator:
     def __call__(self, decision: Decision, cutoff_s: float = float("inf")) -> Outcome | None:
         """The outcome of a decision.
 
-        None if it breaks a rule that spans layers, or certainly takes ``cutoff_s`` or longer.
+        None if it breaks a rule across layers, or certainly takes ``cutoff_s`` or longer.
         """
         cached = self._cache.get(decision)
         if cached is not None:

@@ -1,4 +1,4 @@
-"""Errors of searches that found no plan: the resource, the amount, the smallest change."""
+"""Errors of failed searches: the resource, the amount, the smallest change."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def infeasible_error(
     late: bool,
     proven: bool = False,
 ) -> InfeasibleError:
-    """The error of a search that found no plan.
+    """Error of a search without a plan.
 
     Args:
-        space: the space that was searched.
+        space: the space searched.
         any_shape: True if it has any pipeline shape.
-        nearest: the plan that came closest to fitting, None if none was simulated.
+        nearest: the plan closest to fitting, None if none was simulated.
         evaluator: judges its memory.
         late: True if the deadline ended the search, so that plans that fit may exist.
         proven: True if every plan was tried or ruled out by a bound.
@@ -75,7 +75,7 @@ def _cap(group: DeviceGroup, need: float) -> str:
 
 
 def _worst_memory_row(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
-    """The memory that is most over, and the bytes that it needs with the rule's margin."""
+    """Fullest memory, and its required bytes with the rule's margin."""
     worst = max(outcome.simulation.memory, key=evaluator.rule.excess_bytes)
     return worst, worst.reserved_bytes * evaluator.rule.margin
 

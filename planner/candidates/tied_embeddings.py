@@ -1,4 +1,4 @@
-"""Decisions in which the layers that share a vocabulary table take one split and sharding."""
+"""Decisions with equal split and sharding for layers of one vocabulary table."""
 
 from __future__ import annotations
 
@@ -35,13 +35,7 @@ def legality_in(space: SearchSpace) -> LayerLegality:
 def tied_embedding_choices(
     decision: Decision, model: ModelSpec, is_legal: IsLegal
 ) -> Iterator[Decision]:
-    """The decision itself, or those in which tied layers take the strategy of one of them.
-
-    Args:
-        decision: strategies that were chosen layer by layer.
-        model: whose layers they are.
-        is_legal: tells whether a layer may have a strategy where the decision has it.
-    """
+    """Decisions with one strategy for all tied layers, or the unchanged one."""
     if tied_embedding_violation(model, decision.strategies) is None:
         yield decision
         return
@@ -50,6 +44,7 @@ def tied_embedding_choices(
         strategy = decision.strategies[source]
         if all(is_legal(layer, strategy) for layer in tied):
             strategies = tuple(
-                strategy if layer in tied else own for layer, own in enumerate(decision.strategies)
+                strategy if layer in tied else original
+                for layer, original in enumerate(decision.strategies)
             )
             yield decision._replace(strategies=strategies)

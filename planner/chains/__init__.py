@@ -1,4 +1,4 @@
-"""Precedence chains of passes: what of a step certainly happens one after the other.
+"""Precedence chains of passes: parts of a step in certain sequence.
 
 Enters: pass tables of layer classes, and a pipeline with fixed stage boundaries.
 Leaves: chains with their weightings, Lagrangian bounds of one chain, estimates of uniform plans.

@@ -1,8 +1,8 @@
-"""Minimum seconds of one chain of a pipeline with fixed stage boundaries, without a program.
+"""Minimum seconds of one chain with fixed boundaries, without a program.
 
-Every layer takes at least the minimum of its options in the passes of its position. The layers of
-the stage whose memory is considered share its bytes, by a multiplier (``lagrangian``). Most
-pipelines of a large space are far slower than a good plan, and this proves it in a millisecond.
+Every layer takes at least the minimum of its options in the passes of its position. Layers of the
+stage in question share its bytes by a multiplier (``lagrangian``). Most pipelines of a large space
+are far slower than a good plan; this proves it in a millisecond.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def chain_bound_s(
     slowdown: float,
     travel_s: Floats,
 ) -> float:
-    """Seconds of a chain at the least, by the work of its passes.
+    """Minimum seconds of a chain, by the work of its passes.
 
     Args:
         pipeline: with fixed boundaries.
         chain: of its passes.
-        peak_in_flight: in-flight micro-batches of each position of one stage at its memory peak.
+        peak_in_flight: in-flight micro-batches by position of one stage at its memory peak.
         budget_bytes: of that stage.
-        slowdown: factor of work and communication while they share the device, at most 2.
-        travel_s: minimum seconds of the messages into each position, forward and backward,
-            shape (2, positions).
+        slowdown: factor of work and communication sharing the device, at most 2.
+        travel_s: minimum seconds of messages into each position, forward and backward, shape (2,
+            positions).
     """
     tables = pipeline.tables
     weights = chain_weights(chain, slowdown, WEIGHTINGS[:1])

@@ -1,8 +1,8 @@
-"""Weightings of chains of passes: by work, overlapped with something or not, or by traffic.
+"""Weightings of chains of passes: by work, overlapped or not, or traffic.
 
 A pass takes at least as long as each of ``WEIGHTED_COLUMNS`` says, so at least any mean of them;
-two that overlap take at least any mean of their computation and communication. A *weighting* is one
-choice of means for all kinds of passes. All are sound, and the best one counts.
+two overlapping passes at least any mean of their computation and communication. A *weighting* is
+one choice of means for all pass kinds. All are sound; the best one counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WEIGHTINGS = _weightings()
 
 
 def of_column(weightings: Floats, column: str) -> Floats:
-    """View the weights of one of ``WEIGHTED_COLUMNS``: (…, 4, KINDS) to (…, KINDS)."""
+    """Weights of a column: (…, 4, KINDS) to (…, KINDS)."""
     return weightings[..., WEIGHTED_COLUMNS.index(column), :]
 
 
@@ -60,8 +60,8 @@ def chain_weights(chain: Chain, slowdown: float, weightings: Floats = WEIGHTINGS
     """Weights of ``PASS_COLUMNS`` on a chain, shape (roles, weightings).
 
     Args:
-        chain: whose passes are weighted.
-        slowdown: factor of work and communication while they share the device, at most 2.
+        chain: the chain.
+        slowdown: factor of work and communication sharing the device, at most 2.
         weightings: some of ``WEIGHTINGS``.
     """
     shares = OVERLAP_SHARES if chain.paired.any() else OVERLAP_SHARES[:1]

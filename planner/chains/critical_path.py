@@ -1,8 +1,7 @@
-"""The critical path of a pipeline whose passes take given times, as a chain.
+"""Critical path of a pipeline with known pass times, as a chain.
 
-Its passes tell where seconds count, and it stays a chain of every plan of the shape, whatever its
-passes take. Stages run their passes in order; a pass waits for its input's message; passes that
-overlap start and end together.
+It shows where seconds count, and stays a chain of every plan of the shape. Stages run their passes
+in order; a pass waits for its input's message; overlapping passes start and end together.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ MAX_TRACED = 6
 def critical_chains(
     shape: Pipeline, pass_s: Callable[[PassGroup], float], travel_s: Sequence[Sequence[float]]
 ) -> tuple[float, list[Chain]]:
-    """Seconds of all passes, their critical path, and the mean of paths about as long.
+    """Seconds of all passes, critical path, and mean of near-critical paths.
 
-    Stages that are alike end about at the same time. What only the last of them would have on its
-    chain, such as the reduction of its gradients, the mean has of all.
+    Like stages end at about the same time. The chain of the last alone would hold, say, its
+    gradient reduction; the mean holds that of all.
 
     Args:
         shape: schedule, stages, chunks a stage, micro-batches.
         pass_s: seconds of passes that start together.
-        travel_s: seconds of the message into each position, going forward and backward.
+        travel_s: seconds of the message into each position, forward and backward.
     """
     order = pass_group_order(shape)
     seconds = [pass_s(group) for group in order.distinct]
@@ -55,13 +54,7 @@ def critical_chains(
 
 
 class _PipelineTiming:
-    """End of each group of passes, and what it waited for.
-
-    Args:
-        order: of the groups.
-        seconds: of each distinct group.
-        travel_s: seconds of each message.
-    """
+    """End and predecessor of each group of passes."""
 
     def __init__(
         self, order: PassGroupOrder, seconds: Sequence[float], travel_s: Sequence[float]
@@ -78,7 +71,7 @@ class _PipelineTiming:
         self._causes = np.where(self._waiting < 0, order.order.before, came_from).tolist()
 
     def trace(self, last: int) -> tuple[Floats, Floats, Floats]:
-        """Counts of the passes that led to a group: alone, in pairs, and messages."""
+        """Pass counts on a group's path: alone, in pairs, and messages."""
         steps, group, causes = [], last, self._causes
         while group != NONE:
             steps.append(group - 1)

@@ -1,7 +1,6 @@
-"""A pipeline with a fixed layer-to-chunk assignment.
+"""Pipeline with a fixed layer-to-chunk assignment.
 
-A layer's cost on a chain depends on its position (``tables.layer_position``) and on the role of its
-chunk.
+A layer's cost on a chain depends on its position (``tables.layer_position``) and its chunk's role.
 """
 
 from __future__ import annotations
@@ -25,24 +24,17 @@ OptionChoice = Callable[[int, LayerPosition], int]
 
 
 class RolePosition(NamedTuple):
-    """Role of a chunk on a chain, and a layer position in it."""
+    """Role of a chunk on a chain, and a layer position."""
 
     role: int
     layer_position: LayerPosition
 
 
 class FixedPipeline:
-    """A pipeline with fixed stage boundaries.
+    """Pipeline with fixed stage boundaries.
 
-    Args:
-        layer_positions: of its stage context.
-        layer_classes: the class of every layer.
-        shape: the pipeline.
-        boundaries: of its chunks.
-
-    Of each chunk, by position: ``class_counts``, layers of each class; ``position_counts``, layers
-    at each layer position; ``last_classes``, class of its last layer. ``main_class``: that of most
-    layers.
+    By chunk: ``class_counts``, layers of each class; ``position_counts``, of each layer position;
+    ``last_classes``, class of the last layer. ``main_class``: the commonest class.
     """
 
     def __init__(
@@ -63,7 +55,7 @@ class FixedPipeline:
         self.position_counts = [count_positions(chunk) for chunk in chunks]
 
     def _critical_stages(self) -> tuple[int, ...]:
-        """The last stage, the last of those with most layers, and the first where it ends a V."""
+        """Last stage, last longest stage, and in a V the first."""
         p = self.shape.stages
         sizes = [
             sum(
@@ -116,7 +108,7 @@ class FixedPipeline:
         return totals
 
     def _stage_bytes(self, stage: int) -> tuple[tuple[tuple[InFlight, int], ...], float]:
-        """Main-class layers of a stage by in-flight micro-batches, minimum bytes of the others."""
+        """Main-class layers by in-flight micro-batches, and other layers' minimum bytes."""
         blocks: list[tuple[InFlight, int]] = []
         other_bytes = 0.0
         for chunk, in_flight in enumerate(self.shape.peak_in_flight(stage)):

@@ -1,8 +1,8 @@
-"""Lagrangian relaxation of layers that share a byte budget.
+"""Lagrangian relaxation of layers within one byte budget.
 
-For any multiplier λ ≥ 0, ``Σ min(seconds + λ bytes) - λ budget`` is at most what the layers take
-within the budget (weak duality of the knapsack); the best λ gives the same bound as the knapsack
-with divisible layers.
+For any multiplier λ ≥ 0, ``Σ min(seconds + λ bytes) - λ budget`` is at most the layers' seconds
+within the budget (weak duality of the knapsack); the best λ equals the knapsack bound with
+divisible layers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_MULTIPLIER = 1e3
 
 
 def best_multiplier(rows: KnapsackRows, budget_bytes: float) -> float:
-    """The multiplier, seconds a byte, with about the best bound; 0 if all fit anyway.
+    """Near-optimal multiplier, seconds a byte; 0 if all fit anyway.
 
-    A bound's seconds and its bytes over the budget are a line of the multiplier that no bound is
-    above. The next multiplier is where the line of the best one so far with too many bytes meets
-    that with too few.
+    A bound's seconds and its bytes over the budget form a line in the multiplier above every
+    bound. The next multiplier is the intersection of the best line with too many bytes and the
+    best with too few.
     """
     low_s, low_over = lagrangian_at(rows, 0.0, budget_bytes)
     if low_over <= 0:
@@ -49,7 +49,7 @@ def best_multiplier(rows: KnapsackRows, budget_bytes: float) -> float:
 def lagrangian_at(
     rows: KnapsackRows, multiplier: float, budget_bytes: float
 ) -> tuple[float, float]:
-    """The bound at a multiplier, and the bytes over the budget there."""
+    """Bound at a multiplier, and the bytes over the budget there."""
     total_s, over = 0.0, -budget_bytes
     for count, seconds, bytes_ in rows:
         values = seconds + multiplier * bytes_

@@ -1,9 +1,9 @@
-"""Precedence chains of passes: a step takes at least as long as any of them.
+"""Precedence chains of passes: lower bounds of a step.
 
-The first micro-batch goes forward to a chunk c of stage s; the stage runs its passes in order from
-there to the last backward of c; the last micro-batch goes backward to the start of the model, or
-the stage ends its passes. For 1F1B and interleaved stages one of these chains is the critical path
-where stages are alike.
+The first micro-batch goes forward to chunk c of stage s; the stage runs its passes in order from
+there to the last backward of c; the last micro-batch goes backward to the model's start, or the
+stage ends its passes. For 1F1B and interleaved schedules of like stages one of these chains is the
+critical path.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..tables.pass_kinds import KINDS, kind_number
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Counts of each kind of pass of each position of the model on a chain.
+    """Pass counts of a chain, by position of the model and kind.
 
-    ``roles``: number of each position's role; positions of equal counts share one. ``single`` and
-    ``paired``: counts of passes alone and in overlapping pairs, shape (roles, KINDS). ``hops``:
-    messages into each position that it waits for, forward and backward, shape (2, positions). The
-    mean of chains is as good as a chain.
+    ``roles``: role number of each position; positions of equal counts share one. ``single`` and
+    ``paired``: passes alone and in overlapping pairs, shape (roles, KINDS). ``hops``: awaited
+    messages into each position, forward and backward, shape (2, positions). The mean of chains is
+    as good as a chain.
     """
 
     roles: tuple[int, ...]
@@ -43,12 +43,7 @@ Pipeline = tuple[ScheduleKind, int, int, int]
 
 @lru_cache(maxsize=4096)
 def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
-    """The chains through the first and the last chunk of some stages.
-
-    Args:
-        shape: the pipeline.
-        stages: whose passes they follow.
-    """
+    """Chains through the first and the last chunk of some stages."""
     schedule, count, chunks, _ = shape
     wanted = {(stage, chunk): None for stage in stages for chunk in (chunks - 1, 0)}
     return tuple(
@@ -76,7 +71,7 @@ def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
 
 
 def make_chain(single: Floats, paired: Floats, hops: Floats) -> Chain:
-    """A chain from the counts of each position, shape (positions, KINDS)."""
+    """Chain from the counts of each position, shape (positions, KINDS)."""
     numbers: dict[tuple[bytes, bytes], int] = {}
     representatives: list[int] = []
     roles: list[int] = []
@@ -98,7 +93,7 @@ def pass_counts(schedule: ScheduleKind, microbatches: int) -> Floats:
 
 
 def outer_counts(schedule: ScheduleKind, microbatches: int, drains: bool) -> Floats:
-    """Passes of earlier chunks on a chain: a forward, and a backward or its input part."""
+    """Earlier chunks' passes on a chain: a forward, and a (partial) backward."""
     counts = np.zeros(KINDS)
     counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
     if drains:
@@ -110,7 +105,7 @@ def outer_counts(schedule: ScheduleKind, microbatches: int, drains: bool) -> Flo
 def deferred_weight_passes(stage: int, microbatches: int) -> Floats:
     """Weight-gradient passes of a zero-bubble stage after its last input part.
 
-    They are one more than it deferred: the pass that follows every input part is one too.
+    One more than deferred: every input part is followed by one too.
     """
     counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
     one = microbatches == 1
@@ -124,7 +119,7 @@ def deferred_weight_passes(stage: int, microbatches: int) -> Floats:
 def _stage_counts(
     passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
 ) -> tuple[Floats, Floats]:
-    """Counts of a stage's passes on a chain, by chunk and kind, alone and in pairs."""
+    """Pass counts of a stage by chunk and kind, alone and paired."""
     start, stop = 0, len(passes.rows)
     for number, kind in enumerate(passes.kinds):
         if kind.chunk != chunk or kind.part == "weight":

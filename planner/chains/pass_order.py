@@ -1,6 +1,6 @@
-"""The order of a pipeline's passes, with the position and the message of each, by numbers.
+"""Order of a pipeline's passes, with numbered positions and messages.
 
-It depends on the schedule alone, so it is cached for pipelines that are timed often.
+It depends on the schedule alone, so it is cached.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PassGroup = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassGroupOrder:
-    """Groups of passes that start together, counted from 1.
+    """Groups of passes with a common start, counted from 1.
 
-    ``order``: of the groups. ``before`` and ``sources``: those of the order as lists. ``last``: the
-    last group of each stage. ``distinct``: passes of each distinct group. ``messages``: number of
-    the message that each of its passes waits for, shape (passes of a group, distinct groups): that
-    into a position, for backward passes offset by the number of positions, and after those none.
+    ``order``: of the groups. ``before`` and ``sources``: predecessors in the order, as lists.
+    ``last``: last group of each stage. ``distinct``: passes of each distinct group. ``messages``:
+    number of each pass's awaited message, shape (passes of a group, distinct groups): that into a
+    position, for backward passes offset by the number of positions; past those, none.
     """
 
     positions: int
@@ -41,11 +41,7 @@ class PassGroupOrder:
 
 @lru_cache(maxsize=4)
 def pass_group_order(shape: Pipeline) -> PassGroupOrder:
-    """The order of a pipeline; some megabytes for those of many passes, so few are cached.
-
-    Args:
-        shape: schedule, stages, chunks a stage, micro-batches.
-    """
+    """Order of a pipeline; megabytes for many passes, so few are cached."""
     schedule, stages, chunks, microbatches = shape
     order = pass_order(schedule, stages, chunks, microbatches)
     distinct = [

@@ -1,4 +1,4 @@
-"""Seconds of the passes of one plan, from the tables that bounds are made of."""
+"""Seconds of the passes of one plan, from the bounds' tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .pass_order import PassGroup
 
 
 def choice_by_class(rows: Mapping[int, int]) -> OptionChoice:
-    """The same option for all layers of a class."""
+    """Same option for all layers of a class."""
     return lambda position, layer_position: rows[layer_position.layer_class]
 
 
 class ReferencePlan:
-    """Seconds of the passes of a plan with one option for each layer position of a chunk."""
+    """Pass seconds of a plan with one option per layer position."""
 
     def __init__(self, pipeline: FixedPipeline, choice: OptionChoice, slowdown: float) -> None:
         self._pipeline = pipeline
@@ -24,7 +24,7 @@ class ReferencePlan:
         self._choice = choice
 
     def __call__(self, passes: PassGroup) -> float:
-        """Seconds of passes that start together."""
+        """Seconds of passes with a common start."""
         seconds = [self._pass(*position_and_kind) for position_and_kind in passes]
         if len(seconds) == 1:
             return seconds[0][0]
@@ -33,7 +33,7 @@ class ReferencePlan:
         return one_s + other_s - pair_hidden_s(one_s, other_s, overlappable_s, self._slowdown)
 
     def _pass(self, position: int, pass_kind: int) -> tuple[float, float]:
-        """Seconds of a pass, and those of them that may overlap with another."""
+        """Seconds of a pass, and the part open to overlap."""
         key = (position, pass_kind)
         if key not in self._cache:
             tables = self._pipeline.tables

@@ -1,9 +1,8 @@
-"""Estimates of the uniform plans of a pipeline, from chains of passes.
+"""Estimates of a pipeline's uniform plans, from chains of passes.
 
-The seconds of a chain, layer by layer, with one option for all blocks say how long a uniform plan
-takes, up to the exposed part of messages and of the end of the step. The critical path of the best
-uniform plan is one more chain, and the one that counts most where backwards are split or passes
-overlap.
+A chain's seconds with one option for all blocks estimate a uniform plan, up to the exposed part of
+messages and of the step's end. The critical path of the best uniform plan is one more chain, the
+decisive one where backwards are split or passes overlap.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ MAX_TIMED_PASSES = 120_000
 
 
 class UniformPlans(FixedPipeline):
-    """The uniform plans of a pipeline with fixed stage boundaries.
+    """Uniform plans of a pipeline with fixed stage boundaries.
 
     Args:
         layer_positions: of its stage context.
-        layer_classes: the class of every layer.
+        layer_classes: class of every layer.
         shape: the pipeline.
         boundaries: of its chunks.
-        budget_bytes: what a device may hold.
-        slowdown: factor of work and communication while they share the device, at most 2.
-        message_s: seconds from one stage to another of a message of so many bytes.
+        budget_bytes: of a device.
+        slowdown: factor of work and communication sharing the device, at most 2.
+        message_s: seconds of a message between two stages, by bytes.
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class UniformPlans(FixedPipeline):
 
     @property
     def shares_s(self) -> dict[int, Floats]:
-        """Seconds that each option adds to the time of a stage, by layer class.
+        """Seconds that each option adds to a stage, by layer class.
 
-        Of one layer, shape (options,), as the chains weight them.
+        Of one layer, shape (options,), as weighted by the chains.
         """
         shares_s = {}
         for layer_class, seconds in self._shares_s.items():
@@ -92,7 +91,7 @@ class UniformPlans(FixedPipeline):
         """Add the critical paths of the best uniform plan to the chains.
 
         Returns:
-            About the seconds of the best and its options; infinite and none if none fits.
+            Approximate seconds of the best and its options; infinite and none if none fits.
         """
         if not self._fits.any():
             return float("inf"), {}
@@ -111,7 +110,7 @@ class UniformPlans(FixedPipeline):
         return critical_chains(self.pipeline, passes, travel_s.tolist())
 
     def _message_seconds(self, choice: OptionChoice | None = None) -> Floats:
-        """Seconds of the message into each position, forward and backward; else the minimum."""
+        """Seconds of messages into positions, both ways, at least the minimum."""
         seconds = np.zeros((2, self.shape.positions))
         for position in range(1, self.shape.positions):
             sizes = self.tables[self.last_classes[position - 1]].output_bytes
@@ -123,7 +122,7 @@ class UniformPlans(FixedPipeline):
         return seconds
 
     def compatible_row(self, layer_class: int, main_row: int) -> int:
-        """The best option of a class in the layout of an option of the main class."""
+        """Best option of a class in the layout of a main-class option."""
         if layer_class == self.main_class:
             return main_row
         table = self.tables[layer_class]
@@ -151,7 +150,7 @@ class UniformPlans(FixedPipeline):
         return seconds
 
     def _add_chain(self, chain: Chain) -> None:
-        """Note the minimum seconds of a chain, and its seconds in uniform plans."""
+        """Record a chain's minimum seconds, and its seconds in uniform plans."""
         weights = chain_weights(chain, self.slowdown)
         costs = {k: weighted(table, weights) for k, table in self.tables.items()}
         layers = self._layers(chain)

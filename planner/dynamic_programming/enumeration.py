@@ -1,8 +1,8 @@
 """Enumeration of the plans of a small shape, by growing bound.
 
-With fixed boundaries the bound of a plan is ``max over stages of (its layers' step bounds + the
-earlier stages' minimum micro-batch)``; plans whose certain bytes exceed a device are pruned. Bounds
-of all combinations are summed as arrays, one axis a layer.
+With fixed boundaries a plan's bound is ``max over stages of (its layers' step bounds + the earlier
+stages' minimum micro-batch)``; plans with certain overflow are pruned. Bounds of all combinations
+are summed as arrays, one axis a layer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def bounded_plans(
     live_budget_bytes: float,
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """Plans with these boundaries whose bound is below ``limit_s``, by growing bound.
+    """Plans within boundaries and below ``limit_s``, by growing bound.
 
     Args:
         shape: the pipeline shape.
         boundaries: of its chunks.
         tables: options of every layer, in order.
         live_budget_bytes: live bytes that certainly fit a device.
-        limit_s: bounds from here on are not wanted.
+        limit_s: exclusive upper limit of bounds.
     """
     one_class = [(table,) for table in tables]
     budgets = [(live_budget_bytes,)] * shape.stages
@@ -58,14 +58,14 @@ def bounded_rank_class_plans(
     budgets: Sequence[Sequence[float]],
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """``bounded_plans`` for stages of several rank classes: the bound of each class holds.
+    """``bounded_plans`` for stages of several rank classes, each a bound.
 
     Args:
         shape: the pipeline shape.
         boundaries: of its chunks.
         tables: options of every layer, in order, by rank class of its stage.
         budgets: live bytes that certainly fit, by stage and rank class.
-        limit_s: bounds from here on are not wanted.
+        limit_s: exclusive upper limit of bounds.
     """
     sizes = [len(by_rank_class[0].strategies) for by_rank_class in tables]
     free_layers = [layer for layer, size in enumerate(sizes) if size != 1] or [0]
@@ -89,9 +89,9 @@ def _bounds(
     budgets: Sequence[Sequence[float]],
     free_layers: list[int],
 ) -> Floats:
-    """Bound of every combination, flattened; infinite where memory certainly overflows.
+    """Bound of every combination, flattened; infinite at certain memory overflow.
 
-    Only layers with several options (``free_layers``) have an axis: an array has 64 at most.
+    Only ``free_layers``, with several options, have an axis: an array has 64 at most.
     """
     sizes = [len(tables[layer][0].strategies) for layer in free_layers]
     axis_of = {layer: axis for axis, layer in enumerate(free_layers)}

@@ -1,10 +1,9 @@
 """Label-setting dynamic programming over the layers of a stage.
 
-A label is a choice of strategies for the first n layers: seconds, bytes, and its parent. Extending
-by a layer adds the layer's options; a label that is no faster and no smaller than another is
-dropped. Layers of one class are interchangeable, so sequences of equal classes share their labels,
-and a label is in effect a count of each strategy. The labels after the last layer are the trade-off
-between time and memory, from which a budget picks.
+A label is a choice of strategies for the first n layers: seconds, bytes, parent. Extending by a
+layer adds its options; dominated labels are dropped. Layers of one class are interchangeable, so a
+label is in effect a count of each strategy. The final labels are the trade-off between time and
+memory.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class StageChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The Pareto front of a layer class's options, with so many micro-batches in flight.
+    """Pareto front of a layer class's options, at fixed in-flight micro-batches.
 
     A choice with a dominated option is dominated too, so nothing is lost.
     """
@@ -75,7 +74,7 @@ class LayerSearch:
 
     Args:
         tables: options of each layer class.
-        in_flight: micro-batches whose activations the stage holds at its memory peak.
+        in_flight: micro-batches in flight at the stage's memory peak.
     """
 
     def __init__(self, tables: dict[int, OptionTable], in_flight: float) -> None:
@@ -101,7 +100,7 @@ class LayerSearch:
         return LayerLabels(seconds[rows], bytes_[rows], rows // count, rows % count)
 
     def best(self, layer_classes: tuple[int, ...], budget_bytes: float) -> StageChoice | None:
-        """The fastest choice within a budget; None if nothing fits."""
+        """Fastest choice within a budget; None if nothing fits."""
         labels = self.labels(layer_classes)
         fitting = int(np.searchsorted(labels.bytes, budget_bytes, side="right")) - 1
         if fitting < 0:
@@ -116,7 +115,7 @@ class LayerSearch:
         return float(labels.seconds[fitting]) if fitting >= 0 else float("inf")
 
     def _trace(self, layer_classes: tuple[int, ...], label: int) -> tuple[LayerStrategy, ...]:
-        """Strategies of a label; equal ones of a class grouped, so that runs are long."""
+        """Strategies of a label, a class's equal ones in long runs."""
         strategies: list[LayerStrategy] = []
         for length in range(len(layer_classes), 0, -1):
             labels = self._labels[layer_classes[:length]]

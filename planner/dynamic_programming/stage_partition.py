@@ -1,9 +1,9 @@
 """Stage partition by interval dynamic programming, on time and memory together.
 
-The best partition of the first j layers into the first s stages ends with stage s holding layers
-i..j, so its bottleneck is the maximum of the best for (s - 1, i) and of the stage's own time within
-its own memory (later stages hold fewer micro-batches). Among equal bottlenecks the smaller sum
-wins, since the other stages fill and drain.
+The best partition of the first j layers into s stages ends with stage s holding layers i..j: its
+bottleneck is the maximum of the best for (s - 1, i) and the stage's own time within its own memory
+(later stages hold fewer micro-batches). Among equal bottlenecks the smaller sum wins, since the
+other stages fill and drain.
 """
 
 from __future__ import annotations
@@ -21,15 +21,10 @@ SPREAD = 0.35
 
 
 def partition(layers: int, stages: int, seconds: StageSeconds) -> list[int] | None:
-    """Boundaries c_0 = 0 < ... < c_stages = layers of minimum bottleneck.
-
-    Args:
-        layers: number of layers.
-        stages: number of stages.
-        seconds: time of a stage with a range of layers.
+    """Boundaries of minimum bottleneck, c_0 = 0 to c_stages = layers.
 
     Returns:
-        The boundaries; None if none fit.
+        None if none fit.
     """
     share = layers / stages
     least = max(1, math.floor(share * (1 - SPREAD)) - 2)
@@ -71,10 +66,10 @@ def _extend(
 
 
 def even_boundaries(layers: int, shape: PipelineShape) -> list[int]:
-    """Boundaries of the chunks of a shape, whose sizes differ by at most one layer.
+    """Even boundaries of the chunks, sizes within one layer.
 
-    With several chunks a stage the earlier ones have a layer more, so that no stage of a V, which
-    holds an early and a late one, has two.
+    With several chunks a stage the earlier ones hold the extra layers, so that no stage of a V,
+    with an early and a late chunk, has two.
     """
     parts = shape.positions
     if shape.chunks > 1:

@@ -1,4 +1,4 @@
-"""The best uniform plan, a baseline of choices layer by layer."""
+"""Best uniform plan, the baseline of layer-by-layer choices."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .options import Legal, options_of
 def best_uniform(
     job: GalvatronJob, budget_mb: int, reference: GalvatronPlan, legal: Legal
 ) -> tuple[GalvatronPlan, GalvatronCost] | None:
-    """The fastest uniform plan with micro-batches and stages of another; None: none fits.
+    """Fastest uniform plan of another's shape; None if none fits.
 
     Args:
         job: the question.
-        budget_mb: MB of a device, of which a part may be withheld.
-        reference: the plan of the same shape.
-        legal: True for a legal strategy of layers, or of embedding and head.
+        budget_mb: MB of a device, part of it withheld.
+        reference: plan with these micro-batches and stages.
+        legal: legality of a strategy of layers, or of embedding and head.
     """
     options = options_of(job, reference.microbatches, len(reference.division), legal)
     usable, best = usable_mb(budget_mb) * MB, None

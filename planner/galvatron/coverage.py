@@ -1,4 +1,4 @@
-"""Coverage of a search under Galvatron's costs, keyed as simulate's flags; plans left out."""
+"""Coverage of a search under Galvatron's costs, and plans left out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from .translate import layer_strategy
 
 
 def space(job: GalvatronJob, legal: Legal) -> dict[str, list[Any]]:
-    """Axes with the values of plans of the space, keyed as simulate's flags.
-
-    Args:
-        job: the question.
-        legal: True for a legal strategy of layers, or of embedding and head.
-    """
+    """Axes with their values in the space, keyed as simulate's flags."""
     axes: dict[str, set[Any]] = {
         "vpp": {1}, "schedule": {"1f1b"}, "cp": {1}, "ep": {1}, "etp": {1}, "pp": set(),
         "tp": set(), "dp": set(), "sp": set(), "shard": set(), "recompute": set(),

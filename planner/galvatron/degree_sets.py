@@ -1,7 +1,7 @@
-"""Sets of degrees of a stage's layers, and the minimum cost of changes between them.
+"""Degree sets of a stage's layers, and minimum cost of their changes.
 
-Layers of one type and degree lie together, so a stage passes each run of like layers along a path
-over its degrees. A change costs by the type of the layer behind it.
+Layers of one type and degree lie together, so each run of like layers follows a path over its
+degrees. A change costs by the type of the layer behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ChangeSeconds = Callable[[int, int, int], float]
 
 
 class DegreeSets(NamedTuple):
-    """The degrees of each run of layers in their cheapest order, and seconds of the changes."""
+    """Degrees of each run in cheapest order, and seconds of the changes."""
 
     orders: tuple[tuple[int, ...], ...]
     seconds: float
@@ -24,13 +24,7 @@ class DegreeSets(NamedTuple):
 def degree_sets(
     runs: Sequence[tuple[int, int]], degrees: Sequence[int], change: ChangeSeconds
 ) -> list[DegreeSets]:
-    """Every choice of degrees for a stage, the cheapest changes first.
-
-    Args:
-        runs: (layer type, layers) along the stage.
-        degrees: those of a layer.
-        change: seconds of a change.
-    """
+    """Every choice of degrees for a stage, cheapest changes first."""
     choices = [list(_subsets(degrees, count)) for _, count in runs]
     types = [layer_type for layer_type, _ in runs]
     sets = [_cheapest(types, degrees_of_runs, change) for degrees_of_runs in product(*choices)]
@@ -45,7 +39,7 @@ def _subsets(degrees: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 def _cheapest(
     types: Sequence[int], degrees_of_runs: Sequence[tuple[int, ...]], change: ChangeSeconds
 ) -> DegreeSets:
-    """The cheapest path through all runs, extended by its last degree."""
+    """Cheapest path through all runs, extended by its last degree."""
     ends: dict[int, DegreeSets] = {}
     for number, (layer_type, degrees) in enumerate(zip(types, degrees_of_runs, strict=True)):
         following: dict[int, DegreeSets] = {}

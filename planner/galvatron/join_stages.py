@@ -1,10 +1,10 @@
-"""Join plans of single stages to a step, by label setting along the stages.
+"""Join of stage plans into a step, by label setting.
 
-A label holds the seconds of the first stage, those of all so far, and the largest exposed
-reduction. For one plan of the first stage a label that is later with no less exposed is dropped:
-every form of ``step_lower_forms`` is no better with it. Galvatron's own formula can be better with
-a slower middle stage, behind which a reduction hides, so the minimum of the forms is returned with
-the best step: where they are equal the step is proven.
+A label holds the seconds of the first stage, of all so far, and the largest exposed reduction. For
+one plan of the first stage a later label with no less exposed is dropped: every form of
+``step_lower_forms`` is no better with it. Galvatron's own formula can gain from a slower middle
+stage that hides a reduction, so the forms' minimum is returned with the best step: where equal,
+the step is proven.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..tables.arrays import Floats, Ints
 
 
 class ParetoFront(NamedTuple):
-    """Pareto-optimal plans of a stage: seconds, reduction; their part, and row in it."""
+    """Pareto-optimal plans of a stage: seconds, reduction, part and row."""
 
     plain_s: Floats
     reduce_s: Floats
@@ -27,7 +27,7 @@ class ParetoFront(NamedTuple):
 
 
 class JoinedStep(NamedTuple):
-    """The best step, its row in each stage's front, and the minimum of the forms."""
+    """Best step, its row in each stage's front, and the forms' minimum."""
 
     step_s: float
     rows: list[int]
@@ -35,7 +35,7 @@ class JoinedStep(NamedTuple):
 
 
 def pareto_front_of(plain_s: Sequence[Floats], reduce_s: Sequence[Floats]) -> ParetoFront:
-    """The Pareto front of a stage's plans in several parts."""
+    """Pareto front of a stage's plans in several parts."""
     plain, reduce = np.concatenate(plain_s), np.concatenate(reduce_s)
     parts = np.repeat(np.arange(len(plain_s)), [len(part) for part in plain_s])
     rows = np.concatenate([np.arange(len(part)) for part in plain_s])
@@ -49,8 +49,8 @@ class _Labels(NamedTuple):
     """Labels along the stages.
 
     ``first_s``, ``sum_s`` and ``last_s``: seconds of the first stage, of all so far, of the last.
-    ``exposed_s``: largest exposed reduction; ``early_s``: that of the first two stages. ``rows``:
-    of each stage's front.
+    ``exposed_s``: largest exposed reduction; ``early_s``: of the first two stages. ``rows``: in
+    each stage's front.
     """
 
     first_s: Floats
@@ -62,12 +62,7 @@ class _Labels(NamedTuple):
 
 
 def join_stages(fronts: Sequence[ParetoFront], microbatches: int) -> JoinedStep:
-    """The best step of one plan a stage.
-
-    Args:
-        fronts: the plans of each stage.
-        microbatches: micro-batches of a step, at least as many as stages.
-    """
+    """Best step with one plan a stage."""
     first = fronts[0]
     exposed_s = np.maximum(0.0, first.reduce_s)
     rows = np.arange(len(first.plain_s))[:, None]

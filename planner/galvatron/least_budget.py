@@ -1,4 +1,4 @@
-"""The minimum memory budget of any plan, for messages that nothing fits."""
+"""Minimum memory budget of any plan, for infeasibility messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from .strategy_sets import StrategySet, strategy_sets_of
 
 
 def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
-    """Minimum MB of a device that some plan fits; None where there is no plan.
-
-    Args:
-        job: the question.
-        legal: True for a legal strategy of layers, or of embedding and head.
-    """
+    """Minimum MB of a device for some plan; None without any plan."""
     needs = [
         _needed_mb(strategies, ends)
         for microbatches, stages in shapes_of(job)

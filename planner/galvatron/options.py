@@ -1,8 +1,8 @@
-"""Galvatron's options for one pair of micro-batches and stages, with seconds and MB.
+"""Galvatron's options for one pair of micro-batches and stages.
 
-Degrees are powers of two up to 8, as in its search. A layer has ``pp`` stages, tensor
-parallelism or Ulysses, data parallelism over the rest with ZeRO-2 or ZeRO-3, and recomputation;
-embedding and head together have one strategy of their own without it.
+Degrees are powers of two up to 8, as in its search. A layer has ``pp`` stages, tensor parallelism
+or Ulysses, data parallelism over the rest with ZeRO-2 or ZeRO-3, and recomputation; embedding and
+head share one strategy without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Legal = Callable[[LayerRole, GalvatronStrategy], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadStrategy:
-    """A strategy of embedding and head: seconds and MB by stage."""
+    """Strategy of embedding and head: seconds and MB by stage."""
 
     strategy: GalvatronStrategy
     seconds: tuple[float, ...]
@@ -38,10 +38,10 @@ class HeadStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyOptions:
-    """Strategies of layers, and of the ends, for some micro-batches on some stages.
+    """Strategies of layers and ends, for some micro-batches and stages.
 
-    ``plain_s`` and ``reduce_s`` are by layer type and strategy, ``used_mb`` by stage, layer type
-    and strategy.
+    ``plain_s`` and ``reduce_s``: by layer type and strategy. ``used_mb``: by stage, layer type and
+    strategy.
     """
 
     microbatches: int
@@ -59,7 +59,7 @@ class StrategyOptions:
 
 
 def always_legal(role: LayerRole, strategy: GalvatronStrategy) -> bool:
-    """Every split is legal."""
+    """Predicate of no restriction."""
     return True
 
 
@@ -67,12 +67,6 @@ def options_of(
     job: GalvatronJob, microbatches: int, stages: int, legal: Legal = always_legal
 ) -> StrategyOptions:
     """All strategies of layers and ends, priced once.
-
-    Args:
-        job: the question.
-        microbatches: micro-batches of a step.
-        stages: pipeline stages.
-        legal: True for a legal strategy of layers, or of embedding and head.
 
     Raises:
         InputError: the profile lacks a figure.

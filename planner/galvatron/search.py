@@ -1,8 +1,8 @@
-"""Exact best-first search: subproblems by growing bound, until a bound passes the incumbent.
+"""Exact best-first search: subproblems by growing bound, up to the incumbent.
 
-A subproblem is a number of micro-batches and stages, a largest degree with or without tensor
-parallelism, and a strategy of embedding and head. Its bound is the relaxed knapsack of every
-stage under every linear form of the step.
+A subproblem is a pair of micro-batches and stages, a largest degree with or without tensor
+parallelism, and a strategy of embedding and head. Its bound is the relaxed knapsack of every stage
+under every linear form of the step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GLANCE_LABELS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronResult:
-    """The best plan and its proven bound; ``rivals`` are the best of other shapes.
+    """Best plan with its proven bound; ``rivals``: the best of other shapes.
 
     ``corners``: number of subproblems.
     """
@@ -42,7 +42,7 @@ class GalvatronResult:
 
 
 def shapes_of(job: GalvatronJob) -> list[tuple[int, int]]:
-    """(micro-batches, stages) of the space: never more stages than micro-batches or layers."""
+    """(micro-batches, stages) of the space: stages at most micro-batches and layers."""
     between, layers = job.profile.machine.p2p, sum(job.layers)
     stages = [p for p in degrees_of(job) if p <= layers and (p == 1 or p in between)]
     return [(m, p) for m in divisors(job.global_batch) for p in stages if p <= m]
@@ -54,12 +54,12 @@ def search(
     legal: Legal = always_legal,
     is_late: Callable[[], bool] = lambda: False,
 ) -> GalvatronResult | None:
-    """The fastest plan within a budget; None where nothing fits.
+    """Fastest plan within a budget; None if nothing fits.
 
     Args:
         job: the question.
-        budget_mb: MB of a device, of which a part may be withheld.
-        legal: True for a legal strategy of layers, or of embedding and head.
+        budget_mb: MB of a device, part of it withheld.
+        legal: legality of a strategy of layers, or of embedding and head.
         is_late: True to stop with the incumbent.
 
     Raises:

@@ -1,11 +1,11 @@
 """Label-setting dynamic program of one stage, over counts of its strategies.
 
 Layers of a type are interchangeable, so a plan of a stage is a count of each strategy. Strategies
-are branched on in turn; a label holds the remaining layers, the MB and the seconds so far. A label
-is dropped where it cannot be completed in memory, or where a bound on the whole step is no better
-than the incumbent: for each linear form of the step its value so far, the minimum of the remaining
-layers when each MB costs its multiplier in the relaxed knapsack, less that cost of the free MB. For
-every multiplier this is a bound (Lagrangian relaxation), at that one the tightest.
+are branched on in turn; a label holds the remaining layers, MB and seconds so far. A label is
+dropped if it cannot be completed in memory, or if a bound on the whole step is no better than the
+incumbent: for each linear form its value so far, plus the minimum of the remaining layers with
+each MB at its multiplier in the relaxed knapsack, less that cost of the free MB. Every multiplier
+gives a bound (Lagrangian relaxation), that one the tightest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDING = 1e-12
 
 
 class StrategyRun(NamedTuple):
-    """Layers of one type in a stage, and MB, seconds and reduction of each strategy."""
+    """Like layers of a stage, with strategies' MB, seconds and reduction."""
 
     layers: int
     used_mb: Ints
@@ -32,7 +32,7 @@ class StrategyRun(NamedTuple):
 
 
 class StageForm(NamedTuple):
-    """A linear form of the step, of which all but this stage is a constant.
+    """Linear form of the step, constant but for this stage.
 
     ``per_mb``: multiplier of MB.
     """
@@ -45,7 +45,7 @@ class StageForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageLabels:
-    """Plans of a stage: bound on the step, MB, seconds, reduction, and counts by strategy."""
+    """Plans of a stage: step bound, MB, seconds, reduction, and strategy counts."""
 
     remaining: Ints
     used_mb: Ints
@@ -68,14 +68,14 @@ def stage_labels(
     best_s: float,
     most: int | None = None,
 ) -> StageLabels:
-    """Plans of a stage that may be part of a step below ``best_s``.
+    """Plans of a stage for steps possibly below ``best_s``.
 
     Args:
         runs: layers of the stage, by type.
         room_mb: MB for them.
-        forms: the forms of the step.
-        best_s: the incumbent.
-        most: keep so many labels at a time, the most promising ones; None keeps all.
+        forms: of the step.
+        best_s: seconds of the incumbent.
+        most: number of labels kept, the most promising; None keeps all.
     """
     one = np.zeros(1, dtype=np.int64)
     labels = StageLabels(one, one, np.zeros(1), np.zeros(1), np.zeros((1, 0), dtype=np.int64))
@@ -125,12 +125,7 @@ def _by_strategy(labels: StageLabels, width: int, order: Sequence[int]) -> Stage
 
 
 class _LaterRuns:
-    """Minimum seconds and MB of runs that are not begun.
-
-    Args:
-        runs: those runs.
-        forms: the forms of the step.
-    """
+    """Minimum seconds and MB of runs not yet begun."""
 
     def __init__(self, runs: Sequence[StrategyRun], forms: Sequence[StageForm]) -> None:
         self._mb = sum(run.layers * int(run.used_mb.min()) for run in runs)
@@ -142,12 +137,12 @@ class _LaterRuns:
     def bound(
         self, labels: StageLabels, run: StrategyRun, later: Sequence[int], room_mb: int
     ) -> tuple[Floats, Ints]:
-        """Bounds on the step, and the minimum MB of the stage, of labels.
+        """Step bounds and minimum stage MB of labels.
 
         Args:
             labels: plans so far.
-            run: the run that is branched on.
-            later: its strategies that are not branched on yet.
+            run: the current run.
+            later: its strategies still to branch on.
             room_mb: MB of the stage.
         """
         bound = np.full(len(labels), -np.inf)

@@ -10,14 +10,14 @@ from ..tables.arrays import Floats, Ints
 
 
 class KnapsackValue(NamedTuple):
-    """The minimum, infinite where nothing fits, and the multiplier of MB there."""
+    """Minimum (infinite if nothing fits), and the multiplier of MB there."""
 
     least: float
     per_mb: float
 
 
 class FractionalKnapsack:
-    """Layers of some types, each with its strategies, under one linear objective.
+    """Layers of some types with their strategies, under one linear objective.
 
     Args:
         runs: (layers, MB of each strategy, value of each strategy).
@@ -37,7 +37,7 @@ class FractionalKnapsack:
         self._steps = sorted(steps)
 
     def at(self, room_mb: float) -> KnapsackValue:
-        """The minimum within so many MB."""
+        """Minimum within so many MB."""
         room, value = room_mb - self._mb, self._value
         if room < 0:
             return KnapsackValue(float("inf"), 0.0)

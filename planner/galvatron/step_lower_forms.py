@@ -1,10 +1,9 @@
-"""Lower bounds of Galvatron's step time, as linear forms in the seconds of its stages.
+"""Lower bounds of Galvatron's step time, linear in its stages' seconds.
 
-Its step is max(A, B, C) + max(0, max_i (r_i - Σ_{j<i} s_j)), where s_i are a stage's seconds, r_i
-those of its reduction, A = Σ s + (m-1)·s_last, B = m·s_0, C = Σ_{i>0} s + (m+1-p)·s_0. Every
-sum of a branch and a term of the maximum is linear; those without a negative factor have their
-minimum where each stage has, so stages can be bounded one by one. For at most two stages these
-forms are
+Its step is max(A, B, C) + max(0, max_i (r_i - Σ_{j<i} s_j)), with s_i a stage's seconds, r_i those
+of its reduction, A = Σ s + (m-1)·s_last, B = m·s_0, C = Σ_{i>0} s + (m+1-p)·s_0. Every sum of a
+branch and a term of the maximum is linear; those without a negative factor have their minimum
+where each stage has, so stages can be bounded one by one. For at most two stages these forms are
 the step time itself.
 """
 
@@ -23,7 +22,7 @@ class LinearForm(NamedTuple):
 
 @cache
 def forms_of(stages: int, microbatches: int) -> tuple[LinearForm, ...]:
-    """Lower forms of steps of ``stages`` stages and ``microbatches`` micro-batches."""
+    """Lower forms of steps with these stages and micro-batches."""
     m, p = microbatches, stages
     last = [1] * (p - 1) + [m]
     first = [m] + [0] * (p - 1)

@@ -1,8 +1,8 @@
-"""Sets of strategies that one plan may combine, and relaxed bounds of its stages.
+"""Strategy sets of single plans, and relaxed bounds of their stages.
 
 Galvatron searches plans of tensor parallelism alone, of Ulysses alone, and of both, each up to a
-largest degree, which fixes the size of the buffer that tensor-parallel layers gather into. The
-first is part of the third at the same degree, so two types of set are left.
+largest degree, which fixes the gather buffer of tensor-parallel layers. The first is part of the
+third at the same degree, so two types of set are left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ LayerTypes = tuple[tuple[int, int], ...]
 
 
 class StrategySet:
-    """Strategies of layers and ends that share a largest degree.
-
-    Args:
-        job: the question.
-        options: all strategies for its micro-batches and stages.
-        degree: the largest degree.
-        tensor_parallel: True to allow tensor parallelism, else Ulysses alone.
-    """
+    """Strategies of layers and ends with a common largest degree."""
 
     def __init__(
         self, job: GalvatronJob, options: StrategyOptions, degree: int, tensor_parallel: bool
@@ -66,7 +59,7 @@ class StrategySet:
         return [usable_mb - ends_mb - self.buffer_mb for ends_mb in ends.used_mb]
 
     def sets(self, stage: int) -> list[DegreeSets]:
-        """The degree sets of a stage, the cheapest changes first."""
+        """Degree sets of a stage, cheapest changes first."""
         types = self.stage_types[stage]
         if types not in self._sets:
             degrees = sorted(set(self._degrees.tolist()))
@@ -74,9 +67,9 @@ class StrategySet:
         return self._sets[types]
 
     def runs(self, stage: int, orders: Orders | None) -> list[tuple[StrategyRun, list[int]]]:
-        """The runs of a stage and the numbers of their strategies, within some degrees.
+        """Runs of a stage and their strategy numbers, within some degrees.
 
-        Dominated strategies, in MB and both times, are left out.
+        Strategies dominated in MB and both times are left out.
         """
         key = (stage, orders)
         if key not in self._runs:
@@ -89,7 +82,7 @@ class StrategySet:
     def knapsack(
         self, stage: int, orders: Orders | None, plain: int, reduce: int
     ) -> FractionalKnapsack:
-        """The relaxed knapsack of a stage under one objective."""
+        """Relaxed knapsack of a stage under one objective."""
         key = (stage, orders, plain, reduce)
         if key not in self._knapsacks:
             self._knapsacks[key] = FractionalKnapsack(
@@ -118,7 +111,7 @@ class StrategySet:
 
 
 def strategy_sets_of(job: GalvatronJob, options: StrategyOptions) -> Iterator[StrategySet]:
-    """The non-empty sets of a pair of micro-batches and stages."""
+    """Non-empty sets for a pair of micro-batches and stages."""
     m, p = options.microbatches, options.stages
     most = min(MOST_DEGREE, job.devices // p)
     alone = StrategySet(job, options, most, tensor_parallel=False)

@@ -1,4 +1,4 @@
-"""A strategy set with one strategy of the ends, bounded and searched exactly."""
+"""Strategy set with one strategy of the ends, bounded and searched exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .strategy_sets import Orders, StrategySet
 
 
 class SubproblemSolution(NamedTuple):
-    """The best plan of a subproblem below a time, and a lower bound of all its plans."""
+    """Best plan of a subproblem below a time, and a bound."""
 
     step_s: float
     plan: GalvatronPlan
@@ -37,13 +37,7 @@ class _Choice:
 
 
 class Subproblem:
-    """A strategy set with a strategy of the ends.
-
-    Args:
-        strategies: that one plan may combine.
-        ends: that of embedding and head.
-        usable_mb: MB of a device.
-    """
+    """Strategy set with a strategy of the ends."""
 
     def __init__(self, strategies: StrategySet, ends: HeadStrategy, usable_mb: int) -> None:
         self.strategies = strategies
@@ -56,11 +50,11 @@ class Subproblem:
         self.bound_s = max(sum(column) for column in zip(*self._values, strict=True))
 
     def solve(self, best_s: float, most: int | None = None) -> SubproblemSolution | None:
-        """The best plan below ``best_s``; None: there is none.
+        """Best plan below ``best_s``; None if there is none.
 
         Args:
-            best_s: only faster plans are of interest.
-            most: labels kept at a time; None: all, so that the solution is exact.
+            best_s: exclusive upper limit in seconds.
+            most: labels kept at a time; None: all, for an exact solution.
         """
         fronts: list[ParetoFront] = []
         choices: list[list[_Choice]] = []
@@ -92,7 +86,7 @@ class Subproblem:
     def _front(
         self, stage: int, best_s: float, most: int | None
     ) -> tuple[ParetoFront | None, list[_Choice]]:
-        """The plans of a stage that may be part of a better step."""
+        """Plans of a stage for possibly better steps."""
         ends_s = self.ends.seconds[stage]
         others = [
             sum(row[n] for s, row in enumerate(self._values) if s != stage)
@@ -133,7 +127,7 @@ class Subproblem:
         constants: dict[tuple[int, int], float],
         best_s: float,
     ) -> bool:
-        """True if a bound of plans with these degrees is no better than ``best_s``."""
+        """True if these degrees' bound is no better than ``best_s``."""
         orders = None if sets is None else _degrees(sets)
         return any(
             constant
@@ -179,7 +173,7 @@ class Subproblem:
     def _layers(
         self, choices: Sequence[_Choice], front: ParetoFront, row: int
     ) -> list[GalvatronStrategy]:
-        """The strategies of a stage's layers, those of a degree together, recomputed ones first."""
+        """Strategies of a stage's layers, grouped by degree, recomputed ones first."""
         choice = choices[int(front.parts[row])]
         counts = choice.counts[int(front.rows[row])].tolist()
         strategies = self.strategies.options.strategies

@@ -1,8 +1,8 @@
 """Translate Galvatron's decisions to a Plan.
 
-Tensor parallelism is Megatron's with sequence parallelism; Ulysses stays Ulysses; ZeRO shards over
-the ranks of equal weights, except with one replica. Layers that are no blocks (embedding, head,
-norms) have the strategy of the ends.
+Tensor parallelism is Megatron's with sequence parallelism; ZeRO shards over the ranks of equal
+weights, except with one replica. Layers other than blocks (embedding, head, norms) take the
+strategy of the ends.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ def layer_strategy(strategy: GalvatronStrategy) -> LayerStrategy:
 
 
 def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
-    """A predicate of legal strategies of a model's blocks, or of its other layers.
-
-    Args:
-        model: the model.
-        workload: batch and sequence.
-        job: Galvatron's question.
-    """
+    """Legality predicate of strategies of a model's blocks and other layers."""
     by_role: dict[LayerRole, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
     for tower in model.towers:
         for run in tower.layers:
@@ -64,14 +58,7 @@ def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
 def plan_of(
     model: ModelSpec, cluster: ClusterSpec, workload: Workload, decisions: GalvatronPlan
 ) -> Plan:
-    """The whole plan.
-
-    Args:
-        model: the model.
-        cluster: of one device group.
-        workload: batch and sequence.
-        decisions: Galvatron's, for its blocks in order and for the rest.
-    """
+    """Plan with Galvatron's decisions."""
     group, stage_count = cluster.groups[0], len(decisions.division)
     ranks = group.device_count // stage_count
     placed = list(_place_layers(model, decisions))
@@ -106,7 +93,7 @@ class _PlacedLayer(NamedTuple):
 
 
 def _place_layers(model: ModelSpec, decisions: GalvatronPlan) -> Iterator[_PlacedLayer]:
-    """Place every layer; other layers lie with the block behind them, or the last one."""
+    """Place every layer; others join the block behind, or the last one."""
     stages = [number for number, count in enumerate(decisions.division) for _ in range(count)]
     blocks, ends = 0, layer_strategy(decisions.ends)
     for tower in model.towers:

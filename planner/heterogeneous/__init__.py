@@ -1,4 +1,4 @@
-"""The search over several device groups: its space, tables, bounds and choice of shapes.
+"""Search over several device groups: space, tables, bounds and choice of shapes.
 
 Enters: an evaluator of decisions on a cluster of several device groups.
 Leaves: an engine of planner/search whose plans span the groups.

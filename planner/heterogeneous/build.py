@@ -1,7 +1,7 @@
-"""The search over several device groups: the engine with its parts put together.
+"""Search over several device groups: the assembled engine.
 
-Shapes whose stages are alike and whose devices take equal shares are searched first, with the same
-effort as if there were no others, so a plan is never slower than the best of those.
+Shapes of like stages with equal device shares are searched first, with the same effort as if
+alone, so a plan is never slower than their best.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def heterogeneous_search(
     best_s: float = float("inf"),
     uniform_only: bool = False,
 ) -> BranchAndBound:
-    """A search for the best plan over several device groups together.
+    """Search for the best plan over several device groups together.
 
-    Its result has no outcomes where no plan is faster than ``best_s`` or fits.
+    Its result is empty if no plan is faster than ``best_s`` or fits.
 
     Args:
         evaluator: of the request; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best seconds) now and then.
-        best_s: a step time that is reached otherwise: only faster plans are wanted.
-        uniform_only: keep to stages of one width whose devices take equal shares.
+        best_s: step time of another plan, to be beaten.
+        uniform_only: keep to stages of one width with equal device shares.
     """
     limits = limits or HeterogeneousLimits()
     progress = progress or (lambda seen, total, best: None)

@@ -1,4 +1,4 @@
-"""Least seconds of a layer on a class of ranks, without sharding and memory."""
+"""Minimum layer seconds on a rank class, without sharding and memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from .stage_classes import StageClass, StageClasses, StageClassTable
 
 
 class StageComputeBounds:
-    """Quick bounds of shapes over several device groups.
-
-    Args:
-        options: strategies of layers on stages.
-        classes: of ranks.
-        simulator: of the request.
-        shared: layers that share a vocabulary table, in one stage if there is only one.
-    """
+    """Quick bounds of shapes over several device groups."""
 
     def __init__(
         self,
@@ -45,7 +38,7 @@ class StageComputeBounds:
         self._stages: dict[tuple[StageClasses, bool, bool], list[float]] = {}
 
     def bound_s(self, shape: PipelineShape) -> float:
-        """Least seconds of every plan of a shape."""
+        """Minimum seconds of every plan of a shape."""
         fills = shape.fills_and_drains
         key = (shape.places, shape.microbatches, fills, shape.overlaps_passes)
         if key not in self._bounds:
@@ -59,14 +52,14 @@ class StageComputeBounds:
         return self._bounds[key] + self._simulator.pricer.step_s
 
     def stage_seconds(self, shape: PipelineShape) -> list[float]:
-        """Least seconds of a layer of the commonest class on every stage."""
+        """Minimum seconds of a commonest-class layer on every stage."""
         number = list(self._counts).index(self._main)
         return [
             self._stage(c, False, shape.overlaps_passes)[number] for c in self._classes.of(shape)
         ]
 
     def _stage(self, stage: StageClasses, tied: bool, overlaps_passes: bool) -> list[float]:
-        """Least seconds of every layer class on the ranks that are slowest with the main one."""
+        """Minimum seconds of every class on the main one's slowest ranks."""
         key = (stage, tied, overlaps_passes)
         if key not in self._stages:
             slowest = max(
@@ -87,7 +80,7 @@ class StageComputeBounds:
         adds_to_tied: bool,
         overlaps_passes: bool,
     ) -> float:
-        """Least seconds over all splits, each with the least recomputation that it may have."""
+        """Minimum seconds over all splits, each with its minimum recomputation."""
         groups = tuple((c.own, c.samples) for c in stage)
         key = (layer_class, groups, rank_class, adds_to_tied, overlaps_passes)
         if key not in self._seconds:

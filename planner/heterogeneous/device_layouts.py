@@ -1,9 +1,8 @@
 """Devices of each stage of a pipeline over several device groups.
 
-Two families. *In blocks*: some device groups in any order, each with consecutive stages of one
-width of its own. *Shared*: every stage holds so many devices of each of some groups, which take
-their shares of each micro-batch. Devices of a group are taken from the first on; the rest stay
-idle.
+Two families. *In blocks*: some groups in any order, each with consecutive stages of its own width.
+*Shared*: every stage holds fixed numbers of devices of some groups, with their shares of each
+micro-batch. A group's devices are taken from the first on; the rest stay idle.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Stages = tuple[tuple[tuple[str, int, int], ...], ...]
 
 
 class DeviceLayout(NamedTuple):
-    """The devices of every stage, before samples are split."""
+    """Devices of every stage, before samples are split."""
 
     stages: Stages
 
@@ -45,18 +44,13 @@ Groups = Sequence[tuple[str, int]]
 
 
 def layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
-    """Every layout of at least two groups, those that leave the fewest devices idle first.
-
-    Args:
-        groups: the device groups of the cluster.
-        most_stages: layers of the model: as many stages at the most.
-    """
+    """Every layout of at least two groups, fewest idle devices first."""
     every = [*_in_blocks(groups, most_stages), *_shared(groups, most_stages)]
     return sorted(every, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
 
 
 def layout_count(groups: Groups) -> int:
-    """An upper estimate of the number of layouts that :func:`layouts` lists."""
+    """Upper estimate of the number of :func:`layouts`."""
     sizes = [sum(count // width for width in range(1, count + 1)) for _, count in groups]
     total = 0
     for chosen in range(2, len(groups) + 1):
@@ -66,7 +60,7 @@ def layout_count(groups: Groups) -> int:
 
 
 def full_layouts(groups: Groups, most_stages: int) -> list[DeviceLayout]:
-    """Layouts in which every group that is used has as many stages as it can."""
+    """Layouts with as many stages as possible of every used group."""
     full = [
         *_in_blocks(groups, most_stages, full=True),
         *_shared(groups, most_stages, full=True),
@@ -85,7 +79,7 @@ def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator
 
 
 def _blocks(name: str, count: int, full: bool, most: int) -> list[Stages]:
-    """The stages of one width that a group may have; ``full``: as many of a width as fit."""
+    """Stages of one width in a group; ``full``: the maximum number."""
     blocks: list[Stages] = []
     widths = range(1, count + 1) if not full else _whole_widths(count)
     for width in widths:
@@ -118,7 +112,7 @@ def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[De
 
 
 def place_layout(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StagePlacement, ...]:
-    """A layout whose groups take so many samples of a micro-batch on each stage."""
+    """Layout with the groups' samples of a micro-batch on each stage."""
     return tuple(
         tuple(DeviceSlice(*part, count) for part, count in zip(stage, samples, strict=True))
         for stage in layout.stages
@@ -126,6 +120,6 @@ def place_layout(layout: DeviceLayout, samples: tuple[int, ...]) -> tuple[StageP
 
 
 def sample_splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every split of ``total`` samples into ``parts`` parts of at least one."""
+    """Every split of ``total`` samples into positive ``parts`` parts."""
     for boundaries in itertools.combinations(range(1, total), parts - 1):
         yield tuple(b - a for a, b in itertools.pairwise((0, *boundaries, total)))

@@ -1,19 +1,17 @@
-"""A proven bound on every plan over several device groups, listed or not.
+"""Proven bound on every plan over several device groups, listed or not.
 
-Let e_gk be the least device-seconds that a sample takes through a layer of class k on devices of
-group g: over all splits over w ranks and all samples b of a replica, w·t(w, b)/b, communication
-left out. The n_g devices of a group have n_g·T seconds, whatever the stages, widths and shares,
-so with B samples and n_k layers of a class, for any ν_g ≥ 0 with Σ ν_g·n_g = 1,
+Let e_gk be the minimum device-seconds of a sample in a layer of class k on group g: over all
+splits over w ranks and all samples b of a replica, w·t(w, b)/b, without communication. The n_g
+devices of a group have n_g·T seconds, whatever the stages, widths and shares, so with B samples
+and n_k layers of a class, for any ν_g ≥ 0 with Σ ν_g·n_g = 1,
 
     T ≥ B · Σ_k n_k · min_g ν_g·e_gk.
 
-ν_g is taken in proportion to 1/e_g of the commonest class of layer, which makes that term as large
-as it can be. Its e_g is priced (t does not shrink as b grows, so between the b that are priced the
-smaller one's t counts); other classes count their matrix products at the device's peak. Where
-experts are planned, or techniques that leave only the products certain, all classes do. Where not
-even
-those are certain, or a machine was measured, which may beat its catalogue figures, the bound is the
-host's time.
+ν_g is proportional to 1/e_g of the commonest class, which maximizes that term. Its e_g is priced
+(t does not shrink as b grows, so between priced b the smaller one's t counts); other classes count
+their matrix products at the device's peak. With planned experts, or techniques that leave only the
+products certain, all classes do. Where not even those are certain, or a machine was measured and
+may beat its catalogue figures, the bound is the host's time.
 """
 
 from __future__ import annotations
@@ -40,12 +38,7 @@ STEP = 7
 
 
 class EfficiencyBound:
-    """The bound of a request.
-
-    Args:
-        options: strategies of layers on stages.
-        simulator: of the request.
-    """
+    """Efficiency bound of a request."""
 
     def __init__(self, options: StageOptions, simulator: Simulator) -> None:
         self._options, self._simulator = options, simulator
@@ -53,7 +46,7 @@ class EfficiencyBound:
         self._main = max(self._counts, key=lambda number: self._counts[number])
 
     def global_bound_s(self) -> float:
-        """Least seconds of every plan."""
+        """Minimum seconds of every plan."""
         simulator, request = self._simulator, self._options.whole.request
         if simulator.pricer.machine.profile is not None or "nothing" in self._sure:
             return simulator.pricer.step_s

@@ -1,7 +1,7 @@
-"""Plans of a small shape over several device groups, in the order of their proven bounds.
+"""Enumeration of a small shape over several device groups, by growing bound.
 
 As ``dynamic_programming.enumeration``, with options, prices and memory of each stage's own device
-groups; of a stage of several, each alone is a bound.
+groups; each group of a shared stage alone is a bound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from .shape_costs import HeterogeneousCosts
 
 
 def plan_count(shape: PipelineShape, tables: Sequence[StageTables]) -> int:
-    """Number of plans of a shape: over all partitions, the product of its layers' options.
-
-    Args:
-        shape: the pipeline shape.
-        tables: of every layer on every stage.
-    """
+    """Number of plans of a shape: options multiplied, summed over partitions."""
     layers = len(tables[0])
     ways = [1, *[0] * layers]
     for position in range(shape.positions):
@@ -47,14 +42,14 @@ def bounded_stage_plans(
     budgets: Sequence[Sequence[float]],
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
-    """Plans with these boundaries whose bound is below ``limit_s``, by growing bound.
+    """Plans within boundaries and below ``limit_s``, by growing bound.
 
     Args:
         shape: the pipeline shape.
         boundaries: of its chunks.
         tables: of every layer on every stage.
-        budgets: live bytes that certainly fit, by stage and class of ranks.
-        limit_s: plans whose bound is higher are not wanted.
+        budgets: live bytes that certainly fit, by stage and rank class.
+        limit_s: upper limit of bounds.
     """
     chosen = []
     for position in range(shape.positions):
@@ -67,12 +62,7 @@ def bounded_stage_plans(
 
 
 class HeterogeneousPlans:
-    """The plans of a shape.
-
-    Args:
-        costs: of the shapes.
-        shape: whose plans they are.
-    """
+    """Plans of a shape."""
 
     def __init__(self, costs: HeterogeneousCosts, shape: PipelineShape) -> None:
         self._layers = len(costs.layer_classes)
@@ -97,5 +87,5 @@ class HeterogeneousPlans:
     def bounded(
         self, boundaries: tuple[int, ...], limit_s: float
     ) -> Iterator[tuple[float, Decision]]:
-        """Plans with these boundaries whose bound is below ``limit_s``, by growing bound."""
+        """Plans within boundaries and below ``limit_s``, by growing bound."""
         return bounded_stage_plans(self._shape, boundaries, self._tables, self._budgets, limit_s)

@@ -1,19 +1,19 @@
-"""Proven bounds of pipelines whose stages differ.
+"""Proven bounds of pipelines with unequal stages.
 
-Let t_ks be the least seconds of a layer of class k, forward and backward of one micro-batch, under
-any legal strategy on stage s, n_k how many layers there are, and x_ks how many of them stage s
-holds, so that w_s = Σ_k t_ks·x_ks. A step takes, with fill and drain,
+Let t_ks be the minimum seconds of a layer of class k, forward and backward of one micro-batch,
+under any legal strategy on stage s, n_k the number of such layers, and x_ks those on stage s, so
+w_s = Σ_k t_ks·x_ks. A step takes, with fill and drain,
 
     T ≥ m·w_s + Σ_{s' < s} w_s'    for every stage s,
 
-and m·w_s where passes overlap or are split. For any λ_s ≥ 0 with Σ λ_s = 1 these add up to
-T ≥ Σ_s μ_s·w_s with μ_s = m·λ_s + Σ_{s' > s} λ_s', and whatever x is, to
+and m·w_s where passes overlap or are split. For any λ_s ≥ 0 with Σ λ_s = 1 these add up to T ≥ Σ_s
+μ_s·w_s with μ_s = m·λ_s + Σ_{s' > s} λ_s', and whatever x is, to
 
     T ≥ Σ_k n_k · min_s μ_s·t_ks.
 
-λ is chosen as the best there is if all layers were of the class with most work: with c_s = 1/t_s
-the stages that work are those of V_s = max(V_{s+1}, c_s/m + (1 - 1/m)·V_{s+1}), the worth of a
-second of the stages from s on. Any λ is sound.
+λ is the best if all layers were of the class with most work: with c_s = 1/t_s the stages that work
+are those of V_s = max(V_{s+1}, c_s/m + (1 - 1/m)·V_{s+1}), the worth of a second of the stages
+from s on. Any λ is sound.
 
 A stage of several device groups takes as long as any one of them: the slowest for the main class
 stands for it.

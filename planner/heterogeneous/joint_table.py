@@ -12,7 +12,7 @@ from .option_tables import RankClassTables
 
 
 def joint_table(tables: RankClassTables, budgets: Sequence[float]) -> OptionTable:
-    """The slowest class's seconds, and the most bytes, scaled to the least budget."""
+    """Slowest class's seconds, and maximum bytes scaled to the minimum budget."""
     if len(tables) == 1:
         return tables[0]
     least = min(budgets)

@@ -1,8 +1,8 @@
-"""Good plans of a shape over several device groups by dynamic programming, layout by layout.
+"""Good plans over several device groups, layout by layout.
 
-As ``heuristics.layout_by_layout``, with one activation layout for each type of stage and
-boundaries in proportion to the stages' rates. The best plan found is then changed a layer at a
-time across each boundary between stages.
+As ``heuristics.layout_by_layout``, with one activation layout for each stage type and boundaries
+in proportion to the stages' rates. The best plan is then changed a layer at a time across each
+stage boundary.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ExcessBytes = Callable[[MemoryRow], float]
 class StagePlan(NamedTuple):
     """Tables, memory and shares of the stages of a shape.
 
-    ``tables`` of every layer on each stage; ``budgets``: live bytes by stage and class of ranks;
-    ``shares``: layers that each should hold, in fractions.
+    ``tables``: of every layer on each stage. ``budgets``: live bytes by stage and rank class.
+    ``shares``: target layers of each stage, in fractions.
     """
 
     tables: Sequence[StageTables]
@@ -45,7 +45,7 @@ class StagePlan(NamedTuple):
 
 
 class _StageSearches:
-    """Layer searches of the stages of a shape under chosen layouts."""
+    """Layer searches of a shape's stages under chosen layouts."""
 
     def __init__(
         self, shape: PipelineShape, layer_classes: tuple[int, ...], plan: StagePlan
@@ -55,7 +55,7 @@ class _StageSearches:
         self._cache: dict[tuple[object, ...], LayerSearch] = {}
 
     def under(self, layouts: Sequence[int]) -> list[LayerSearch] | None:
-        """One search a stage; None where a stage has no options for some layer."""
+        """One search a stage; None if a layer has no options there."""
         searches = []
         for stage, layout in enumerate(layouts):
             in_flight = sum(self._shape.first_in_flight(stage)) / self._shape.chunks
@@ -74,12 +74,12 @@ class _StageSearches:
 
 
 class HeterogeneousLayouts:
-    """Layer search and uneven partition under the promising layouts of a shape.
+    """Layer search and uneven partition under a shape's promising layouts.
 
     Args:
         layer_classes: class of every layer.
-        stage_plan: tables, budgets and shares of a shape; None where it has no room.
-        excess_bytes: how far a simulated class of ranks is over what it may reserve.
+        stage_plan: tables, budgets and shares of a shape; None without room.
+        excess_bytes: bytes of a simulated rank class over its limit.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class HeterogeneousLayouts:
         self._excess_bytes = excess_bytes
 
     def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
-        """Try the best plan of each promising choice of layouts, then its neighbors."""
+        """Try the best plan of each promising choice of layouts, then neighbors."""
         plan = self._stage_plan(shape)
         if plan is None:
             return
@@ -112,7 +112,7 @@ class HeterogeneousLayouts:
             self._improve(shape, best[1], best[2], best[3], attempt)
 
     def _layouts(self, shape: PipelineShape, plan: StagePlan) -> list[list[int]]:
-        types = [tuple((p.group, p.devices) for p in place) for place in shape.places]
+        types = [tuple((p.group, p.devices) for p in placement) for placement in shape.places]
         ranked = {}
         for stage, stage_type in enumerate(types):
             if stage_type not in ranked:
@@ -123,7 +123,7 @@ class HeterogeneousLayouts:
         return [[dict(zip(order, choice, strict=True))[t][1] for t in types] for choice in chosen]
 
     def _ranked(self, shape: PipelineShape, stage: int, plan: StagePlan) -> list[tuple[int, int]]:
-        """(rank, layout) of a stage's likely fastest layouts for its share of the layers."""
+        """(rank, layout) of a stage's likely fastest layouts for its share."""
         tables = plan.tables[stage][len(self._layer_classes) // 2]
         if tables is None:
             return [(0, 0)]
@@ -145,7 +145,7 @@ class HeterogeneousLayouts:
         plan: StagePlan,
         attempt: TryDecision,
     ) -> Outcome | None:
-        """Decide and simulate, with lower budgets where a device overflows."""
+        """Decide and simulate, with lower budgets after an overflow."""
         for _ in range(ATTEMPTS):
             boundaries = self._boundaries(shape, searches, budgets, plan)
             sized = boundaries and size_decision(
@@ -201,7 +201,7 @@ class HeterogeneousLayouts:
         budgets: list[float],
         attempt: TryDecision,
     ) -> None:
-        """Move one layer over a boundary between stages for as long as that is faster."""
+        """Move layers over stage boundaries, one at a time, while faster."""
         better = True
         while better:
             better = False

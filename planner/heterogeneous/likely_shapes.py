@@ -1,4 +1,4 @@
-"""Good plans from the shapes over several device groups with the best estimates."""
+"""Good plans of the best-estimated shapes over several device groups."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ MOST_LOOKED = 6
 
 
 class LikelyDeviceLayouts:
-    """Searches the shapes with the best estimates, few of each layout of devices.
-
-    Args:
-        explorer: estimates and searches shapes.
-        limits: work limits.
-        wanted: keeps to some shapes.
-    """
+    """Search of the best-estimated shapes, few of each device layout."""
 
     def __init__(
         self,
@@ -51,7 +45,7 @@ class LikelyDeviceLayouts:
                 tried[layout] += 1
 
     def _estimated(self, nodes: Nodes) -> list[tuple[float, int]]:
-        """Estimates of the shapes that are roughly the fastest, few of each layout, best first."""
+        """Estimates of the roughly fastest shapes, few of each layout, best first."""
         explorer, limits = self._explorer, self._limits
         numbers = (n for n, shape in enumerate(nodes.shapes) if self._wanted(shape))
         estimated: list[tuple[float, int]] = []
@@ -73,4 +67,4 @@ class LikelyDeviceLayouts:
 
 
 def _layout(shape: PipelineShape) -> tuple[object, ...]:
-    return tuple((p.group, p.first, p.devices) for place in shape.places for p in place)
+    return tuple((p.group, p.first, p.devices) for placement in shape.places for p in placement)

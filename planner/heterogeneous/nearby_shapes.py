@@ -1,7 +1,7 @@
-"""Good plans of shapes that differ little from those of the best plans.
+"""Good plans of shapes near those of the best plans.
 
-Few shapes of a layout are searched before. These have the same types of stages, and other
-micro-batches, schedules and depths.
+They have the same stage types, and other micro-batches, schedules and depths: few shapes of a
+layout are searched before.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from .work_limits import HeterogeneousLimits
 
 
 class NearbyShapes:
-    """Searches near the best plans for as long as that gives a better one.
-
-    Args:
-        explorer: estimates and searches shapes.
-        limits: work limits.
-    """
+    """Search near the best plans while improving."""
 
     def __init__(self, explorer: ShapeExplorer, limits: HeterogeneousLimits) -> None:
         self._explorer = explorer
@@ -40,7 +35,7 @@ class NearbyShapes:
                 return
 
     def _search_near(self, nodes: Nodes, shape: PipelineShape) -> None:
-        """Try plans of the shapes with the same types of stages that have the best estimates."""
+        """Try the best-estimated shapes with the same stage types."""
         explorer, limits = self._explorer, self._limits
         before = explorer.incumbents.passes
         numbers = [n for n in self._near(nodes, shape) if n not in explorer.searched]
@@ -60,5 +55,5 @@ class NearbyShapes:
 
 
 def _stage_types(shape: PipelineShape) -> tuple[object, ...]:
-    stages = (tuple((p.group, p.devices) for p in place) for place in shape.places)
+    stages = (tuple((p.group, p.devices) for p in placement) for placement in shape.places)
     return tuple(dict.fromkeys(stages))

@@ -1,4 +1,4 @@
-"""Legal strategies of layers on a stage of any device groups, and their costs on each."""
+"""Legal layer strategies on stages of any device groups, and their costs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ StageTables = Sequence[RankClassTables | None]
 
 
 class StageOptions:
-    """Strategies and option tables of layer classes on stages.
-
-    Args:
-        request: the question.
-        simulator: of its model, workload, stack and machine.
-        classes: of ranks of its stages.
-    """
+    """Strategies and option tables of layer classes on stages."""
 
     def __init__(self, request: Request, simulator: Simulator, classes: StageClassTable) -> None:
         self.whole = SearchSpace(request)
@@ -45,7 +39,7 @@ class StageOptions:
         self._tables: dict[tuple[object, ...], RankClassTables] = {}
 
     def strategies(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of a layer class on a stage, the same object for equal stages."""
+        """Legal strategies of a layer class, the same object for equal stages."""
         first = stage[0]
         if len(stage) == 1:
             return self.alone[first.group].options(layer_class, first.own, first.samples)
@@ -55,7 +49,7 @@ class StageOptions:
         return self._strategies[key]
 
     def _shared(self, layer_class: int, stage: StageClasses) -> list[LayerStrategy]:
-        """Strategies that suit every device group of a stage, with whole samples a replica."""
+        """Strategies for every device group of a stage, whole samples a replica."""
         space, ranks = self.whole, stage[0].ranks
         index = space.first_of_class[layer_class]
         samples = sum(rank_class.samples for rank_class in stage)
@@ -79,7 +73,7 @@ class StageOptions:
         return strategies
 
     def usual(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
-        """The options among which good plans are looked for; see :meth:`SearchSpace.usual`."""
+        """Options for heuristics; see :meth:`SearchSpace.usual`."""
         first = stage[0]
         if len(stage) == 1:
             return self.alone[first.group].usual(layer_class, first.own, first.samples)
@@ -100,13 +94,13 @@ class StageOptions:
         usual: bool = False,
         adds_to_tied: bool = True,
     ) -> RankClassTables | None:
-        """The table of a layer for each class of a stage; None where no strategy is legal.
+        """Layer table for each rank class; None without a legal strategy.
 
         Args:
             layer: number of the layer.
-            stage: classes of ranks of the stage.
+            stage: rank classes of the stage.
             microbatches: micro-batches of a step.
-            members: layers whose parameters move with this one's, as ``OptionTables.table``.
+            members: layers of the same FSDP unit, as ``OptionTables.table``.
             overlaps_passes: True if passes overlap.
             usual: keep to the usual strategies.
             adds_to_tied: as ``OptionTables.table``.

@@ -1,4 +1,4 @@
-"""Layers of each stage in proportion to its rate, as far as memory allows."""
+"""Layers of each stage in proportion to its rate, within memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ def proportional_split(
     budgets: Sequence[Sequence[float]],
     seconds: Sequence[float],
 ) -> list[float] | None:
-    """Layers of every stage, in fractions; None where all of them have no room for the model.
-
-    Args:
-        shape: the pipeline shape.
-        tables: of every layer on every stage.
-        budgets: live bytes by stage and class of ranks.
-        seconds: of a layer on each stage.
-    """
+    """Layers of every stage, in fractions; None without room for the model."""
     layers = len(tables[0])
     most = [_room(shape, s, tables[s][layers // 2], budgets[s]) for s in range(shape.stages)]
     if sum(most) < layers:

@@ -33,11 +33,11 @@ class HeterogeneousSpace:
 
     Args:
         request: the question.
-        whole: the legal choices of its layers and schedules.
-        rates: peak FLOP/s of a device of each group: samples are split in proportion first.
-        wanted: keeps to some of the shapes.
+        whole: legal choices of layers and schedules.
+        rates: peak FLOP/s of a device of each group, for the first sample split.
+        wanted: filter of shapes.
 
-    ``complete`` tells, once they are listed, whether the shapes are all of the space.
+    ``complete``, once listed: True if the shapes are all of the space.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HeterogeneousSpace:
         return self._whole.layer_classes
 
     def shapes(self) -> Iterator[PipelineShape]:
-        """The shapes that are searched."""
+        """Shapes to search."""
         return filter(self._wanted, self._list())
 
     def _list(self) -> list[PipelineShape]:
@@ -94,7 +94,7 @@ class HeterogeneousSpace:
                 yield from (shape._replace(places=placed) for shape in schedules)
 
     def _sample_splits(self, layout: DeviceLayout, samples: int) -> list[tuple[int, ...]]:
-        """Samples of a micro-batch by group of a stage, the most even loads first."""
+        """Samples of a micro-batch by group, most even loads first."""
         if not layout.shared:
             return [(samples,)]
         first = layout.stages[0]
@@ -120,16 +120,16 @@ class HeterogeneousSpace:
         return len(self._tables) == 2 and widths[0] == widths[-1]
 
     def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-        """Axes that only plans over several groups have, and their values."""
+        """Axes and values of plans over several groups only."""
         groups, widths, shares = set(), set(), set()
         for places in {shape.places for shape in shapes}:
-            order = (",".join(p.group for p in place) for place in places)
+            order = (",".join(p.group for p in placement) for placement in places)
             groups.add(" > ".join(name for name, _ in itertools.groupby(order)))
-            for place in places:
-                widths.add(sum(part.devices for part in place))
-                if len(place) > 1:
-                    samples = sum(part.samples for part in place)
-                    shares |= {round(part.samples / samples, 6) for part in place}
+            for placement in places:
+                widths.add(sum(part.devices for part in placement))
+                if len(placement) > 1:
+                    samples = sum(part.samples for part in placement)
+                    shares |= {round(part.samples / samples, 6) for part in placement}
         return {
             "batch_share": sorted(shares),
             "device_groups": sorted(groups),
@@ -140,7 +140,7 @@ class HeterogeneousSpace:
         }
 
     def left_out(self, has_solver: bool) -> list[dict[str, str]]:
-        """Plans over several groups that the space lacks; no solver changes that."""
+        """Plans over several groups outside the space, with or without a solver."""
         items = [
             {
                 "what": "stages of unequal width inside one device group",
@@ -171,7 +171,7 @@ class HeterogeneousSpace:
 
 
 def is_uniform(shape: PipelineShape) -> bool:
-    """Return whether all stages have one width and every device takes as many samples."""
-    widths = {sum(part.devices for part in place) for place in shape.places}
-    even = all(len({p.samples / p.devices for p in place}) == 1 for place in shape.places)
+    """Return whether stages have one width and equal samples a device."""
+    widths = {sum(part.devices for part in placement) for placement in shape.places}
+    even = all(len({p.samples / p.devices for p in placement}) == 1 for placement in shape.places)
     return len(widths) == 1 and even

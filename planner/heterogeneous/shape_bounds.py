@@ -1,4 +1,4 @@
-"""Proven bounds of shapes over several device groups, as the engine asks for them."""
+"""Proven bounds of shapes over several device groups, for the engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from .shape_costs import HeterogeneousCosts
 
 
 class HeterogeneousBounds:
-    """Bounds on the step time, which is the objective.
-
-    Args:
-        costs: of the shapes.
-    """
+    """Bounds on the step time, which is the objective."""
 
     def __init__(self, costs: HeterogeneousCosts) -> None:
         self._costs = costs
@@ -26,11 +22,11 @@ class HeterogeneousBounds:
         return ()
 
     def quick(self, shape: PipelineShape) -> float:
-        """Least seconds of every plan of a shape."""
+        """Minimum seconds of every plan of a shape."""
         return self._costs.compute.bound_s(shape)
 
     def unlisted(self) -> float:
-        """The efficiency bound where not all shapes are listed."""
+        """The efficiency bound, unless all shapes are listed."""
         if self._costs.space.complete:
             return float("inf")
         return self._costs.efficiency.global_bound_s()

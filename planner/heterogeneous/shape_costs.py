@@ -19,12 +19,7 @@ from .stage_classes import StageClassTable
 
 
 class HeterogeneousCosts:
-    """Costs of the shapes of a request, each computed once.
-
-    Args:
-        evaluator: of the request; simulates its decisions once.
-        uniform_only: keep to stages of one width whose devices take equal shares.
-    """
+    """Costs of the shapes of a request, each computed once."""
 
     def __init__(self, evaluator: Evaluator, uniform_only: bool = False) -> None:
         request, simulator = evaluator.request, evaluator.simulator
@@ -46,13 +41,13 @@ class HeterogeneousCosts:
         self.layer_classes = self.options.whole.layer_classes
 
     def _has_plans(self, shape: PipelineShape) -> bool:
-        """False where a shape is not wanted, or some layer certainly has no legal strategy."""
+        """False if a shape is unwanted or has an illegal layer."""
         if self._uniform_only and not is_uniform(shape):
             return False
         return self.compute.bound_s(shape) < float("inf")
 
     def stage_plan(self, shape: PipelineShape) -> StagePlan | None:
-        """Usual tables, budgets and shares of a shape's stages; None where they have no room."""
+        """Usual tables, budgets and shares of stages; None without room."""
         seconds = self.compute.stage_seconds(shape)
         if any(s == float("inf") for s in seconds):
             return None
@@ -84,7 +79,7 @@ class HeterogeneousCosts:
         ]
 
     def budgets(self, shape: PipelineShape) -> list[list[float]]:
-        """Live bytes that certainly fit, by stage and class of ranks."""
+        """Live bytes that certainly fit, by stage and rank class."""
         communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
         rule, stack = self._rule, self.request.stack
 
@@ -92,7 +87,7 @@ class HeterogeneousCosts:
             capacity = self.request.cluster.group(group).memory.hbm_bytes
             return rule.live_budget_bytes(capacity, stack, communicators)
 
-        return [[budget(part.group) for part in place] for place in shape.places]
+        return [[budget(part.group) for part in placement] for placement in shape.places]
 
     def legality(self, decision: Decision) -> IsLegal:
         """Legality of strategies on the stages of a decision."""

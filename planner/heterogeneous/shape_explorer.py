@@ -1,4 +1,4 @@
-"""Estimates and searches of single shapes over several device groups, for all heuristics."""
+"""Estimates and searches of single shapes over several device groups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ ESTIMATE_WITHIN = 1.3
 
 
 class ShapeExplorer:
-    """Estimates shapes, and searches those that are chosen.
+    """Estimates and searches of chosen shapes.
 
-    Args:
-        costs: of the shapes.
-        layouts: looks for good plans of a shape.
-        incumbents: tries the plans.
-        progress: receives how many shapes were searched.
-
-    ``searched`` are the numbers of the shapes that were searched.
+    ``searched``: numbers of the shapes searched.
     """
 
     def __init__(
@@ -40,7 +34,7 @@ class ShapeExplorer:
         self.searched: set[int] = set()
 
     def rough_s(self, nodes: Nodes, number: int) -> float:
-        """A step time to rank shapes by: the proven bound, and the schedule's bubble."""
+        """Step time for ranking: the proven bound and the schedule's bubble."""
         shape, bound_s = nodes.shapes[number], nodes.quick[number]
         if shape.fills_and_drains:
             return bound_s
@@ -48,13 +42,13 @@ class ShapeExplorer:
         return bound_s * (1 + bubble)
 
     def estimate_s(self, shape: PipelineShape) -> float | None:
-        """A likely step time; None where stages have no options for some layer."""
+        """Likely step time; None if a layer has no options."""
         self.incumbents.check_deadline()
         plan = self._costs.stage_plan(shape)
         return None if plan is None else self._estimates.step_s(shape, *plan)
 
     def search(self, nodes: Nodes, number: int) -> bool:
-        """Try good plans of a shape; False where stages have no options for some layer."""
+        """Try good plans; False if a layer has no options."""
         self.incumbents.check_deadline()
         shape = nodes.shapes[number]
         if self._costs.stage_plan(shape) is None:

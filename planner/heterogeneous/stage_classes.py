@@ -1,4 +1,4 @@
-"""Classes of ranks of a stage: the facts that its costs depend on."""
+"""Rank classes of a stage: the facts behind its costs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..space.pipeline_shape import PipelineShape, StagePlacement
 
 
 class StageClass(NamedTuple):
-    """The ranks of one device group of a stage.
+    """Ranks of one device group of a stage.
 
-    ``ranks`` are those of the whole stage, over which states are replicated or sharded;
-    ``samples`` of a micro-batch are the group's own.
+    ``ranks``: of the whole stage, over which states are replicated or sharded; ``samples``: the
+    group's own of a micro-batch.
     """
 
     group: str
@@ -26,7 +26,7 @@ class StageClass(NamedTuple):
 
     @property
     def uniform_samples(self) -> int:
-        """Samples that a stage of all ``ranks`` would take for each rank to have as many."""
+        """Samples of a uniform stage of ``ranks`` with as many a rank."""
         return self.samples * self.ranks // self.own
 
 
@@ -34,11 +34,7 @@ StageClasses = tuple[StageClass, ...]
 
 
 class StageClassTable:
-    """The classes of ranks of the stages of shapes.
-
-    Args:
-        prices: on the device groups of the cluster.
-    """
+    """Rank classes of the stages of shapes."""
 
     def __init__(self, prices: GroupPricer) -> None:
         self._prices = prices
@@ -47,25 +43,25 @@ class StageClassTable:
     def of(self, shape: PipelineShape) -> tuple[StageClasses, ...]:
         """The classes of every stage."""
         used: dict[str, int] = {}
-        for part in (part for place in shape.places for part in place):
+        for part in (part for placement in shape.places for part in placement):
             used[part.group] = max(used.get(part.group, 0), part.first + part.devices)
-        return tuple(self._stage(place, used[place[0].group]) for place in shape.places)
+        return tuple(self._stage(placement, used[placement[0].group]) for placement in shape.places)
 
-    def _stage(self, place: StagePlacement, used: int) -> StageClasses:
-        key = (place, used)
+    def _stage(self, placement: StagePlacement, used: int) -> StageClasses:
+        key = (placement, used)
         if key not in self._cache:
             devices = tuple(
                 StageDevices(device_group=p.group, first_rank=p.first, count=p.devices)
-                for p in place
+                for p in placement
             )
-            ranks = sum(part.devices for part in place)
+            ranks = sum(part.devices for part in placement)
             stage = Stage(devices=devices, virtual_stages=())
             cluster = self._prices.whole.machine.cluster
-            machine = self._prices.inside(place[0].group).machine
+            machine = self._prices.inside(placement[0].group).machine
             link_spans = stage_link_spans(cluster, stage, machine, used)
             self._cache[key] = tuple(
                 StageClass(part.group, part.devices, ranks, part.samples, link_span)
-                for part, link_span in zip(place, link_spans, strict=True)
+                for part, link_span in zip(placement, link_spans, strict=True)
             )
         return self._cache[key]
 

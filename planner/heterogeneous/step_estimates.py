@@ -1,8 +1,8 @@
-"""Likely step times of shapes over several device groups, to choose those worth a search.
+"""Likely step times of shapes over several device groups.
 
-Each stage takes for every layer class its fastest usual strategy that leaves room for the
-stage's share of the layers, or for all of a class that has fewer; boundaries are in proportion to
-the rates of the stages, and the pipeline fills and drains as its schedule does.
+Each stage takes for every layer class its fastest usual strategy with room for the stage's share
+of the layers, or for the whole class if smaller; boundaries are in proportion to stage rates, with
+the schedule's fill and drain.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ OTHER_FILL = 0.3
 
 
 class StepEstimates:
-    """Likely step times.
-
-    Args:
-        layer_classes: class of every layer.
-    """
+    """Likely step times."""
 
     def __init__(self, layer_classes: tuple[int, ...]) -> None:
         self._layer_classes = layer_classes
@@ -43,13 +39,13 @@ class StepEstimates:
         budgets: Sequence[Sequence[float]],
         shares: Sequence[float],
     ) -> float:
-        """A likely step time; infinite where some stage has no room for its share.
+        """Likely step time; infinite if a stage lacks room for its share.
 
         Args:
             shape: the pipeline shape.
             tables: of every layer on every stage.
-            budgets: live bytes by stage and class of ranks.
-            shares: layers that each stage should hold, in fractions.
+            budgets: live bytes by stage and rank class.
+            shares: target layers of each stage, in fractions.
         """
         layers = len(self._layer_classes)
         layer_s: list[Callable[[int], float]] = []
@@ -81,7 +77,7 @@ class StepEstimates:
     def _layer_s(
         self, tables: StageTables, budgets: Sequence[float], share: float, in_flight: float
     ) -> Callable[[int], float]:
-        """Seconds of a step that a layer of a class takes on a stage."""
+        """Step seconds of a class's layer on a stage."""
 
         def seconds(layer_class: int) -> float:
             options = tables[self._firsts[layer_class]]

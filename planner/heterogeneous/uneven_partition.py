@@ -15,15 +15,15 @@ SPREAD = 0.35
 def uneven_partition(
     layers: int, rates: Sequence[float], seconds: StageSeconds
 ) -> list[int] | None:
-    """Boundaries with the least bottleneck, among equals the least sum.
+    """Boundaries of minimum bottleneck, among equals minimum sum.
 
     Args:
         layers: number of layers.
         rates: work of each stage a second, in any unit.
-        seconds: time of a stage with a range of layers, infinite where they do not fit.
+        seconds: time of a stage with a range of layers, infinite if they do not fit.
 
     Returns:
-        The boundaries c_0 = 0 < ... < c_stages = layers, None if none within the spread fit.
+        c_0 = 0 < ... < c_stages = layers; None if none within the spread fit.
     """
     stages = len(rates)
     if stages > layers:
@@ -52,7 +52,7 @@ def uneven_partition(
 
 
 def weighted_boundaries(layers: int, weights: Sequence[float]) -> list[int] | None:
-    """Boundaries of runs in proportion to weights, each of one layer at least."""
+    """Boundaries in proportion to weights, at least a layer each."""
     parts = len(weights)
     if parts > layers:
         return None

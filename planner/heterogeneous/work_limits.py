@@ -11,13 +11,13 @@ from ..search.work_limits import Quota
 class HeterogeneousLimits:
     """Work limits of a search; ``deadline_s`` is the only limit in seconds.
 
-    ``estimates`` shapes are estimated, ``estimates_alike`` of one layout of devices and schedule;
-    ``heuristic_shapes`` are searched, ``heuristic_shapes_alike`` of one layout, which together
-    simulate ``heuristic_passes``. Beside the best plan of each of ``near_sorts`` sequences of stage
-    types ``near`` more are estimated and ``near_looked`` searched, which together simulate
-    ``near_passes``, again while they are faster, ``near_rounds`` times. Until the proof has counted
-    ``enumerated`` plans, and the search has begun ``tries`` simulations and carried ``simulated``
-    to the end, shapes of at most ``enumerated_shape`` plans are enumerated.
+    ``estimates``: shapes estimated, ``estimates_alike`` of one device layout and schedule.
+    ``heuristic_shapes``: shapes searched, ``heuristic_shapes_alike`` of one layout, with
+    ``heuristic_passes`` simulated in all. Near the best plan of each of ``near_sorts`` stage-type
+    sequences ``near`` more are estimated and ``near_looked`` searched, with ``near_passes``
+    simulated, up to ``near_rounds`` times while faster. The proof enumerates shapes of at most
+    ``enumerated_shape`` plans, until it counted ``enumerated`` plans and the search began
+    ``tries`` simulations and completed ``simulated``.
     """
 
     alternatives: int = 8
@@ -39,5 +39,5 @@ class HeterogeneousLimits:
 
     @property
     def proof(self) -> Quota:
-        """Work of the whole search until which the proof enumerates shapes."""
+        """Total work up to which the proof enumerates shapes."""
         return Quota(enumerated=self.enumerated, tries=self.tries, simulated=self.simulated)

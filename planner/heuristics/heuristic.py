@@ -1,4 +1,4 @@
-"""The contract of primal heuristics, and of what simulates their plans."""
+"""Contract of primal heuristics and of their simulation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..space.pipeline_shape import PipelineShape
 class TryDecision(Protocol):
     """Simulate a decision, and keep the plan if it is good.
 
-    Returns None where the plan is of no interest, or no more may be tried. Plans slower than all
-    that are kept are of interest up to ``cutoff_s`` seconds.
+    Returns None for plans of no interest, or when no more may be tried. Plans slower than all kept
+    are of interest up to ``cutoff_s`` seconds.
     """
 
     def __call__(self, decision: Decision, cutoff_s: float = ..., /) -> Outcome | None:

@@ -1,8 +1,8 @@
-"""Good plans of a shape by dynamic programming under one activation layout at a time.
+"""Good plans of a shape by dynamic programming, layout by layout.
 
 Layers of one layout (tensor-parallel degree, sequence parallelism) need no redistribution between
-them; embedding and head may have their own. Where the simulated plan overflows a device, the
-budget is lowered by the overflow and the search repeated.
+them; embedding and head may have their own. After a simulated overflow, the budget is lowered by
+as much and the search repeated.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LayoutByLayout:
     Args:
         layer_classes: class of every layer.
         tables: options of every layer of a shape.
-        live_budget: live bytes a device of a shape can hold.
-        excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
+        live_budget: live bytes of a device of a shape.
+        excess_bytes: bytes of a simulated stage over its limit; 0 or less if it fits.
         layouts: activation layouts to try in a shape.
     """
 
@@ -131,7 +131,7 @@ class LayoutByLayout:
         return size_decision(shape, self._layer_classes, searches, budgets, boundaries)
 
     def _range_number(self, start: int, stop: int) -> int:
-        """A number for the classes of layers start..stop-1, equal for equal sequences."""
+        """Number for the classes of layers start..stop-1, equal for equal sequences."""
         number = self._ranges.get((start, stop))
         if number is None:
             layer_classes = self._layer_classes[start:stop]
@@ -147,11 +147,11 @@ class LayoutByLayout:
 
 
 def overflow_bytes(row: MemoryRow, excess_bytes: Callable[[MemoryRow], float]) -> float:
-    """Bytes by which to lower a stage's budget, with some slack; 0 where it fits.
+    """Bytes to cut from a stage's budget, with slack; at least 0.
 
     Args:
-        row: the simulated memory of the stage.
-        excess_bytes: how far it is over what it may reserve; 0 or less if it fits.
+        row: simulated memory of the stage.
+        excess_bytes: bytes over its limit; 0 or less if it fits.
     """
     return max(row.reserved_bytes * SLACK - row.capacity_bytes, excess_bytes(row), 0.0)
 
@@ -163,14 +163,7 @@ def size_decision(
     budgets: Sequence[float],
     boundaries: Sequence[int],
 ) -> SizedDecision | None:
-    """The fastest strategies for given boundaries; the chunks of a stage share its budget.
-
-    Args:
-        shape: the pipeline shape.
-        layer_classes: class of every layer.
-        searches: of the layers of each stage.
-        budgets: bytes of each stage.
-        boundaries: of the chunks.
+    """Fastest strategies within boundaries; chunks share their stage's budget.
 
     Returns:
         None if a stage does not fit.
@@ -196,6 +189,6 @@ def size_decision(
 
 
 def in_layout(table: OptionTable, layout: int) -> OptionTable:
-    """The options with this layout, or all of them where the layer has none."""
+    """Options with this layout, or all if the layer has none."""
     rows = table.layouts == layout
     return table.only(rows) if bool(np.any(rows)) else table

@@ -1,10 +1,9 @@
-"""Local search from a good plan: changes of one layer's strategy, or of several equal layers'.
+"""Local search from a good plan, by changes of layer strategies.
 
-A shape that is not enumerated whole is searched by estimates, which put plans that are about as
-fast in a wrong order. From a simulated plan, strategy after strategy is replaced as long as that
-makes the simulated step shorter (coordinate descent). Where memory binds, no single change may be
-left although one layer could give another the bytes that it needs: then two changes are made at
-once, in the order of their estimates.
+Estimates put plans of about equal speed in a wrong order. From a simulated plan, strategy after
+strategy is replaced while the simulated step gets shorter (coordinate descent). Where memory
+binds, a layer may need bytes that only another can free: then two changes are made at once, in the
+order of their estimates.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FreeBytes = Callable[[Outcome], Sequence[float]]
 
 
 class LayerChange(NamedTuple):
-    """A strategy for some equal layers, with the estimated seconds and bytes it adds."""
+    """Strategy for some equal layers, with estimated seconds and bytes added."""
 
     layers: tuple[int, ...]
     strategy: LayerStrategy
@@ -45,8 +44,8 @@ class LocalSearch:
 
     Args:
         tables: options of every layer of a shape.
-        start: the best plan of a shape until now.
-        free_bytes: of a plan that fits.
+        start: best plan of a shape so far.
+        free_bytes: free bytes of a feasible plan, by stage.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class LocalSearch:
         self._free_bytes = free_bytes
 
     def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
-        """Try changes of the best plan of a shape, where there is one."""
+        """Try changes of a shape's best plan, if any."""
         start = self._start(shape)
         if start is not None:
             local_search(start, self._tables(shape), attempt, self._free_bytes)
@@ -69,13 +68,13 @@ class LocalSearch:
 def local_search(
     start: Outcome, tables: Sequence[OptionTable], attempt: TryDecision, free_bytes: FreeBytes
 ) -> None:
-    """Try changes of a plan, each from the best plan until then, until none makes it faster.
+    """Improve a plan by single changes, each from the best so far.
 
     Args:
-        start: a plan that fits.
-        tables: the options of every layer.
-        attempt: simulates a decision, and keeps what is good.
-        free_bytes: of a plan that fits.
+        start: a feasible plan.
+        tables: options of every layer.
+        attempt: simulates a decision, and keeps good plans.
+        free_bytes: free bytes of a feasible plan, by stage.
     """
     best: Outcome | None = start
     while best is not None:
@@ -109,7 +108,7 @@ def _is_faster(outcome: Outcome | None, best: Outcome) -> bool:
 def _exchanges(
     start: Outcome, tables: Sequence[OptionTable], free_bytes: Sequence[float]
 ) -> Iterator[Decision]:
-    """Pairs of changes whose estimated bytes fit, those with the best estimates."""
+    """Pairs of changes of fitting estimated bytes, best estimates first."""
     changes = list(_changes(start.decision, tables))
     if not changes:
         return
@@ -129,7 +128,7 @@ def _exchanges(
 
 
 def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[LayerChange]:
-    """Single changes of a decision; those of two equal layers, which may come to differ."""
+    """Single changes of a decision; two for equal layers free to differ."""
     in_flight = _stages_in_flight(decision)
     for layers in _interchangeable(decision, tables, alone=2):
         table = tables[layers[0]]
@@ -166,13 +165,7 @@ def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy)
 def _interchangeable(
     decision: Decision, tables: Sequence[OptionTable], alone: int = 1
 ) -> Iterator[tuple[int, ...]]:
-    """Groups of layers that change together: of the whole model, of a chunk, and some alone.
-
-    Args:
-        decision: a plan's.
-        tables: the options of every layer.
-        alone: layers of each group that change by themselves.
-    """
+    """Groups of layers changed together: whole model, chunk, and some alone."""
     equal: dict[tuple[object, ...], list[int]] = {}
     for layer, strategy in enumerate(decision.strategies):
         key = (id(tables[layer]), strategy)

@@ -1,9 +1,9 @@
 """Plans rounded from the linear relaxation of a pipeline's step.
 
-A relaxed step says how many layers of each group take which option. It is solved again with the
-main layout only, so that activations need no redistribution between layers; fractions of layers
-are rounded, the largest up first; and where the simulated plan does not fit a stage, its budget is
-lowered by as much and the step is relaxed once more.
+The relaxed step gives layers of each group by option. It is solved again in the main layout only,
+so that activations need no redistribution between layers; fractions of layers are rounded, the
+largest up first; after a simulated overflow the stage's budget is lowered by as much and the step
+relaxed once more.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ExcessBytes = Callable[[MemoryRow], float]
 
 
 class LpRounding:
-    """Plans near the relaxed steps of shapes in likely boundaries, each shape once.
+    """Plans near relaxed steps within likely boundaries, each shape once.
 
     Args:
         relaxations: of the shapes.
-        best_s: step time below which a plan of a shape is of interest.
-        excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
-        most: shapes that have plans made of their relaxed steps.
+        best_s: step time to beat in a shape.
+        excess_bytes: bytes of a simulated stage over its limit; 0 or less if it fits.
+        most: maximum number of shapes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LpRounding:
             round_relaxation(cut, enough_s, attempt, self._excess_bytes)
 
     def may_be_best(self, shape: PipelineShape) -> bool:
-        """False if no plan of a shape in likely boundaries can be the best."""
+        """False if no plan within likely boundaries can be best."""
         return self._may_be_best.get(shape, True)
 
 
@@ -76,10 +76,10 @@ def round_relaxation(
     """Try plans near the relaxed step of a pipeline.
 
     Args:
-        cut: whose step was relaxed.
-        enough_s: plans that take longer are of no interest.
+        cut: pipeline with a relaxed step.
+        enough_s: upper limit of plans of interest, in seconds.
         attempt: simulates a decision.
-        excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
+        excess_bytes: bytes of a simulated stage over its limit; 0 or less if it fits.
     """
     if cut.fractional is None:
         return
@@ -91,7 +91,7 @@ def round_relaxation(
 def _try_rounded(
     cut: BoundedPipeline, enough_s: float, attempt: TryDecision, excess_bytes: ExcessBytes
 ) -> None:
-    """Try the plan of a relaxed step, again within less memory where it does not fit."""
+    """Try a relaxed step's plan, with less memory after overflow."""
     if cut.fractional is not None:  # at hand; solved in another way the layers may come out better
         first = attempt(_decision(cut, cut.fractional))
         if first is not None and first.feasible and first.step_time_s < NEAR_BOUND * cut.bound(0.0):
@@ -117,7 +117,7 @@ def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:
 
 
 def _decision(cut: BoundedPipeline, fractional: FractionalPlan) -> Decision:
-    """The plan of a mix, its fractions of layers rounded."""
+    """Plan of a mix, its fractions of layers rounded."""
     options = {
         (group.position, group.layer_position): _rounded(mix, group.layers)
         for group, mix in zip(fractional.groups.groups, fractional.mix, strict=True)

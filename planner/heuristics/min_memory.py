@@ -1,7 +1,7 @@
-"""The plan of a shape that needs the least memory.
+"""Plan of minimum memory of a shape.
 
 Every layer takes the strategy with the fewest estimated bytes at its stage's memory peak, one
-activation layout at a time; stages are even. Only simulation says how much it really needs.
+activation layout at a time; stages are even. Only simulation tells the true need.
 """
 
 from __future__ import annotations
@@ -28,22 +28,18 @@ class MinMemoryPlan(NamedTuple):
 
 
 class MinMemory:
-    """Plans with the least memory.
-
-    Args:
-        tables: options of every layer of a shape; layers of a class share theirs.
-    """
+    """Plans of minimum memory."""
 
     def __init__(self, tables: Callable[[PipelineShape], list[OptionTable]]) -> None:
         self._tables = tables
         self._plans: dict[PipelineShape, MinMemoryPlan] = {}
 
     def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
-        """Try the plan of a shape with the least memory."""
+        """Try the minimum-memory plan of a shape."""
         attempt(self._plan(shape).decision)
 
     def peak_bytes(self, shape: PipelineShape) -> float:
-        """Estimated bytes that the fullest stage of a shape needs at the least."""
+        """Minimum estimated bytes of a shape's fullest stage."""
         return self._plan(shape).peak_bytes
 
     def _plan(self, shape: PipelineShape) -> MinMemoryPlan:
@@ -73,7 +69,7 @@ def _in_layout(shape: PipelineShape, tables: list[OptionTable], layout: int) -> 
 
 
 def _smallest(table: OptionTable, in_flight: float, layout: int) -> tuple[float, LayerStrategy]:
-    """The option with the fewest bytes; of any layout where the table lacks this one."""
+    """Option of fewest bytes; of any layout without this one."""
     bytes_ = table.bytes_at(in_flight)
     has_layout = table.layouts == layout
     if has_layout.any():

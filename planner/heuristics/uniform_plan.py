@@ -1,4 +1,4 @@
-"""The uniform plan that the chains of a shape estimate to be the best."""
+"""Best uniform plan by the estimate of a shape's chains."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from .heuristic import TryDecision
 
 
 class UniformPlan:
-    """One strategy for all blocks of a shape in likely boundaries.
-
-    Args:
-        relaxations: of the shapes.
-    """
+    """One strategy for all blocks of a shape in likely boundaries."""
 
     def __init__(self, relaxations: ShapeRelaxations) -> None:
         self._relaxations = relaxations
 
     def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
-        """Try about the best uniform plan of a shape, where one fits."""
+        """Try the approximate best uniform plan of a shape, if one fits."""
         decision = self._relaxations.uniform(shape)
         if decision is not None:
             attempt(decision)

@@ -1,7 +1,7 @@
-"""Column and row generation of a relaxed step: options and chains while they matter.
+"""Column and row generation of a relaxed step: relevant options and chains.
 
-Options enter that cost less than those in the master under its dual prices; chains are critical
-paths of the relaxed layers' passes. Bounds only grow, and all of them are sound.
+Options cheaper than the master's under its dual prices enter; chains are critical paths of the
+relaxed layers' passes. Bounds only grow, and all are sound.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_STALLED_ROUNDS = 6
 
 @dataclass(frozen=True, slots=True)
 class RelaxedBound:
-    """A bound of a relaxed step, and layers and dual prices of the last program."""
+    """Bound of a relaxed step, with the last program's layers and duals."""
 
     seconds: float
     mix: FractionalOptions | None
@@ -40,12 +40,12 @@ class RelaxedBound:
 
 
 class ColumnGeneration:
-    """The relaxation of one pipeline.
+    """Relaxation of one pipeline.
 
     Args:
         groups: of the pipeline.
         pipeline: its schedule, stages, chunks a stage and micro-batches.
-        slowdown: factor of work and communication while they share the device, at most 2.
+        slowdown: factor of work and communication sharing the device, at most 2.
         budget_bytes: of each stage.
     """
 
@@ -62,7 +62,7 @@ class ColumnGeneration:
         self.add_option(int(bytes_.argmin()) for bytes_ in groups.bytes)
 
     def enforce(self, chains: Iterable[Chain]) -> None:
-        """Have the step be at least as long as these chains."""
+        """Constrain the step to at least these chains."""
         for chain in chains:
             self._master.enforce(chain_constraint(chain))
 
@@ -72,11 +72,11 @@ class ColumnGeneration:
         return any(new)
 
     def bound(self, enough_s: float, adds_critical_paths: bool) -> RelaxedBound:
-        """A bound of every plan with these groups.
+        """Bound of every plan with these groups.
 
         Args:
             enough_s: a bound as high as this is high enough.
-            adds_critical_paths: True if steps are timed for new chains.
+            adds_critical_paths: True to time steps for new chains.
         """
         best_s, stalled, mix, dual_prices = 0.0, 0, None, None
         for _ in range(MAX_ROUNDS if adds_critical_paths else 1):
@@ -94,7 +94,7 @@ class ColumnGeneration:
         return RelaxedBound(best_s, mix, dual_prices)
 
     def _generate_columns(self, enough_s: float) -> tuple[MasterSolution | None, float]:
-        """The optimum with all options that matter, and the bound that its duals give."""
+        """Optimum with all relevant options, and the bound from its duals."""
         best_s = 0.0
         while True:
             solution = self._master.solution()
@@ -127,7 +127,7 @@ class ColumnGeneration:
         seconds = weighted_s.max(axis=1)
 
         def pass_s(passes: PassGroup) -> float:
-            """Seconds of passes that start together."""
+            """Seconds of passes with a common start."""
             each_s = [float(seconds[position_and_kind]) for position_and_kind in passes]
             if len(each_s) == 1:
                 return each_s[0]

@@ -1,7 +1,7 @@
-"""Dual prices of a relaxed step: seconds per second of each pass, and per byte of each stage.
+"""Dual prices of a relaxed step: of pass seconds and stage bytes.
 
-Under any prices, the minimum cost of all layers is a bound of the step (weak duality), so nothing
-rests on how well they were found.
+Under any prices the minimum cost of all layers is a bound of the step (weak duality), so soundness
+does not depend on their quality.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DualPrices:
     """Dual prices of a step.
 
     ``weights``: of ``PASS_COLUMNS`` at each position, shape (positions,). ``rest_s``: seconds of
-    the weighted passes that are of no layer. ``messages``: weight of what each position sends.
+    weighted passes outside any layer. ``messages``: weight of each position's messages.
     ``byte_price_s``: seconds a byte of each stage.
     """
 
@@ -42,9 +42,9 @@ def make_dual_prices(
 
     Args:
         groups: of the pipeline.
-        weightings: weight of each pass by each of ``WEIGHTED_COLUMNS``, shape (positions,
-            WEIGHTING_COUNT, KINDS).
-        hops: weight of the messages into each position, shape (2, positions).
+        weightings: weight of each pass by ``WEIGHTED_COLUMNS``, shape (positions, WEIGHTING_COUNT,
+            KINDS).
+        hops: weight of messages into each position, shape (2, positions).
         overlappable: weight of the overlappable part of passes, shape (positions, KINDS).
         byte_price_s: seconds a byte of each stage.
     """
@@ -56,7 +56,7 @@ def make_dual_prices(
 
 
 def outgoing_messages(hops: Floats) -> Floats:
-    """Messages that each position sends: into the next one, and back into itself."""
+    """Messages sent by each position: to the next, and to itself."""
     messages: Floats = hops[1].copy()
     messages[:-1] += hops[0, 1:]
     return messages
@@ -65,13 +65,7 @@ def outgoing_messages(hops: Floats) -> Floats:
 def lagrangian_bound(
     groups: LayerGroups, dual_prices: DualPrices, budget_bytes: Floats
 ) -> tuple[float, list[int]]:
-    """A bound of the step, and the best option of each group.
-
-    Args:
-        groups: of the pipeline.
-        dual_prices: any.
-        budget_bytes: of each stage.
-    """
+    """Bound of the step, and the best option of each group."""
     total = dual_prices.rest_s - float(dual_prices.byte_price_s @ budget_bytes)
     best = [0] * len(groups.groups)
     seconds = [0.0] * len(groups.groups)
@@ -85,12 +79,7 @@ def lagrangian_bound(
 
 
 def _shortest_path(groups: LayerGroups, seconds: Sequence[float]) -> float:
-    """Minimum cost of runs of layers on a path from the first layer to the last.
-
-    Args:
-        groups: of the pipeline.
-        seconds: cost of a layer in each group.
-    """
+    """Minimum cost of runs on a path from first to last."""
     if not groups.stage_arcs:
         return 0.0
     costs = (sum(n * seconds[number] for number, n in run.layers) for run in groups.contents)
@@ -104,7 +93,7 @@ def _shortest_path(groups: LayerGroups, seconds: Sequence[float]) -> float:
 
 
 def min_cost_by_class(groups: LayerGroups, dual_prices: DualPrices) -> dict[int, float]:
-    """Minimum cost of a layer of each class under prices, in groups of one position."""
+    """Minimum cost of a layer by class, in groups of one position."""
     return {
         layer_class: float(_reduced_costs(groups, members, dual_prices).min())
         for (layer_class, _), members in groups.equivalent_groups.items()
@@ -112,7 +101,7 @@ def min_cost_by_class(groups: LayerGroups, dual_prices: DualPrices) -> dict[int,
 
 
 def _reduced_costs(groups: LayerGroups, members: Sequence[int], dual_prices: DualPrices) -> Floats:
-    """Cost of a layer under prices in groups of one cost class, shape (groups, options)."""
+    """Layer costs under prices in one cost class, shape (groups, options)."""
     option_costs = as_matrix(groups.option_costs(members[0]))
     weights = dual_prices.weights[[groups.groups[number].position for number in members]]
     costs: Floats = as_matrix(weights) @ option_costs.T

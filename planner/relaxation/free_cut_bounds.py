@@ -1,13 +1,13 @@
-"""Lower bounds of pipelines of one chunk a stage, over all stage boundaries.
+"""Lower bounds of one-chunk pipelines, over all stage boundaries.
 
-Stage s starts after the first micro-batch went forward through the layers before it, runs all of
-its own passes, and the last micro-batch goes backward through the layers before it again (not
-where weight gradients fill that time). So with f_l the minimum of a layer's first forward and last
-backward, and M_l the minimum of all its passes, a step of T seconds lets a stage that starts at
-layer i hold layers i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. A stage with as many layers
-as that allows leaves the fewest to the stages behind; each may start at the best layer up to there,
-so one of little memory may end before the one in front of it could. T is too short if the stages,
-each taking all it can but a layer for every stage behind, do not reach the end.
+Stage s starts after the first micro-batch's forward through the layers before it, runs all of its
+own passes, and the last micro-batch goes backward through those layers again (not where weight
+gradients fill that time). With f_l the minimum of a layer's first forward and last backward, and
+M_l that of all its passes, a step of T seconds lets a stage that starts at layer i hold layers
+i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. A stage with the maximum number of layers
+leaves the fewest to those behind; each may start at the best layer up to there, so one of little
+memory may end before the one in front of it could. T is too short if the stages, each taking all
+it can but a layer for every stage behind, do not reach the end.
 
 A stage's memory counts by a multiplier λ of bytes, as in ``lagrangian``.
 """
@@ -39,14 +39,14 @@ STAGES_AT_ONCE = 16
 def free_boundary_bound(
     bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float, least_s: float, most_s: float
 ) -> float:
-    """Minimum seconds of the passes of a pipeline over all stage boundaries.
+    """Minimum seconds of a pipeline's passes over all stage boundaries.
 
     Args:
         bounds: of its stage context.
         shape: the pipeline, of one chunk a stage and without overlapping passes.
         budget_bytes: of a device.
         least_s: a known bound, above 0.
-        most_s: bounds from here on are not wanted.
+        most_s: upper limit of bounds of interest.
     """
     extent = _StageExtent(bounds, shape, budget_bytes)
     low, high = least_s, min(most_s, 2 * least_s)
@@ -63,7 +63,7 @@ def free_boundary_bound(
 
 
 class _StageExtent:
-    """The last layers that stages of a pipeline reach within a time."""
+    """Last layers reached by stages of a pipeline within a time."""
 
     def __init__(self, bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float) -> None:
         self._stages = shape.stages
@@ -86,7 +86,7 @@ class _StageExtent:
         before: Floats,
         budget_bytes: float,
     ) -> None:
-        """Limits of the stages by their memory, where that limits them."""
+        """Add the limits of stages short of memory."""
         tables, main_class = bounds.tables, bounds.main_class
         (weights,) = as_matrix(expand_weightings(counts * WEIGHTINGS[0]))
         seconds = {k: as_matrix(table.columns) @ weights for k, table in tables.items()}
@@ -107,7 +107,7 @@ class _StageExtent:
             self._limits[stage].append(_Limit(layers_s, before, spare_s))
 
     def falls_short(self, seconds: float) -> bool:
-        """True if no boundaries let every stage be done in this time."""
+        """True if no boundaries let every stage finish in this time."""
         start = 0
         for stage in range(self._stages):
             remaining_s = seconds - stage * self._outer_once
@@ -120,15 +120,15 @@ class _StageExtent:
 
 
 class _WeightedLimits:
-    """Limits of the stages of pipelines with one context, schedule and micro-batches.
+    """Limits of stages of one context, schedule and micro-batch count.
 
     Args:
         bounds: of the stage context.
         schedule: its name.
         microbatches: of one step.
-        drains: True if the chain ends with the last backward's way back to the first stage.
+        drains: True if the chain ends with the last backward's way to the first stage.
 
-    ``before``: minimum seconds of the layers before each in the passes that a stage waits for.
+    ``before``: minimum seconds of the layers before each, in the passes a stage waits for.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ def _weighted_limits(
 
 
 class _Limit:
-    """The last layer that a stage reaches which starts anywhere up to a layer.
+    """Last layer reached by a stage, by its latest start.
 
     Args:
         layers_s: minimum seconds of the stage's passes of each layer.
         before: seconds before and after it for all layers up to each.
-        spare_s: seconds that it may take besides.
+        spare_s: additional seconds.
     """
 
     def __init__(self, layers_s: list[float], before: Floats, spare_s: float) -> None:
@@ -184,7 +184,7 @@ class _Limit:
         self._from = (np.maximum.accumulate(head_starts) + spare_s).tolist()
 
     def stop(self, start: int, seconds: float) -> int:
-        """The layer after the last that fits."""
+        """Layer after the last that fits."""
         return bisect_right(self._sums, self._from[start] + seconds) - 1
 
 
@@ -199,7 +199,7 @@ class _ByWeighting(NamedTuple):
 
 
 def _by_weighting(bounds: PipelineBounds, counts: Floats) -> list[_ByWeighting]:
-    """Seconds of passes counted by ``counts``, shape (rows, KINDS), one for each row."""
+    """Seconds of passes for each row of ``counts``, shape (rows, KINDS)."""
     least_s = {k: _least(table, counts) for k, table in bounds.tables.items()}
     once_s = sum(_once(table, counts[:, None], WEIGHTINGS) for table in bounds.tables.values())
     rows = zip(*least_s.values(), strict=True)

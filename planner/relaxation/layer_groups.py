@@ -1,7 +1,7 @@
-"""Groups of interchangeable layers of a pipeline, and the costs of their options.
+"""Groups of interchangeable layers of a pipeline, and their option costs.
 
 With fixed boundaries, layers of one layer position of a chunk are a group. With free boundaries a
-pipeline position has the groups of all runs of layers that it may hold, and its run is chosen too.
+pipeline position has the groups of all its possible runs of layers, and the run is chosen too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ StageMessageSeconds = Callable[[int, int, float], float]
 
 
 class LayerGroup(NamedTuple):
-    """Interchangeable layers of a position, and their number, or 0 where that is chosen."""
+    """Interchangeable layers of a position; their number, or 0 if chosen."""
 
     position: int
     layer_class: int
@@ -39,14 +39,14 @@ class LayerGroup(NamedTuple):
 
 
 class StageContent(NamedTuple):
-    """A possible content of a position: (group number, layers) of its groups."""
+    """Possible content of a position: (group number, layers) of its groups."""
 
     position: int
     layers: tuple[tuple[int, int], ...]
 
 
 class StageArcs(NamedTuple):
-    """Runs of layers of a position: first layers, those after the last, numbers of contents."""
+    """Runs of a position: first layers, ends, and content numbers."""
 
     starts: Ints
     stops: Ints
@@ -54,22 +54,22 @@ class StageArcs(NamedTuple):
 
 
 class LayerGroups:
-    """The layer groups of a pipeline.
+    """Layer groups of a pipeline.
 
     Args:
         layer_positions: of the stage context.
         shape: the pipeline.
         groups: layers of each position.
-        travel_s: minimum seconds of the messages into each position, forward and backward,
-            shape (2, positions).
-        extra_send_s: seconds beyond that of the message that each option of a group's layer, the
-            last of its position, sends, shape (options,); of some groups.
+        travel_s: minimum seconds of messages into each position, forward and backward, shape (2,
+            positions).
+        extra_send_s: extra message seconds by option of a group's layer as the last of its
+            position, shape (options,); of some groups.
         peak_in_flight: in-flight micro-batches of each position at its stage's memory peak.
-        contents: possible contents of positions, where those are chosen.
-        stage_arcs: the runs of layers of each position, where those are chosen.
+        contents: possible contents of positions, if chosen.
+        stage_arcs: runs of layers of each position, if chosen.
 
-    ``by_position``: numbers of the groups of each position. ``equivalent_groups``: those of each
-    cost class.
+    ``by_position``: group numbers of each position. ``equivalent_groups``: those of each cost
+    class.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LayerGroups:
             self.equivalent_groups.setdefault(cost_class, []).append(number)
 
     def option_costs(self, number: int) -> Records:
-        """``PASS_COLUMNS`` of a group's options, a layer each, shape (options,)."""
+        """``PASS_COLUMNS`` of a layer's options in a group, shape (options,)."""
         cost_class = self._cost_class[number]
         if cost_class not in self._option_costs:
             layer_class, layer_position = cost_class
@@ -171,12 +171,7 @@ def in_flight_by_position(shape: PipelineShape) -> list[InFlight]:
 
 
 def fixed_boundary_groups(pipeline: FixedPipeline, message_s: StageMessageSeconds) -> LayerGroups:
-    """The groups of a pipeline with fixed boundaries.
-
-    Args:
-        pipeline: the pipeline.
-        message_s: seconds of a message between two stages.
-    """
+    """Groups of a pipeline with fixed boundaries."""
     groups = [
         LayerGroup(position, layer_position.layer_class, layer_position, count)
         for position, position_counts in enumerate(pipeline.position_counts)
@@ -215,15 +210,15 @@ def free_boundary_groups(
     arcs: Sequence[Sequence[Arc]],
     travel_s: Floats,
 ) -> LayerGroups:
-    """The groups of a pipeline of one chunk a stage whose stages hold one of their runs each.
+    """Groups of a one-chunk pipeline, each stage with one of its runs.
 
     Layer positions of equal exposed communication are one group.
 
     Args:
         layer_positions: of the stage context.
         shape: the pipeline.
-        arcs: the runs of each stage.
-        travel_s: minimum seconds of the messages into each position, shape (2, positions).
+        arcs: runs of each stage.
+        travel_s: minimum seconds of messages into each position, shape (2, positions).
     """
     groups: list[LayerGroup] = []
     contents: list[StageContent] = []
@@ -261,13 +256,13 @@ def aggregated_groups(
     shape: PipelineShape,
     positions: tuple[int, int],
 ) -> LayerGroups:
-    """All layers in one stage with the memory of all: no pipeline takes less in all.
+    """All layers in one stage with the memory of all, a relaxation.
 
     Args:
         layer_positions: of the stage context.
-        layer_classes: the class of every layer.
-        shape: one stage, with the micro-batches of the pipelines.
-        positions: the fewest and the most that pipelines have.
+        layer_classes: class of every layer.
+        shape: one stage, with the pipelines' micro-batches.
+        positions: minimum and maximum positions of the pipelines.
     """
     groups = [
         LayerGroup(0, layer_class, None, count)

@@ -1,4 +1,4 @@
-"""A growing linear program: columns and rows by name, passed to HiGHS in batches."""
+"""Growing linear program: named columns and rows, passed to HiGHS in batches."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ INFINITE = float("inf")
 
 
 class LpOptimum(NamedTuple):
-    """Values of the columns and dual values of the rows, by their numbers."""
+    """Values of the columns and dual values of the rows, by number."""
 
     values: Floats
     duals: Floats
 
 
 def has_solver() -> bool:
-    """True if programs can be solved: the package highspy is installed."""
+    """True if highspy, the solver's package, is installed."""
     return highspy is not None
 
 
 class _PendingLines:
-    """Columns or rows that the solver does not have yet.
+    """Columns or rows not yet passed to the solver.
 
     Args:
-        attributes: numbers that each has besides its entries: an objective weight, or two limits.
+        attributes: numbers of each line besides its entries: an objective weight, or two limits.
     """
 
     def __init__(self, attributes: int) -> None:
@@ -61,9 +61,9 @@ class _PendingLines:
 
 
 class LpSolver:
-    """A program to be minimized, solved again from its last optimum; no column is below zero.
+    """Minimization from the last optimum, columns non-negative.
 
-    ``columns`` and ``rows`` are the numbers of lines by name.
+    ``columns`` and ``rows``: line numbers by name.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class LpSolver:
         self.rows[name] = len(self.rows)
 
     def optimum(self) -> LpOptimum | None:
-        """The optimum; None where the solver found none, or there is no solver."""
+        """Optimum; None if none was found or there is no solver."""
         self._flush()
         if self._solver is None:
             return None
@@ -133,7 +133,7 @@ class LpSolver:
         return LpOptimum(np.array(solution.col_value), np.array(solution.row_dual))
 
     def _flush(self) -> None:
-        """Pass new lines to the solver, columns first: their entries are in rows it has."""
+        """Pass new lines to the solver, columns first: their rows exist there."""
         columns, rows = self._new_columns, self._new_rows
         self._new_columns, self._new_rows = _PendingLines(1), _PendingLines(2)
         self._flushed_rows = len(self.rows)

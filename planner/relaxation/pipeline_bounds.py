@@ -1,12 +1,11 @@
 """Lower bounds of pipelines from the relaxation of their steps.
 
-Every pass takes at least a sum over its layers (``pass_table``), and a step at least as long as any
-chain of its passes (``pass_chains``). The step's linear relaxation (``column_generation``) is the
-minimum under both, where layers may mix their options within the memory of each stage. With free
-boundaries, the runs of layers that a stage may hold are found first (``stage_feasibility``); with
-fixed ones, a chain's minimum work alone (``chain_bound``) is tried first. Before a pipeline is
-refined, the passes of all stages together, their memory aggregated, bound it at once with all
-others of its stage context.
+Every pass takes at least a sum over its layers (``pass_table``), and a step at least any chain of
+its passes (``pass_chains``). The step's linear relaxation (``column_generation``) is the minimum
+under both, where layers may mix options within each stage's memory. With free boundaries, possible
+runs of layers are determined first (``stage_feasibility``); with fixed ones, a chain's minimum
+work alone (``chain_bound``) is tried first. Before that, the passes of all stages together, memory
+aggregated, bound all pipelines of a stage context at once.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ ShapeMessageSeconds = Callable[[PipelineShape, int, int, float], float]
 
 
 class FractionalPlan(NamedTuple):
-    """The layers of a relaxed step, by the options of its groups."""
+    """Layers of a relaxed step, by the options of its groups."""
 
     groups: LayerGroups
     mix: FractionalOptions
 
 
 class StageCost(NamedTuple):
-    """A lower bound of a stage's step: seconds of a layer of each class, and the rest."""
+    """Stage step bound: seconds of a layer by class, and the rest."""
 
     seconds: Mapping[int, float]
     rest_s: float
@@ -71,12 +70,12 @@ class PipelineBounds:
 
     Args:
         tables: of each layer class.
-        layer_classes: the class of every layer.
-        slowdown: factor of work and communication while they share the device.
-        message_s: seconds of a message of so many bytes between two stages of a pipeline.
+        layer_classes: class of every layer.
+        slowdown: factor of work and communication sharing the device.
+        message_s: seconds of a message between two stages, by bytes.
 
-    ``seeds``: good options of each class. ``cache``: figures of the context that other modules
-    derive, by keys of theirs.
+    ``seeds``: good options of each class. ``cache``: figures derived by other modules, by their
+    keys.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class PipelineBounds:
 
     @property
     def least_bytes(self) -> float:
-        """Bytes of all layers, each at its smallest, with one micro-batch in flight."""
+        """Bytes of all layers, each at its smallest, one micro-batch in flight."""
         least_bytes = {
             layer_class: float(table.bytes_at(ONE_IN_FLIGHT).min())
             for layer_class, table in self.tables.items()
@@ -105,16 +104,11 @@ class PipelineBounds:
         return sum(least_bytes[layer_class] for layer_class in self.layer_classes)
 
     def message_s(self, shape: PipelineShape, stage: int, peer: int, size: float) -> float:
-        """Seconds of a message of so many bytes between two stages of a pipeline."""
+        """Seconds of a message of so many bytes between two stages."""
         return 0.0 if stage == peer else self._message_s(shape, stage, peer, size)
 
     def balanced_boundaries(self, shape: PipelineShape, budget_bytes: float) -> list[int] | None:
-        """Boundaries, one chunk a stage, of minimum cost of the most expensive stage.
-
-        Args:
-            shape: the pipeline.
-            budget_bytes: of a device.
-        """
+        """Boundaries of minimum bottleneck cost, one chunk a stage."""
         cost = self._aggregate(
             (shape.stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
         )[1]
@@ -124,7 +118,7 @@ class PipelineBounds:
         return partition(len(self.layer_classes), shape.stages, lambda _, i, j: sums[j] - sums[i])
 
     def in_layout(self, layout: object) -> PipelineBounds:
-        """The bounds of options of one activation layout, where a class has any."""
+        """Bounds within one activation layout, if a class has it."""
         tables = {}
         for layer_class, table in self.tables.items():
             mask: Bools = np.array([strategy.layout == layout for strategy in table.strategies])
@@ -134,17 +128,16 @@ class PipelineBounds:
     def aggregated_s(
         self, shape: PipelineShape, boundaries: Sequence[int], stages: int, budget_bytes: float
     ) -> float:
-        """Minimum seconds of the passes of a pipeline, from bounds of its stage context.
+        """Minimum seconds of a pipeline's passes, from bounds of its context.
 
-        All stages together, their memory aggregated, take so much; the first micro-batch goes
-        forward through the model and the last one back; and with fixed boundaries the last stage
-        waits for the layers before it, runs its own passes, and where backwards are whole waits
-        for theirs.
+        All stages together take so much, memory aggregated; the first micro-batch goes forward
+        through the model and the last one back; with fixed boundaries the last stage waits for the
+        layers before it, runs its own passes, and with whole backwards waits for theirs.
 
         Args:
             shape: the pipeline.
-            boundaries: of its chunks, empty where they are free.
-            stages: the most that pipelines of the context have: fewer hold less.
+            boundaries: of its chunks, empty if free.
+            stages: maximum of the context's pipelines: fewer hold less.
             budget_bytes: of a device.
         """
         every_s, cost = self._aggregate(
@@ -169,7 +162,7 @@ class PipelineBounds:
         return bound_s * (1 - ROUNDING)
 
     def _first_last_pass_s(self, shape: PipelineShape) -> tuple[dict[int, float], dict[int, float]]:
-        """Minimum of each class's first forward, and of its last backward or its input part."""
+        """Minimum of each class's first forward, and last backward or input part."""
         part: BackwardPart = "input" if shape.kind in SPLIT_KINDS else "whole"
         one = shape.microbatches == 1
         gain = (2 - self.slowdown) if shape.overlaps_passes else 0.0
@@ -185,11 +178,11 @@ class PipelineBounds:
         return least_s(PassKind(True, 0, True, one)), least_s(PassKind(False, 0, one, True, part))
 
     def _aggregate(self, key: tuple[int, int, float, bool]) -> tuple[float, StageCost]:
-        """Seconds of all passes of all stages, and the cost of each stage alone by their duals.
+        """Seconds of all passes, and each stage's cost by their duals.
 
         Args:
-            key: stages whose memory is aggregated, micro-batches, bytes of a device, and whether
-                passes overlap.
+            key: stages of aggregated memory, micro-batches, bytes of a device, and True if passes
+                overlap.
         """
         if key not in self._aggregated:
             stages, microbatches, budget_bytes, overlaps_passes = key
@@ -221,16 +214,16 @@ class PipelineBounds:
         enough_s: float,
         adds_critical_paths: bool = True,
     ) -> RelaxedBound:
-        """The relaxed step of a pipeline of one chunk a stage, over all its boundaries.
+        """Relaxed step of a one-chunk pipeline, over all its boundaries.
 
         Args:
             shape: the pipeline.
             budget_bytes: of a device.
-            enough_s: plans that take longer are of no interest.
-            adds_critical_paths: True if the step is timed for more chains than the closed ones.
+            enough_s: upper limit of plans of interest, in seconds.
+            adds_critical_paths: True to time the step for more chains than the closed ones.
 
         Returns:
-            A bound of the plans that take less than ``enough_s``, which bounds all others.
+            A bound of plans below ``enough_s``, itself a bound of the others.
         """
         travel_s = self.least_travel_s(shape)
         arcs = StageFeasibility(
@@ -248,7 +241,7 @@ class PipelineBounds:
         return step.bound(enough_s, adds_critical_paths and shape.passes <= MAX_TIMED_PASSES)
 
     def least_travel_s(self, shape: PipelineShape) -> Floats:
-        """Minimum seconds of the messages into each position, forward and backward.
+        """Minimum seconds of messages into each position, forward and backward.
 
         No stage sends the output of the last layer, often a head: next to nothing.
         """
@@ -274,14 +267,7 @@ def _seeds(groups: LayerGroups, mix: FractionalOptions) -> list[dict[int, int]]:
 
 
 class BoundedPipeline(FixedPipeline):
-    """A pipeline with fixed boundaries, and its bound so far.
-
-    Args:
-        bounds: of its stage context.
-        shape: the pipeline.
-        boundaries: of its chunks.
-        budget_bytes: of a device.
-    """
+    """Pipeline with fixed boundaries, and its bound so far."""
 
     def __init__(
         self,
@@ -299,11 +285,11 @@ class BoundedPipeline(FixedPipeline):
         self.fractional: FractionalPlan | None = None
 
     def bound(self, enough_s: float = float("inf"), adds_critical_paths: bool = True) -> float:
-        """Minimum seconds of the passes of every plan with these boundaries.
+        """Minimum seconds of all passes of every plan with these boundaries.
 
         Args:
             enough_s: a bound as high as this is high enough.
-            adds_critical_paths: True if the step is timed for more chains than the closed ones.
+            adds_critical_paths: True to time the step for more chains than the closed ones.
         """
         while self._unbounded_stages and self._best_s < enough_s:
             self._best_s = max(self._best_s, self._stage_s(self._unbounded_stages.pop(0)))
@@ -329,7 +315,7 @@ class BoundedPipeline(FixedPipeline):
         return self._best_s * (1 - ROUNDING)
 
     def _stage_s(self, stage: int) -> float:
-        """Minimum seconds of the chains of a stage, its own layers within its memory."""
+        """Minimum seconds of the chains of a stage, its layers within memory."""
         positions = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
         peak_in_flight = dict(zip(positions, self.shape.peak_in_flight(stage), strict=True))
         limits = (peak_in_flight, self.budget_bytes, self._bounds.slowdown, self._travel_s)
@@ -350,7 +336,7 @@ class BoundedPipeline(FixedPipeline):
 
     @cached_property
     def uniform(self) -> UniformPlans | None:
-        """Its uniform plans; None where none can fit."""
+        """Its uniform plans; None if none can fit."""
         if not self._can_fit:
             return None
         return UniformPlans(
@@ -365,25 +351,25 @@ class BoundedPipeline(FixedPipeline):
 
     @property
     def estimate_s(self) -> float:
-        """About the seconds of the best uniform plan; infinite where none fits."""
+        """Approximate seconds of the best uniform plan; infinite if none fits."""
         uniform_s = float("inf") if self.uniform is None else self.uniform.estimate_s
         return max(uniform_s, self._best_s * (1 - ROUNDING))
 
     def in_layout(self, layout: object) -> BoundedPipeline:
-        """The same pipeline with options of one activation layout, where a class has any."""
+        """The same pipeline in one activation layout, if a class has it."""
         return BoundedPipeline(
             self._bounds.in_layout(layout), self.shape, self.boundaries, self.budget_bytes
         )
 
     def relaxed(self, budgets: Floats, enough_s: float) -> tuple[float, FractionalPlan | None]:
-        """The relaxed step within other budgets.
+        """Relaxed step within other budgets.
 
         Args:
             budgets: bytes of each stage.
             enough_s: a bound as high as this is high enough.
 
         Returns:
-            A bound and the layers; none where nothing fits.
+            A bound and the layers; none if nothing fits.
         """
         step = self._new_step(budgets)
         step.enforce(chains(self.pipeline, self._critical_stages()))

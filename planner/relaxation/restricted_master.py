@@ -1,10 +1,9 @@
-"""Restricted master program of a relaxed step, over some options and some chains.
+"""Restricted master program of a relaxed step, over some options and chains.
 
-Variables: the step T; seconds of each kind of pass of each position, t; layers of a group under an
-option, y ≥ 0, which need not be whole. T is at least every chain's sum of t; each t is at least
-what its layers take by each of ``WEIGHTED_COLUMNS``; pairs of passes that overlap take at least
-each ``PairForm``; each stage's layers fit its bytes, at a penalty that no step reaches. Its dual
-values are those of ``dual_prices``.
+Variables: the step T; seconds t of each pass kind of each position; layers y ≥ 0 of a group under
+an option, possibly fractional. T is at least every chain's sum of t; each t at least its layers'
+time by each of ``WEIGHTED_COLUMNS``; overlapping pairs take at least each ``PairForm``; each
+stage's layers fit its bytes, at a prohibitive penalty. Dual values are those of ``dual_prices``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ nothing fits the dual prices of memory say so."""
 
 
 class PairForm(Enum):
-    """Lower bounds of an overlapping pair of passes: no more of it is hidden than this."""
+    """Lower bounds of an overlapping pair: the maximum hidden."""
 
     COMMUNICATION = "communication"
     WORK = "work"
@@ -44,17 +43,16 @@ LAYER_FORMS = (PairForm.COMMUNICATION, PairForm.WORK)
 
 
 class PairWeights(NamedTuple):
-    """Weights of the work of a pair of passes, and of the overlappable part of it."""
+    """Weights of a pair's work, and of its overlappable part."""
 
     work: float
     overlappable: float
 
 
 class ChainConstraint(NamedTuple):
-    """A chain's counts of each pass, alone and in pairs, (positions, KINDS); its messages.
+    """Chain counts of each pass, alone and paired, (positions, KINDS); messages.
 
-    ``hops`` are those into each position, shape (2, positions), ``sent`` those that each position
-    sends, shape (positions,).
+    ``hops``: into each position, shape (2, positions); ``sent``: from each, shape (positions,).
     """
 
     single: Floats
@@ -80,12 +78,12 @@ def chain_constraint(chain: Chain) -> ChainConstraint:
 
 
 class RestrictedMaster:
-    """The program of a pipeline: it grows, and is solved again from its last optimum.
+    """Growing program of a pipeline, solved again from its last optimum.
 
     Args:
         groups: of the pipeline.
         budget_bytes: of each stage.
-        slowdown: factor of work and communication while they share the device, at most 2.
+        slowdown: factor of work and communication sharing the device, at most 2.
     """
 
     def __init__(self, groups: LayerGroups, budget_bytes: Floats, slowdown: float) -> None:
@@ -107,7 +105,7 @@ class RestrictedMaster:
         self._add_base_rows()
 
     def _add_base_rows(self) -> None:
-        """Rows that every program has: layers to place, bytes and layers of stages."""
+        """Add rows for layers to place, bytes and layers of stages."""
         for number, group in enumerate(self.groups.groups):
             self._solver.row(("count", number), (group.layers, group.layers))
         for stage in range(len(self.budget_bytes)):
@@ -117,7 +115,7 @@ class RestrictedMaster:
             self._add_path_rows()
 
     def _add_path_rows(self) -> None:
-        """One path of runs of layers leads from the first layer to the last."""
+        """Add rows for one path of runs from first layer to last."""
         for position, arcs in enumerate(self.groups.stage_arcs):
             for node in dict.fromkeys(arcs.starts.tolist()):
                 one = float(position == 0)
@@ -170,7 +168,7 @@ class RestrictedMaster:
         return True
 
     def enforce(self, chain: ChainConstraint) -> None:
-        """Have the step be at least as long as a chain."""
+        """Constrain the step to at least a chain."""
         number = len(self.chains)
         self.chains.append(chain)
         for position, pass_kind in _nonzero(chain.single + chain.paired):
@@ -191,7 +189,7 @@ class RestrictedMaster:
         self._row(("chain", number), hops_s, values)
 
     def _add_pair_rows(self, number: int, chain: ChainConstraint, pairs: int) -> None:
-        """Pairs take at least as long as each form; ``pairs`` is the column of their seconds."""
+        """Constrain pairs by each form; ``pairs``: column of their seconds."""
         for form in LAYER_FORMS:
             self._add_layer_form(number, chain, form)
         pass_weight = self._pair_weights[PairForm.SHORTER_PASS].work
@@ -217,7 +215,7 @@ class RestrictedMaster:
         self._row(("pair", number, form), 0.0, values)
 
     def _add_pass(self, position: int, pass_kind: int) -> None:
-        """A pass takes at least what its layers do, by each binding weighting."""
+        """Constrain a pass to its layers, by each binding weighting."""
         if ("pass", position, pass_kind) in self._columns:
             return
         seconds = self._solver.column(("pass", position, pass_kind))
@@ -250,7 +248,7 @@ class RestrictedMaster:
         return columns
 
     def solution(self) -> MasterSolution | None:
-        """The optimum; None where the solver found none, and nothing more is known then."""
+        """Optimum; None if the solver failed, with nothing known."""
         optimum = self._solver.optimum()
         if optimum is None:
             return None

@@ -1,11 +1,10 @@
-"""Runs of layers that the stages of a pipeline may hold, however its layers are cut.
+"""Possible runs of layers of a pipeline's stages, over all boundaries.
 
-A run of layers is no stage of a plan that is done in T seconds if the stage's own passes, after
-the first micro-batch went forward through the layers before it and until the last one goes
-backward through them again, take longer. Own passes take at least the seconds of each layer at its
-layer position under a multiplier of the bytes that the stage may hold; so does one micro-batch in
-the stages before. Remaining runs that lead from the first layer to the last are arcs of a graph:
-every plan within T is one of its paths, and if there is none, no plan is.
+A run is no stage of a plan within T seconds if the stage's own passes, between the first
+micro-batch's forward through the layers before it and the last one's backward through them, take
+longer. Own passes take at least each layer's seconds at its layer position under a multiplier of
+the stage's bytes; so does one micro-batch in the earlier stages. Remaining runs from the first
+layer to the last are arcs of a graph: every plan within T is one of its paths.
 
 Split backwards have two such chains: the last micro-batch's input part goes back to the first
 stage, or the stage ends with its deferred weight gradients.
@@ -34,7 +33,7 @@ ROUNDING = 1e-9
 
 
 class Arc(NamedTuple):
-    """A run of layers on a stage: its first layer, the one after its last, layer positions."""
+    """Run of layers on a stage: first layer, end, layer positions."""
 
     start: int
     stop: int
@@ -42,11 +41,11 @@ class Arc(NamedTuple):
 
 
 class StageFeasibility:
-    """The runs of layers that stages of a pipeline of one chunk each may hold.
+    """Possible runs of layers of the stages of a one-chunk pipeline.
 
     Args:
         layer_positions: of the stage context.
-        layer_classes: the class of every layer.
+        layer_classes: class of every layer.
         shape: the pipeline.
         budget_bytes: of a device.
         hops_s: minimum seconds of a message into each stage, forward.
@@ -79,7 +78,7 @@ class StageFeasibility:
         self._least_s: dict[tuple[RunPositions, InFlight, bytes], float] = {}
 
     def arcs(self, within_s: float) -> list[list[Arc]]:
-        """The arcs of every stage on paths within a time; all lists are empty if there is none."""
+        """Arcs of every stage on paths within a time, if any."""
         arcs = list(self._reachable_arcs(within_s))
         ends = {len(self.layer_classes)}
         for stage in reversed(range(self.shape.stages)):
@@ -88,7 +87,7 @@ class StageFeasibility:
         return arcs
 
     def _reachable_arcs(self, within_s: float) -> Iterator[list[Arc]]:
-        """The arcs of stage after stage that start where earlier ones may end."""
+        """Arcs of successive stages, from possible ends of earlier ones."""
         layers, stages = len(self.layer_classes), self.shape.stages
         starts = {0: np.zeros(len(self._drains))}
         for stage in range(stages):
@@ -130,7 +129,7 @@ class StageFeasibility:
         )
 
     def _ramp_s(self, stage: int, run: RunPositions) -> Floats:
-        """Minimum seconds of one micro-batch in a stage, and to the next one, on each chain."""
+        """Minimum seconds of one micro-batch through a stage and on, by chain."""
         in_flight, hop_s = self.shape.peak_in_flight(stage)[0], float(self.hops_s[stage + 1])
         schedule, microbatches = self.shape.kind, self.shape.microbatches
         seconds = []
@@ -147,7 +146,7 @@ class StageFeasibility:
         return self._pass_counts - deferred_weight_passes(stage, self.shape.microbatches)
 
     def _seconds(self, run: RunPositions, in_flight: InFlight, counts: Floats) -> float:
-        """Minimum seconds of so many passes of a run within the bytes of a device."""
+        """Minimum seconds of the passes of a run within a device's bytes."""
         key = (run, in_flight, counts.tobytes())
         if key not in self._least_s:
             self._least_s[key] = self._lagrangian_s(run, in_flight, counts) * (1 - ROUNDING)
@@ -177,7 +176,7 @@ class StageFeasibility:
         return float(max(unlimited_s[best], bound_s.max()))
 
     def _bytes_at(self, layer_class: int, in_flight: InFlight) -> Floats:
-        """Bytes of the options of a layer with so many micro-batches, shape (options,)."""
+        """Bytes of a layer's options by micro-batches in flight, shape (options,)."""
         key = (layer_class, in_flight)
         if key not in self._bytes:
             self._bytes[key] = self.tables[layer_class].bytes_at(in_flight)

@@ -1,4 +1,4 @@
-"""Branch and bound for the best plan: engine, node queue, incumbents, proof, intensification.
+"""Branch and bound for the best plan, with heuristics and proof.
 
 Enters: an evaluator of decisions and work limits.
 Leaves: feasible plans, best first, with a proven bound.

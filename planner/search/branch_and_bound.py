@@ -1,21 +1,19 @@
-"""Branch and bound over pipeline shapes: primal heuristics, then a proof by growing bound.
+"""Branch and bound over pipeline shapes: heuristics, then proof by growing bound.
 
-1. Some plan that fits is sought in haste: an answer for a deadline, a mark for the rest.
-2. Every legal shape is listed with a quick proven bound; the node queue refines it only when the
-   shape's turn comes.
+1. A feasible plan is sought in haste: an answer for a deadline, an incumbent for the rest.
+2. Every legal shape is listed with a quick proven bound, refined only at the shape's turn.
 3. Primal heuristics look for good plans in likely shapes.
-4. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
-   order of their own bounds until the next bound passes the best simulated time. A shape too large
-   for that stays open, and the least bound of the open shapes is proven. For a small model the
-   other shapes are then searched all the same, the likely ones closer (intensification).
+4. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated by growing
+bound until the next passes the incumbent. A larger one stays open, and the least bound of the open
+shapes is proven. For a small model the other shapes are then searched all the same, the likely
+ones closer (intensification).
 
-The objective's value of a plan is minimized: the seconds of its step times a factor that its shape
-fixes; bounds and estimates are compared in it. The space, its bounds, heuristics and plans are
-given to the engine, so one device group and several are searched alike; :mod:`build` and
-:mod:`heterogeneous.build` put the parts together.
+The objective is the seconds of a step times a factor of its shape; bounds and estimates are
+compared in it. Space, bounds, heuristics and plans are passed to the engine, so one device group
+and several are searched alike; ``build`` and ``heterogeneous.build`` assemble it.
 
 Limits are counts of work, so equal requests give equal plans; a deadline or Ctrl-C ends the search
-early with the best plan so far and the bound as far as it is proven.
+early with the best plan and the proven bound so far.
 """
 
 from __future__ import annotations
@@ -45,15 +43,15 @@ class BranchAndBound:
     """One search for the best plan of a request.
 
     Args:
-        space: the shapes that are searched.
+        space: shapes to search.
         bounds: proven bounds of shapes.
-        heuristics: look for good plans, in this order.
+        heuristics: tried in this order.
         incumbents: tries plans and keeps the best.
         proof: closes shapes by growing bound.
-        start: looks for some plan that fits before shapes are listed.
-        error: of a search that found nothing; None: it ends with no outcomes.
+        start: seeks a feasible plan before shapes are listed.
+        error: of a search without a plan; None: it ends with no outcomes.
 
-    ``interrupted`` tells that Ctrl-C ended the search.
+    ``interrupted``: True after Ctrl-C.
     """
 
     def __init__(
@@ -89,24 +87,24 @@ class BranchAndBound:
 
     @property
     def objective(self) -> Objective:
-        """The objective whose value is minimized."""
+        """Objective to minimize."""
         return self.incumbents.objective
 
     @property
     def best_value(self) -> float:
-        """The objective's value of the best plan until now; infinite before any fits."""
+        """Objective of the best plan so far; infinite before any fits."""
         return self.incumbents.best_value
 
     def value(self, outcome: Outcome) -> float:
-        """The objective's value of a simulated plan."""
+        """Objective of a simulated plan."""
         return self.incumbents.value(outcome)
 
     def run(self) -> SolveResult:
         """Search until proof, work limit, deadline or Ctrl-C.
 
         Raises:
-            InfeasibleError: no plan fits, no legal plan exists, or none was found in time; of a
-                search without an ``error`` the result has no outcomes instead.
+            InfeasibleError: no plan fits, no legal plan exists, or none was found in time; without
+                an ``error`` the result has no outcomes instead.
         """
         is_proven = is_late = False
         lower_bound = None
@@ -161,7 +159,7 @@ class BranchAndBound:
         )
 
     def current_result(self) -> IntermediateResult | None:
-        """The best plan and the proven bound until now; None before any plan fits."""
+        """Best plan and proven bound so far; None before any plan fits."""
         best = self.incumbents.best()
         if best is None:
             return None

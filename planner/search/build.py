@@ -1,4 +1,4 @@
-"""The search over one device group: the engine with its parts put together."""
+"""Search over one device group: the assembled engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .work_limits import Limits, WorkSpent
 
 
 def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
-    """Tables, bounds and estimates of the shapes of a request on one device group."""
+    """Tables, bounds and estimates of shapes on one device group."""
     space, contexts = SearchSpace(evaluator.request), ShapeContexts(evaluator)
     simulator, rows = evaluator.simulator, evaluator.rows
     compute = ComputeBounds(space, simulator.lowering, rows.works, simulator.pricer)
@@ -50,9 +50,9 @@ def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleGroupParts:
-    """The parts of a search over one device group, and the engine that they make up.
+    """Parts of a search over one device group, and their engine.
 
-    ``likely`` looks for good plans of a shape among the usual options of its layers.
+    ``likely``: heuristic over the usual options of layers.
     """
 
     bounds: ShapeBounds
@@ -72,7 +72,7 @@ def single_group_parts(
     limits: Limits,
     progress: Progress | None = None,
 ) -> SingleGroupParts:
-    """Put the parts of a search over one device group together.
+    """Assemble a search over one device group.
 
     Args:
         evaluator: of the request; simulates decisions once.
@@ -178,13 +178,13 @@ def single_group_search(
     progress: Progress | None = None,
     watch: Callable[[BranchAndBound], None] | None = None,
 ) -> BranchAndBound:
-    """A search for the best plan on one device group.
+    """Search for the best plan on one device group.
 
     Args:
         evaluator: of the request; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best value) now and then.
-        watch: called after every trial; looks through :meth:`BranchAndBound.current_result`.
+        watch: called after every trial; reads :meth:`BranchAndBound.current_result`.
     """
     parts = single_group_parts(evaluator, limits or Limits(), progress)
     engine = parts.engine

@@ -1,4 +1,4 @@
-"""Enumeration of small shapes: their plans simulated by growing bound until none can be best."""
+"""Enumeration of small shapes: plans simulated by growing bound."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ ROUNDING = 1e-12
 
 
 class Enumeration:
-    """Enumerates shapes within work limits.
+    """Enumeration of shapes within work limits.
 
-    Args:
-        plans_of: the plans of a shape.
-        incumbents: tries the plans.
-        work: counts what is enumerated.
-        most: plans of a shape that is enumerated.
-
-    ``whole`` are the shapes whose plans were all enumerated.
+    ``whole``: shapes enumerated completely.
     """
 
     def __init__(
@@ -44,7 +38,7 @@ class Enumeration:
         self.whole: set[PipelineShape] = set()
 
     def run(self, shape: PipelineShape, quota: Quota) -> bool:
-        """Simulate every plan of a shape that may be the best; False if there are too many."""
+        """Simulate every possibly best plan; False if there are too many."""
         plans, incumbents = self._plans_of(shape), self._incumbents
         count = plans.count
         is_over = self._work.enumerated + count > quota.enumerated
@@ -64,12 +58,7 @@ class Enumeration:
 
 
 class SingleGroupPlans:
-    """The plans of a shape on one device group.
-
-    Args:
-        bounds: of the shapes.
-        shape: whose plans they are.
-    """
+    """Plans of a shape on one device group."""
 
     def __init__(self, bounds: ShapeBounds, shape: PipelineShape) -> None:
         self._tables = bounds.tables
@@ -84,7 +73,7 @@ class SingleGroupPlans:
 
     @property
     def is_enumerable(self) -> bool:
-        """True unless looking at every partition alone takes long."""
+        """True unless visiting every partition alone takes long."""
         return not self._tables.has_many_boundaries(self._shape)
 
     @cached_property
@@ -98,7 +87,7 @@ class SingleGroupPlans:
     def bounded(
         self, boundaries: tuple[int, ...], limit_s: float
     ) -> Iterator[tuple[float, Decision]]:
-        """Plans with these boundaries whose bound is below ``limit_s``, by growing bound."""
+        """Plans within boundaries and below ``limit_s``, by growing bound."""
         passes_s = limit_s - self._end_s
         plans = bounded_plans(self._shape, boundaries, self._options, self._budget_bytes, passes_s)
         for bound_s, decision in plans:

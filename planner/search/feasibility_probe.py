@@ -1,4 +1,4 @@
-"""Searches with a smaller aim: any plan that fits, or the plans of one shape."""
+"""Searches of smaller aim: any feasible plan, or plans of one shape."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ PROBE = Limits(
 
 
 class FeasibilityProbe:
-    """A search that ends at the first plan that fits.
-
-    Args:
-        evaluator: of the request; simulates decisions once.
-        limits: work limits.
-    """
+    """Search up to the first feasible plan."""
 
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
         self._parts = single_group_parts(evaluator, limits)
         self._parts.incumbents.on_trial = _end_where_it_fits
 
     def fit_error(self) -> InfeasibleError | None:
-        """Why no plan fits; None where one does. ``proven`` tells whether none can."""
+        """Error if no plan fits, else None; ``proven`` if none can."""
         engine = self._parts.engine
         try:
             engine.run()
@@ -43,7 +38,7 @@ class FeasibilityProbe:
         raise RuntimeError("a search that meets no plan ends with an error")
 
     def fits_quickly(self) -> bool:
-        """Return whether a plan that fits is found among shapes with the fewest idle devices."""
+        """Return whether a shape with the fewest idle devices fits."""
         try:
             self._parts.start.run()
         except _FeasibleFoundError:
@@ -54,25 +49,20 @@ class FeasibilityProbe:
 
 
 class SingleShapeSearch:
-    """A search for good plans of one shape.
-
-    Args:
-        evaluator: of the request; simulates decisions once.
-        limits: work limits.
-    """
+    """Search for good plans of one shape."""
 
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
         self._parts = single_group_parts(evaluator, limits)
 
     def seconds_within(self, shape: PipelineShape) -> list[float]:
-        """Step times of the plans that are found in a shape and fit, least first."""
+        """Step times of feasible plans found in a shape, least first."""
         incumbents = self._parts.incumbents
         self._parts.likely.search(shape, incumbents.try_likely)
         return sorted(outcome.step_time_s for outcome in incumbents.outcomes.values())
 
 
 class _FeasibleFoundError(Exception):
-    """A plan fits, and no more was asked."""
+    """End of a probe: a plan fits."""
 
 
 def _end_where_it_fits(outcome: Outcome | None) -> None:

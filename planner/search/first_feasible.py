@@ -1,4 +1,4 @@
-"""The search for some plan that fits, and for the plans with the least memory."""
+"""Search for a feasible plan, and for minimum-memory plans."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ LONG_STEP_PASSES = 200_000
 
 
 class LeastMemory:
-    """Plans with the least memory, until one fits: before it is said that none does.
-
-    Args:
-        heuristic: the plan of a shape with the least memory.
-        incumbents: tries the plans.
-        most: shapes that are tried.
-    """
+    """Minimum-memory plans, tried until one fits."""
 
     def __init__(self, heuristic: MinMemory, incumbents: Incumbents, most: int) -> None:
         self._heuristic = heuristic
@@ -30,11 +24,11 @@ class LeastMemory:
         self._most = most
 
     def run(self, nodes: Nodes) -> None:
-        """Try shapes while no plan fits, those that need the least memory first."""
+        """Try shapes by growing memory until a plan fits."""
         self.search(nodes.shapes)
 
     def search(self, shapes: Sequence[PipelineShape]) -> None:
-        """As :meth:`run`, of some shapes."""
+        """:meth:`run` over some shapes."""
         if self._incumbents.outcomes:
             return
         peaks = []
@@ -49,15 +43,7 @@ class LeastMemory:
 
 
 class FirstFeasible:
-    """Some plan that fits: an answer for a deadline, a mark for the rest of the search.
-
-    Args:
-        values: bounds and estimates of shapes.
-        likely: looks for good plans of a shape.
-        least_memory: tried where no likely plan fits.
-        incumbents: tries the plans.
-        progress: receives the shapes that were tried.
-    """
+    """Some feasible plan: an answer for a deadline, a first incumbent."""
 
     def __init__(
         self,
@@ -74,7 +60,7 @@ class FirstFeasible:
         self._progress = progress
 
     def run(self) -> None:
-        """Try shapes that leave the fewest devices idle until a plan fits."""
+        """Try shapes with the fewest idle devices until a plan fits."""
         incumbents, bounds = self._incumbents, self._values.bounds
         shapes = sorted(
             bounds.tables.space.plausible(),

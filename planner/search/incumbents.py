@@ -1,4 +1,4 @@
-"""Incumbents: decisions that a search simulates, and the best of them."""
+"""Incumbents: simulated decisions of a search, and the best of them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class DeadlineError(Exception):
 
 
 class Incumbents:
-    """Plans that a search tried and that fit, the best value, and the deadline of trying.
+    """Feasible plans of a search, the best value, and the deadline.
 
     Args:
         evaluator: of the request; simulates decisions once.
-        legality: tells which strategies the layers of a decision may take.
-        gpipe_variant: the shape with a schedule that needs other memory, if there is one.
-        alternatives: plans that are kept beside the best.
+        legality: legal strategies of a decision's layers.
+        gpipe_variant: the shape with a schedule of other memory, if any.
+        alternatives: plans kept beside the best.
         heuristic_passes: simulated passes after which likely plans are no longer tried.
         deadline_s: seconds after which a search ends; None: never.
-        seeks_first: do not end, however late, before some plan that fits was sought.
-        best_value: a value that is reached already: only better plans are wanted.
+        seeks_first: do not end, however late, before a feasible plan was sought.
+        best_value: value to beat.
 
     ``on_trial`` is called after every trial with its outcome.
     """
@@ -61,38 +61,38 @@ class Incumbents:
         self._deadline_s = deadline_s
 
     def value(self, outcome: Outcome) -> float:
-        """The objective's value of a simulated plan."""
+        """Objective of a simulated plan."""
         return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
 
     def rank(self, outcome: Outcome) -> tuple[float, float, int, PlanHashOrder]:
-        """Sort key, best first; among equals the fastest, the simplest, then by the plan's hash."""
+        """Sort key, best first: value, speed, simplicity, plan hash."""
         strategies = outcome.distinct_strategies
         return (self.value(outcome), outcome.step_time_s, strategies, outcome.hash_order)
 
     def ranked(self) -> list[Outcome]:
-        """All plans that fit, best first."""
+        """All feasible plans, best first."""
         return sorted(self.outcomes.values(), key=self.rank)
 
     def best(self) -> Outcome | None:
-        """The best plan until now."""
+        """Best plan so far."""
         return min(self.outcomes.values(), key=self.rank, default=None)
 
     def of_shape(self, shape: PipelineShape) -> list[Outcome]:
-        """Plans of a shape that fit, in the order of trial."""
+        """Feasible plans of a shape, in the order of trial."""
         return [o for o in self.outcomes.values() if o.decision.shape == shape]
 
     def fastest(self, shape: PipelineShape) -> Outcome | None:
-        """The fastest plan of a shape until now."""
+        """Fastest plan of a shape so far."""
         return min(self.of_shape(shape), key=lambda o: o.step_time_s, default=None)
 
     def best_s(self, shape: PipelineShape) -> float:
-        """Seconds with which a plan of ``shape`` is as good as the best."""
+        """Seconds at which a plan of ``shape`` equals the best."""
         return self.best_value / self.objective.factor(shape)
 
     def try_likely(
         self, decision: Decision, cutoff_s: float = 0.0, keeps_schedule: bool = False
     ) -> Outcome | None:
-        """As :meth:`try_layers`, until enough passes were simulated: long steps take seconds."""
+        """:meth:`try_layers` up to a number of simulated passes."""
         is_enough = self.outcomes and self.passes > self._heuristic_passes
         if is_enough or (self.is_late and not self.sought_feasible):
             return None
@@ -104,12 +104,12 @@ class Incumbents:
     def try_layers(
         self, decision: Decision, cutoff_s: float = 0.0, keeps_schedule: bool = False
     ) -> Outcome | None:
-        """Simulate strategies chosen layer by layer, tied embeddings made equal.
+        """Simulate layer-by-layer strategies, tied embeddings made equal.
 
         Args:
             decision: the strategies.
             cutoff_s: as :meth:`try_once`.
-            keeps_schedule: try no other schedule where the plan does not fit.
+            keeps_schedule: try no other schedule if the plan does not fit.
         """
         legal = self.legality(decision)
         variants = tied_embedding_choices(decision, self.evaluator.request.model, legal)
@@ -119,7 +119,7 @@ class Incumbents:
         return min(outcomes, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
 
     def try_decision(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
-        """Simulate a decision, under another schedule where it does not fit."""
+        """Simulate a decision, under another schedule if it does not fit."""
         outcome = self.try_once(decision, cutoff_s)
         variant = self._gpipe_variant(decision.shape)
         if outcome is None or outcome.feasible or variant is None:
@@ -132,7 +132,7 @@ class Incumbents:
 
         Args:
             decision: the strategies.
-            cutoff_s: plans that are no alternatives are of interest too, up to so many seconds.
+            cutoff_s: limit of interest in seconds, for plans too slow to keep.
         """
         self.check_deadline()
         outcome = self.evaluator(decision, max(cutoff_s, self._keep_s(decision.shape)))
@@ -158,7 +158,7 @@ class Incumbents:
         return deadline_s is not None and time.monotonic() - self.start_s > deadline_s
 
     def check_deadline(self) -> None:
-        """End the search when it is time, if there is an answer or none was found in haste.
+        """End a late search once a plan was found or sought.
 
         Raises:
             DeadlineError: the deadline has passed.

@@ -1,11 +1,10 @@
-"""Better plans in the shapes that a failed proof leaves open, each shape with a quota of its own.
+"""Better plans in shapes left open by a failed proof, by quota.
 
-Bounds put thousands of plans of an open shape in an order that says little of which is the best;
-estimates are a few per cent wrong, but nearer. So the shapes with the best estimates, and those of
-the best plans, are searched each by itself: its likely plans, then changes of the best of them
-(local search), also where that is slower than a plan of another shape. As many are searched of
-every number of devices, so that with more memory, or devices that may stay idle, plans of one
-number hide few of another.
+Bounds of an open shape's thousands of plans say little of the best; estimates are a few per cent
+wrong, but nearer. So the shapes with the best estimates, and those of the best plans, are searched
+each by itself: likely plans, then changes of the best (local search), even if slower than a plan
+of another shape. Equal numbers are searched for every device count, so that with more memory, or
+idle devices, plans of one count hide few of another.
 """
 
 from __future__ import annotations
@@ -34,21 +33,11 @@ NEAR_WITHIN, NEAR_AFTER = 1.05, 50
 
 
 class RemainingShapes:
-    """Enumerates the small shapes that a failed proof has not reached, most devices first.
+    """Small shapes not reached by a failed proof, most devices first.
 
-    Nothing is proven by them any more, so a small number of simulations is enough, and for every
-    number of devices the same: where devices may stay idle, a larger cluster then searches what a
-    smaller one would. A shape has a part of it, for one with thousands of plans that are about as
-    fast would leave nothing to the next.
-
-    Args:
-        values: quick bounds of shapes.
-        bounds: refined bounds of shapes.
-        enumeration: of the plans of a shape.
-        incumbents: what the search has found.
-        work: that is spent.
-        limits: work limits.
-        progress: receives how many shapes the proof has reached.
+    They no longer prove anything, so a small number of simulations suffices, equal for every
+    device count: with idle devices allowed, a larger cluster then searches all that a smaller one
+    would. A shape has a part of it, lest thousands of near-equal plans leave nothing to the next.
     """
 
     def __init__(
@@ -70,7 +59,7 @@ class RemainingShapes:
         self._progress = progress
 
     def run(self, nodes: Nodes, done: set[int]) -> None:
-        """Enumerate shapes whose numbers are not among those that are done."""
+        """Enumerate shapes outside the numbers ``done``."""
         tables, most = self._values.bounds.tables, self._limits.enumerated_shape
         groups: dict[int, list[BoundedNode]] = {}
         for number, shape in enumerate(nodes.shapes):
@@ -83,7 +72,7 @@ class RemainingShapes:
     def _enumerate(
         self, shapes: Sequence[PipelineShape], group: list[BoundedNode], done: int
     ) -> None:
-        """Enumerate shapes of one number of devices."""
+        """Enumerate shapes of one device count."""
         quota, incumbents = self._work.and_more(self._limits.rest), self._incumbents
         for bound, number in NodeQueue(group, lambda number: self._bounds.exact(shapes[number])):
             is_past = bound >= incumbents.best_value * (1 - ROUNDING)
@@ -95,19 +84,7 @@ class RemainingShapes:
 
 
 class Intensification:
-    """A closer search of the shapes that are likely to hold the best plan.
-
-    Args:
-        values: quick bounds of shapes.
-        ranking: estimates of shapes.
-        likely: looks for good plans of a shape.
-        local_search: improves the best plan of a shape.
-        enumeration: knows the shapes that were enumerated whole.
-        incumbents: what the search has found.
-        work: that is spent.
-        limits: work limits.
-        remaining: enumerates other small shapes before.
-    """
+    """Closer search of the likely shapes of the best plan."""
 
     def __init__(
         self,
@@ -137,7 +114,7 @@ class Intensification:
         self.intensify(nodes)
 
     def intensify(self, nodes: Nodes) -> None:
-        """Search the shapes of the best plans and those of the best estimates."""
+        """Search the shapes of the best plans and of the best estimates."""
         likely = [*self._best_shapes(), *self._likely_shapes(nodes.shapes)]
         for shape in list(dict.fromkeys(likely)):
             if self._may_hold_better(shape):
@@ -162,7 +139,7 @@ class Intensification:
                 yield shape
 
     def search(self, shape: PipelineShape) -> None:
-        """Try likely plans of a shape, and changes of the best of them."""
+        """Try likely plans of a shape, and changes of the best."""
         incumbents, evaluator = self._incumbents, self._incumbents.evaluator
         quota, best_s = self._work.and_more(self._limits.local_search), incumbents.best_s(shape)
         first = evaluator.count + NEAR_AFTER
@@ -183,7 +160,7 @@ class Intensification:
 
 
 def free_bytes(outcome: Outcome, evaluator: Evaluator) -> list[float]:
-    """Bytes that the devices of every stage of a plan that fits may hold more."""
+    """Free bytes of a feasible plan's devices, by stage."""
     rows = (row for row in outcome.simulation.memory if row.tier == "hbm")
     return [-evaluator.rule.excess_bytes(row) for row in rows]
 

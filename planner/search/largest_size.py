@@ -1,12 +1,11 @@
-"""The largest size that fits: bracket, bisect, refine.
+"""Largest feasible size: bracket, bisect, refine.
 
-Sizes are tried in multiples of a step: doubled until one does not fit, then bisected; then each
-finer step refines the last bracket. That finds the largest size if sizes that are multiples
-of one step fit up to some size and none beyond. They do: let a plan fit a size, and all that it
-divides the size by divide the step. At a smaller multiple of the step the same decisions are
-legal, and no tensor of any layer is larger, so it fits, too. (A plan that divides a size by a
-number that does not divide the step may fit a size and none between: such sizes are found only if
-tried, and ``tried`` says which were.)
+Sizes are multiples of a step: doubled until one does not fit, then bisected; each finer step
+refines the last bracket. That is exact if multiples of one step fit up to some size and none
+beyond. They do: let a plan fit a size, and all its divisors of the size divide the step. At a
+smaller multiple of the step the same decisions are legal, and no tensor is larger, so it fits,
+too. (A plan with a divisor that does not divide the step may fit an isolated size, found only if
+tried: ``tried`` lists the sizes.)
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ Fits = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """``size`` fits and ``beyond``, the next multiple of the grain, does not.
+    """Bracket: ``size`` fits; ``beyond``, the next multiple, does not.
 
-    ``size`` 0: nothing fits. ``beyond`` None: the size met its limit. ``tried`` holds the answers,
-    by size.
+    ``size`` 0: nothing fits. ``beyond`` None: the size met its limit. ``tried``: answers by size.
     """
 
     size: int
@@ -32,13 +30,13 @@ class Bracket:
 
 
 def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: int = 0) -> Bracket:
-    """The largest size that fits.
+    """Largest feasible size.
 
     Args:
-        fits: tells whether a size fits.
-        steps: sizes are multiples of these, coarse to fine, each a multiple of the next.
-        most: the largest size that is allowed.
-        begin: first size; that changes the work and not the answer.
+        fits: feasibility of a size.
+        steps: coarse to fine, each a multiple of the next.
+        most: maximum size.
+        begin: first size; affects the work, not the answer.
     """
     tried: dict[int, bool] = {}
 
@@ -68,7 +66,7 @@ def _bisected(fits: Fits, step: int, low: int, high: int) -> tuple[int, int]:
 
 
 def finer_steps(whole: int, grain: int) -> list[int]:
-    """``whole`` times ``grain``, and finer by one prime factor at a time, down to ``grain``."""
+    """``whole`` times ``grain``, divided by prime factors down to ``grain``."""
     steps, rest, factor = [whole * grain], whole, 2
     while rest > 1:
         while rest % factor == 0:

@@ -14,15 +14,15 @@ ESTIMATE_WITHIN = 1.25
 
 
 class LikelyShapes:
-    """Searches the shapes with the best estimates, few of each number of stages and width.
+    """Search of the best-estimated shapes, few of each stages and width.
 
     Args:
         ranking: estimates of shapes.
-        heuristic: looks for good plans of a shape.
+        heuristic: of a shape.
         incumbents: tries the plans.
         most: shapes in all.
         most_alike: shapes of one number of stages and width.
-        progress: receives the shapes that were tried.
+        progress: receives the shapes tried.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Queue of shapes, best bound first, with bounds refined only when a shape's turn comes.
+"""Queue of shapes, best bound first, bounds refined at a shape's turn.
 
-A quick bound that is never above the exact one gives a shape its place in a heap. The shape at the
-top is bounded more exactly and put back, until its bound is exact: then it is the next. So the
-order is that of the exact bounds, ties by number, and most exact bounds are never needed.
+A quick bound, never above the exact one, gives a shape its position in a heap. The top shape is
+bounded more exactly and put back, until its bound is exact: then it is the next. So the order is
+that of exact bounds, ties by number, and most exact bounds are never needed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ BoundedNode = tuple[float, int]
 
 
 class NodeQueue(Sequence[BoundedNode]):
-    """A sequence of (exact bound, number) by growing bound.
+    """Sequence of (exact bound, number) by growing bound.
 
     Args:
         quick: (quick bound, number) of every shape.
-        refinements: better bounds of a shape's number, each at least as good as the one before;
-            they may raise to end the search.
+        refinements: better bounds by shape number, each at least the one before; they may raise to
+            end the search.
     """
 
     def __init__(self, quick: Sequence[BoundedNode], *refinements: Callable[[int], float]) -> None:
@@ -33,7 +33,7 @@ class NodeQueue(Sequence[BoundedNode]):
 
     @property
     def least(self) -> float:
-        """A proven lower bound on every plan of every shape, as far as it is known now."""
+        """Proven lower bound on every plan of every shape so far."""
         if self._ordered:
             return self._ordered[0][0]
         return self._heap[0][0] if self._heap else float("inf")
@@ -49,7 +49,7 @@ class NodeQueue(Sequence[BoundedNode]):
     def __getitem__(self, index: slice) -> list[BoundedNode]: ...
 
     def __getitem__(self, index: int | slice) -> BoundedNode | list[BoundedNode]:
-        """The shape at an index of the order, or several."""
+        """Shape at an index of the order, or several."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(self._length))]
         if not 0 <= index < self._length:

@@ -1,6 +1,6 @@
-"""The proof of a search: shapes by growing bound, small ones enumerated.
+"""Proof of a search: shapes by growing bound, small ones enumerated.
 
-The proven bound is the least bound of a shape that stays open.
+The proven bound is the least bound of an open shape.
 """
 
 from __future__ import annotations
@@ -15,25 +15,17 @@ from .work_limits import Quota
 
 
 class Improvement(Protocol):
-    """A search for better plans where a shape stays open."""
+    """Search for better plans once a shape stays open."""
 
     def run(self, nodes: Nodes, done: set[int]) -> None:
-        """Try plans of shapes whose numbers are not among those that are done."""
+        """Try plans of shapes outside the numbers ``done``."""
         ...
 
 
 class Proof:
-    """Closes shapes in the order of their bounds.
+    """Proof over shapes in the order of their bounds.
 
-    Args:
-        bounds: of the shapes.
-        enumeration: of the plans of a shape.
-        incumbents: what the search has found.
-        quota: work until which shapes are enumerated, asked for once the proof begins.
-        improvement: looks for better plans once a shape stays open.
-        progress: receives how far the proof is.
-
-    ``proven_value`` bounds all plans but those that were simulated.
+    ``proven_value`` bounds all plans not simulated.
     """
 
     def __init__(
@@ -54,13 +46,13 @@ class Proof:
         self.proven_value = 0.0
 
     def run(self, nodes: Nodes) -> tuple[float, bool]:
-        """Enumerate small shapes by growing bound until one stays open or none can be better.
+        """Enumerate shapes by bound until one stays open or none can win.
 
-        Later shapes that are too large to be enumerated need no exact bounds: they can neither
-        lower the bound nor give a plan.
+        Later shapes too large to enumerate need no exact bounds: they can neither lower the bound
+        nor give a plan.
 
         Returns:
-            The proven bound, and whether it proves the best plan.
+            The proven bound, and True if it proves the best plan.
         """
         incumbents, unlisted, opened = self._incumbents, self._bounds.unlisted(), float("inf")
         done: set[int] = set()

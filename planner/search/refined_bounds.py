@@ -1,8 +1,8 @@
-"""Bounds of the shapes of one device group, refined until they are near the best plan.
+"""Bounds of shapes of one device group, refined near the best plan.
 
-Of a large model a shape gets the bound with aggregated stage memory first, then that of its closed
-chains, at last that of its relaxed step with the step's critical paths, until it is within a per
-cent or two of the best plan, or past the bound of a shape that stays open.
+A shape of a large model gets first the bound with aggregated stage memory, then that of its closed
+chains, at last that of its relaxed step with critical paths, until it is within a per cent or two
+of the best plan, or past the bound of an open shape.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ there, and the last per cent of the proof a fifth of the search."""
 class RefinedBounds:
     """Quick to exact bounds of shapes, as values of the objective.
 
-    Args:
-        values: bounds as values.
-        incumbents: what the search has found.
-        rounding: makes plans of the relaxed steps of large models as they are solved.
-
-    ``open_value`` is the least bound of a shape that is known to stay open: no other needs a
-    better bound than that.
+    ``open_value``: least bound of a known open shape; no other needs a better bound.
     """
 
     def __init__(self, values: ShapeValues, incumbents: Incumbents, rounding: LpRounding) -> None:
@@ -52,30 +46,30 @@ class RefinedBounds:
 
     @cached_property
     def enough(self) -> float:
-        """Part of the best value that a bound has to reach; fixed when it is first needed."""
+        """Sufficient part of the best value, fixed at first use."""
         if not self._is_large:
             return 1 - ROUNDING
         has_many = self._bounds.relaxations.options >= MANY_OPTIONS
         return 1 - (MANY_WITHIN if has_many else PROVEN_WITHIN)
 
     def quick(self, shape: PipelineShape) -> float:
-        """A bound at once."""
+        """Immediate bound."""
         return self._values.quick(shape)
 
     def aggregated(self, shape: PipelineShape) -> float:
-        """The bound with aggregated stage memory."""
+        """Bound with aggregated stage memory."""
         self._incumbents.check_deadline()
         return self._bounds.aggregated_s(shape) * self._values.factor(shape)
 
     def closed_chains(self, shape: PipelineShape) -> float:
-        """The bound of a shape whose steps are not timed yet: it puts the likely ones first."""
+        """Closed-chain bound of a shape with untimed steps, for ranking."""
         self._incumbents.check_deadline()
         enough_s = self.enough * self._incumbents.best_s(shape)
         bound_s = self._bounds.exact_s(shape, enough_s, adds_critical_paths=False)
         return bound_s * self._values.factor(shape)
 
     def exact(self, shape: PipelineShape) -> float:
-        """The best bound, but no better than the search needs."""
+        """Best bound, up to the search's need."""
         self._incumbents.check_deadline()
         factor = self._values.factor(shape)
         enough_s = self.enough * self._incumbents.best_s(shape)
@@ -90,9 +84,9 @@ class RefinedBounds:
         return float("inf")
 
     def interrupted(self, listed: float | None) -> float:
-        """The bound of the listed shapes, or the floor of the space before they are listed."""
+        """Bound of the listed shapes, or before listing the space's floor."""
         return self._values.floor() if listed is None else listed
 
     def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
-        """Least seconds of every plan's step, from a proven bound on the value."""
+        """Minimum seconds of every plan's step, from a proven value bound."""
         return self._values.seconds(bound, shapes, best)

@@ -1,4 +1,4 @@
-"""Good plans of large models from the relaxed steps of shapes: rough ones, then by bound."""
+"""Good plans of large models from relaxed steps: roughly, then by bound."""
 
 from __future__ import annotations
 
@@ -19,17 +19,9 @@ ESTIMATED_WITHIN = 1.05
 
 
 class RoughShapes:
-    """Plans of the relaxed steps of shapes that are roughly the fastest.
+    """Plans of the relaxed steps of the roughly fastest shapes.
 
-    With a good plan at hand most other shapes need no bounds but the aggregated ones.
-
-    Args:
-        ranking: orders of shapes.
-        bounds: refined bounds of shapes.
-        values: quick bounds of shapes.
-        rounding: makes plans of relaxed steps.
-        incumbents: tries the plans.
-        limits: work limits.
+    With a good plan at hand most other shapes need only aggregated bounds.
     """
 
     def __init__(
@@ -62,10 +54,10 @@ class RoughShapes:
             self._rounding.search(shapes[number], self._incumbents.try_likely)
 
     def _roughest(self, shapes: list[PipelineShape]) -> list[int]:
-        """Shapes that are roughly the fastest of the widths with the best estimates, few alike.
+        """Roughly fastest shapes of the best-estimated widths, few alike.
 
-        The width of the stages decides most of what their layers need and send. Twice as many
-        stages of half the width hold what the chunks of a V do.
+        Stage width decides most of what layers need and send. Twice as many stages of half the
+        width hold the chunks of a V.
         """
         limits = self._limits
         widths = dict.fromkeys(shapes[n].ranks for _, n in self._ranking.estimated(shapes))
@@ -93,7 +85,7 @@ class RoughShapes:
         return max(self._bounds.aggregated(shape), self._values.quick(shape)) * factor
 
     def _closed_chain_value(self, shape: PipelineShape) -> float:
-        """The least value of a shape in likely boundaries, its steps not timed yet."""
+        """Minimum value of a shape in likely boundaries, its steps untimed."""
         self._incumbents.check_deadline()
         if not self._relaxations.can_bound(shape):
             return float("inf")
@@ -101,18 +93,7 @@ class RoughShapes:
 
 
 class ShapesByBound:
-    """Good plans from the shapes with the least bounds, until those pass the best plan.
-
-    Args:
-        bounds: refined bounds of shapes.
-        values: estimates of shapes.
-        rounding: makes plans of relaxed steps.
-        uniform: makes a plan of one strategy.
-        weighted: looks for plans with layer options weighted by the chains of a shape.
-        incumbents: tries the plans.
-        most: shapes that are searched.
-        progress: receives the shapes that were tried.
-    """
+    """Good plans from shapes of least bound, up to the best plan."""
 
     def __init__(
         self,

@@ -15,8 +15,7 @@ StoppedBy = Literal["proof", "work", "deadline"]
 class SolveResult:
     """Result of a search; ``outcomes`` are feasible, best first.
 
-    ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
-    seconds.
+    ``lower_bound``: proven on every objective value; ``lower_bound_s``: on seconds.
     """
 
     outcomes: list[Outcome]
@@ -31,7 +30,7 @@ class SolveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntermediateResult:
-    """Result that a running search would end with now; fields as in :class:`SolveResult`."""
+    """Current result of a running search; fields as in :class:`SolveResult`."""
 
     outcome: Outcome
     value: float
@@ -40,5 +39,5 @@ class IntermediateResult:
 
     @property
     def gap(self) -> float:
-        """Possible gain of a better plan, as a fraction of the bound."""
+        """Maximum gain of a better plan, as a fraction of the bound."""
         return self.value / self.lower_bound - 1 if self.lower_bound else 0.0

@@ -1,4 +1,4 @@
-"""The parts that a search is composed of, as the engine sees them."""
+"""Parts of a search, as the engine sees them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Refinement = Callable[[PipelineShape], float]
 
 
 class ShapeSpace(Protocol):
-    """The shapes that a search branches over."""
+    """Shapes that a search branches over."""
 
     @property
     def layer_classes(self) -> tuple[int, ...]:
@@ -33,7 +33,7 @@ class ShapeSpace(Protocol):
         ...
 
     def left_out(self, has_solver: bool) -> list[dict[str, str]]:
-        """Parts of the space that are not searched, and why."""
+        """Parts of the space not searched, with reasons."""
         ...
 
 
@@ -42,33 +42,33 @@ class NodeBounds(Protocol):
 
     @property
     def refinements(self) -> Sequence[Refinement]:
-        """Better bounds than the quick one, each at least as good as the one before."""
+        """Refined bounds, each at least as good as the one before."""
         ...
 
     def quick(self, shape: PipelineShape) -> float:
-        """A bound at once."""
+        """Immediate bound."""
         ...
 
     def unlisted(self) -> float:
-        """A bound on the plans of all shapes that the space did not list."""
+        """Bound on the plans of all unlisted shapes."""
         ...
 
     def interrupted(self, listed: float | None) -> float:
-        """A bound on every plan where a search ends early.
+        """Bound on every plan after an early end.
 
         Args:
-            listed: bound of the listed shapes as far as it is known; None before all are listed.
+            listed: bound of the listed shapes so far; None before all are listed.
         """
         ...
 
     def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
-        """Least seconds of every plan's step, from a proven bound on the value."""
+        """Minimum seconds of every plan's step, from a proven value bound."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """All shapes of a search with their quick bounds, and the queue that orders them."""
+    """All shapes of a search with their quick bounds, and their queue."""
 
     shapes: list[PipelineShape]
     quick: list[float]
@@ -76,7 +76,7 @@ class Nodes:
 
 
 class StartHeuristic(Protocol):
-    """A search for some plan that fits, before shapes are listed."""
+    """Search for a feasible plan, before shapes are listed."""
 
     def run(self) -> None:
         """Try plans until one fits."""
@@ -84,7 +84,7 @@ class StartHeuristic(Protocol):
 
 
 class SearchHeuristic(Protocol):
-    """A choice of shapes in which primal heuristics look for good plans."""
+    """Choice of shapes for primal heuristics."""
 
     def run(self, nodes: Nodes) -> None:
         """Try plans of some shapes."""
@@ -92,7 +92,7 @@ class SearchHeuristic(Protocol):
 
 
 class ShapePlans(Protocol):
-    """The plans of one shape, for enumeration."""
+    """Plans of one shape, for enumeration."""
 
     @property
     def count(self) -> int:
@@ -101,7 +101,7 @@ class ShapePlans(Protocol):
 
     @property
     def is_enumerable(self) -> bool:
-        """True unless looking at every partition alone takes long."""
+        """True unless visiting every partition alone takes long."""
         ...
 
     def boundaries(self) -> Iterator[tuple[int, ...]]:
@@ -111,5 +111,5 @@ class ShapePlans(Protocol):
     def bounded(
         self, boundaries: tuple[int, ...], limit_s: float
     ) -> Iterator[tuple[float, Decision]]:
-        """Plans with these boundaries whose bound is below ``limit_s``, by growing bound."""
+        """Plans within boundaries and below ``limit_s``, by growing bound."""
         ...

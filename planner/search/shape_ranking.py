@@ -1,4 +1,4 @@
-"""Shapes in the order of their likely values: roughly at once, or by estimates."""
+"""Shapes by likely value: roughly, or by estimates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from .incumbents import Incumbents
 
 
 class ShapeRanking:
-    """Ranks the shapes of a search once.
-
-    Args:
-        values: bounds and estimates of shapes.
-        incumbents: keeps the deadline.
-        most: shapes that are estimated.
-    """
+    """Ranking of the shapes of a search."""
 
     def __init__(self, values: ShapeValues, incumbents: Incumbents, most: int) -> None:
         self._values = values

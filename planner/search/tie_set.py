@@ -1,8 +1,8 @@
-"""The set of plans that tie with the best, and the simplest of them.
+"""Plans tied with the best, and the simplest of them.
 
-A plan is simple that has few distinct strategies, then few stages. A search keeps the plans that it
-meets, so the simplest ones are made here: in the shapes of the plans that tie, all layers take one
-strategy as far as it is legal for them, and plans that still fit and tie join the set.
+A simple plan has few distinct strategies, then few stages. A search keeps the plans it meets, so
+the simplest are made here: in the tied plans' shapes all layers take one strategy as far as legal,
+and plans that still fit and tie join the set.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ MAX_SIMULATED_PASSES = 100_000
 
 
 def complexity(outcome: Outcome) -> tuple[int, int, float]:
-    """Sort key, the simplest plan first; among equals the fastest."""
+    """Sort key, simplest plan first, then fastest."""
     return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
 
 
 def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:
-    """Plans whose objective is within a fraction of the best one's, best first.
+    """Plans within a fraction of the best objective, best first.
 
     Args:
-        search: that found them.
+        search: their search.
         outcomes: feasible plans, best first.
-        within: the fraction below which plans are not told apart.
+        within: fraction of indistinguishable objectives.
     """
     limit = search.value(outcomes[0]) * (1 + within)
     tied = {o.decision: o for o in outcomes if search.value(o) <= limit}
@@ -49,7 +49,7 @@ def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) 
 
 
 def _simpler(search: BranchAndBound, tied: list[Outcome]) -> Iterator[Decision]:
-    """Each shape's best plan with one strategy in the place of all."""
+    """Each shape's best plan with one strategy throughout."""
     best = {o.decision.shape: o for o in reversed(tied)}
     shapes = list(dict.fromkeys(o.decision.shape for o in tied))[:SHAPES]
     seen: set[Decision] = {o.decision for o in tied}
@@ -66,7 +66,7 @@ def _simpler(search: BranchAndBound, tied: list[Outcome]) -> Iterator[Decision]:
 def _all_of(
     search: BranchAndBound, decision: Decision, wanted: LayerStrategy
 ) -> tuple[LayerStrategy, ...]:
-    """One strategy for all layers; where it is not legal, without recomputation or as it was."""
+    """One strategy for all layers; if illegal, without recomputation or unchanged."""
     is_legal = search.incumbents.legality(decision)
     plain = replace(wanted, recompute="none")
     keys = list(zip(search.space.layer_classes, decision.strategies, strict=True))

@@ -1,4 +1,4 @@
-"""Work limits of a search, as counts, so that equal requests give equal plans."""
+"""Work limits of a search, as counts, for reproducible plans."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from ..candidates.evaluator import Evaluator
 
 
 class Quota(NamedTuple):
-    """Work of enumerating shapes: plans counted, simulations begun, those carried to the end.
+    """Enumeration work: plans counted, simulations begun, and completed.
 
-    Most that are begun end when it is certain that they are too slow, and still take half a
-    millisecond each.
+    Most simulations end once certainly too slow, after half a millisecond.
     """
 
     enumerated: int
@@ -21,12 +20,9 @@ class Quota(NamedTuple):
 
 
 class WorkSpent:
-    """Work that a search has done.
+    """Work done by a search.
 
-    Args:
-        evaluator: counts simulations.
-
-    ``enumerated`` counts the plans of the shapes that were enumerated.
+    ``enumerated``: plans of enumerated shapes.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -34,7 +30,7 @@ class WorkSpent:
         self.enumerated = 0
 
     def and_more(self, quota: Quota) -> Quota:
-        """The work spent until now plus a quota."""
+        """Work spent so far plus a quota."""
         spent = (self.enumerated, self._evaluator.tries, self._evaluator.count)
         return Quota(*(a + b for a, b in zip(spent, quota, strict=True)))
 
@@ -55,15 +51,14 @@ class Limits:
     """Work limits of a search; ``deadline_s`` is the only limit in seconds.
 
     Models of few layers are searched in more shapes, ``heuristic_layers`` layers in all, and in
-    more layouts of each: a shape costs as much as it has layers. Of large models ``relaxed`` shapes
-    have plans made of their relaxed steps. The first ones are of the ``rough_widths`` widths with
-    the best estimates and of half of each: ``rough_microbatches`` numbers of micro-batches of a
-    width and ``rough_alike`` shapes of a schedule get aggregated bounds, ``relaxed_cuts`` of them
-    bounds in likely boundaries, and ``relaxed_first`` have plans made. Once a shape stays open,
-    ``heuristic_shapes_open`` more are searched. ``proof`` is the work of the proof, ``rest`` the
-    work for each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then
-    ``local_search`` is spent on each of the ``local_search_shapes`` best shapes and on as many
-    likely ones of every number of devices.
+    more layouts of each: a shape costs by its layers. Of large models ``relaxed`` shapes have
+    plans made of their relaxed steps. The first are of the ``rough_widths`` best-estimated widths
+    and half of each: ``rough_microbatches`` micro-batch counts of a width and ``rough_alike``
+    shapes of a schedule get aggregated bounds, ``relaxed_cuts`` of them bounds in likely
+    boundaries, and ``relaxed_first`` plans. Once a shape stays open, ``heuristic_shapes_open``
+    more are searched. ``proof``: work of the proof; ``rest``: work for each device count after its
+    failure, ``rest_of_shape`` of that on one shape. Then ``local_search`` is spent on each of the
+    ``local_search_shapes`` best shapes and on as many likely ones of every device count.
     """
 
     alternatives: int = 8
@@ -92,5 +87,5 @@ class Limits:
     deadline_s: float | None = None
 
     def small_model_factor(self, layers: int) -> int:
-        """Multiple of shapes and layouts in which a model of so many layers is searched."""
+        """Multiple of searched shapes and layouts for models of few layers."""
         return max(1, self.heuristic_layers // (self.heuristic_shapes * layers))

@@ -1,4 +1,4 @@
-"""Ranking of the plans of a search: tie set, alternatives, and the term by which each lost."""
+"""Ranking of a search's plans: tie set, alternatives, decisive terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ calibration), half have a predicted ratio that is more than 9 % off the measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRanking:
-    """The chosen plan, all feasible ones, best first, and those that tie with the best."""
+    """Chosen plan, all feasible ones (best first), and ties with the best."""
 
     search: BranchAndBound
     chosen: Outcome
@@ -33,12 +33,12 @@ class PlanRanking:
 
     @property
     def simplest(self) -> Outcome:
-        """The simplest plan that ties with the best."""
+        """Simplest plan tied with the best."""
         return min(self.tied, key=complexity)
 
     @property
     def tie_set(self) -> TieSet:
-        """The tie set of the report."""
+        """Tie set of the report."""
         simplest = self.simplest
         return TieSet(
             within=TIE_WITHIN,
@@ -49,13 +49,7 @@ class PlanRanking:
 
 
 def ranking(search: BranchAndBound, result: SolveResult, simple: bool) -> PlanRanking:
-    """The ranking of a finished search's plans.
-
-    Args:
-        search: the search.
-        result: of its run.
-        simple: True to choose the simplest plan that ties with the best.
-    """
+    """Ranking of a finished search's plans."""
     try:
         tied = tie_set(search, result.outcomes, TIE_WITHIN)
     except KeyboardInterrupt:  # an answer is there; only simpler plans that tie are not made
@@ -71,7 +65,7 @@ def ranking(search: BranchAndBound, result: SolveResult, simple: bool) -> PlanRa
 def prediction_with_cost(
     outcome: Outcome, search: BranchAndBound, prices: RentalPrices | None
 ) -> Prediction:
-    """The prediction of a simulated plan, with its cost where there are prices."""
+    """Prediction of a simulated plan, with its cost if priced."""
     evaluator = search.evaluator
     prediction = predict(outcome.plan, outcome.simulation, evaluator.simulator, evaluator.rule)
     return with_cost(prediction, outcome.plan, prices)
@@ -80,9 +74,9 @@ def prediction_with_cost(
 def alternatives(
     ranking: PlanRanking, top: int, prices: RentalPrices | None
 ) -> tuple[Alternative, ...]:
-    """The next best plans of other shapes, and the simplest that ties with the best.
+    """Best plans of other shapes, and the simplest tied with the best.
 
-    The best plan is among them where the simplest is chosen.
+    The best plan is among them if the simplest is chosen.
     """
     best, simplest = ranking.chosen, ranking.simplest
     return tuple(
@@ -99,14 +93,7 @@ def alternatives(
 def alternative_outcomes(
     outcomes: Sequence[Outcome], best: Outcome, simplest: Outcome, top: int
 ) -> list[Outcome]:
-    """The plans to report beside the chosen one.
-
-    Args:
-        outcomes: all feasible plans, best first.
-        best: the chosen one.
-        simplest: of those that tie with the best.
-        top: number of plans of other shapes.
-    """
+    """Plans to report beside the chosen one."""
     shapes = {best.decision.shape}
     chosen = [outcomes[0]] if outcomes[0] is not best else []
     for outcome in outcomes:
@@ -120,7 +107,7 @@ def alternative_outcomes(
 
 
 def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
-    """The excess of the objective in per cent, and the term of the step that grew most."""
+    """Objective excess in per cent, and the step term grown most."""
     share = search.value(other) / search.value(best) - 1
     if share < 0:
         counts = f"{other.distinct_strategies} strategies, not {best.distinct_strategies}"
@@ -136,7 +123,7 @@ def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
 
 
 def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float]) -> str:
-    """The excess of the objective in per cent, and the term that grew most.
+    """Objective excess in per cent, and the term grown most.
 
     Args:
         share: relative excess over the best plan's objective.

@@ -1,9 +1,9 @@
 """Clusters of several device groups: their parts, and the merged solution.
 
-The cost of a plan of one group does not depend on the others, so each group is searched alone; the
-fastest of those plans is the incumbent of the joint search. Where groups lie in several zones, each
-zone is searched so, then all of them together: a distant zone never makes the answer worse. For
-other objectives than throughput groups are searched alone only, and the report says so.
+A plan's cost in one group does not depend on the others, so each group is searched alone; the
+fastest plan is the incumbent of the joint search. With several zones, each zone is searched so,
+then all together: a distant zone never worsens the answer. For objectives other than throughput
+groups are searched alone only, and the report says so.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ JOINT_LEFT_OUT = {
 
 
 def cluster_parts(cluster: ClusterSpec) -> dict[str, ClusterSpec]:
-    """The parts that are searched alone: the zones where there are several, else the groups."""
+    """Parts searched alone: zones if there are several, else groups."""
     if len(cluster.zones) > 1:
         return {zone: cluster.in_zone(zone) for zone in cluster.zones}
     return {group.name: cluster.alone(group.name) for group in cluster.groups}
 
 
 def group_problems(problem: Problem) -> list[Problem]:
-    """The problem on each of its device groups; the problem itself where it has one."""
+    """Problem on each of its device groups; itself if it has one."""
     cluster = problem.cluster
     if len(cluster.groups) == 1:
         return [problem]
@@ -43,12 +43,12 @@ def group_problems(problem: Problem) -> list[Problem]:
 def merged_solution(
     problem: Problem, solutions: Mapping[str, Solution], joint: JointResult | None
 ) -> Solution:
-    """The best of the solutions of the parts and of all parts together.
+    """Best of the solutions of the parts and of all together.
 
     Args:
         problem: of several device groups.
         solutions: of the parts by name; empty only if the joint search has a solution.
-        joint: the joint search; None where there was none.
+        joint: the joint search; None if there was none.
     """
     best = min(solutions, key=lambda name: solutions[name].objective_value, default="")
     if joint is None or joint.solution is None:
@@ -67,7 +67,7 @@ def _on_whole_cluster(problem: Problem, plan: Plan) -> Plan:
 def _single_part_solution(
     problem: Problem, best: str, solutions: Mapping[str, Solution], joint: JointResult | None
 ) -> Solution:
-    """The best part's solution, its plans written for the whole cluster."""
+    """Best part's solution, its plans written for the whole cluster."""
     solution, parts = solutions[best], cluster_parts(problem.cluster)
     others = ", ".join(name for name in parts if name != best)
     why = f"the best plan uses {best} only; {others} stay idle"
@@ -103,13 +103,7 @@ def _part_alternative(problem: Problem, name: str, alone: Solution, best: Soluti
 def _merged_search(
     best: SearchResult, solutions: Mapping[str, Solution], joint: JointResult | None
 ) -> SearchResult:
-    """The searches of all parts and the joint one as a whole; its bound is their least.
-
-    Args:
-        best: the search whose plan answers.
-        solutions: of the parts.
-        joint: the joint search.
-    """
+    """All searches as one, with their minimum bound."""
     searches = [solution.search for solution in solutions.values()]
     bounds = [search.objective.bound or 0.0 for search in searches]
     bounds_s = [search.lower_bound_s for search in searches]

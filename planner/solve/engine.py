@@ -26,7 +26,7 @@ MIN_ALTERNATIVES = 8
 
 
 def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Evaluator:
-    """The evaluator that simulates decisions and judges their memory."""
+    """Evaluator to simulate decisions and judge their memory."""
     stack = calibrated_stack(problem.stack, problem.measured)
     request = Request(
         model=problem.model,
@@ -61,7 +61,7 @@ def make_engine(problem: Problem, options: SolveOptions) -> BranchAndBound:
 def make_joint_engine(
     problem: Problem, options: SolveOptions, incumbent_s: float
 ) -> BranchAndBound:
-    """The search over several device groups together for steps shorter than ``incumbent_s``."""
+    """Joint search over device groups for steps below ``incumbent_s``."""
     limits = HeterogeneousLimits(
         deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top)
     )
@@ -71,6 +71,6 @@ def make_joint_engine(
 
 
 def make_probe(problem: Problem, options: SolveOptions) -> FeasibilityProbe:
-    """The search over one device group that ends at the first plan that fits."""
+    """Search over one device group up to the first feasible plan."""
     limits = replace(PROBE, deadline_s=options.deadline_s)
     return FeasibilityProbe(make_evaluator(problem, options), limits)

@@ -1,4 +1,4 @@
-"""Feasibility of a problem: the first plan that fits, or why none does."""
+"""Feasibility of a problem: the first feasible plan, or the obstacle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .problem import Problem
 
 
 def fit_error(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> InfeasibleError | None:
-    """Why no plan fits any device group; None where one does."""
+    """Error if no plan fits any device group, else None."""
     errors = []
     for part in group_problems(problem):
         with garbage_collection_paused():
@@ -31,7 +31,7 @@ class QuickProbe:
     """Quick feasibility checks of changed problems, until a point in time.
 
     Attributes:
-        options: of the problem that nothing fits.
+        options: of the infeasible problem.
         until_s: when to stop, in seconds of the monotonic clock; None: never.
     """
 
@@ -39,7 +39,7 @@ class QuickProbe:
     until_s: float | None
 
     def fits(self, problem: Problem, pins: tuple[Pin, ...]) -> bool:
-        """Return whether a plan that fits is soon found."""
+        """Return whether a feasible plan is soon found."""
         left_s = None if self.until_s is None else self.until_s - time.monotonic()
         if left_s is not None and left_s <= 0:
             return False

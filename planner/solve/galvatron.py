@@ -35,7 +35,7 @@ PRICING = "Hetu-Galvatron's cost model (PipeDream flush, ZeRO-2 or ZeRO-3, Megat
 
 @dataclass(frozen=True, slots=True)
 class _PricedPlan:
-    """A plan of ours, and its prediction under Galvatron's costs."""
+    """Plan of ours, with its prediction under Galvatron's costs."""
 
     plan: Plan
     prediction: Prediction
@@ -49,9 +49,9 @@ def solve_galvatron(problem: Problem, job: GalvatronJob, options: SolveOptions) 
     """Find the fastest plan under Galvatron's costs.
 
     Args:
-        problem: what is planned.
+        problem: the problem.
         job: the problem as Galvatron's costs take it.
-        options: ``top`` and ``deadline_s`` count; the costs know no other.
+        options: only ``top`` and ``deadline_s`` count.
 
     Raises:
         InputError: a batch that no number of replicas divides.
@@ -100,7 +100,7 @@ class _Translator:
 def _alternatives(
     best: _PricedPlan, others: list[_PricedPlan], simplest: _PricedPlan | None
 ) -> tuple[Alternative, ...]:
-    """Plans of other shapes, and the plan of one strategy, which may tie with the best."""
+    """Plans of other shapes, and the possibly tied plan of one strategy."""
     alternatives = [
         Alternative(plan=o.plan, prediction=o.prediction, lost_by=_lost_by(best, o)) for o in others
     ]

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage_collection_paused(leaves: bool = False) -> Iterator[None]:
-    """Pause the search for dead cycles, which takes a fifth of a search's time.
+    """Pause the search for dead cycles, a fifth of a search's time.
 
-    A search makes many objects and is a cycle itself. At the end of the block it is collected from
-    the young generation, which is what the block made; later it would be among everything, and
-    collected seldom.
+    A search makes many objects and is a cycle itself. At the block's end it is collected from the
+    young generation, the block's own objects; later it would be among everything, and collected
+    seldom.
 
     Args:
-        leaves: True if the process ends soon: what is left is frozen and not collected either.
+        leaves: True if the process ends soon: the rest is frozen, not collected.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Search over several device groups jointly, for plans faster than those of each part alone."""
+"""Joint search over device groups, for plans faster than each part's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .solution import Solution, idle_devices_notes, price_tables, pricing_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointResult:
-    """A joint search, and its solution where that beats each part alone."""
+    """Joint search, with its solution if better than each part."""
 
     solution: Solution | None
     result: SolveResult
@@ -34,7 +34,7 @@ class JointResult:
 def solve_jointly(
     problem: Problem, options: SolveOptions, solutions: Mapping[str, Solution]
 ) -> JointResult | None:
-    """Search all device groups jointly; None for another objective than throughput.
+    """Search all device groups jointly; None unless throughput is the objective.
 
     Args:
         problem: of several device groups.

@@ -1,9 +1,9 @@
-"""The largest batch or sequence that fits.
+"""Largest feasible batch or sequence.
 
-Whether a size fits is asked of the same search, ended at the first plan that does; the sizes are
-those of ``planner.search.largest_size``. A batch grows in multiples of all devices (times the
-grain), then of fewer and fewer of them: what a plan divides a batch by divides the number of
-devices that it uses. A sequence grows in multiples of its grain.
+Feasibility is asked of the same search, ended at the first feasible plan; sizes are those of
+``planner.search.largest_size``. A batch grows in multiples of all devices (times the grain), then
+of fewer and fewer: a plan's divisor of the batch divides its number of devices. A sequence grows
+in multiples of its grain.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SizeName = Literal["global_batch", "seq_len"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestSize:
-    """The largest size that fits, and how it was found.
+    """Largest feasible size, and the way to it.
 
     Attributes:
         problem: the problem at that size.
-        what: the size that was looked for.
-        bracket: the size, and the sizes that were tried.
-        errors: of the sizes that do not fit.
-        is_late: True if time was up before the search was done.
+        what: the size in question.
+        bracket: the size, and the sizes tried.
+        errors: of infeasible sizes.
+        is_late: True if time was up before the end.
     """
 
     problem: Problem
@@ -47,7 +47,7 @@ class LargestSize:
 
 @dataclass(slots=True, kw_only=True)
 class _SizeProbe:
-    """Feasibility of sizes, asked until time is up: then no larger one is taken to fit."""
+    """Feasibility of sizes; after the deadline no larger one counts as feasible."""
 
     problem: Problem
     options: SolveOptions
@@ -75,11 +75,7 @@ class _SizeProbe:
 
 
 def find_largest_size(problem: Problem, options: SolveOptions) -> LargestSize:
-    """Find the largest size that fits, within its share of the deadline.
-
-    Args:
-        problem: whose objective is a largest size.
-        options: how to solve it.
+    """Find the largest feasible size, within its share of the deadline.
 
     Raises:
         InfeasibleError: not even the grain fits.
@@ -122,7 +118,7 @@ def _sized(problem: Problem, what: SizeName, size: int) -> Problem:
 
 
 def with_largest_size(solution: Solution, sizes: LargestSize) -> Solution:
-    """A solution at the largest size, with how the size was found."""
+    """Solution at the largest size, with notes on the size."""
     choice, bracket, beyond = sizes.problem.objective_choice, sizes.bracket, sizes.bracket.beyond
     error = None if beyond is None else sizes.errors.get(beyond)
     proven = error is not None and error.proven

@@ -1,9 +1,9 @@
 """Smallest changes that make an infeasible problem feasible.
 
-Each kind of change is tried by a search that ends at the first plan that fits: without one of the
-pins; more memory a device; more nodes; a shorter sequence; a smaller batch. Every change that is
-named has a plan. Amounts are bisected a few times, so each is the smallest to within its step, as
-far as a quick search finds plans. The nearest, by the share of the given it changes, comes first.
+Each change is tried by a search up to the first feasible plan: without one of the pins; more
+memory a device; more nodes; a shorter sequence; a smaller batch. Every named change has a plan.
+Amounts are bisected a few times, so each is the smallest to within its step, as far as a quick
+search finds plans. The nearest, by relative change, comes first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FINE_STEPS = 8
 
 
 class FeasibleChange(NamedTuple):
-    """The share of the given that changes, and what to ask for instead."""
+    """Relative size of a change, and the request to make instead."""
 
     share: float
     text: str
@@ -40,14 +40,7 @@ class FeasibleChange(NamedTuple):
 def with_feasible_changes(
     error: InfeasibleError, problem: Problem, pins: tuple[Pin, ...], probe: QuickProbe
 ) -> InfeasibleError:
-    """The error with the smallest changes that fit, nearest first; unchanged if none was found.
-
-    Args:
-        error: of a search that was not cut short.
-        problem: what was planned.
-        pins: decisions that were fixed.
-        probe: tells whether some plan of a changed problem fits.
-    """
+    """Error with the smallest feasible changes, nearest first, if any."""
     search = _ChangeSearch(problem=problem, pins=pins, probe=probe)
     changes = [*search.without_a_pin()]
     if error.need_bytes is not None:
@@ -73,7 +66,7 @@ class _ChangeSearch:
         return self.probe.fits(problem, self.pins)
 
     def without_a_pin(self) -> Iterable[FeasibleChange]:
-        """Pins that keep every plan from fitting; all of them where no one alone does."""
+        """Pins that each prevent every plan; all if none alone does."""
         alone = [pin for pin in self.pins[:MAX_PINS] if self._fits_without(pin)]
         for pin in alone:
             yield FeasibleChange(0.0, f"no --pin {pin.text}")
@@ -84,7 +77,7 @@ class _ChangeSearch:
         return self.probe.fits(self.problem, tuple(p for p in self.pins if p is not pin))
 
     def more_memory(self, need_bytes: float) -> FeasibleChange | None:
-        """Memory a device, in tenths of a GiB, or in MiB on devices with less than that."""
+        """Memory a device, in tenths of GiB, or MiB if small."""
         if len(self.problem.cluster.groups) > 1:
             return None
         group = self.problem.cluster.groups[0]
@@ -106,22 +99,22 @@ class _ChangeSearch:
         return self._fits(self.problem.on_cluster(changed))
 
     def more_nodes(self, share: float) -> FeasibleChange | None:
-        """Nodes like those that there are, where the cluster was given by their number.
+        """More nodes like the present ones, for clusters given by number.
 
-        Tried first: as many as would bring the ``share`` of memory that is short.
+        Tried first: as many as cover the ``share`` of memory that is short.
         """
         counted = COUNTED_NODES.fullmatch(self.problem.expansion)
         if counted is None or len(self.problem.cluster.groups) > 1:
             return None
-        given, fits = int(counted[1]), partial(self._fits_nodes, counted[2])
-        low, high = given, given + max(1, math.ceil(given * share))
+        nodes, fits = int(counted[1]), partial(self._fits_nodes, counted[2])
+        low, high = nodes, nodes + max(1, math.ceil(nodes * share))
         while not fits(high):
             low, high = high, 2 * high
-            if high > MAX_NODES_FACTOR * given:
+            if high > MAX_NODES_FACTOR * nodes:
                 return None
         high = _bisect(fits, low, high, max(1, (high - low) // FINE_STEPS))
         devices = high * self.problem.cluster.groups[0].devices_per_node
-        return FeasibleChange(high / given - 1, f"{high} nodes ({devices} devices)")
+        return FeasibleChange(high / nodes - 1, f"{high} nodes ({devices} devices)")
 
     def _fits_nodes(self, node_text: str, count: int) -> bool:
         try:
@@ -134,17 +127,17 @@ class _ChangeSearch:
 
     def shorter_sequence(self) -> FeasibleChange | None:
         """A shorter sequence."""
-        given = self.problem.workload.seq_len
+        seq_len = self.problem.workload.seq_len
         if self.problem.objective_choice.objective == "largest-sequence":
             return None
-        halves = _halves(given)
+        halves = _halves(seq_len)
         if not halves or not self._fits_tokens(halves[-1]):
             return None
-        for low, high in zip(halves, [given, *halves], strict=False):
+        for low, high in zip(halves, [seq_len, *halves], strict=False):
             if self._fits_tokens(low):
                 step = max(1, (high - low) // FINE_STEPS)
                 most = -_bisect(self._fits_negated_tokens, -high, -low, step)
-                return FeasibleChange(1 - most / given, f"--seq-len {most}")
+                return FeasibleChange(1 - most / seq_len, f"--seq-len {most}")
         return None
 
     def _fits_tokens(self, tokens: int) -> bool:
@@ -156,16 +149,16 @@ class _ChangeSearch:
         return self._fits_tokens(-tokens)
 
     def smaller_batch(self) -> FeasibleChange | None:
-        """A smaller batch: halves, for the divisors of a batch decide how it is split."""
-        given = self.problem.workload.global_batch
+        """Smaller batch: halves, since its divisors decide the splits."""
+        global_batch = self.problem.workload.global_batch
         if self.problem.objective_choice.objective == "largest-batch":
             return None
-        halves = _halves(given)
+        halves = _halves(global_batch)
         if not halves or not self._fits_batch(halves[-1]):
             return None
         for batch in halves:
             if self._fits_batch(batch):
-                return FeasibleChange(1 - batch / given, f"--global-batch {batch}")
+                return FeasibleChange(1 - batch / global_batch, f"--global-batch {batch}")
         return None
 
     def _fits_batch(self, batch: int) -> bool:
@@ -176,13 +169,13 @@ def _gib(size_bytes: float) -> str:
     return f"{format_number(size_bytes / GIB)} GiB"
 
 
-def _halves(given: int) -> list[int]:
+def _halves(size: int) -> list[int]:
     counts = range(1, MAX_HALVINGS + 1)
-    return [given >> n for n in counts if given % (1 << n) == 0 and given >> n]
+    return [size >> n for n in counts if size % (1 << n) == 0 and size >> n]
 
 
 def _bisect(fits: Callable[[int], bool], low: int, high: int, step: int = 1) -> int:
-    """The least number that fits, to within ``step``, above ``low`` and at most ``high``.
+    """Minimum fit to within ``step``, above ``low`` and at most ``high``.
 
     At most 2^BISECTIONS parts of a wide bracket are told apart.
     """

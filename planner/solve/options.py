@@ -16,19 +16,19 @@ SearchCallback = Callable[[BranchAndBound], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOptions:
-    """How a problem is solved.
+    """Options of a solve.
 
     Attributes:
         pins: fixed decisions.
         top: number of alternatives to report.
         deadline_s: seconds after which the best plan so far is the answer; None: no limit.
         risk: accepted chance of running out of memory.
-        executable: keep to what the bundled executor runs.
-        prefer: ``simple`` answers with the simplest of the plans that tie with the best.
+        executable: keep to plans of the bundled executor.
+        prefer: ``simple`` answers with the simplest plan tied with the best.
         progress: called with (shapes seen, shapes in all, best value of the objective).
-        watch: called after every trial of a search of one device group; must change nothing.
-        is_subproblem: True for a part of another problem: its sizes are final, and no change is
-            looked for where nothing fits.
+        watch: called after every trial of a single-group search; must change nothing.
+        is_subproblem: True for a part of another problem: its sizes are final, and infeasibility
+            leads to no search for changes.
     """
 
     pins: tuple[Pin, ...] = ()
@@ -42,7 +42,7 @@ class SolveOptions:
     is_subproblem: bool = False
 
     def for_subproblem(self, deadline_s: float | None) -> SolveOptions:
-        """The options for a part of the problem, with its share of the time."""
+        """Options for a part of the problem, with its time share."""
         return replace(self, deadline_s=deadline_s, is_subproblem=True)
 
 

@@ -19,7 +19,7 @@ from ..techniques import SHIPPED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveChoice:
-    """An objective and, for the largest sizes, the grain they are multiples of (else 0)."""
+    """Objective, and for largest sizes their grain (else 0)."""
 
     objective: Objective = "throughput"
     grain: int = 0
@@ -30,11 +30,10 @@ THROUGHPUT = ObjectiveChoice()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A resolved problem, with what was assumed to resolve it.
+    """Resolved problem, with the assumptions behind it.
 
-    Where ``objective_choice`` is a largest size, that of ``workload`` is where its search begins.
-    ``expansion`` is the text that describes the whole cluster. ``prices`` are None where none were
-    given. ``techniques`` are those that a plan may use.
+    For a largest size, the one of ``workload`` is the first tried. ``expansion`` describes the
+    whole cluster in words. ``prices`` are None if unknown. ``techniques``: those allowed.
     """
 
     model: ModelSpec
@@ -51,7 +50,7 @@ class Problem:
 
     @property
     def is_single_search(self) -> bool:
-        """True if the best plan of one search is the answer: one device group, sizes given."""
+        """True for one device group and fixed sizes: one search answers."""
         return len(self.cluster.groups) == 1 and not self.objective_choice.grain
 
     def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
@@ -64,5 +63,5 @@ class Problem:
         return replace(self, workload=workload)
 
     def on_cluster(self, cluster: ClusterSpec) -> Problem:
-        """The problem on another cluster, or a part of its own, at the same rates."""
+        """Problem on another cluster, or part of its own, same rates."""
         return replace(self, cluster=cluster, machine=replace(self.machine, cluster=cluster))

@@ -1,4 +1,4 @@
-"""Sensitivities of the best plan: to rates by simulation, to memory by another search."""
+"""Sensitivities of the best plan: rates by simulation, memory by search."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ MEMORY_RESOURCE = "device.hbm"
 
 
 def winner_sensitivities(search: BranchAndBound, best: Outcome) -> tuple[Sensitivity, ...]:
-    """Changes of the best plan's step for one per cent more of each resource.
+    """Changes of the best step per one per cent of each resource.
 
     More memory changes no plan's time: its shape is searched again with and without it, so that
     layers recomputed or sharded for want of memory count.
 
-    Args:
-        search: the search that found the plan.
-        best: the plan.
-
     Returns:
-        Nothing where the search was interrupted, or a step takes long to simulate.
+        Nothing if the search was interrupted, or a step takes long to simulate.
     """
     if best.decision.shape.passes > MAX_PASSES:
         return ()

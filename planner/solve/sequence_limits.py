@@ -1,4 +1,4 @@
-"""Shortest and longest sequence of a model, for the objective of the longest one."""
+"""Shortest and longest sequence of a model, for the longest-sequence objective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SEQUENCE = 2**30
 
 
 def sequence_limits(model: ModelSpec, choice: ObjectiveChoice) -> tuple[int, int]:
-    """The shortest multiple of the grain that a model takes, and its longest sequence.
+    """Shortest legal multiple of the grain, and the model's longest sequence.
 
     Raises:
         InputError: the model fixes its sequence, or takes none as long as the grain.
@@ -23,8 +23,8 @@ def sequence_limits(model: ModelSpec, choice: ObjectiveChoice) -> tuple[int, int
     tables = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     most = min(tables, default=MAX_SEQUENCE)
     if most < choice.grain:
-        given, near = f"{choice.objective}:{choice.grain}", f"{choice.objective}:{most}"
+        requested, near = f"{choice.objective}:{choice.grain}", f"{choice.objective}:{most}"
         allowed = f"a grain of at most the model's {most} positions"
-        raise InputError(OBJECTIVE_FLAG, given, allowed, near)
+        raise InputError(OBJECTIVE_FLAG, requested, allowed, near)
     least = max(choice.grain, inserted_tokens(model, most))
     return -(-least // choice.grain) * choice.grain, most

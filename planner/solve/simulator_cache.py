@@ -1,8 +1,8 @@
 """Cache of simulators between calls.
 
-A caller that simulates plan after plan (a notebook, a sweep of layouts or rates) mostly asks about
-one model and few machines. Layers are lowered for a model, workload and stack, and priced for a
-machine; both are kept for the last few. The cache changes no figure.
+Notebooks and sweeps of layouts or rates mostly ask about one model and few machines. Layers are
+lowered for a model, workload and stack, and priced for a machine; the last few of both are kept.
+The cache changes no figure.
 """
 
 from __future__ import annotations
@@ -36,15 +36,7 @@ def simulator_for(
     rates: RateChanges = NO_RATE_CHANGES,
     techniques: TechniquePrices = TECHNIQUES,
 ) -> Simulator:
-    """A simulator of a plan's model and workload on its cluster.
-
-    Args:
-        plan: the plan to simulate.
-        measured: a profile or calibration of its cluster, if there is one.
-        stack: the software that runs it.
-        rates: changes to the cluster's listed rates.
-        techniques: prices of the known ones.
-    """
+    """Simulator of a plan's model and workload on its cluster."""
     lowered = plan.model, plan.workload, stack, techniques
     if measured is None or isinstance(measured, Calibration):
         return _cached_simulator(*lowered, plan.cluster, measured, rates)

@@ -17,14 +17,7 @@ from .solution import Solution, idle_devices_notes, price_tables, pricing_text
 def single_group_solution(
     problem: Problem, options: SolveOptions, engine: BranchAndBound, result: SolveResult
 ) -> Solution:
-    """The solution of a finished search.
-
-    Args:
-        problem: of one device group.
-        options: of the search.
-        engine: the search itself.
-        result: of its run.
-    """
+    """Solution of a finished search."""
     ranked = ranking(engine, result, options.prefer == "simple")
     best = ranked.chosen
     return Solution(

@@ -17,18 +17,18 @@ IDLE_DEVICES = "idle_devices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """The best plan of a problem, and what its search found beside it.
+    """Best plan of a problem, with the findings of its search.
 
     Attributes:
-        plan: the plan that answers.
+        plan: the answer.
         prediction: of its step and memory.
-        source_share: shares of its step time by the source of the price.
-        pricing: the software whose steps are priced, in words.
-        tables: names of the tables that the prices come from.
+        source_share: shares of its step time by price source.
+        pricing: the priced software, in words.
+        tables: names of the price tables.
         search: bound, gap, space, ranking and effort of the search.
         alternatives: other plans, the best first.
         sensitivities: of the step time to the machine's resources.
-        notes: what the search itself assumed: devices that stay idle, the size it found.
+        notes: assumptions of the search: idle devices, the largest size.
     """
 
     plan: Plan
@@ -43,25 +43,25 @@ class Solution:
 
     @property
     def objective_value(self) -> float:
-        """The objective's value of the plan, the less the better."""
+        """Objective of the plan, the less the better."""
         return self.search.objective.value
 
 
 def pricing_text(pricer: Pricer) -> str:
-    """The software that a pricer prices: its stack, attention and overlap."""
+    """Priced software: stack, attention and overlap."""
     stack = pricer.stack
     choices = f"attention {stack.attention}, overlap {pricer.overlap}"
     return f"{stack.name} {stack.version} ({choices})"
 
 
 def price_tables(measured: Measured | None) -> tuple[str, ...]:
-    """Names of the tables behind prices: the catalogue, and a profile if there is one."""
+    """Names of the price tables: catalogue, and profile if any."""
     profile = profile_of(measured)
     return ("catalogue",) if profile is None else ("catalogue", f"profile {profile.measured_at}")
 
 
 def idle_devices_notes(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
-    """The devices that a plan leaves idle, if any."""
+    """Devices left idle by a plan, if any."""
     idle = problem.cluster.device_count - best.decision.shape.devices
     if not idle:
         return ()

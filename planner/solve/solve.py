@@ -1,7 +1,7 @@
 """Solve a planning problem.
 
-A cluster of several device groups is searched group by group, then jointly; a largest size is found
-by asking whether sizes fit, then solved at that size. Both solve parts of the problem here again.
+Several device groups are searched one by one, then jointly; a largest size is found by
+feasibility, then solved at that size. Both solve parts of the problem here again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,12 @@ from .solution import Solution
 
 
 def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution:
-    """Find the best plan of a problem, and what was found beside it.
-
-    Args:
-        problem: what is planned.
-        options: pins, limits, preferences and callbacks.
+    """Find the best plan of a problem, with the search's findings.
 
     Raises:
         InfeasibleError: nothing fits; it names the smallest changes that do.
-        InputError: the model takes no sequence of the length that is looked for.
-        KeyboardInterrupt: Ctrl-C before any plan was found, for nothing is known yet.
+        InputError: the model takes no sequence of the length in question.
+        KeyboardInterrupt: Ctrl-C before any plan was found.
     """
     start_s = time.monotonic()
     engine: BranchAndBound | None = None
@@ -67,7 +63,7 @@ def _solve_largest(problem: Problem, options: SolveOptions) -> Solution:
 
 
 def _solve_device_groups(problem: Problem, options: SolveOptions) -> Solution:
-    """The best plan of several device groups: of each part alone, and of all together."""
+    """Best plan of several device groups: each part, then all together."""
     parts = cluster_parts(problem.cluster)
     deadline_s = options.deadline_s and options.deadline_s / (len(parts) + 1)
     part_options = options.for_subproblem(deadline_s)

@@ -1,4 +1,4 @@
-"""Coverage of a search, keyed as simulate's flags, and plans left out with the reason."""
+"""Coverage of a search, keyed as simulate's flags, and plans left out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch"
 
 
 def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-    """Axes, keyed as simulate's flags, with the values that plans of ``shapes`` have.
+    """Axes keyed as simulate's flags, with values in plans of ``shapes``.
 
-    ``dp`` is that of the first layer and of blocks, ``micro_batch`` that of the first layer:
-    the layers that pins of them cover.
+    ``dp`` is that of the first layer and of blocks, ``micro_batch`` that of the first layer: the
+    layers covered by their pins.
     """
     batch = space.request.workload.global_batch
     axes: dict[str, set[Any]] = {
@@ -48,7 +48,7 @@ def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[
 def _add_strategies(
     axes: dict[str, set[Any]], space: SearchSpace, layer_class: int, ranks: int, dp: int
 ) -> None:
-    """Add the values of the strategies of a layer class on so many ranks and replicas."""
+    """Add a layer class's strategy values on so many ranks and replicas."""
     index = space.first_of_class[layer_class]
     strategies = space.sharded(layer_class, ranks, dp)
     for axis in ("tp", "cp", "ep", "etp", "recompute"):
@@ -63,7 +63,7 @@ def _add_strategies(
 
 
 def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[str, str]]:
-    """Plans outside the space or not searched, each with its rule or reason.
+    """Plans outside the space or not searched, each with its reason.
 
     Args:
         request: of the space.
@@ -115,7 +115,7 @@ def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[st
 
 
 def _techniques_left_out(request: Request) -> list[dict[str, str]]:
-    """Techniques that are tried only on request, and lossy ones not allowed."""
+    """Techniques tried only on request, and lossy ones not allowed."""
     rows = []
     for value, choice in request.techniques.plannable:
         if any(pin.key == value.name for pin in request.pins):

@@ -1,10 +1,10 @@
 """In-flight micro-batches of each chunk at the stage's memory peak.
 
-Before its first backward a stage holds the micro-batches of its warm-up. After it, it soon holds
-as many again, and the gradients of those before. Where backwards are split a micro-batch that has
-gone back still waits with the inputs of its weight gradients: later stages of a zero bubble hold
-few in flight and all others so. Any one moment bounds a stage's memory from below, and this is the
-peak for layers whose waiting part is ``WAITING_SHARE`` of what they keep.
+Before its first backward a stage holds the micro-batches of its warm-up; after it, soon as many
+again, and the gradients of earlier ones. With split backwards a micro-batch still waits with the
+inputs of its weight gradients: later stages of a zero bubble have few in flight and all others
+waiting. Any moment bounds a stage's memory from below; this is the peak for layers that keep
+``WAITING_SHARE`` while waiting.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STEADY_PER_STAGE = 4
 class InFlight(NamedTuple):
     """In-flight micro-batches of a chunk.
 
-    ``in_flight``: those whose backward is to come; ``waiting``: those whose weight gradients alone
-    are; ``accumulated``: True if there are gradients of others.
+    ``in_flight``: before their backward; ``waiting``: only for weight gradients; ``accumulated``:
+    True if there are gradients of others.
     """
 
     in_flight: float
@@ -42,15 +42,7 @@ ONE_IN_FLIGHT = InFlight(1.0)
 def peak_in_flight(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
 ) -> tuple[InFlight, ...]:
-    """In-flight micro-batches of each chunk of a stage, about at its memory peak.
-
-    Args:
-        kind: schedule name.
-        stage: 0-based stage number.
-        stages: pipeline degree.
-        chunks: virtual stages a stage.
-        microbatches: of one step.
-    """
+    """In-flight micro-batches of a stage's chunks, about at its memory peak."""
     if kind == "gpipe":
         return (InFlight(microbatches),) * chunks
     if kind in ("1f1b", "zero_bubble"):
@@ -59,10 +51,10 @@ def peak_in_flight(
 
 
 def _single_chunk_peak(kind: ScheduleKind, stage: int, stages: int, microbatches: int) -> InFlight:
-    """The peak of a stage of one chunk that runs a forward before each backward.
+    """Peak of a one-chunk stage with a forward before each backward.
 
-    It then always has its warm-up and that forward in flight. A zero bubble's weight gradients
-    wait for ``stage`` backwards more.
+    It always has its warm-up and that forward in flight. A zero bubble's weight gradients wait for
+    ``stage`` backwards more.
     """
     deferred = stage if kind == "zero_bubble" else 0
     backwards = microbatches - (stages - stage)  # before the last forward

@@ -1,17 +1,15 @@
 """Splits of a layer's work over the ranks of a stage.
 
-Every legal degree is there, with three rules for axes without a pin or list of values. They keep
-searches of large clusters short, and reports list them (the rules on tokens hold unless a request
-is free of them):
+Every legal degree, with three rules for axes without a pin or list of values. They keep searches
+of large clusters short, and reports list them (rules on tokens hold unless a request is free of
+them):
 
-- a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
-  they save activations of long sequences; ``LEAST_ADAPTED`` where adapters alone are trained, for
-  ranks of equal weights then have next to no gradients to sum, and more ranks may work on a small
-  batch;
-- an expert is split only where every rank holds all of them, like the layer's other weights:
-  etp is 1, or tp where ep is 1;
-- a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: products
-  that large gain nothing from more.
+- a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since they
+save activations of long sequences; ``LEAST_ADAPTED`` for adapters alone, with next to no gradients
+to sum over ranks of equal weights, so that more ranks may work on a small batch;
+- an expert is split only where every rank holds all of them: etp is 1, or tp where ep is 1;
+- a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: larger
+products gain nothing.
 """
 
 from __future__ import annotations
@@ -38,12 +36,7 @@ FREE_OF_TOKENS = ("cp", "sp", "micro_batch")
 
 
 class Splits:
-    """The splits of a request's layers, before any sharding.
-
-    Args:
-        request: of the space.
-        tokens: tokens of a sample in each layer.
-    """
+    """Splits of a request's layers, before any sharding."""
 
     def __init__(self, request: Request, tokens: tuple[int, ...]) -> None:
         self._layers = request.model.layers()
@@ -53,7 +46,7 @@ class Splits:
         self._least_tokens = least_tokens(request.workload)
 
     def of(self, index: int, ranks: int, dp: int) -> Iterator[LayerStrategy]:
-        """Legal splits of layer ``index`` on ``ranks`` ranks into ``dp`` parts of the batch."""
+        """Legal splits of a layer over ranks and batch parts."""
         both, named = ranks // dp, self._named(index)
         for tp in divisors(both):
             cp = both // tp
@@ -64,7 +57,7 @@ class Splits:
                         yield split
 
     def small_enough(self, index: int, samples: int) -> bool:
-        """True if a replica may take so many samples of a micro-batch through a layer."""
+        """True if a replica may take so many samples through a layer."""
         named = samples == 1 or "micro_batch" in self._named()
         return named or samples * self._tokens[index] <= MOST_TOKENS
 
@@ -77,7 +70,7 @@ class Splits:
         ]
 
     def legal(self, index: int, strategy: LayerStrategy, ranks: int) -> bool:
-        """True if a layer may run under a strategy on so many ranks."""
+        """True if a layer's strategy is legal on so many ranks."""
         dp = strategy.data_parallel(ranks)
         violation = layer_violation(self._layers[index], strategy, ranks, dp, self._tokens[index])
         return violation is None
@@ -110,7 +103,7 @@ class Splits:
             yield from ((ep, etp) for etp in sorted(degrees) if (ranks // ep) % etp == 0)
 
     def widths(self, most: int) -> list[int]:
-        """Stage widths up to ``most`` that every layer can use: splits times parts of the batch."""
+        """Usable stage widths up to ``most``: splits times parts of the batch."""
         distinct = {
             (tuple(split_sizes(layer).values()), tokens)
             for layer, tokens in zip(self._layers, self._tokens, strict=True)
@@ -119,7 +112,7 @@ class Splits:
         return sorted(set.intersection(*widths)) if widths else list(range(1, most + 1))
 
     def degrees(self, index: int, most: int) -> list[int]:
-        """Ranks up to ``most`` that a layer's work on one sample may be split over."""
+        """Possible ranks of a layer's work on one sample, up to ``most``."""
         sizes = tuple(split_sizes(self._layers[index]).values())
         if not sizes:
             return list(range(1, most + 1))
@@ -127,12 +120,12 @@ class Splits:
         return sorted(degree for degree in degrees if degree <= most)
 
     def _widths_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
-        """Widths of a layer whose weights divide by the common divisors of ``sizes``."""
+        """Widths of a layer divisible by common divisors of ``sizes``."""
         degrees = self._degrees_of(sizes, tokens, most)
         return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
 
     def _degrees_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
-        """Ranks over which a layer of these sizes may split its work on one sample."""
+        """Possible ranks of a layer of these sizes on one sample."""
         named = self._named()
         rings = [
             cp

@@ -1,9 +1,8 @@
 """Objectives: the seconds of a step times a factor of its shape.
 
-For throughput the factor is 1. For cost per token it is the price of the devices in use, which
-the shape alone decides: cost = Σ prices x step time / tokens, and the tokens of a step are fixed.
-So a proven bound on the time of a shape's plans, times the factor, bounds their cost, and one
-search serves both.
+Throughput has factor 1, cost per token the price of the devices in use, decided by the shape: cost
+= Σ prices x step time / tokens, with fixed tokens of a step. So a proven bound on a shape's time,
+times the factor, bounds its cost, and one search serves both.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ class Objective(Protocol):
     """A value to minimize."""
 
     def factor(self, shape: PipelineShape) -> float:
-        """Value of a second of a step of this shape, positive and finite."""
+        """Value of a second of this shape, positive and finite."""
         ...
 
     def floor(self, floor_s: float, fixed_s: float, devices: int) -> float:
-        """A lower bound of the value of plans on up to ``devices`` devices.
+        """Lower bound on plans on up to ``devices`` devices.
 
         Args:
             floor_s: minimum seconds of every plan.
-            fixed_s: the part of them that more devices do not shorten; the rest is shared evenly.
+            fixed_s: the part independent of devices; the rest is shared evenly.
             devices: of the cluster.
         """
         ...
@@ -50,23 +49,18 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Currency of a step, on plans that take devices of one group in order.
-
-    Args:
-        prices: with one for the group's devices.
-        group: whose devices are used.
-    """
+    """Currency of a step, on plans with one group's devices in order."""
 
     prices: RentalPrices
     group: DeviceGroup
 
     def factor(self, shape: PipelineShape) -> float:
-        """Currency per second of the devices in use, and of the nodes that hold them."""
+        """Currency per second of the used devices and their nodes."""
         used = shape.stages * shape.ranks
         nodes = math.ceil(used / self.group.devices_per_node)
         return self.prices.group_per_s(self.group, used, nodes)
 
     def floor(self, floor_s: float, fixed_s: float, devices: int) -> float:
-        """At least one device for all seconds; the shared part in as many device-seconds."""
+        """One device for all seconds; the shared part in device-seconds."""
         shared_s = max(0.0, floor_s - fixed_s) * devices
         return max(floor_s, shared_s) * self.prices.device_per_s(self.group)

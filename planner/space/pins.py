@@ -1,4 +1,4 @@
-"""Pins: decisions fixed by the user, on every layer or on a range of them.
+"""Pins: decisions fixed by the user, on every layer or a range.
 
 ``tp=8`` fixes the tensor-parallel degree of every layer, ``recompute@1-12=full`` only that of
 layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags and
@@ -48,14 +48,14 @@ class Pin:
 
     @property
     def text(self) -> str:
-        """The pin as it is typed."""
+        """The pin as typed."""
         if self.layers is None:
             return f"{self.key}={self.value}"
         first, last = self.layers
         return f"{self.key}@{first}-{last}={self.value}"
 
     def covers(self, layer: int) -> bool:
-        """True if the pin holds for this layer."""
+        """True if the pin covers this layer."""
         return self.layers is None or self.layers[0] <= layer <= self.layers[1]
 
 
@@ -68,7 +68,7 @@ def parse_pin(
         text: as typed.
         layer_count: layers of the model, embedding and head counted.
         field: named in errors.
-        techniques: techniques that pins may name.
+        techniques: allowed as keys.
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
@@ -129,7 +129,7 @@ def _check_form(text: str, field: str) -> None:
 
 
 def _any_degree(text: str) -> int:
-    """A multiple of every degree in ``text``, to check the form only."""
+    """Multiple of every degree in ``text``, to check the form only."""
     product = 1
     for part in text.replace("hsdp:", "").split("/"):
         if part.isdigit() and 0 < int(part) < 10**9:
@@ -146,16 +146,16 @@ def layer_allows(
     levels: Mapping[str, int],
     techniques: KnownTechniques = SHIPPED,
 ) -> bool:
-    """True if a strategy of a layer agrees with every pin on it.
+    """True if a layer's strategy agrees with every pin on it.
 
     Args:
         pins: all pins.
-        index: the layer's number.
+        index: number of the layer.
         layer: the layer.
         strategy: its decisions.
-        ranks: ranks of its stage.
+        ranks: of its stage.
         levels: devices in a group of each link level.
-        techniques: techniques that pins may name.
+        techniques: allowed as keys.
     """
     return all(
         value_allows(pin.key, pin.value, layer, strategy, ranks, levels, techniques)
@@ -173,11 +173,11 @@ def value_allows(
     levels: Mapping[str, int],
     techniques: KnownTechniques = SHIPPED,
 ) -> bool:
-    """True if a strategy of a layer has this value of one of ``layer_keys``.
+    """True if a strategy has this value of one of ``layer_keys``.
 
     ``recompute`` applies to blocks only, ``ep`` and ``etp`` to layers with experts, ``sp`` to
-    layers with tp > 1, a technique to the layer types that it is planned for; other layers pass. A
-    sharding level is identified by its degrees: over one rank every level is the same.
+    layers with tp > 1, a technique to its layer types; other layers pass. A sharding level is
+    identified by its degrees: over one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)
@@ -198,14 +198,14 @@ def value_allows(
 def pinned_shardings(
     pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], split: int, ranks: int
 ) -> list[Sharding]:
-    """Shardings of the pins of a layer; pins that do not divide the ranks are left out.
+    """Pinned shardings of a layer that divide the ranks.
 
     Args:
         pins: all pins.
-        layer: the layer's number.
+        layer: number of the layer.
         levels: devices in a group of each link level.
         split: ranks that a weight is split over.
-        ranks: ranks that hold the same slice of the weights.
+        ranks: ranks with the same slice of the weights.
     """
     texts = [str(p.value) for p in pins if p.key == "shard" and p.covers(layer)]
     shards = (sharding_of(text, levels, split, ranks) for text in texts)
@@ -223,5 +223,5 @@ def _resolved(
 
 
 def sharding_of(text: str, levels: Mapping[str, int], split: int, ranks: int) -> Sharding | None:
-    """The degrees of a typed sharding over ``ranks`` ranks; None where they do not divide them."""
+    """Degrees of a typed sharding over ``ranks`` ranks; None if indivisible."""
     return _resolved(text, tuple(levels.items()), split, ranks)

@@ -1,4 +1,4 @@
-"""Pipeline shapes: the decisions of a plan before boundaries and layer strategies."""
+"""Pipeline shapes: decisions before boundaries and layer strategies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .in_flight import InFlight, peak_in_flight
 
 
 class DeviceSlice(NamedTuple):
-    """Devices of one device group in a stage, and their samples of a micro-batch."""
+    """Devices of one group in a stage, and their micro-batch samples."""
 
     group: str
     first: int
@@ -29,10 +29,10 @@ StagePlacement = tuple[DeviceSlice, ...]
 
 
 class PipelineShape(NamedTuple):
-    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches.
+    """Stages of ``ranks`` devices, schedule, virtual stages and micro-batches.
 
-    ``places`` are the devices of every stage where they lie in several device groups; ``ranks``
-    is 0 then, and each stage has its own width.
+    ``places``: devices of every stage over several device groups; ``ranks`` is 0 then, and each
+    stage has its own width.
     """
 
     stages: int
@@ -47,14 +47,14 @@ class PipelineShape(NamedTuple):
         """Devices in stages."""
         if not self.places:
             return self.stages * self.ranks
-        return sum(part.devices for place in self.places for part in place)
+        return sum(part.devices for placement in self.places for part in placement)
 
     @property
     def fills_and_drains(self) -> bool:
-        """True if a stage waits for one micro-batch of all earlier stages, both ways.
+        """True if stages wait for a micro-batch of earlier ones, both ways.
 
-        Interleaved chunks come back before a micro-batch is through; where backwards are split,
-        weight gradients fill the time.
+        Interleaved chunks come back before a micro-batch is through; split backwards fill the time
+        with weight gradients.
         """
         return self.kind in ("gpipe", "1f1b")
 
@@ -63,7 +63,7 @@ class PipelineShape(NamedTuple):
         return chunk_position(self.kind, stage, chunk, self.stages)
 
     def stage_of(self, position: int) -> int:
-        """Stage of a position in the model; with its chunk the inverse of ``position``."""
+        """Stage of a position in the model; inverse of ``position``."""
         return chunk_location(self.kind, position, self.stages)[0]
 
     @property
@@ -73,12 +73,12 @@ class PipelineShape(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """Passes of all stages in a step: forward and backward, in two parts where it is split."""
+        """Passes of all stages in a step; a split backward counts twice."""
         return (3 if self.kind in SPLIT_KINDS else 2) * self.positions * self.microbatches
 
     @property
     def overlaps_passes(self) -> bool:
-        """True if passes overlap, so that communication of one hides behind another's work."""
+        """True if passes overlap, so that work hides communication."""
         return self.kind in PAIRED_KINDS
 
     def peak_in_flight(self, stage: int) -> tuple[InFlight, ...]:

@@ -19,11 +19,10 @@ from .pins import Pin
 class Request:
     """Model, cluster, workload and stack, with limits of the space.
 
-    ``objective``: to minimize. ``single_fill``: only plans that fill their pipeline once, without
-    gradient accumulation. ``token_rules``: those of ``layer_splits`` on tokens of a rank and of a
-    micro-batch, for axes without pins. ``executable``: only plans that the bundled executor runs.
-    ``values`` narrows axes to lists of values (tests and frameworks); None leaves an axis whole.
-    ``techniques``: those that a plan may use.
+    ``objective``: to minimize. ``single_fill``: only plans without gradient accumulation, filling
+    their pipeline once. ``token_rules``: those of ``layer_splits`` on tokens, for axes without
+    pins. ``executable``: only plans of the bundled executor. ``values`` narrows axes to lists of
+    values (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed.
     """
 
     model: ModelSpec

@@ -1,8 +1,8 @@
-"""The search space: legal pipeline shapes and layer strategies.
+"""Search space: legal pipeline shapes and layer strategies.
 
-Every legal degree is in the space, not only powers of two: stages of any width that the layers can
-split, fewer devices than there are, every divisor of the batch as the number of micro-batches.
-Plans left out are listed with their rule.
+Every legal degree is in it, not only powers of two: any stage width that layers can split, fewer
+devices than available, every divisor of the batch as micro-batches. Plans left out are listed with
+their rule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute")
 
 
 class SearchSpace:
-    """Enumerates the space of a request."""
+    """Search space of a request."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -75,11 +75,11 @@ class SearchSpace:
 
     @property
     def is_large(self) -> bool:
-        """True if the model has so many layers that virtual stages are even."""
+        """True for models of many layers, with even virtual stages only."""
         return len(self.layers) > MAX_UNEVEN_LAYERS
 
     def allows(self, axis: str, value: Any) -> bool:
-        """True if pins and lists of values allow a value of an axis of the whole plan."""
+        """True if pins and lists of values allow an axis value."""
         return self._allowed(axis, value)
 
     def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
@@ -88,11 +88,11 @@ class SearchSpace:
 
     @cached_property
     def device_count(self) -> int:
-        """Devices that the plan may use."""
+        """Devices available to the plan."""
         return self.request.cluster.device_count
 
     def widths(self) -> list[int]:
-        """Stage widths that every layer can use."""
+        """Stage widths usable by every layer."""
         return self._splits.widths(self.device_count)
 
     def shapes(self) -> Iterator[PipelineShape]:
@@ -105,10 +105,10 @@ class SearchSpace:
                     yield from self._schedules(stages, ranks, usable)
 
     def plausible(self) -> Iterator[PipelineShape]:
-        """Some shapes with the fewest idle devices, for the first plans of a short search.
+        """Some shapes with the fewest idle devices, for a first search.
 
         Of every width those with about 4, 16 and 64 micro-batches a stage, and with the most
-        micro-batches, which are the smallest.
+        (smallest) micro-batches.
         """
         workload, full = self.request.workload, dict[int, tuple[int, int]]()
         for ranks in self.widths():
@@ -122,8 +122,8 @@ class SearchSpace:
             shapes = list(self._schedules(stages, ranks, usable)) if usable else []
             plain = [s for s in shapes if s.kind == "1f1b"] or shapes
             near = (
-                min(plain, key=lambda s: (abs(s.microbatches - each * s.stages), s))
-                for each in (4, 16, 64, workload.global_batch)
+                min(plain, key=lambda s: (abs(s.microbatches - target * s.stages), s))
+                for target in (4, 16, 64, workload.global_batch)
                 if plain
             )
             yield from dict.fromkeys(near)
@@ -152,16 +152,16 @@ class SearchSpace:
                         self.too_long = True
 
     def gpipe_variant(self, shape: PipelineShape) -> PipelineShape | None:
-        """GPipe in place of 1F1B on one stage: the same time, and sometimes less memory.
+        """GPipe in place of one-stage 1F1B: same time, maybe less memory.
 
-        It holds the activations of all micro-batches, but no gradients while they go forward.
+        It holds the activations of all micro-batches, but no gradients during their forwards.
         """
         orders = shape.stages == 1 and shape.microbatches > 1 and shape.kind == "1f1b"
         return shape._replace(kind="gpipe") if orders and "gpipe" in self.schedule_kinds else None
 
     @cached_property
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
-        """Allowed schedules of the stack, and of the executor if only its plans are wanted."""
+        """Allowed schedules of the stack, and of the executor if required."""
         request = self.request
         joined = self.techniques.may_join_backward()
         return tuple(
@@ -180,18 +180,18 @@ class SearchSpace:
         return all(self.options(k, ranks, samples) for k in self.first_of_class)
 
     def options(self, layer_class: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of a layer class for a stage's ranks and samples of a micro-batch."""
+        """Legal strategies of a layer class, by ranks and micro-batch samples."""
         key = (layer_class, ranks, samples)
         if key not in self._options:
             self._options[key] = tuple(self._make_options(layer_class, ranks, samples))
         return self._options[key]
 
     def usual(self, layer_class: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """Options that heuristics of large shapes use: all if few, or if none is common.
+        """Options for heuristics of large shapes: common ones, or all.
 
-        Weights are split inside the innermost link level, and states are sharded over all ranks
-        that hold them or over those of a link level, as is common practice. Bounds cover all
-        options, and small shapes are enumerated with all of them.
+        All if few, or if none is common. By common practice weights are split inside the innermost
+        link level, and states sharded over all ranks that hold them or those of a link level.
+        Bounds cover all options, and small shapes are enumerated with all.
         """
         key = (layer_class, ranks, samples)
         if key not in self._usual:
@@ -225,7 +225,7 @@ class SearchSpace:
         ]
 
     def sharded(self, layer_class: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of dp replicas, the same for every micro-batch that dp divides."""
+        """Legal strategies of dp replicas, for any micro-batch divisible by dp."""
         key = (layer_class, ranks, dp)
         if key not in self._sharded:
             index = self.first_of_class[layer_class]
@@ -238,7 +238,7 @@ class SearchSpace:
         return self._sharded[key]
 
     def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
-        """A split with every sharding and recomputation that is legal and allowed for it."""
+        """A split with every legal and allowed sharding and recomputation."""
         request, layer = self.request, self.layers[index]
         values = request.techniques.values
         unsharded = [
@@ -268,7 +268,7 @@ class SearchSpace:
         )
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
-        """Legal and allowed shardings of a split: the levels, and pinned ones."""
+        """Legal and allowed shardings of a split: levels and pinned ones."""
         n = split.state_ranks(ranks)
         levels = shardings(n)
         pins = self.request.pins
@@ -285,7 +285,7 @@ class SearchSpace:
         ]
 
     def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
-        """Legal splits of a layer over ranks that work on one sample together."""
+        """Legal splits of a layer over ranks sharing one sample."""
         degrees = self._splits.degrees(index, self.device_count)
         return [split for width in degrees for split in self._splits.of(index, width, 1)]
 
@@ -295,12 +295,12 @@ class SearchSpace:
         return max(n for n in range(1, batch + 1) if self._splits.small_enough(index, n))
 
     def may_take(self, layer_class: int, samples: int, dp: int, most: int) -> bool:
-        """True if pins and rules allow a layer class replicas of unequal samples.
+        """True if a layer class may have replicas of unequal samples.
 
         Args:
             layer_class: of the layer.
             samples: of a micro-batch over all replicas.
-            dp: replicas, which need not have equal parts.
+            dp: replicas, possibly of unequal parts.
             most: samples of the largest part.
         """
         index = self.first_of_class[layer_class]
@@ -326,7 +326,7 @@ class SearchSpace:
         return layer_allows(pins, index, *context)
 
     def describe(self, shapes: list[PipelineShape]) -> dict[str, list[Any]]:
-        """Axes with the values that occur in the space, keyed as simulate's flags."""
+        """Axes with their values in the space, keyed as simulate's flags."""
         return describe(self, shapes)
 
     def left_out(self, has_solver: bool) -> list[dict[str, str]]:
@@ -343,7 +343,7 @@ class SearchSpace:
 
 
 def shardings(data_parallel: int) -> list[Sharding]:
-    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree between."""
+    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree."""
     if data_parallel == 1:
         return [Sharding()]
     levels = ["zero0", "zero1", "zero2", "zero3"]

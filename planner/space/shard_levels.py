@@ -1,7 +1,7 @@
 """Sharding over link levels: ``hsdp:intra_node`` and ``1/1/intra_node`` as degrees.
 
-A level stands for the ranks of one of its groups with the same slice of the weights: the group's
-devices over the ranks that split weights, which are innermost. ``hsdp`` and ``hpz`` alone shard
+A level means the ranks of one of its groups with the same slice of the weights: the group's
+devices over the weight-splitting ranks, which are innermost. ``hsdp`` and ``hpz`` alone shard
 inside the node.
 """
 
@@ -19,9 +19,9 @@ EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
 
 
 def group_sizes(cluster: ClusterSpec) -> dict[str, int]:
-    """Devices in a group of each link level of the cluster, by its name.
+    """Devices in a group of each link level, by name.
 
-    With several device groups: levels that all have, at their smallest.
+    With several device groups: common levels, at their smallest.
     """
     inside = [cluster.alone(group.name).levels for group in cluster.groups]
     by_group = [{level.level: level.group_size for level in levels} for levels in inside]
@@ -32,13 +32,13 @@ def group_sizes(cluster: ClusterSpec) -> dict[str, int]:
 
 
 def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: str) -> str:
-    """Replace levels in ``text`` by degrees; other texts are returned as they are.
+    """Replace levels in ``text`` by degrees; other texts stay unchanged.
 
     Args:
         text: a sharding level as typed.
         sizes: devices in a group of each link level, as ``group_sizes``.
         tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
-        dp: ranks with the same slice of the weights, the most that a state is split over.
+        dp: ranks with the same slice of the weights, the maximum split of a state.
         field: named in errors.
 
     Raises:
@@ -58,13 +58,13 @@ def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: 
 
 
 def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str = "--shard") -> str:
-    """Replace levels of a cluster in ``text`` by degrees; other texts are returned as they are.
+    """:func:`level_degrees` with the link levels of a cluster.
 
     Args:
         text: a sharding level as typed.
-        cluster: whose link levels are meant.
-        tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
-        dp: ranks with the same slice of the weights, the most that a state is split over.
+        cluster: with the link levels.
+        tp: as :func:`level_degrees`.
+        dp: as :func:`level_degrees`.
         field: named in errors.
 
     Raises:

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class TechniqueOptions:
-    """Add technique values to a layer's strategy.
-
-    Args:
-        request: to the planner.
-    """
+    """Add technique values to a layer's strategy."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -36,15 +32,9 @@ class TechniqueOptions:
     def strategies(
         self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int
     ) -> list[LayerStrategy]:
-        """A strategy without techniques, then with every combination of the values tried.
+        """A strategy without techniques, then with every combination of values.
 
         Legality is decided with the sharding, by :meth:`violation`.
-
-        Args:
-            index: the layer's number.
-            layer: the layer.
-            strategy: its other decisions, sharding left out.
-            ranks: ranks of its stage.
         """
         combinations = [strategy]
         for value, choice in self._plannable:
@@ -56,7 +46,7 @@ class TechniqueOptions:
         return combinations
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
-        """The reason against the techniques of a strategy for a layer; None if they are legal."""
+        """Reason against a strategy's techniques; None if they are legal."""
         if not strategy.techniques:
             return None
         values = self._techniques.values
@@ -75,7 +65,7 @@ class TechniqueOptions:
         value: TechniqueValue,
         choice: TechniqueChoice,
     ) -> list[Any]:
-        """Values of one technique: requested ones, in its order, then those it tries."""
+        """Values of one technique: requested ones, in its order, then its own."""
         words = sorted(self._requested(index, value.name), key=lambda word: _rank(value, word))
         values = [value_of_word(value, word, value.name) for word in words]
         if choice.tried is not None and self._tries(choice):
@@ -98,7 +88,7 @@ class TechniqueOptions:
         return choice.untried_reason(self._request.cluster) is None
 
     def may_join_backward(self) -> bool:
-        """True if a plan of the space may hold a value whose backward no schedule splits."""
+        """True if the space may hold a value of unsplittable backward."""
         request = self._request
         for value, choice in self._plannable:
             pinned = {str(pin.value) for pin in request.pins if pin.key == value.name}
@@ -108,7 +98,7 @@ class TechniqueOptions:
         return False
 
     def in_play(self) -> tuple[TechniquePrice, ...]:
-        """Prices of the techniques that some plan of the space may use."""
+        """Prices of techniques possible in the space."""
         request = self._request
         named = {pin.key for pin in request.pins} | set(request.values or ())
         names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}

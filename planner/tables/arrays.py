@@ -15,7 +15,7 @@ Records = NDArray[np.void]
 
 
 def as_matrix(records: Records) -> Floats:
-    """View records of floats as a matrix, shape (records, figures of a record)."""
+    """View float records as a matrix, shape (records, figures)."""
     figures = records.dtype.itemsize // np.dtype(np.float64).itemsize
     return records.reshape(-1).view(np.float64).reshape(records.size, figures)
 

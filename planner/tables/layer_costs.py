@@ -1,8 +1,7 @@
-"""Costs of a layer's splits and of the FSDP units of its parameters, each computed once.
+"""Costs of a layer's splits and FSDP units, each computed once.
 
-Option tables and pass tables look at the same splits and units, many of them for every number of
-micro-batches. A split's passes depend on the samples of one replica, a unit's communication on the
-ranks of its stage alone.
+Option and pass tables share splits and units, many of them for every number of micro-batches. A
+split's passes depend on a replica's samples, a unit's communication on its stage's ranks alone.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ NO_UNIT.setflags(write=False)
 
 
 class StageContext(NamedTuple):
-    """Ranks of a stage, samples of a micro-batch over it, link levels that its groups span."""
+    """Stage ranks, micro-batch samples over it, link levels of its groups."""
 
     ranks: int
     samples: int
@@ -73,11 +72,6 @@ class StageContext(NamedTuple):
 
 class LayerCosts:
     """Costs of the splits and units of a request.
-
-    Args:
-        lowering: of the model, workload and stack.
-        works: of its layers.
-        pricer: of the machine.
 
     ``split_number`` and ``unit_number`` number distinct splits and units.
     """
@@ -111,7 +105,7 @@ class LayerCosts:
     def weight_passes(
         self, layer: int, strategy: LayerStrategy, context: StageContext, adds_to_tied: bool
     ) -> np.void:
-        """The weight gradients of a split alone, a ``WEIGHT_PASS_COST``; arguments as `split`."""
+        """Weight gradients of a split alone, a ``WEIGHT_PASS_COST``; arguments as `split`."""
         key = self._split_key(layer, strategy, context, adds_to_tied)
         if key not in self._weight_passes:
             work, pricer = self._work(layer, strategy, context, adds_to_tied)
@@ -126,10 +120,10 @@ class LayerCosts:
         """Bytes and communication of a unit, a ``UNIT_COST``.
 
         Args:
-            members: the layers whose parameters move together; empty if no parameters do.
+            members: layers of the unit; empty without parameters.
             strategy: their decisions.
             ranks: of the stage.
-            link_span: link levels that the stage's groups span.
+            link_span: link levels spanned by the stage's groups.
         """
         if not members:
             return NO_UNIT
@@ -141,7 +135,7 @@ class LayerCosts:
 
     @property
     def contiguous(self) -> bool:
-        """True if gradients have buffers of their own all along."""
+        """True if gradients have permanent buffers of their own."""
         return self.lowering.stack.state_layout == "contiguous"
 
     def _split_key(

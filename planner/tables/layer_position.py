@@ -1,8 +1,8 @@
-"""Layer positions in a chunk, and the communication that stays exposed at each.
+"""Layer positions in a chunk, and the communication exposed at each.
 
 Layers of a chunk with equal costs share a position: one layer class, at the chunk's first or last
-layer or between. In most positions all communication is hidden, so most positions of a layer class
-in a stage context cost the same.
+layer or between. Most positions hide all communication, so most positions of a class in a stage
+context cost the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .pass_table import PassTable
 
 
 class LayerPosition(NamedTuple):
-    """A layer's class; layers of its chunk and their classes; whether it is at the chunk's ends."""
+    """Layer class, layers and classes of its chunk, and end flags."""
 
     layer_class: int
     layers: int
@@ -28,11 +28,7 @@ class LayerPosition(NamedTuple):
 
 
 def count_positions(chunk: Sequence[int]) -> Counter[LayerPosition]:
-    """Number of layers of a chunk in each position.
-
-    Args:
-        chunk: the classes of its layers.
-    """
+    """Number of layers of a chunk in each position."""
     layers, layer_classes = len(chunk), tuple(sorted({*chunk}))
     ends = {0, layers - 1}
     counts = Counter(
@@ -52,11 +48,7 @@ class _ExposedTraffic(NamedTuple):
 
 
 class LayerPositions:
-    """The layer positions of a stage context, by equal costs.
-
-    Args:
-        tables: of each layer class.
-    """
+    """Layer positions of a stage context, by equal costs."""
 
     def __init__(self, tables: Mapping[int, PassTable]) -> None:
         self.tables = tables
@@ -66,7 +58,7 @@ class LayerPositions:
         }
 
     def equivalent_position(self, layer_position: LayerPosition) -> LayerPosition:
-        """The first position seen in which the layer class costs the same."""
+        """First position seen of equal cost for the layer class."""
         return self._representative(layer_position).position
 
     def exposed_s(self, layer_position: LayerPosition) -> Floats | None:

@@ -1,4 +1,4 @@
-"""Rows of option tables: split by split and FSDP unit by FSDP unit, each made once."""
+"""Rows of option tables, by split and FSDP unit, each made once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from .arrays import Records
 
 
 class KeyIndex:
-    """Numbers of a key of strategies; equal keys have one number.
+    """Numbers of strategy keys, equal for equal keys.
 
-    Tables ask for the keys of the same strategies again and again, so each is computed once an
-    object. The cache holds the object, so that its id stays its own.
-
-    Args:
-        key_of: key of a strategy.
+    Each key is computed once an object, since tables ask for the same strategies again and again.
+    The cache holds the object, so that its id stays its own.
     """
 
     def __init__(self, key_of: Callable[[LayerStrategy], Hashable]) -> None:
@@ -43,14 +40,7 @@ def option_rows(
     row_of: Callable[[LayerStrategy], np.void | tuple[Any, ...]],
     dtype: np.dtype[np.void],
 ) -> Records:
-    """A row for every strategy, made once for each distinct key.
-
-    Args:
-        strategies: one a row.
-        key_of: key of a strategy.
-        row_of: row of a strategy.
-        dtype: of the rows.
-    """
+    """A row for every strategy, made once for each distinct key."""
     numbers: dict[Hashable, int] = {}
     rows: list[np.void | tuple[Any, ...]] = []
     indices = []
@@ -70,12 +60,7 @@ def unit_key(strategy: LayerStrategy) -> Hashable:
 
 
 def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
-    """Bytes of a unit that live from the first forward pass on.
-
-    Args:
-        unit: the unit.
-        contiguous: True if gradients have buffers of their own all along.
-    """
+    """Bytes of a unit, live from the first forward pass on."""
     whole = 0 if unit.gathers_each_use else unit.whole_bytes
     gradients = unit.accumulated_bytes if contiguous else 0
     states = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
@@ -83,7 +68,7 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
 
 
 def waiting_bytes(unit: FsdpUnit, microbatches: int) -> float:
-    """Gradients at the memory peak: whole ones where they wait, shards where they do not."""
+    """Gradients at the memory peak: whole while waiting, else shards."""
     if not unit.wrapped:
         return float(unit.gradient_bytes)
     if unit.reduces_each_micro_batch:

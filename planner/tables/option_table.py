@@ -1,10 +1,9 @@
-"""Costs of every legal strategy of a layer, as arrays: for bounds, estimates and searches.
+"""Costs of a layer's legal strategies as arrays: bounds and estimates.
 
 A strategy is a split (the layer's own work) and a sharding (communication of its parameters).
-Splits are lowered once, FSDP units once, and a row of a table adds up the two, all rows at a time.
-All figures are of one layer alone. ``bound`` figures never exceed what the layer adds to the
-simulated step of any plan that uses the strategy; ``estimate`` figures are what it adds where its
-neighbors are like it.
+Splits and FSDP units are lowered once, and a table adds up the two, all rows at a time. Figures
+are of one layer alone. ``bound`` figures never exceed the layer's part of the simulated step of
+any plan with the strategy; ``estimate`` figures are its part among like neighbors.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ several, and to the update."""
 
 @dataclass(frozen=True, slots=True)
 class OptionTable:
-    """One row a strategy of a layer class, for a stage width and a micro-batch.
+    """Options of a layer class, for a stage width and a micro-batch.
 
-    ``microbatch_s``: forward and backward of any one micro-batch (bound).
-    ``step_bound_s`` and ``step_estimate_s``: the whole step. ``resident_bytes``: live from the
-    first forward on. ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``:
-    gradients and buffers on top at the memory peak (estimate). ``layouts``: number of the
-    activation layout (tp, cp and sequence parallelism).
+    ``microbatch_s``: forward and backward of any one micro-batch (bound). ``step_bound_s`` and
+    ``step_estimate_s``: the whole step. ``resident_bytes``: live from the first forward on.
+    ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``: gradients and buffers on
+    top at the memory peak (estimate). ``layouts``: number of the activation layout (tp, cp and
+    sequence parallelism).
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -69,7 +68,7 @@ class OptionTable:
 
 
 def layout_number(strategy: LayerStrategy) -> int:
-    """Number of an activation layout; between equal ones nothing is redistributed."""
+    """Number of an activation layout; equal ones need no redistribution."""
     tp, cp, splits = strategy.layout
     return (cp - 1) * CP_STEP + tp * 2 + int(splits)
 
@@ -83,11 +82,7 @@ class _StepContext(NamedTuple):
 
 
 class OptionTables:
-    """Builds the option tables of a search and caches them.
-
-    Args:
-        rows: costs of the splits and units of a request.
-    """
+    """Cached option tables of a search."""
 
     def __init__(self, rows: LayerCosts) -> None:
         self.rows = rows
@@ -106,17 +101,16 @@ class OptionTables:
         overlaps_passes: bool = False,
         adds_to_tied: bool = True,
     ) -> OptionTable:
-        """The table of ``layer`` under ``strategies``.
+        """Option table of ``layer`` under ``strategies``.
 
         Args:
             layer: layer number (layers of one class share a table).
             strategies: its legal strategies; the same tuple object for equal questions.
-            ranks: ranks of the stage.
-            samples: samples of a micro-batch over the stage.
-            microbatches: micro-batches of a step.
-            members: the layers whose parameters move with this one's (itself alone if None,
-                empty if they move with another layer's).
-            link_span: link levels that the stage's groups span.
+            ranks: of the stage.
+            samples: of a micro-batch over the stage.
+            microbatches: of a step.
+            members: layers of its FSDP unit (itself alone if None, empty if in another layer's).
+            link_span: link levels spanned by the stage's groups.
             overlaps_passes: True if passes overlap: communication that overlaps with another pass
                 then counts nothing, for the estimate too.
             adds_to_tied: True if a layer without members certainly adds to another's gradients.
@@ -198,12 +192,11 @@ class OptionTables:
     def _seconds(
         self, layer_seconds: _LayerSeconds, units: Records, microbatches: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Seconds that each row adds: bound of one micro-batch, bound and estimate of the step.
+        """Seconds added by each row: micro-batch bound, step bound, step estimate.
 
-        A stage does what techniques add to its update after all of its passes, so that is part of
-        its step. Without overlap both are exact. With overlap the traffic may hide behind
-        neighbors, so only the computation is certain; between like neighbors the longer of both
-        is exposed, slowed down.
+        Techniques' update work follows all passes of a stage, so it is part of its step. Without
+        overlap both are exact. With overlap the traffic may hide behind neighbors, so only the
+        computation is certain; between like neighbors the longer of both is exposed, slowed down.
         """
         least_s = bound_s = estimate_s = np.zeros(len(units))
         for forward in (True, False):
@@ -227,7 +220,7 @@ class OptionTables:
 
 @dataclass(frozen=True, slots=True)
 class _LayerSeconds:
-    """Seconds of a layer's passes by option, and what techniques add, each of shape (options,).
+    """Pass seconds by option, and techniques' additions, shape (options,).
 
     ``accumulating_s``: a backward that adds to gradients; ``added_one_s`` and ``added_many_s``: on
     top of the last backward, with one micro-batch and with several.
@@ -245,7 +238,7 @@ class _LayerSeconds:
     def of(
         cls, splits: Records, added: Records, starts_anew: Bools, overlaps_passes: bool
     ) -> _LayerSeconds:
-        """Seconds of splits, less what may overlap with other passes where passes overlap."""
+        """Seconds of splits, less the overlappable part if passes overlap."""
 
         def seconds(name: str) -> Floats:
             cost = splits[name]
@@ -263,7 +256,7 @@ class _LayerSeconds:
         )
 
     def pass_s(self, forward: bool, first: bool, last: bool) -> Floats:
-        """One pass; a later backward adds to gradients unless they were moved away."""
+        """One pass; a later backward adds to gradients still present."""
         if forward:
             return self.forward_s
         if first:
@@ -280,7 +273,7 @@ def _traffic(units: Records, forward: bool, number: int) -> tuple[Floats, Floats
 
 
 def _pass_counts(microbatches: int) -> list[tuple[int, int]]:
-    """Kinds of micro-batches (number in ``ENDS``) and the count of each."""
+    """Micro-batch types (number in ``ENDS``) and the count of each."""
     if microbatches == 1:
         return [(0, 1)]
     middle = [(2, microbatches - 2)] if microbatches > 2 else []

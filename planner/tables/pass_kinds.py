@@ -1,4 +1,4 @@
-"""Kinds of passes in tables and bounds: a direction, and where in the step."""
+"""Pass kinds of tables and bounds: direction and place in step."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ PASSES = tuple(
 
 
 def kind_number(kind: PassKind) -> int:
-    """Number of a kind of pass, whichever its chunk."""
+    """Number of a pass kind, for any chunk."""
     direction = 0 if kind.forward else DIRECTIONS.index(kind.part)
     return direction * len(ENDS) + ENDS.index((kind.first, kind.last))

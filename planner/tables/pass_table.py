@@ -1,18 +1,17 @@
-"""Seconds that each option of a layer adds to every kind of pass, the columns that bounds weight.
+"""Seconds added by each option to every pass kind: bounds' columns.
 
-A pass of a chunk takes at least the work of its layers, and at least the communication that the
-stack overlaps with it (both are streams of their own, ``costmodel.simulation.pass_time``). So for
-every direction and end of the step an option has columns of work and of overlapped traffic, and
-whatever is a sum of passes is at least a weighted sum of one of them for each.
+A pass of a chunk takes at least the work of its layers, and at least the communication overlapped
+with it (both are streams of their own, ``costmodel.simulation.pass_time``). So for every direction
+and end of the step an option has columns of work and of overlapped traffic, and any sum of passes
+is at least a weighted sum of one of them for each.
 
 While work and overlapped traffic share the device both are slower by the stack's factor f. In a
 row of like layers each shares with its neighbors, whose work is at least ω, the minimum of any
-option: a layer's work is certainly longer by (f - 1) of the smaller of its traffic and ω/2 each for
-gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass
-begins with, nor the reduction of the one it ends with; and among n layers no traffic overlaps with
-more than the n - 1 others' work. The traffic of a row comes before or after the exposed work of one
-of its layers: a layer that both gathers and reduces promises the less. Or all traffic is on the
-wire, in turn.
+option: a layer's work is certainly longer by (f - 1) of the smaller of its traffic and ω/2 each
+for gathers and reductions, all but once in the row. Nothing hides a pass's first gather, nor its
+last reduction; and among n layers no traffic overlaps with more than the n - 1 others' work. The
+traffic of a row comes before or after the exposed work of one of its layers: a layer that both
+gathers and reduces promises the less. Or all traffic is on the wire, in turn.
 """
 
 from __future__ import annotations
@@ -49,16 +48,15 @@ MAX_UNFILTERED, WEIGHT_SAMPLES, WEIGHT_EXPONENT = 32, 200, 4
 
 @dataclass(frozen=True, slots=True)
 class PassTable:
-    """The options of a layer class in a stage context.
+    """Options of a layer class in a stage context.
 
     ``columns``: ``PASS_COLUMNS``, shape (options,). Of shape (options, KINDS): ``hidden_s``,
-    overlapped traffic; ``first_exposed_s`` and ``last_exposed_s``, the part of it that nothing
-    hides where a chunk begins or ends with the layer. Of shape (KINDS,): ``once_s``, a negative
-    number, what the slowdown column of such layers promises too much in a pass; ``least_s`` and
-    ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
-    all along; ``kept_bytes``, by every micro-batch in flight; ``waiting_bytes``, by one whose
-    weight gradients alone are to come; ``accumulated_bytes``, gradients of earlier micro-batches;
-    ``output_bytes``, sent to the next layer.
+    overlapped traffic; ``first_exposed_s`` and ``last_exposed_s``, its exposed part where a chunk
+    begins or ends with the layer. Of shape (KINDS,): ``once_s``, the slowdown column's excess in a
+    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
+    (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
+    ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
+    of earlier micro-batches; ``output_bytes``, sent to the next layer.
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -80,7 +78,7 @@ class PassTable:
 
         Args:
             layers: of the chunk.
-            most_s: the maximum work of any of them, shape (KINDS,).
+            most_s: maximum work of any of them, shape (KINDS,).
             first: True if the chunk begins with this layer.
             last: True if it ends with it.
         """
@@ -106,18 +104,17 @@ class PassTable:
         )
 
     def bytes_at(self, in_flight: InFlight) -> Floats:
-        """Bytes of the options with so many micro-batches in the layer's chunk."""
+        """Bytes of the options, by micro-batches in the layer's chunk."""
         total = self.resident_bytes + in_flight.in_flight * self.kept_bytes
         total += in_flight.waiting * self.waiting_bytes
         return total + self.accumulated_bytes if in_flight.accumulated else total
 
 
 def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
-    """Seconds that a pass has once, whatever its number of layers, each of shape (KINDS,).
+    """Seconds once per pass for any number of layers, shape (KINDS,) each.
 
     Returns:
-        What their slowdown columns promise too much, and the work that their traffic leaves
-        exposed.
+        Excess of the slowdown columns, and work left exposed by the traffic.
     """
     once_s: Floats = np.sum([table.once_s for table in tables], axis=0)
     least_s: Floats = np.min([table.least_s for table in tables], axis=0)
@@ -125,10 +122,10 @@ def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
 
 
 def non_dominated(table: PassTable) -> PassTable:
-    """The table without options that another beats, or equals, in every figure.
+    """The table without options dominated in every figure.
 
-    No weighting of figures, none of them below zero, has its minimum at those alone. Not all are
-    found: each is compared with the minima of a few weightings.
+    No weighting of figures, none negative, has its minimum at those alone. Each is compared only
+    with the minima of a few weightings, so some remain.
     """
     columns = table.columns
     figures = np.concatenate(
@@ -162,7 +159,7 @@ def non_dominated(table: PassTable) -> PassTable:
 
 
 class _PassSeconds(NamedTuple):
-    """The arrays of seconds of a pass table, as its fields of these names."""
+    """Arrays of seconds of a pass table, by its field names."""
 
     columns: Records
     hidden_s: Floats
@@ -174,11 +171,7 @@ class _PassSeconds(NamedTuple):
 
 
 class PassTables:
-    """Builds pass tables.
-
-    Args:
-        rows: costs of the splits and units of the request.
-    """
+    """Builder of pass tables."""
 
     def __init__(self, rows: LayerCosts) -> None:
         self._layer_costs = rows
@@ -193,13 +186,13 @@ class PassTables:
         splits: bool,
         adds_to_tied: bool = True,
     ) -> PassTable:
-        """The table of ``layer`` under ``strategies``.
+        """Pass table of ``layer`` under ``strategies``.
 
         Args:
             layer: layer number.
             strategies: its legal strategies.
             context: of its stage.
-            members: the layers whose parameters move with this one's.
+            members: layers of its FSDP unit.
             splits: True if some schedule splits backwards.
             adds_to_tied: True if a layer without members certainly adds to another's gradients.
         """
@@ -270,11 +263,11 @@ class PassTables:
 
 
 def with_adjacent_layers(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, PassTable]:
-    """Tables whose layers may be neighbors: they share the minimum work of any of them.
+    """Tables of possible neighbors, with their common minimum work.
 
     Args:
         tables: of each layer class of a stage context.
-        slowdown: factor of work and traffic while they share the device.
+        slowdown: factor of work and traffic sharing the device.
     """
     half_s = np.min([table.least_s for table in tables.values()], axis=0) / 2
     adjacent = {}
@@ -291,12 +284,12 @@ def with_adjacent_layers(tables: Mapping[int, PassTable], slowdown: float) -> di
 
 
 def _by_kind(split: Records, weight_passes: Records, starts_anew: Bools, field: str) -> Floats:
-    """A field of ``PASS_COST`` for each kind of pass, shape (options, KINDS).
+    """A field of ``PASS_COST`` by pass kind, shape (options, KINDS).
 
     Args:
         split: ``SPLIT_COST`` of the options.
         weight_passes: ``WEIGHT_PASS_COST`` of the options.
-        starts_anew: True if every micro-batch starts gradients anew, of each option.
+        starts_anew: by option, True if every micro-batch starts gradients anew.
         field: of ``PASS_COST``.
     """
     by_direction = {}

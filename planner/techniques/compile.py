@@ -1,7 +1,7 @@
-"""Compilation of blocks: only where a pin asks for it.
+"""Compilation of blocks: only at a pin's request.
 
-Nothing else is tried: the gain rests on host times that nobody measured yet, and on cores it
-costs seconds of a compiler before the first step.
+Its gain rests on host times not measured yet, and on cores it costs seconds of a compiler before
+the first step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UNTRIED = "what it gains is unmeasured, so it is taken only where it is pinned"
 
 
 def device_reason(value: Compile, device: str) -> str | None:
-    """The devices that a value needs, where this is none; else None."""
+    """Devices required by a value, if this is none; else None."""
     return GRAPH_DEVICES if value.mode == "cuda_graph" and device == CPU else None
 
 

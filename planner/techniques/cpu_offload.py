@@ -1,8 +1,8 @@
-"""States on the host: tried for every block where the hosts' memory is granted.
+"""States on the host: tried for every block with granted host memory.
 
-A cluster has memory of its hosts only where a person grants it (``--host-gib``, or ``host_gib`` of
-a cluster's file). Then a layer may keep its optimizer's states there, or all of its states, which
-the search weighs against recomputation, wider sharding and more stages.
+Host memory is available only if granted (``--host-gib``, or ``host_gib`` of a cluster's file).
+Then a layer may keep its optimizer's states there, or all its states, weighed against
+recomputation, wider sharding and more stages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def tried(
 
 
 def cluster_violation(cluster: ClusterSpec) -> str | None:
-    """The reason to try nothing on a cluster: no host memory is granted."""
+    """Reason to try nothing on a cluster: no host memory."""
     granted = any(group.memory.host_bytes for group in cluster.groups)
     return None if granted else UNGRANTED
 

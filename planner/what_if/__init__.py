@@ -1,4 +1,4 @@
-"""What-if questions about a plan: changed settings, the same plan there, and the best one.
+"""Answers to what-if questions: the same plan and the best one.
 
 Enters: a plan, its setting, a question, and a Pricing that prices and solves settings.
 Leaves: rows to answer, and an Answer each.

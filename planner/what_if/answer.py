@@ -1,10 +1,9 @@
-"""Answers to what-if questions: the same plan and the best one in a changed setting.
+"""Answers to what-if questions: the same plan and the best one.
 
-Two answers to each change. The *same plan* keeps every decision: it shows the effect of the change
-itself, and the term of the step that it moves. *Re-planned* is the best plan of a search in the
-changed setting, with nothing pinned. Where the search finds nothing faster than the same plan, that
-is kept, so re-planning never loses. A plan that does not fit is priced all the same, and its excess
-is named.
+The *same plan* keeps every decision: it shows the effect of the change itself, and the term of the
+step that it moves. *Re-planned* is the best plan of an unpinned search in the changed setting, or
+the same plan if nothing is faster, so re-planning never loses. A plan that does not fit is priced
+all the same, with its excess.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NOTHING = 1e-12
 
 
 class Pricing(Protocol):
-    """Prices and solves settings; the caller knows stacks, calibrations and limits."""
+    """Pricing and solving of settings, with stacks, calibrations and limits."""
 
     def stack(self, setting: Setting) -> StackSpec:
         """The software of a setting."""
@@ -40,18 +39,18 @@ class Pricing(Protocol):
         """The solution of a setting; a ShardwrightError where there is none."""
 
     def rule(self, setting: Setting) -> MemoryRule:
-        """The rule by which memory fits."""
+        """Memory rule of a setting."""
 
 
 class Moved(NamedTuple):
-    """The term of the breakdown that changed most, and its change in seconds (signed)."""
+    """Breakdown term of largest change, with its signed seconds."""
 
     term: str
     seconds: float
 
 
 class Excess(NamedTuple):
-    """Memory over capacity: the upper bound of the reserved bytes, less the capacity."""
+    """Memory over capacity: upper bound of the reserved bytes, less capacity."""
 
     stage: int
     device_group: str
@@ -61,7 +60,7 @@ class Excess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPlan:
-    """A plan in a setting: its prediction, memory over capacity, and idle devices."""
+    """Plan in a setting: prediction, memory over capacity, idle devices."""
 
     plan: Plan
     prediction: Prediction
@@ -75,7 +74,7 @@ class PricedPlan:
 
 
 class AnsweredRow(Protocol):
-    """The part of a row that its answer holds."""
+    """Part of a row kept by its answer."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -88,13 +87,13 @@ class AnsweredRow(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to a row of a question.
+    """Answer to a row of a question.
 
-    ``same`` or ``best`` is None where there is none; ``same_why`` and ``best_why`` say why.
-    ``moved`` is of the same plan against the baseline, ``best_moved`` of the re-planned one against
-    the same plan (against the baseline where there is none). ``gain`` is the speedup of the
-    re-planned step less one; ``kept``: re-planning found nothing faster than the same plan.
-    ``difference`` lists the re-planned plan's other decisions.
+    ``same`` or ``best`` is None if missing; ``same_why`` and ``best_why`` give the reason.
+    ``moved``: the same plan against the baseline; ``best_moved``: the re-planned one against the
+    same plan (or the baseline without one). ``gain``: speedup of the re-planned step less one;
+    ``kept``: nothing was faster than the same plan. ``difference``: other decisions of the
+    re-planned plan.
     """
 
     row: AnsweredRow
@@ -116,19 +115,13 @@ def price_plan(plan: Plan, setting: Setting, pricing: Pricing) -> PricedPlan:
 
 
 def answer_row(row: Row, baseline: PricedPlan, pricing: Pricing) -> Answer:
-    """Both answers to a row of a question.
-
-    Args:
-        row: the changed setting.
-        baseline: the plan as it is given.
-        pricing: prices and solves settings.
-    """
+    """Both answers to a row of a question."""
     answer = _with_same(Answer(row=row), row.setting, baseline, pricing)
     return _with_best(answer, row.setting, baseline, pricing)
 
 
 def moved(before: Prediction, after: Prediction) -> Moved | None:
-    """The term that changed most, the first of equal ones; None where none did."""
+    """Term of largest change, the first of equals; None if none changed."""
     terms = {
         name: after.breakdown_s.get(name, 0.0) - before.breakdown_s.get(name, 0.0)
         for name in (*before.breakdown_s, *(n for n in after.breakdown_s))

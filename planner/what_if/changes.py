@@ -27,7 +27,7 @@ def changed(setting: Setting, path: str, value: Value, where: str) -> tuple[Sett
     """A setting with one key changed.
 
     Args:
-        setting: the setting to change.
+        setting: the setting.
         path: a key as ``what_if_key`` writes it.
         value: its new value, or a factor such as ``2x``.
         where: its name in an error.

@@ -12,9 +12,9 @@ from ...spec.techniques import TECHNIQUES
 
 
 class Difference(NamedTuple):
-    """An axis, and its values among the layers of both plans (``2/4`` for several).
+    """An axis, and its values in both plans (``2/4`` for several).
 
-    ``was`` is empty where no value says the difference and ``now`` does in words.
+    If no value shows the difference, ``was`` is empty and ``now`` in words.
     """
 
     axis: str
@@ -28,7 +28,7 @@ class Difference(NamedTuple):
 def plan_difference(
     was: Plan, now: Plan, techniques: Values = TECHNIQUES
 ) -> tuple[Difference, ...]:
-    """Every axis whose values differ; the layers' positions if only those do."""
+    """Axes of different values, or only the layers' positions."""
     before, after = _axes(was, techniques), _axes(now, techniques)
     differences = tuple(
         Difference(axis, before[axis], after[axis])

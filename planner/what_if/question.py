@@ -1,4 +1,4 @@
-"""A question about a plan: changed keys, added devices, and the settings that result."""
+"""Question about a plan: changed keys, added devices, resulting settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A setting to price, its changes, and the value of the sweep that made it."""
+    """A setting to price, its changes, and its sweep value."""
 
     setting: Setting
     changes: tuple[Change, ...]
@@ -76,12 +76,12 @@ def _row(
     if question.add is not None:
         setting, change = _added(setting, question.add)
         changes.append(change)
-    named = [("--set", path, given) for path, given in sets]
+    named = [("--set", path, new_value) for path, new_value in sets]
     if question.sweep is not None and value is not None:
         named.append(("--sweep", question.sweep.path, value))
-    for flag, path, given in _canonical(named, setting):
+    for flag, path, new_value in _canonical(named, setting):
         where = f"{flag} {path}"
-        setting, change = changed(setting, path, given, where)
+        setting, change = changed(setting, path, new_value, where)
         changes.append(change)
         check_setting(setting, where)
     if question.scale == "batch":
@@ -92,20 +92,20 @@ def _row(
 def _canonical(
     named: list[tuple[str, str, Value]], setting: Setting
 ) -> list[tuple[str, str, Value]]:
-    """The keys as the list of keys writes them, in the order in which they build on each other.
+    """Canonical keys, in the order in which they build on each other.
 
-    Levels are those of the changed cluster: links that come with more nodes may change too.
+    Levels are those of the changed cluster: links of added nodes may change too.
     """
     keys: list[tuple[str, str, Value]] = []
     counted = setting
-    for flag, path, given in sorted(named, key=lambda item: not _counts(item[1])):
+    for flag, path, value in sorted(named, key=lambda item: not _counts(item[1])):
         levels, groups = level_names(counted.cluster), group_names(counted.cluster)
         name = what_if_key(path, flag, levels, groups)
         if any(name == other for _, other, _ in keys):
             raise InputError(f"{flag} {name}", "the key twice", "each key once")
-        keys.append((flag, name, given))
+        keys.append((flag, name, value))
         if _counts(name):
-            counted, _ = changed(counted, name, given, f"{flag} {name}")
+            counted, _ = changed(counted, name, value, f"{flag} {name}")
     totals = [name for _, name, _ in keys if name.rpartition(".")[2] == "devices"]
     others = [name for _, name, _ in keys if _counts(name) and name not in totals]
     if totals and others:
@@ -124,7 +124,7 @@ def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:
 
 
 def _scaled(setting: Setting, base: Setting, changes: list[Change]) -> tuple[Setting, list[Change]]:
-    """The batch grown with the devices, on top of its other changes."""
+    """Batch grown with the devices, on top of its other changes."""
     was, devices = setting.workload.global_batch, setting.cluster.device_count
     now, rest = divmod(was * devices, base.cluster.device_count)
     if rest or now < 1:

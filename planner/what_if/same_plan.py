@@ -1,7 +1,7 @@
-"""The same plan in another setting, if its decisions can be kept.
+"""The same plan in another setting, if legal.
 
-Only what the setting decides differs: the names of device groups, and the number of micro-batches
-of a batch of another size. Devices that were added stay idle.
+Only the setting's own facts differ: names of device groups, and micro-batches of a batch of
+another size. Added devices stay idle.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from .setting import Setting
 
 
 class CannotKeepError(Exception):
-    """The plan breaks a rule in the changed setting; the message says which."""
+    """Rule broken by the plan in the changed setting."""
 
 
 def same_plan(plan: Plan, setting: Setting, stack: StackSpec) -> Plan:
     """The plan's decisions on the cluster and workload of a setting.
-
-    Args:
-        plan: a plan that is legal in its own setting.
-        setting: the setting to price it in.
-        stack: the software of that setting.
 
     Raises:
         CannotKeepError: the plan breaks a rule there.
@@ -92,7 +87,7 @@ def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
 
 
 def _too_few_devices(plan: Plan) -> str | None:
-    """The violation of a plan of more devices than there are, if it is one."""
+    """Violation of a plan with too many devices, if any."""
     for group in plan.cluster.groups:
         ends = [
             part.first_rank + part.count
@@ -107,7 +102,7 @@ def _too_few_devices(plan: Plan) -> str | None:
 
 
 def check_setting(setting: Setting, where: str) -> None:
-    """Refuse a sequence length that the model cannot take, whatever the plan.
+    """Refuse a sequence length illegal for the model.
 
     Raises:
         InputError: the model cannot take it.

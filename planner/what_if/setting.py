@@ -1,7 +1,7 @@
-"""Settings: model, cluster, workload, software and rates that a plan is priced in.
+"""Settings: model, cluster, workload, software and rates of a priced plan.
 
-A change never touches a plan. It makes another setting: the nouns where they say it (cluster,
-workload, words of the stack), and factors on listed rates where they do not.
+A change never touches a plan. It makes another setting: changed nouns where possible (cluster,
+workload, words of the stack), else factors on listed rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = str | int | float
 
 
 class Change(NamedTuple):
-    """A changed key with its value before and after, in SI or a word."""
+    """Changed key with values before and after, in SI or words."""
 
     path: str
     was: Value
@@ -35,8 +35,8 @@ class Change(NamedTuple):
 class Setting:
     """Model, cluster, workload, software and rates.
 
-    ``stack`` prices the plan as it is given; ``words`` are the stack, attention and overlap that a
-    question asks for instead. ``groups`` maps the plan's device groups to their names here.
+    ``stack`` prices the plan as it is; ``words``: stack, attention and overlap asked for instead.
+    ``groups`` maps the plan's device groups to their names here.
     """
 
     model: ModelSpec
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def machine(self) -> Machine:
-        """The cluster with the rates of this setting, nothing measured of it."""
+        """The cluster with this setting's rates, nothing measured."""
         return Machine(self.cluster.alone(self.cluster.groups[0].name), rates=self.rates)
 
     def resized(self, resized: Resized) -> Setting:
@@ -66,7 +66,7 @@ def group_names(cluster: ClusterSpec) -> tuple[str, ...]:
 
 
 def level_names(cluster: ClusterSpec) -> tuple[str, ...]:
-    """The link levels that a question may name, ``inter_node`` if there are several nodes."""
+    """Link levels for questions, ``inter_node`` with several nodes."""
     names: set[str] = {level.level for level in _levels(cluster)}
     if any(above_node(cluster.alone(name)) for name in group_names(cluster)):
         names.add("inter_node")
@@ -79,7 +79,7 @@ def _levels(cluster: ClusterSpec) -> list[LinkLevel]:
 
 
 def above_node(cluster: ClusterSpec) -> LevelName | None:
-    """The level just above the node of a cluster of one group; None for one node."""
+    """Level above the node of a one-group cluster; None without one."""
     names = [level.level for level in cluster.levels]
     index = names.index("intra_node") + 1 if "intra_node" in names else 0
     return names[index] if index < len(names) else None
