@@ -147,7 +147,7 @@ def mark_backward_done(group: Any) -> None:
 
 
 def end_backward(root: FSDPModule) -> None:
-    """What fully_shard does once a backward is over: wait for reductions, let buffers go.
+    """Finish a backward as fully_shard does: wait for reductions, free buffers.
 
     Args:
         root: the outermost module that is sharded, every unit of which has ended its backward.
@@ -156,7 +156,7 @@ def end_backward(root: FSDPModule) -> None:
 
 
 def is_on_device(event: Any) -> bool:
-    """Whether a profiled event is work of an accelerator.
+    """Return True if a profiled event is work of an accelerator.
 
     A named range of the host is drawn on the device's side too, around the work that it started;
     that is a label and no work.
@@ -165,7 +165,7 @@ def is_on_device(event: Any) -> bool:
 
 
 def is_host_operation(event: Any) -> bool:
-    """Whether a profiled event is an operation of torch on the host, and no call of the driver.
+    """Return True if a profiled event is a host operation of torch.
 
     Calls of the driver are numbered apart from torch's operations, so one number can mean both;
     they are told by naming the operation that made them.

@@ -123,7 +123,6 @@ def _add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _checkpoint_payload(options: argparse.Namespace) -> dict[str, Any]:
-    """A job's checkpoint settings; started again by torchrun, a run goes on where it saved last."""
     found = {"folder": options.checkpoint, "every": options.every, "resume": options.resume}
     if options.keep is not None:
         found["keep"] = options.keep
@@ -203,7 +202,6 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _inject_before_joining(rank: int) -> None:
-    """The faults that tests ask for in the environment, where they strike before the first step."""
     faults = from_document(FaultList, {"faults": faults_of(os.environ)}, VARIABLE)
     faults.inject(rank, 1, "join", attempt_of(os.environ))
 
@@ -225,7 +223,6 @@ def _norm_text(norm: float | None) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    """The error and the innermost line of ours that it came through."""
     text = SOURCE_PLACE.sub("", " ".join(str(error).split()))[:300]
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if "site-packages" not in frame.filename]
@@ -234,7 +231,7 @@ def _one_line(error: BaseException) -> str:
 
 
 class _JobRunning:
-    """What the heartbeat thread must know: whether a job is running."""
+    """The running job, as the heartbeat thread sees it."""
 
     def __init__(self) -> None:
         self.now = True
@@ -302,7 +299,6 @@ def _report(sender: Sender, error: BaseException) -> None:
 
 
 def _receive_jobs(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
-    """Queue what the launcher sends; when it is gone, so is this process."""
     receiver = Receiver(descriptor)
     while (messages := receiver.receive()) is not None:
         for message in messages:
@@ -311,7 +307,6 @@ def _receive_jobs(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
 
 
 def _send_heartbeats(sender: Sender, busy: _JobRunning) -> None:
-    """Tell the launcher, while there is work, that this process is alive and what it does."""
     activity = Activity()
     while True:
         if busy.now:

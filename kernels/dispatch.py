@@ -1,4 +1,4 @@
-"""Which implementation of a kernel runs, by device, type and shape, and why.
+"""Dispatch of kernels by device, type and shape, with reasons.
 
 A family is one operation with several implementations, the best first; the last one runs
 everywhere. Each says why it cannot run what is asked, in words, so a choice explains itself and
@@ -26,7 +26,7 @@ IN_PARTS = "in parts"
 
 
 class Request(NamedTuple):
-    """What is asked of a family: where, in which type, how large; ``interpret``: checks on cores.
+    """A request to a family: device, type, shape; ``interpret`` on cores.
 
     ``shape`` is of the operand that the family's docstring names.
     """
@@ -56,7 +56,7 @@ class Family:
 
 
 class Choice(NamedTuple):
-    """What was picked for a request, and why each better one was not."""
+    """The chosen implementation, and the reasons against better ones."""
 
     family: str
     request: Request
@@ -120,7 +120,7 @@ class Dispatcher:
         return self._choice(family, deciding).variant.run
 
     def fuses(self, family: Family, deciding: torch.Tensor) -> bool:
-        """Whether operands like ``deciding`` get a fused form; else the caller does its parts.
+        """Return True if operands like ``deciding`` get a fused form.
 
         Raises:
             RunError: see :func:`choose`.

@@ -1,4 +1,4 @@
-"""What copying kernels ask of a type: only how wide an element is."""
+"""Views of elements by width, for kernels that only copy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def as_integers(x: Tensor) -> Tensor:
 
 
 def copying_unsupported(request: Request) -> str | None:
-    """Why a Triton kernel cannot move these elements; None if it can, and add up gradients."""
+    """Return why Triton cannot move and sum these elements, or None."""
     if reason := triton_unsupported(request._replace(dtype=torch.float32)):
         return reason
     return "not for complex numbers" if request.dtype.is_complex else None
 
 
 def summing_unsupported(request: Request) -> str | None:
-    """Why a Triton kernel cannot add up rows of this type; None if it can."""
+    """Return why Triton cannot sum rows of this type, or None."""
     if reason := triton_unsupported(request._replace(dtype=torch.float32)):
         return reason
     named = str(request.dtype).removeprefix("torch.")

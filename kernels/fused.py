@@ -1,4 +1,4 @@
-"""What fused kernels need: a device that Triton compiles for, and the libraries.
+"""Requirements of fused kernels: a device of Triton's, and libraries.
 
 Fused kernels are operations of the namespace ``shardwright``, so that a recorded run names them as
 the lowering does, and a compiler sees one opaque operation. On cores Triton's interpreter runs
@@ -32,7 +32,9 @@ _LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-ca
 
 @cache
 def unusable(package: str, least: str = "0") -> str | None:
-    """Why a library cannot be used, None if it can: not installed, too old, or broken.
+    """Return why a library is unusable, or None.
+
+    Not installed, too old, or broken.
 
     Args:
         package: name to import it by; underscores stand for the hyphens of the distribution's.
@@ -55,7 +57,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def interpreted() -> bool:
-    """Whether this process started with Triton's interpreter on."""
+    """Return True if this process runs Triton's interpreter."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -66,7 +68,7 @@ def capability(index: int) -> tuple[int, int]:
 
 
 def triton_unsupported(request: Request) -> str | None:
-    """Why Triton kernels cannot run a request; None if they can."""
+    """Return why Triton cannot run a request, or None."""
     kind = request.device.type
     if kind == "cuda":
         found = capability(request.device.index or 0)
@@ -84,7 +86,7 @@ def triton_unsupported(request: Request) -> str | None:
 
 
 def liger_unsupported(request: Request) -> str | None:
-    """Why the kernels of liger-kernel cannot run a request; None if they can."""
+    """Return why liger-kernel cannot run a request, or None."""
     return triton_unsupported(request) or unusable("liger_kernel", MIN_LIGER)
 
 

@@ -1,4 +1,7 @@
-"""Where groups of rows end, read on the host; in a dry run, of shapes alone, an even load."""
+"""Ends of row groups, read on the host.
+
+In a dry run, of shapes alone, an even load.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,6 @@ from torch._C._profiler import _RecordFunctionFast
 
 
 def mark(name: str) -> AbstractContextManager[object]:
-    """What happens inside is shown under ``name``; the names are in ``spec.marks``."""
+    """Mark the operations inside by ``name``; see ``spec.report.trace_marks``."""
     context: AbstractContextManager[object] = _RecordFunctionFast(name)
     return context

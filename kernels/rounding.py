@@ -26,7 +26,7 @@ _LIMIT = 2**63
 
 
 class Philox(NamedTuple):
-    """Where random bits come from: a stream (``seed``) and the first counter used in it.
+    """A source of random bits: a stream (``seed``) and its first counter.
 
     Two uses of one stream are independent if their counters do not meet; what draws from it says
     how many counters it uses.

@@ -79,7 +79,7 @@ def plan_command(given: dict[str, Any]) -> None:
 
 
 def _resolve(given: dict[str, Any]) -> _Request:
-    """What the flags ask for.
+    """Resolve the flags into a request.
 
     Raises:
         InputError: flags that cannot be used.

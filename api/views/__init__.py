@@ -1,4 +1,4 @@
-"""What several ways out show of results, computed once.
+"""Views of results that several ways out share.
 
 Enters: reports, explanations, comparisons.
 Leaves: rows, lines of text and documents.

@@ -1,4 +1,4 @@
-"""What-if answers for the command line, the service and Python."""
+"""Answers to what-if questions for the command line, the service and Python."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ def _local_by_name(engine: Engine) -> dict[str, LocalParameter]:
 
 
 def _random_states(engine: Engine) -> dict[str, Tensor]:
-    """States of this rank's generators."""
     rank, device = engine.process_groups.rank, engine.options.device
     states = {f"{RANDOM}cpu.{rank}": torch.get_rng_state()}
     if device.type == "cuda":
@@ -177,7 +176,6 @@ class EngineRestore:
 
 
 def _optimizer_keys(manifest: Manifest) -> set[str]:
-    """Names of the optimizer's states of a parameter, from the tensors' names."""
     return {
         name.removeprefix(OPTIMIZER).partition(".")[0]
         for name in manifest.tensors

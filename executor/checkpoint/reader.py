@@ -75,7 +75,6 @@ class CheckpointReader(StorageReader):
 
 
 def _read_box(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
-    """The requested box of a stored slice."""
     found: Tensor
     if tuple(item.lengths) == part.sizes:
         found = file.get_tensor(part.key)

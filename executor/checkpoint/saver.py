@@ -175,14 +175,12 @@ class Saver:
             self._mark_failed(writer.unfinished)
 
     def _mark_failed(self, folder: Path) -> None:
-        """Tell the other ranks' threads not to wait."""
         try:
             (folder / f"{FAILED}-{self.rank}").touch()
         except OSError:  # they find out from the time that it takes
             return
 
     def _await_rank_files(self, writer: CheckpointWriter, ranks: int) -> bool:
-        """Wait until every rank has written its part; false if one failed."""
         missing = set(range(ranks))
         for _ in _polls():
             missing = {number for number in missing if not writer.has_rank_index(number)}
@@ -205,7 +203,6 @@ class Saver:
 
 
 def _polls() -> Iterator[None]:
-    """Now, and again every little while, until a write has taken too long."""
     end_s = time.monotonic() + MAX_WRITE_S
     while time.monotonic() < end_s:
         yield
@@ -213,6 +210,5 @@ def _polls() -> Iterator[None]:
 
 
 def _on_host(tensor_slice: TensorSlice) -> TensorSlice:
-    """A copy that the next step does not change."""
     copy = tensor_slice.tensor.detach().to("cpu", copy=True)
     return tensor_slice.with_tensor(copy.contiguous())

@@ -83,7 +83,6 @@ def _expert_runs(
 
 
 def _offsets(local: LocalParameter, process_groups: ProcessGroups) -> tuple[list[int], RankGroup]:
-    """Offsets of a part before it is sharded, and the ranks that it is then sharded over."""
     shape, strategy = local.spec.shape, local.strategy
     offsets, dim = [0] * len(shape), local.spec.split_dim
     if dim is not None and strategy.weight_split > 1:

@@ -148,7 +148,6 @@ class CheckpointWriter(StorageWriter):
 
 
 def _key(item: WriteItem) -> str:
-    """Name of a slice in its file."""
     offsets = item.index.offset or ()
     return f"{item.index.fqn}@{','.join(str(offset) for offset in offsets)}"
 

@@ -129,7 +129,6 @@ def class_count(model: ModelSpec) -> int:
 
 
 def _patches(layer: PatchLayer, records: Tensor) -> Tensor:
-    """Patches of (record, batch) images, made on the host as data are."""
     side, patch, batch = layer.image // layer.patch, layer.patch, records.shape[1]
     if isinstance(records, FakeTensor):  # a dry run, of shapes alone
         values = layer.channels * patch * patch

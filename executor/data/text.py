@@ -102,7 +102,6 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
 
 @contextmanager
 def _one_at_a_time(cached: Path) -> Iterator[None]:
-    """Lock of a corpus: one rank of a machine makes it, the others wait."""
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         lock = cached.with_suffix(".lock").open("w")
@@ -178,7 +177,6 @@ def _train(paths: list[Path], vocab: int) -> Tokenizer:
 
 
 def _store(path: Path, tokens: np.ndarray) -> bool:
-    """True if the tokens could be kept."""
     buffer = io.BytesIO()
     np.save(buffer, tokens, allow_pickle=False)
     try:

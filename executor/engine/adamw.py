@@ -56,5 +56,4 @@ def make_adamw(groups: Groups, options: AdamWOptions, fused: bool) -> torch.opti
 
 
 def _is_matrix(parameter: LocalParameter) -> bool:
-    """True for a matrix, or one per expert."""
     return len(parameter.spec.shape) - parameter.spec.expert > 1

@@ -231,7 +231,6 @@ class Engine:
             return to_device(local, self.options.device)
 
     def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
-        """This rank's records of a micro-batch, (record, batch), on the host."""
         samples = self.process_groups.samples(strategy)
         start = micro_batch * self.plan.program.micro_batch_samples
         rows = [self.batch(self.step_index, start + i) for i in range(samples.first, samples.end)]
@@ -250,7 +249,6 @@ class Engine:
             return norm_and_loss
 
     def _loss_replicas(self) -> int:
-        """Ranks that report one loss: the tensor-parallel ranks of the last layer."""
         return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:

@@ -67,7 +67,6 @@ def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, Any]]:
 
 
 def _fresh(leaf: nn.Parameter) -> dict[str, Tensor]:
-    """States before the first step."""
     moments = {name: host_like(leaf, HOST, zero=True) for name in MOMENTS}
     count = torch.empty((), dtype=torch.float32, device="meta")
     return {COUNT: host_like(count, HOST, zero=True), **moments}

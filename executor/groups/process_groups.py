@@ -187,7 +187,6 @@ class ProcessGroups:
         return self._technique_groups[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
-        """This rank's group of each shared parameter; makes those of all ranks."""
         groups = {}
         for name, stages in shared_parameters(plan).items():
             for group in tied_groups(plan, stages, self.layout):
@@ -293,7 +292,6 @@ class ProcessGroups:
         return self._exchanges[key]
 
     def _split_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[ActivationBlock]:
-        """Activation block of each rank of a group, no row on two of them."""
         samples = self.samples_by_rank(strategy)
         return [
             ActivationBlock(exchanged_tokens(strategy, rank, self._seq_len), samples[rank])

@@ -74,7 +74,6 @@ def _shape(block: ActivationBlock) -> tuple[int, int]:
 
 
 def _rows(block: ActivationBlock, part: ActivationBlock) -> Tensor:
-    """Numbers of a part's rows among those of its block, token by token."""
     if not part.rows:
         return torch.empty(0, dtype=torch.int64)
     spans = positions_of(block.tokens, part.tokens)

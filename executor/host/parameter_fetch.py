@@ -89,7 +89,6 @@ def _around(
 
 
 def _where_read(group: Any, async_op: bool) -> AbstractContextManager[Any]:
-    """Stream that copies shards into a gather's buffer."""
     if group.device.type == "cpu":
         return nullcontext()
     reading, _ = group.comm_ctx.get_all_gather_streams(async_op, group._training_state)

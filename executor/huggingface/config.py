@@ -108,7 +108,6 @@ def difference(given: ModelSpec, expected: ModelSpec, seq_len: int) -> Differenc
 
 
 def _differs(path: str, given: Any, expected: Any) -> Difference | None:
-    """The first differing field of two values, nouns or plain."""
     if given == expected:
         return None
     if not is_dataclass(given) or type(given) is not type(expected):

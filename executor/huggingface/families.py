@@ -1,4 +1,4 @@
-"""Which mapping a family's tensors have."""
+"""Mappings of tensor names, by family."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def tensor_shapes(
 
 
 def is_ignorable(name: str, tied: bool) -> bool:
-    """Whether a checkpoint may hold a tensor that the model has no parameter for."""
+    """Return True if a tensor of a checkpoint may be left unread."""
     return name.endswith(BUFFERS) or (tied and name == TIED_PROJECTION)

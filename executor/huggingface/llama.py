@@ -25,7 +25,7 @@ EMBEDDING_AND_HEAD = {"tokens": "model.embed_tokens", "norm": "model.norm", "pro
 
 
 def tensor_name(index: int, layer: Layer, spec: ParameterSpec) -> str:
-    """What a checkpoint calls a parameter of the model's layer ``index``."""
+    """Return a checkpoint's name of a parameter of layer ``index``."""
     slot, _, kind = spec.name.rpartition(".")
     if not isinstance(layer, BlockLayer):
         return f"{EMBEDDING_AND_HEAD[slot]}.{kind}"

@@ -1,4 +1,4 @@
-"""What a built plan makes of tokens, without training on them: for checks and comparisons."""
+"""Logits of a built plan without training, for comparisons."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ def candidates(model: ModelSpec, seq_len: int) -> list[Document]:
 
 
 def _ends() -> Document:
-    """What marks the ends of texts is unknown without a tokenizer of the library's."""
     return {"bos_token_id": None, "eos_token_id": None}
 
 

@@ -41,7 +41,7 @@ class AdaptedModule:
 
     @property
     def tensor_names(self) -> tuple[str, str]:
-        """What PEFT calls A and B."""
+        """PEFT's names of A and B."""
         start = f"{PREFIX}{self.name}"
         return f"{start}.lora_A.weight", f"{start}.lora_B.weight"
 

@@ -77,7 +77,10 @@ class HuggingFaceCheckpoint:
         return digest.hexdigest()[:12]
 
     def _stored_name(self, name: str) -> str | None:
-        """What the files call a tensor; those of a bare model leave the first word out."""
+        """Return a tensor's name in the files.
+
+        Those of a bare model leave the first word out.
+        """
         bare = next((name.removeprefix(base) for base in BASES if name.startswith(base)), name)
         return next((known for known in (name, bare) if known in self._holders), None)
 
@@ -129,7 +132,6 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _names(handle: Any) -> list[str]:
-    """The tensors of an open file, which is no mapping."""
     return list(handle.keys())
 
 

@@ -1,4 +1,4 @@
-"""What a run starts from and what it leaves: folders of the transformers library at both ends."""
+"""Import from and export to Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENIZER_NAME = "tokenizer.json"
 
 
 class RunEndpoints:
-    """Where the first weights come from and where the last ones go; None for neither.
+    """Source of initial weights and target of trained ones.
 
     Args:
         plan: what is run.
@@ -64,7 +64,7 @@ class RunEndpoints:
         return self._source
 
     def facts(self) -> dict[str, str]:
-        """What all ranks must have alike."""
+        """Facts that all ranks must agree on."""
         digest = "none" if self._source is None else self._source.digest()
         return {"checkpoint (--init-from)": digest}
 

@@ -157,7 +157,6 @@ def _gathered_parameter(
 
 
 def _stages_of_layers(plan: Plan) -> dict[int, int]:
-    """The stage that holds each layer."""
     return {
         index: number
         for number, stage in enumerate(plan.program.stages)

@@ -1,4 +1,4 @@
-"""Whether a folder can be written; loads no torch."""
+"""Checks of a folder to write; loads no torch."""
 
 from __future__ import annotations
 

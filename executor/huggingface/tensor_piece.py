@@ -29,7 +29,7 @@ class TensorPiece:
     expert: int | None = None
 
     def place(self, ranges: Ranges) -> tuple[slice, ...]:
-        """Where the part ``ranges`` of the parameter lies in the tensor, by its dimensions."""
+        """Locate the part ``ranges`` of the parameter, by dimension."""
         own = list(ranges if self.expert is None else ranges[1:])
         own[0] = (own[0][0] + self.first, own[0][1] + self.first)
         if self.transposed:
@@ -37,7 +37,7 @@ class TensorPiece:
         return tuple(slice(start, stop) for start, stop in own)
 
     def holds(self, ranges: Ranges) -> bool:
-        """Whether any of the part ``ranges`` lies in the tensor."""
+        """Return True if the tensor holds some of ``ranges``."""
         return self.expert is None or ranges[0][0] <= self.expert < ranges[0][1]
 
     def put(self, value: Tensor, tensor: Tensor) -> None:

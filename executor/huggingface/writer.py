@@ -146,7 +146,6 @@ class FolderWriter:
             raise _failed(self.target, error) from None
 
     def _make_readable(self) -> None:
-        """The library writes weights for their owner alone; let them be as other new files."""
         mode = next(self._folder.glob("*.json")).stat().st_mode
         for path in self._folder.glob("*.safetensors"):
             path.chmod(mode)
@@ -158,7 +157,7 @@ class FolderWriter:
 
 
 def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Path]:
-    """What of a tokenizer goes with the weights.
+    """Return tokenizer files to save beside the weights.
 
     Args:
         source: the checkpoint that a run started from.

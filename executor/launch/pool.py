@@ -188,7 +188,6 @@ class WorkerPool:
         self._ready = True
 
     def _check_joining(self) -> None:
-        """End the start where a rank has not come and shows no sign of life."""
         now_s = time.monotonic()
         for rank, worker in enumerate(self._workers):
             self._watchdog.note_cpu(rank, now_s, worker.busy_s())

@@ -33,7 +33,7 @@ AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
 class RankLocation(NamedTuple):
-    """Where a rank is: its host, its device there (None for a core), and the bytes free for it.
+    """A rank's host, device (None for a core) and free bytes.
 
     ``free_bytes`` of a core are the host's, which all its ranks share; None: not known.
     """

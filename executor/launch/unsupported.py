@@ -20,7 +20,7 @@ from ..groups.rank_layout import plan_devices
 
 
 class Unsupported(NamedTuple):
-    """What of a plan is not run, what is allowed, and the nearest command."""
+    """An unsupported part of a plan, the allowed one, the nearest command."""
 
     reason: str
     allowed: str

@@ -199,7 +199,6 @@ class Watchdog:
         )
 
     def _stuck(self) -> Failure:
-        """No rank makes progress; the others wait for the one that does not wait."""
         running = [n for n, state in enumerate(self.states) if state.state == "running"]
         missing = [number for number in running if not self.states[number].waits]
         if missing and len(missing) < len(running):

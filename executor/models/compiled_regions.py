@@ -103,7 +103,6 @@ def attend(
 
 
 def _unfused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention that keeps its probabilities, heads before the sequence."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))

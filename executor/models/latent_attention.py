@@ -51,7 +51,6 @@ def _rms_norm(block: Block, name: str, x: Tensor) -> Tensor:
 
 
 def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> Tensor:
-    """Query heads (seq, batch, heads, width of a key), the rotary part of each rotated."""
     name = "query"
     if spec.query_rank is not None:
         down = block.replicated(x, "query_down")

@@ -35,7 +35,6 @@ class LoraAdapter:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(seq, batch, width) as (tokens, width)."""
     return x.flatten(0, 1)
 
 
@@ -141,7 +140,6 @@ class _LoraColumnLinear(Function):
 def _adapters(
     scales: tuple[float | None, ...], matrices: tuple[Tensor, ...] | list[Tensor]
 ) -> list[tuple[int, LoraAdapter]]:
-    """The adapters, each with the index of its weight."""
     scaled = [(n, scale) for n, scale in enumerate(scales) if scale is not None]
     return [
         (n, LoraAdapter(matrices[2 * k], matrices[2 * k + 1], scale))

@@ -109,12 +109,10 @@ def ring_attention(
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """(seq, batch, heads, width) as (batch, heads, seq, width), a view."""
     return x.permute(1, 2, 0, 3)
 
 
 def _sequence_first(x: Tensor) -> Tensor:
-    """Inverse of :func:`_heads_first`."""
     return x.permute(2, 0, 1, 3)
 
 

@@ -72,7 +72,6 @@ NO_TENSOR_PARALLEL = TensorParallel(None, 1, 0, False)
 
 
 def _tokens(x: Tensor) -> Tensor:
-    """(seq, batch, width) as (tokens, width)."""
     return x.flatten(0, 1)
 
 
@@ -177,8 +176,6 @@ class _RowLinear(Function):
 
 
 def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
-    """Deferred gradient of a projection's weight from (tokens, out) and the input."""
-
     def product() -> None:
         add_gradients([weight], [grad.t().mm(_tokens(x))])
 

@@ -104,7 +104,6 @@ class Mailbox:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def _place(self, arrival: _PendingReceive, route: Route, message: MessageRows) -> Tensor:
-        """Buffer of a message: its part of the block where that is contiguous."""
         if route.covers(message):
             return arrival.block
         if message.samples.size == arrival.block.shape[1] and len(message.tokens) == 1:
@@ -154,7 +153,6 @@ class Mailbox:
 
 
 def _rows(block: Tensor, message: MessageRows) -> list[Tensor]:
-    """Rows of a message in its block, one tensor for each of its spans of tokens."""
     samples = slice(*message.samples)
     return [block[slice(*span), samples] for span in message.tokens]
 
@@ -164,6 +162,5 @@ def _packed(parts: list[Tensor]) -> Tensor:
 
 
 def _tag(item: Pass, number: int) -> int:
-    """Tag of a message: its direction, the receiving chunk, the micro-batch and its part."""
     tag = (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
     return tag + number * _SIDE_TAG

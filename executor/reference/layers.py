@@ -220,7 +220,6 @@ def _norm(kind: str, eps: float, weights: ReferenceWeights, name: str, x: Tensor
 
 
 def _rotate(x: Tensor, theta: float) -> Tensor:
-    """Turn (batch, heads, seq, head_dim) by position; halves are real and imaginary parts."""
     seq, dim = x.shape[-2:]
     exponents = torch.arange(0, dim, 2, dtype=torch.float64) / dim
     angles = torch.outer(torch.arange(seq, dtype=torch.float64), theta**-exponents)

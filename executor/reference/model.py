@@ -148,7 +148,6 @@ class Reference:
         return name.replace(f"layers.{index}.", f"layers.{table_blocks(self.plan.model)[index]}.")
 
     def _loss(self, records: Tensor) -> Tensor:
-        """Summed loss of (batch, record) samples over the losses of the global batch."""
         cut = _ReferenceInputs(self.plan, records)
         x = self._scores(cut)
         targets = cut.targets(x.shape[1])
@@ -156,12 +155,12 @@ class Reference:
         return losses / (self.workload.global_batch * x.shape[1])
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """What a decoder makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
+        """Logits of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
         with torch.no_grad():
             return self._scores(_ReferenceInputs(self.plan, tokens.to(self.device))).float()
 
     def _scores(self, cut: _ReferenceInputs) -> Tensor:
-        """What the last layer makes of samples before its loss."""
+        """The last layer's output before its loss."""
         outputs: dict[int, Tensor] = {}
         x, bias, start = cut.records, None, 0
         for index, (layer, weights) in enumerate(zip(self.layers, self._weights, strict=True)):
@@ -178,7 +177,7 @@ class Reference:
 
 
 class _ReferenceInputs:
-    """What of (batch, record) samples the layers read and the last one has to find.
+    """Inputs and targets of (batch, record) samples.
 
     A record is an image's class and bytes; or all tokens that towers read one after the other, and
     then one more, or the tokens again where the model is to restore them.
@@ -189,7 +188,7 @@ class _ReferenceInputs:
         self.of_images = isinstance(plan.model.layers()[0], PatchLayer)
 
     def data(self, layer: Layer, tokens: int, start: int) -> tuple[Tensor, int]:
-        """What the first layer of a tower reads, and where the next tower's part begins."""
+        """Return a tower's input, and the start of the next part."""
         if isinstance(layer, PatchLayer):
             images = self.records[:, 1:].float() / 127.5 - 1
             return images.view(-1, layer.channels, layer.image, layer.image), 0

@@ -49,7 +49,6 @@ def reference_moe(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
 
 
 def _allowed(moe: Moe, scores: Tensor) -> Tensor:
-    """Scores, minus infinity where an expert is in none of a token's best groups."""
     if moe.groups_per_token >= moe.groups:
         return scores
     each = scores.view(scores.shape[0], moe.groups, -1)
@@ -110,7 +109,6 @@ def reference_latent_attention(
 
 
 def _turned(x: Tensor, theta: float) -> Tensor:
-    """(batch, heads, seq, width) turned by position; halves are real and imaginary parts."""
     seq, half = x.shape[-2], x.shape[-1] // 2
     frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.outer(torch.arange(seq, dtype=torch.float64), frequency)

@@ -48,7 +48,7 @@ ROUTED_GRADIENT = 1.0
 
 
 def bounds_of(plan: Plan) -> Bounds:
-    """What a right run of a plan may be off by.
+    """Return the error bounds of a correct run.
 
     In bfloat16 a router's closest calls fall either way, and an expert that sees one token more or
     less has another gradient: of small models, up to half of its largest element.
@@ -62,7 +62,7 @@ def bounds_of(plan: Plan) -> Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How far a run is from the reference, and what it may be."""
+    """Errors of a run against the reference, with their bounds."""
 
     max_rel_loss_diff: float
     max_rel_grad_diff: float

@@ -277,7 +277,6 @@ def build_chunk(
 def _local_layers(
     plan: Plan, number: int, process_groups: ProcessGroups
 ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
-    """Layers of a chunk with the strategies of this rank's device group."""
     parts = plan.program.stages[process_groups.stage].virtual_stages[number]
     layer_plans = (
         replace(part, strategy=part.by_device_group.get(process_groups.device_group, part.strategy))
@@ -381,7 +380,6 @@ def _shard_unit(
 
 
 def _sum_gradients(unit: FSDPModule) -> None:
-    """Reduce by plain sums: the loss already carries one over the global tokens."""
     unit.set_gradient_divide_factor(1.0)
     unit.set_force_sum_reduction_for_comms(True)
 

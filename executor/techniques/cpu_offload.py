@@ -87,7 +87,6 @@ class CpuOffloadHooks(TechniqueHooks):
                 torch._foreach_copy_(targets, [p.data for p in parameters], non_blocking=True)
 
     def _with_data(self) -> Iterator[list[LocalParameter]]:
-        """The parameters of each layer of which this rank has a part."""
         for parameters in self._relocated.values():
             if filled := [parameter for parameter in parameters if parameter.data.numel()]:
                 yield filled
@@ -106,7 +105,6 @@ def _host_gradient(parameter: LocalParameter) -> Tensor:
 
 
 def _finish(device: torch.device) -> None:
-    """Wait until the host has what was copied to it."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 

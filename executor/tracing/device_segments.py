@@ -80,7 +80,6 @@ def own_term(name: str) -> str:
 
 
 def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Intervals in order of their starts, with those that touch made one."""
     found: list[tuple[int, int]] = []
     for start, end in intervals:
         if found and start <= found[-1][1]:

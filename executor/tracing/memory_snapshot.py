@@ -110,7 +110,7 @@ def recording_cuda(device: torch.device) -> Iterator[None]:
 
 
 def cuda_snapshot(device: torch.device) -> Snapshot:
-    """What the CUDA allocator tells of one device.
+    """Take the CUDA allocator's snapshot of a device.
 
     Args:
         device: a CUDA device, with its index.
@@ -131,7 +131,6 @@ def device_snapshot(found: dict[str, Any], index: int) -> Snapshot:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples become lists, as in JSON."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -167,5 +166,5 @@ def peak_allocated_bytes(snapshot: Snapshot) -> int:
 
 
 def reserved_bytes(snapshot: Snapshot) -> int:
-    """What the segments hold together at the end, freed blocks included."""
+    """Bytes of all segments at the end, freed blocks included."""
     return sum(int(segment["total_size"]) for segment in snapshot["segments"])

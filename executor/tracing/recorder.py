@@ -83,7 +83,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._unfinished = {_place(t) for t in _tensors(args[0])}
 
     def _note_ring(self, name: str, item: Collective) -> None:
-        """A step of a ring: its sends come first, and count as one; its receives are the peer's."""
         if name == "send":
             self._ring_bytes += item.payload_bytes
         elif self._ring_bytes:
@@ -91,12 +90,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._ring_bytes = 0
 
     def _finishes_collective(self, name: str, args: Any) -> bool:
-        """Whether this is gloo's own: its reduce-scatter ends with a copy into the output."""
         outputs, self._unfinished = self._unfinished, set()
         return name == "copy_" and _place(args[0]) in outputs
 
     def _note_copy(self, args: Any, kwargs: dict[str, Any], out: Any) -> None:
-        """fully_shard's own copies into and out of its communication buffers."""
         source = _unique(args[0])
         target = _unique(kwargs["out"] if "out" in kwargs else out[0])
         traffic = sum(_bytes(t) for t in [*source, *target])
@@ -134,7 +131,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _placed(op: str, read: list[Tensor], written: list[Tensor]) -> str:
-    """An operation's name by the tier that it works on: copies cross from one to the other."""
     from_host, to_host = any(map(on_host, read)), any(map(on_host, written))
     if op == "copy" and from_host != to_host:
         return TO_HOST if to_host else TO_DEVICE
@@ -142,7 +138,6 @@ def _placed(op: str, read: list[Tensor], written: list[Tensor]) -> str:
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:
-    """Where a tensor begins: its storage, and the offset in it; also where it has no contents."""
     return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
@@ -151,12 +146,10 @@ def _unique(value: Any) -> list[Tensor]:
 
 
 def _touched(op: str, read: list[Tensor], written: list[Tensor]) -> Tensor:
-    """The elements that an indexed operation reads and writes, not the table they lie in."""
     return read[-1] if op == "scatter_add" else written[0]
 
 
 def _argument(func: Any, wanted: str, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An argument of an operation by its name."""
     for index, argument in enumerate(func._schema.arguments):
         if argument.name == wanted:
             given = args[index] if index < len(args) else kwargs.get(wanted)
@@ -165,7 +158,6 @@ def _argument(func: Any, wanted: str, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _mutated(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
-    """Arguments that the operation writes to."""
     found = []
     for index, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
@@ -192,7 +184,6 @@ _DTYPE_NAMES = {
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Bytes that the elements span; an expanded dimension is read once."""
     if not tensor.numel():
         return 0
     sizes = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
@@ -200,7 +191,6 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _largest(operands: list[Any]) -> int:
-    """Elements of the largest operand; a list of tensors is one operand."""
     return max((sum(t.numel() for t in _tensors(x)) for x in operands), default=0)
 
 
@@ -335,7 +325,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._follow_storage(tensor.untyped_storage(), cause)
 
     def _follow_host(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage of the host's memory until it goes."""
         key = storage._cdata
         if key not in self._hosted:
             self._hosted[key] = storage.nbytes()

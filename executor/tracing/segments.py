@@ -76,7 +76,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What the operations around a moment say about it."""
+    """The context of a moment, from the operations around it."""
 
     area: str = ""
     key: str = ""
@@ -215,6 +215,6 @@ def _term(context: _Context, communicated: bool) -> str:
 
 
 def send_times(operations: Iterable[Operation]) -> dict[str, int]:
-    """When each message was sent, by ``pass to rank``."""
+    """Return send times by ``pass to rank``."""
     start = SEND + " "
     return {o.name.removeprefix(start): o.start_ns for o in operations if o.name.startswith(start)}

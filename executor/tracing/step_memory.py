@@ -90,7 +90,6 @@ def follow_step(engine: Engine, snapshot: bool) -> StepMemory:
 
 
 def _hosted(engine: Engine) -> int:
-    """Bytes of what a rank keeps in its host's memory from step to step."""
     return sum(t.untyped_storage().nbytes() for t in engine.resident_tensors() if on_host(t))
 
 

@@ -101,13 +101,11 @@ def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
 
 
 def _last_at_norm(traces: Sequence[RankTrace]) -> int | None:
-    """When the last rank came to the global norm."""
     arrivals = [s.start_ns for trace in traces for s in trace.segments if s.term == NORM]
     return max(arrivals, default=None)
 
 
 def _resolve(segment: Segment, norm_ns: int | None, sent_ns: int | None) -> list[Segment]:
-    """Waits split into what nobody had sent yet and what was under way."""
     if segment.term == NORM:
         return _split(segment, norm_ns, "optimizer")
     if segment.term == MESSAGE:
@@ -141,7 +139,6 @@ def _span(rank: int, segment: Segment, begin_ns: int) -> Span:
 
 
 def _stream(segment: Segment) -> tuple[StreamKind, str]:
-    """Kind and name of the stream that a segment is drawn on."""
     if segment.term.startswith("exposed_"):
         return "communication", segment.term.removeprefix("exposed_")
     if segment.stream is not None and segment.name.startswith(HOST_COPIES):

@@ -44,7 +44,7 @@ HOST = torch.device("cpu")
 
 
 def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
-    """What the first rank of each stage would do in a step; stages that are alike appear once.
+    """Dry-run a step on the first rank of each distinct stage.
 
     Args:
         plan: a plan that the executor runs.
@@ -148,7 +148,6 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
 
 
 def _make_meshes(plan: Plan, stage: int, process_groups: ProcessGroups) -> None:
-    """Make what layers' states are cut over, of numbers that have to be there."""
     for strategy in plan.stage_strategies(stage):
         process_groups.data_mesh(strategy)
     for parts in plan.program.stages[stage].virtual_stages:
@@ -183,7 +182,6 @@ def _records(plan: Plan) -> Callable[[int, int], Tensor]:
 
 
 def _listed(counts: Counter[Collective]) -> list[dict[str, Any]]:
-    """Each different collective once, the one that moves most first."""
     names = Collective._fields
     rows = [
         {**dict(zip(names, collective, strict=True)), "count": count}

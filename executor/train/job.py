@@ -57,7 +57,7 @@ TEXT = "text (--data, --tokenizer, or Python's own sources)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSettings:
-    """What a run is asked for beside its plan.
+    """Settings of a run beside its plan.
 
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
     ``init_from`` is the folder of a checkpoint whose weights the run starts from, ``save_hf`` the
@@ -182,7 +182,7 @@ def _trained(
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
-    """What all ranks must have alike, however they were started."""
+    """Facts that all ranks must agree on."""
     return {
         "plan": plan.hash,
         "version of shardwright": __version__,

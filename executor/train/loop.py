@@ -19,7 +19,7 @@ COLLECT_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHooks:
-    """What happens around steps: before one, with complete gradients, and after its report."""
+    """Callbacks before a step, at complete gradients, after its report."""
 
     begin: Callable[[int], None]
     inspect: Callable[[int], None]
@@ -66,7 +66,6 @@ def reported_norm(step: StepResult) -> float | None:
 
 @contextmanager
 def _paused_gc() -> Iterator[Callable[[], int]]:
-    """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -57,7 +57,7 @@ class _AttentionCall(NamedTuple):
 
 @dataclass
 class _LayerTrace:
-    """What one layer called, in order."""
+    """Calls of one layer, in order."""
 
     before: list[_Linear] = field(default_factory=list)
     after: list[_Linear] = field(default_factory=list)
@@ -100,7 +100,6 @@ class _CallTracer(TorchFunctionMode):
 
 
 def _note_whole_attention(seen: _LayerTrace, args: Any, kwargs: dict[str, Any]) -> None:
-    """Torch's own attention, its projections among its arguments."""
     width, heads, weight, bias = args[3:7]
     output, output_bias = args[11:13]
     causal = kwargs.get("is_causal", False) or kwargs.get("attn_mask") is not None
@@ -110,13 +109,12 @@ def _note_whole_attention(seen: _LayerTrace, args: Any, kwargs: dict[str, Any]) 
 
 
 def _is_causal(args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a mask was given: decoders hide later tokens by one, encoders give none here."""
     mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
     return isinstance(mask, Tensor)
 
 
 def describe(module: nn.Module, name: str = "module", layers: str | None = None) -> ModelSpec:
-    """What a module computes, as far as plans need to know.
+    """Describe a module as far as plans need.
 
     Args:
         module: with a Hugging Face ``config``, or one that maps token numbers (batch, seq) to
@@ -173,7 +171,7 @@ def _traced(module: nn.Module, name: str, layers: str | None) -> ModelSpec:
 
 
 def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_LayerTrace, int]:
-    """What the first layer calls, and the width of what it is given."""
+    """Trace the first layer's calls, and its input width."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     watch, widths = _CallTracer(), list[int]()
@@ -206,7 +204,6 @@ def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_LayerTrace, int]
 
 @contextmanager
 def _training(module: nn.Module) -> Iterator[None]:
-    """As in training: some modules take a path of their own in evaluation."""
     was = module.training
     module.train()
     try:
@@ -248,7 +245,6 @@ def _norm_kind(block: nn.Module) -> NormKind:
 
 
 def _outside(module: nn.Module, blocks: tuple[nn.Module, ...]) -> list[nn.Module]:
-    """Modules without children that are in none of the layers."""
     inside = {id(child) for block in blocks for child in block.modules()}
     return [m for m in module.modules() if id(m) not in inside and not list(m.children())]
 

@@ -112,7 +112,7 @@ def _check_shape(plan: Plan) -> None:
 
 
 def _unsupported(strategy: LayerStrategy) -> str | None:
-    """Why a layer that nobody here wrote cannot follow a strategy; None if it can."""
+    """Return why a foreign layer cannot follow a strategy, or None."""
     for name in ("tp", "cp", "ep", "etp"):
         if getattr(strategy, name) > 1:
             return f"{name} {getattr(strategy, name)}"
@@ -130,7 +130,6 @@ def _unsupported(strategy: LayerStrategy) -> str | None:
 
 
 def _meshes(plan: Plan, strategies: list[LayerStrategy]) -> dict[int, DeviceMesh]:
-    """The replica x shard mesh of each sharding degree, made in one order on every rank."""
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     ranks = plan_world_size(plan)
     return {

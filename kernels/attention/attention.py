@@ -47,7 +47,6 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor, causal: bool = Tr
 
 
 def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Tensor:
-    """The kernel itself: the library's choice between kernels may fall on the score matrix."""
     try:
         if causal and value.shape[-1] < query.shape[-1]:
             return narrow_flash_on_cores(query, key, value)
@@ -76,7 +75,6 @@ def _flash_on_device(query: Tensor, key: Tensor, value: Tensor, causal: bool = T
 
 
 def _no_flash(query: Tensor, error: RuntimeError) -> Exception:
-    """The error in one line; one about memory stays as it is."""
     why = " ".join(str(error).split())[:160]
     if "memory" in why:
         return error

@@ -33,7 +33,7 @@ MAX_CACHED_MAPS = 16
 
 
 class _Shape(NamedTuple):
-    """What flex attention is compiled for anew; sequences and windows are sizes of one program."""
+    """The compile key of flex attention; sequences and windows are dynamic."""
 
     kind: str
     heads: int
@@ -66,7 +66,7 @@ def _apart(function: Any) -> FunctionType:
 
 @lru_cache(maxsize=MAX_CACHED_MAPS)
 def _block_map(mask: Mask, batch: int, seq: int, device: torch.device) -> Any:
-    """Which blocks of scores are empty, full or in between, as flex attention takes it."""
+    """Map of empty, full and partial score blocks for flex attention."""
     from torch.nn.attention.flex_attention import BlockMask
 
     counts = visible_in_blocks(mask, batch, seq, device, BLOCK)
@@ -85,7 +85,6 @@ def _block_map(mask: Mask, batch: int, seq: int, device: torch.device) -> Any:
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each row's blocks are chosen, and the chosen ones' numbers before the rest."""
     order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32), order.to(torch.int32)
 

@@ -81,7 +81,7 @@ def flash_attention_backward_block(
     merged_lse: Tensor,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What one block of keys adds to the gradients of attention to all keys.
+    """Gradients of attention to all keys, from one block of keys.
 
     Args:
         kernels: of the run.

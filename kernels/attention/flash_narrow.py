@@ -40,7 +40,6 @@ def filled_up(x: Tensor, width: int) -> Tensor:
     _fake_forward,
 )
 def _forward(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp of causal attention; operands are (batch, heads, seq, width)."""
     width = value.shape[-1]
     out, log_sum = torch._scaled_dot_product_flash_attention_for_cpu(
         query, key, filled_up(value, query.shape[-1]), 0.0, True

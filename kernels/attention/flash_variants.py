@@ -23,7 +23,7 @@ HEAD_STEP = 8
 
 
 def flash_cuda_unsupported(request: Request) -> str | None:
-    """Why the library's flash kernel for CUDA cannot run (..., head_dim); None if it can.
+    """Return why CUDA flash attention cannot run a request, or None.
 
     The conditions are those that ``mha_fwd`` and ``mha_bwd`` check in
     ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``.
@@ -111,12 +111,10 @@ def wide(*tensors: Tensor) -> list[Tensor]:
 
 
 def _grouped(query: Tensor, key: Tensor) -> Tensor:
-    """(batch, heads, s, d) as (batch, kv_heads, heads of each, s, d)."""
     return query.unflatten(1, (key.shape[1], -1))  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _scores(query: Tensor, key: Tensor, causal: bool) -> Tensor:
-    """(batch, kv_heads, heads of each, queries, keys), scaled and masked."""
     scores = _grouped(query, key) @ key.unsqueeze(2).transpose(-1, -2)
     scores = scores / math.sqrt(query.shape[-1])
     if causal:

@@ -1,4 +1,4 @@
-"""Which keys a query sees, by name: all of them causal, each a value that can be compared.
+"""Causal attention masks by name, comparable as values.
 
 A mask gives a function of (sample, head, query, key) index tensors, made of elementwise operations
 only, so that one definition serves a compiled kernel, its map of empty blocks, and a table.

@@ -51,7 +51,10 @@ def flash_narrow_step_backward(
     log_sum: Tensor,
     parts: list[int] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a step adds to the gradients; ``grad`` and ``out`` are as wide as the values."""
+    """Gradients from one ring step of narrow values.
+
+    ``grad`` and ``out`` are as wide as the values.
+    """
     wide_grad, wide_value, wide_out = _one_width(query, grad, value, out)
     given = (wide_grad, query, key, wide_value, wide_out, log_sum)
     of_query, of_key, of_value = flash_step_backward(*given, parts)

@@ -51,7 +51,6 @@ def _rectangles(parts: list[int]) -> Iterator[tuple[slice, int]]:
 
 
 def _covers(parts: list[int], queries: int) -> bool:
-    """Whether one rectangle has all the queries."""
     return parts[:2] == [0, queries] and len(parts) == 3
 
 
@@ -104,7 +103,6 @@ def fake_backward(
 
 
 def _batch_first(like: Tensor) -> Tensor:
-    """Room for a gradient: (batch, seq, heads, head_dim) in memory, as flash kernels write it."""
     batch, heads, seq, width = like.shape
     return like.new_empty(batch, seq, heads, width).transpose(1, 2)
 
@@ -123,7 +121,7 @@ def flash_step_backward(
     log_sum: Tensor,
     parts: list[int] | None,
 ) -> Grads:
-    """What a step adds to the gradients of its queries, keys and values.
+    """Gradients of queries, keys and values from one ring step.
 
     ``out`` and ``log_sum`` are those of the whole ring. Each gradient lies (batch, seq, heads,
     head_dim) in memory.

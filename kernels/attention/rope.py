@@ -23,7 +23,7 @@ MAX_HALVES = 16384
 
 
 class Angles(NamedTuple):
-    """Which angles a head's numbers are turned by: those of positions 0 to ``seq_len``.
+    """Rotary angles of positions 0 to ``seq_len``.
 
     Where ``positions`` has spans, first and end, theirs instead, ``seq_len`` in all.
     """
@@ -84,7 +84,6 @@ class _RotateHeads(Function):
 
 
 def _rotated_last(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
-    """The last numbers of each head turned, as many as there are angles for; the first copied."""
     width = 2 * cos.shape[-1]
     turned = _rotate(x[..., -width:], cos, sin, sign)
     return turned if x.shape[-1] == width else torch.cat((x[..., :-width], turned), -1)

@@ -63,7 +63,6 @@ class _PackedFlash(Function):
 def _one_by_one(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, causal: bool
 ) -> Tensor:
-    """The best kernel for one sequence, once for each."""
     ends = bounds.tolist()
     _check_bounds(ends, query.shape[0], longest)
     kernels = Dispatcher()

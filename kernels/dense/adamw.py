@@ -21,7 +21,7 @@ FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia")
 
 
 class AdamWState(NamedTuple):
-    """What a step reads and overwrites; the i-th tensors of all lists belong together.
+    """Tensors that a step reads and overwrites, lists in one order.
 
     All of a parameter's tensors have its shape, type and device, but for its step count. The fused
     step takes contiguous ones only; a list with any other takes the foreach form.
@@ -55,7 +55,7 @@ ADAMW = Family(
 
 
 def fused_adamw(kernels: Dispatcher, parameter: Tensor) -> bool:
-    """Whether an optimizer of parameters like this one takes the fused step, else foreach."""
+    """Return True if an optimizer takes the fused step, else foreach."""
     return kernels.pick(ADAMW, parameter) is ADAMW.variants[0].run
 
 

@@ -29,7 +29,7 @@ class ExpertOrder(NamedTuple):
 
 
 def expert_order(chosen: Tensor, experts: int, capacity: int | None = None) -> ExpertOrder:
-    """Where the assignments go.
+    """Order assignments by expert.
 
     Args:
         chosen: (tokens, topk) integers, an expert each, or -1 for a dropped assignment.

@@ -29,7 +29,7 @@ LEAVES_EMPTY_GROUPS = (10,)
 
 
 def one_kernel_unsupported(request: Request) -> str | None:
-    """Why the library has no single kernel for weights (groups, k, n); None if it has.
+    """Return why one kernel cannot multiply all groups, or None.
 
     Sources, the same in torch 2.11 and 2.13: devices and types, ``_grouped_mm_cuda`` in
     ``aten/src/ATen/native/cuda/GroupedBlas.cpp``; strides, ``GroupedMMUtils.h``; number of groups,
@@ -67,7 +67,10 @@ def kernel_stack(weight: Tensor) -> Tensor:
 
 
 def _aligned(x: Tensor, *strides: int) -> bool:
-    """Whether it starts and steps at multiples of 16 bytes; a dense copy always does."""
+    """Return True if it starts and steps at multiples of 16 bytes.
+
+    A dense copy always does.
+    """
     places = (x.data_ptr(), *(stride * x.element_size() for stride in strides))
     return all(place % ALIGNMENT_BYTES == 0 for place in places)
 

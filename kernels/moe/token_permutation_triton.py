@@ -35,7 +35,6 @@ def _present(index, column, width):
 def _permute(
     x, order, out, width, row_stride, column_stride, TOPK: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Columns of one row: those of the token whose assignment it holds, or zeros."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
     assignment = tl.load(order + row)
@@ -101,7 +100,6 @@ def _unpermute_backward(
 
 
 def _tile(width: int) -> tuple[int, int]:
-    """Elements of a program and how many programs share a row."""
     columns = min(_COLUMNS, triton.next_power_of_2(width))
     return columns, triton.cdiv(width, columns)
 

@@ -1,4 +1,4 @@
-"""How blocks of numbers are written: bits, block, transform; what comes out; what is allowed."""
+"""Formats of quantized blocks: bits, block, transform, output, limits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BlockFormat:
 
 
 class Quantized(NamedTuple):
-    """What is sent in place of (…, width) numbers.
+    """Quantized form of (…, width) numbers.
 
     Attributes:
         packed: (…, bytes) levels, int8 or, two to a byte, uint8.
@@ -94,7 +94,7 @@ class Quantized(NamedTuple):
 
 
 def check_fits(quantised: Quantized, form: BlockFormat, shape: tuple[int, ...]) -> None:
-    """Whether the parts are those of numbers of this shape.
+    """Check that the parts fit numbers of this shape.
 
     Raises:
         InputError: other shapes or types.

@@ -12,7 +12,6 @@ from .block_format import MIN_SCALE, BlockFormat, Quantized
 
 
 def _blocks_of(x: Tensor, form: BlockFormat) -> Tensor:
-    """(…, width) as (…, blocks, block), the last one filled up with zeros."""
     blocks = form.blocks(x.shape[-1])
     filled = F.pad(x, (0, blocks * form.block - x.shape[-1]))
     return filled.reshape(*x.shape[:-1], blocks, form.block)

@@ -25,7 +25,6 @@ _NEVER = Philox(0)
 
 @triton.jit
 def _sums_and_differences(x, ELEMENTS: tl.constexpr, APART: tl.constexpr):
-    """Of pairs so far apart, each in the place of what it was made from."""
     pairs = tl.trans(tl.reshape(x, (ELEMENTS // (2 * APART), 2, APART)), (0, 2, 1))
     first, second = tl.split(pairs)
     return tl.reshape(tl.trans(tl.join(first + second, first - second), (0, 2, 1)), (ELEMENTS,))
@@ -137,7 +136,6 @@ def _decode(
 
 
 def _geometry(form: BlockFormat, blocks: int) -> tuple[tuple[int], dict[str, int]]:
-    """Programs, and how many blocks each holds."""
     padded = max(4, triton.next_power_of_2(form.block))
     rows = max(1, min(_TILE // padded, triton.next_power_of_2(blocks)))
     sizes = {"BLOCK": form.block, "PADDED": padded, "ROWS": rows, "BITS": form.bits}

@@ -23,7 +23,6 @@ _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 @triton.jit
 def _token_of(row, ends, shifts, count, STEPS: tl.constexpr):
-    """The token's number of each row of the copy: the first range that ends behind the row."""
     low = row * 0
     high = low + count
     for _ in tl.static_range(STEPS):

@@ -1,4 +1,4 @@
-"""How ranges of tokens are moved: operations with one kernel each, or one copy a range."""
+"""Moves of token ranges: one kernel each, or a copy a range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .ranges import TokenRanges
 
 
 def _nothing(*tensors: Tensor) -> None:
-    """These operations write to what they are given."""
     return None
 
 
@@ -51,7 +50,6 @@ def _sum_operation(rows: Tensor, starts: Tensor, ends: Tensor, shifts: Tensor, o
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(tokens, width), a view where there is one."""
     return x.reshape(x.shape[0], x.shape[1:].numel())
 
 

@@ -13,7 +13,7 @@ from ...spec.errors import InputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenRanges:
-    """Which tokens are copied, in which order; made by :func:`token_ranges`.
+    """Token ranges to copy, in order; made by :func:`token_ranges`.
 
     Attributes:
         pieces: (start, length) of each range, in the order of the copy; empty ones are left out.

@@ -232,7 +232,6 @@ def _inverse(order: Sequence[int]) -> Sizes:
 
 
 def _sorted(rows: Tensor, rows_by_source: list[Sizes], back: bool) -> Tensor:
-    """Rows ordered source by source to expert by expert, or back."""
     sources, experts = len(rows_by_source), len(rows_by_source[0])
     if sources == 1 or experts == 1:
         return rows

@@ -43,7 +43,6 @@ def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
 def _through_experts(
     block: Block, spec: Moe, x: Tensor, rows: RoutedRows, ranks: ExpertRanks
 ) -> Tensor:
-    """(rows, hidden) to the ranks of their experts, through these, and back."""
     if not ranks.exchanges_rows or ranks.ep * ranks.etp == 1:
         return _experts(block, spec, x, rows.offsets)
     dispatch_plan = plan_dispatch(rows.offsets, x.shape[0], ranks)

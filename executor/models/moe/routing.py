@@ -127,7 +127,6 @@ class _Permute(Function):
 
 
 def _summed(rows: Tensor, token: Tensor, shape: torch.Size) -> Tensor:
-    """Rows of each token added up, in the (seq, batch, width) of the tokens."""
     out = torch.zeros(shape[0] * shape[1], shape[2], dtype=rows.dtype, device=rows.device)
     return out.index_add_(0, token, rows).view(shape)
 
