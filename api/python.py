@@ -87,8 +87,7 @@ def plan(
     """Search for the best plan: the fastest, unless another objective is named.
 
     Args:
-        model: a name, a path, a typed document, a ModelSpec or an ``nn.Module``; the embedded
-            default if None.
+        model: a name, path, typed document, ModelSpec or ``nn.Module``; None: the embedded one.
         cluster: a text, a path, a typed document, or a ClusterSpec; this machine if None.
         global_batch: samples of a step.
         global_batch_tokens: tokens of a step, instead of samples.

@@ -220,8 +220,7 @@ def build_chunk(
 ) -> Chunk:
     """Build, fill, split and shard the layers of this stage's chunk ``number`` on this rank.
 
-    Each layer is sharded as soon as it is built, so a rank never holds more than its part and one
-    whole layer.
+    Layers are sharded one by one: a rank holds its part and one whole layer at most.
     """
     dtype = plan.workload.dtype
     policy = _precision(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cached_property
 
 from ..bounds.compute_bounds import ComputeBounds
 from ..bounds.quick_bounds import QuickBounds
@@ -48,128 +48,158 @@ def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
     return ShapeBounds(quick, tables, contexts, relaxations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SingleGroupParts:
-    """Parts of a search over one device group, and their engine.
-
-    ``likely``: heuristic over the usual options of layers.
-    """
-
-    bounds: ShapeBounds
-    incumbents: Incumbents
-    ranking: ShapeRanking
-    likely: LayoutByLayout
-    likely_shapes: LikelyShapes
-    rounding: LpRounding
-    start: FirstFeasible
-    enumeration: Enumeration
-    intensification: Intensification
-    engine: BranchAndBound
-
-
-def single_group_parts(
-    evaluator: Evaluator,
-    limits: Limits,
-    progress: Progress | None = None,
-) -> SingleGroupParts:
-    """Assemble a search over one device group.
+    """Parts of a search over one device group, each made on first use.
 
     Args:
         evaluator: of the request; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best value) now and then.
     """
-    progress = progress or (lambda seen, total, best: None)
-    bounds = shape_bounds(evaluator)
-    space, rule = bounds.tables.space, evaluator.rule
-    values, work = ShapeValues(bounds, evaluator), WorkSpent(evaluator)
-    incumbents = Incumbents(
-        evaluator,
-        legality_in(space),
-        space.gpipe_variant,
-        alternatives=limits.alternatives,
-        heuristic_passes=limits.heuristic_passes,
-        deadline_s=limits.deadline_s,
-        seeks_first=True,
-    )
-    factor = limits.small_model_factor(len(space.layers))
 
-    def layouts(tables: Callable[[PipelineShape], list[OptionTable]]) -> LayoutByLayout:
-        return LayoutByLayout(
-            space.layer_classes,
-            tables,
-            bounds.contexts.live_budget_bytes,
-            rule.excess_bytes,
-            limits.heuristic_layouts * factor,
+    def __init__(
+        self, evaluator: Evaluator, limits: Limits, progress: Progress | None = None
+    ) -> None:
+        self.limits = limits
+        self.bounds = shape_bounds(evaluator)
+        self._evaluator = evaluator
+        self._progress = progress or (lambda seen, total, best: None)
+        self._space = self.bounds.tables.space
+        self._factor = limits.small_model_factor(len(self._space.layers))
+        self._values, self._work = ShapeValues(self.bounds, evaluator), WorkSpent(evaluator)
+        self._smallest = MinMemory(self.bounds.tables.layers)
+        self.incumbents = Incumbents(
+            evaluator,
+            legality_in(self._space),
+            self._space.gpipe_variant,
+            alternatives=limits.alternatives,
+            heuristic_passes=limits.heuristic_passes,
+            deadline_s=limits.deadline_s,
+            seeks_first=True,
         )
 
-    likely, smallest = layouts(bounds.tables.usual), MinMemory(bounds.tables.layers)
-    rounding = LpRounding(bounds.relaxations, incumbents.best_s, rule.excess_bytes, limits.relaxed)
-    refined = RefinedBounds(values, incumbents, rounding)
-    ranking = ShapeRanking(values, incumbents, limits.estimates)
-    most = limits.heuristic_shapes_large if space.is_large else limits.heuristic_shapes * factor
-    likely_shapes = LikelyShapes(
-        ranking, likely, incumbents, most, limits.heuristic_shapes_alike * factor, progress
-    )
-    large: tuple[SearchHeuristic, ...] = (
-        RoughShapes(ranking, refined, values, rounding, incumbents, limits),
-        ShapesByBound(
-            refined,
+    def _layouts(self, tables: Callable[[PipelineShape], list[OptionTable]]) -> LayoutByLayout:
+        return LayoutByLayout(
+            self._space.layer_classes,
+            tables,
+            self.bounds.contexts.live_budget_bytes,
+            self._evaluator.rule.excess_bytes,
+            self.limits.heuristic_layouts * self._factor,
+        )
+
+    @cached_property
+    def likely(self) -> LayoutByLayout:
+        """Heuristic over the usual options of a shape's layers."""
+        return self._layouts(self.bounds.tables.usual)
+
+    @cached_property
+    def rounding(self) -> LpRounding:
+        """Heuristic over relaxed steps."""
+        excess_bytes = self._evaluator.rule.excess_bytes
+        best_s, limit = self.incumbents.best_s, self.limits.relaxed
+        return LpRounding(self.bounds.relaxations, best_s, excess_bytes, limit)
+
+    @cached_property
+    def ranking(self) -> ShapeRanking:
+        """Shapes by estimate."""
+        return ShapeRanking(self._values, self.incumbents, self.limits.estimates)
+
+    @cached_property
+    def refined(self) -> RefinedBounds:
+        """Bounds by level, refined on demand."""
+        return RefinedBounds(self._values, self.incumbents, self.rounding)
+
+    @cached_property
+    def likely_shapes(self) -> LikelyShapes:
+        """Search of the shapes with the best estimates."""
+        limits, alike = self.limits, self.limits.heuristic_shapes_alike * self._factor
+        small = limits.heuristic_shapes * self._factor
+        most = limits.heuristic_shapes_large if self._space.is_large else small
+        return LikelyShapes(self.ranking, self.likely, self.incumbents, most, alike, self._progress)
+
+    @cached_property
+    def _large_model_heuristics(self) -> tuple[SearchHeuristic, ...]:
+        limits, rounding, incumbents = self.limits, self.rounding, self.incumbents
+        relaxations = self.bounds.relaxations
+        return (
+            RoughShapes(self.ranking, self.refined, self._values, rounding, incumbents, limits),
+            ShapesByBound(
+                self.refined,
+                self._values,
+                rounding,
+                UniformPlan(relaxations),
+                self._layouts(relaxations.tables),
+                incumbents,
+                limits.heuristic_shapes_open * self._factor,
+                self._progress,
+            ),
+        )
+
+    @cached_property
+    def enumeration(self) -> Enumeration:
+        """Enumeration of the plans of a small shape."""
+        bounds = self.bounds
+        return Enumeration(
+            lambda shape: SingleGroupPlans(bounds, shape),
+            self.incumbents,
+            self._work,
+            self.limits.enumerated_shape,
+        )
+
+    @cached_property
+    def intensification(self) -> Intensification:
+        """Search of shapes that a failed proof leaves open."""
+        evaluator, incumbents, work = self._evaluator, self.incumbents, self._work
+        values, enumeration, limits = self._values, self.enumeration, self.limits
+        local = LocalSearch(
+            self.bounds.tables.layers, incumbents.fastest, lambda plan: free_bytes(plan, evaluator)
+        )
+        remaining = RemainingShapes(
+            values, self.refined, enumeration, incumbents, work, limits, self._progress
+        )
+        return Intensification(
             values,
-            rounding,
-            UniformPlan(bounds.relaxations),
-            layouts(bounds.relaxations.tables),
-            incumbents,
-            limits.heuristic_shapes_open * factor,
-            progress,
-        ),
-    )
-    enumeration = Enumeration(
-        lambda shape: SingleGroupPlans(bounds, shape), incumbents, work, limits.enumerated_shape
-    )
-    local = LocalSearch(
-        bounds.tables.layers, incumbents.fastest, lambda plan: free_bytes(plan, evaluator)
-    )
-    remaining = RemainingShapes(values, refined, enumeration, incumbents, work, limits, progress)
-    intensification = Intensification(
-        values, ranking, likely, local, enumeration, incumbents, work, limits, remaining
-    )
-    first_memory = LeastMemory(smallest, incumbents, limits.min_memory_first)
-    start = FirstFeasible(values, likely, first_memory, incumbents, progress)
-    engine = BranchAndBound(
-        space=space,
-        bounds=refined,
-        heuristics=(
-            likely_shapes,
-            *(large if space.is_large else ()),
-            LeastMemory(smallest, incumbents, limits.min_memory),
-        ),
-        incumbents=incumbents,
-        proof=Proof(
-            refined,
+            self.ranking,
+            self.likely,
+            local,
             enumeration,
             incumbents,
-            lambda: work.and_more(limits.proof),
-            None if space.is_large else intensification,
-            progress,
-        ),
-        start=start,
-        error=lambda any_shape, nearest, late, proven: infeasible_error(
-            space, any_shape, nearest, evaluator, late, proven
-        ),
-    )
-    return SingleGroupParts(
-        bounds=bounds,
-        incumbents=incumbents,
-        ranking=ranking,
-        likely=likely,
-        likely_shapes=likely_shapes,
-        rounding=rounding,
-        start=start,
-        enumeration=enumeration,
-        intensification=intensification,
-        engine=engine,
-    )
+            work,
+            limits,
+            remaining,
+        )
+
+    @cached_property
+    def start(self) -> FirstFeasible:
+        """Search for any plan that fits."""
+        memory = LeastMemory(self._smallest, self.incumbents, self.limits.min_memory_first)
+        return FirstFeasible(self._values, self.likely, memory, self.incumbents, self._progress)
+
+    @cached_property
+    def engine(self) -> BranchAndBound:
+        """The engine of these parts."""
+        space, evaluator, incumbents = self._space, self._evaluator, self.incumbents
+        work, proof_limits = self._work, self.limits.proof
+        memory = LeastMemory(self._smallest, incumbents, self.limits.min_memory)
+        large = self._large_model_heuristics if space.is_large else ()
+        return BranchAndBound(
+            space=space,
+            bounds=self.refined,
+            heuristics=(self.likely_shapes, *large, memory),
+            incumbents=incumbents,
+            proof=Proof(
+                self.refined,
+                self.enumeration,
+                incumbents,
+                lambda: work.and_more(proof_limits),
+                None if space.is_large else self.intensification,
+                self._progress,
+            ),
+            start=self.start,
+            error=lambda any_shape, nearest, late, proven: infeasible_error(
+                space, any_shape, nearest, evaluator, late, proven
+            ),
+        )
 
 
 def single_group_search(
@@ -186,7 +216,7 @@ def single_group_search(
         progress: called with (shapes seen, shapes in all, best value) now and then.
         watch: called after every trial; reads :meth:`BranchAndBound.current_result`.
     """
-    parts = single_group_parts(evaluator, limits or Limits(), progress)
+    parts = SingleGroupParts(evaluator, limits or Limits(), progress)
     engine = parts.engine
     if watch is not None:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...spec.errors import InfeasibleError
 from ..candidates.evaluator import Evaluator, Outcome
 from ..space.pipeline_shape import PipelineShape
-from .build import single_group_parts
+from .build import SingleGroupParts
 from .incumbents import DeadlineError
 from .work_limits import Limits, Quota
 
@@ -21,7 +21,7 @@ class FeasibilityProbe:
     """Search up to the first feasible plan."""
 
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        self._parts = single_group_parts(evaluator, limits)
+        self._parts = SingleGroupParts(evaluator, limits)
         self._parts.incumbents.on_trial = _end_where_it_fits
 
     def fit_error(self) -> InfeasibleError | None:
@@ -52,7 +52,7 @@ class SingleShapeSearch:
     """Search for good plans of one shape."""
 
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        self._parts = single_group_parts(evaluator, limits)
+        self._parts = SingleGroupParts(evaluator, limits)
 
     def seconds_within(self, shape: PipelineShape) -> list[float]:
         """Step times of feasible plans found in a shape, least first."""

@@ -14,7 +14,7 @@ from oracles.brute_force import Answer, Restriction, Space, simulator_of, solve
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.planner.candidates.evaluator import Decision, Evaluator
 from shardwright.planner.search.branch_and_bound import BranchAndBound
-from shardwright.planner.search.build import SingleGroupParts, single_group_parts
+from shardwright.planner.search.build import SingleGroupParts
 from shardwright.planner.search.result import SolveResult
 from shardwright.planner.search.work_limits import Limits
 from shardwright.planner.space.pins import Pin
@@ -56,7 +56,7 @@ def _odd(r: Restriction) -> bool:
 def parts_of(space: Space, limits: Limits | None = None, **asked: Any) -> SingleGroupParts:
     """The parts of a search of a space, and their engine."""
     evaluator = Evaluator(request_of(space, **asked), simulator_of(space), RULE)
-    return single_group_parts(evaluator, limits or Limits())
+    return SingleGroupParts(evaluator, limits or Limits())
 
 
 def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> BranchAndBound:
