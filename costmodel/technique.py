@@ -1,8 +1,8 @@
-"""TechniquePrice: the work that a technique adds to a plan's, or changes in it.
+"""TechniquePrice: work that a technique adds to a plan's, or changes.
 
 A module of ``techniques`` ends in one. Added work counts under the technique's name in the
-breakdown. It is lowered like all other work, so bounds, estimates and simulations price it in one
-way, and no search knows a technique by name.
+breakdown. It is lowered like all other work, so bounds, estimates and simulations price it alike,
+and no search knows a technique by name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class AddedWork:
     """Work that a technique adds to a pass, serially.
 
-    ``items`` are kernels and collectives in order, ``scratch_bytes`` live while they run, and
-    ``host_s`` is host time beside their launches.
+    ``items``: kernels and collectives in order; ``scratch_bytes`` live while they run; ``host_s``:
+    host time beside their launches.
     """
 
     items: tuple[WorkItem, ...] = ()
@@ -53,9 +53,9 @@ NO_WORK = AddedWork()
 class LayerAddition:
     """Additions of a technique to every micro-batch through a layer.
 
-    ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of
-    the layer's own are not held in between, and are back before the backward begins.
-    ``kept_tier_bytes`` are held in between on other tiers.
+    ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of the
+    layer's own are not held in between, and are back before the backward. ``kept_tier_bytes`` are
+    held in between on other tiers.
     """
 
     forward: AddedWork = NO_WORK
@@ -66,7 +66,7 @@ class LayerAddition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniquePrice:
-    """The price of a technique's values; a hook that is None changes nothing.
+    """The price of a technique's values; a None hook changes nothing.
 
     Attributes:
         value: the technique.
@@ -77,9 +77,8 @@ class TechniquePrice:
         host_work: the host's part of a pass (entries, kernels among them that add gradients to
             others, True if forward); None: all are eager launches.
         layer: additions to every micro-batch.
-        unit: the layer's states: with other traffic, with work once a step
-            (:func:`with_addition`), or with parameters fetched before each gather
-            (:func:`with_fetched_parameters`).
+        unit: the layer's states: with other traffic, with work once a step (:func:`with_addition`),
+            or with parameters fetched before each gather (:func:`with_fetched_parameters`).
     """
 
     value: TechniqueValue
@@ -130,7 +129,9 @@ def host_work_of(
     forward: bool,
     prices: TechniquePrices,
 ) -> HostWork | None:
-    """The host's part of a pass under the one technique that changes it; else None.
+    """A pass's host work under the one technique that changes it.
+
+    None if none does.
 
     Raises:
         InputError: several techniques of a layer change it.
@@ -149,7 +150,7 @@ def host_work_of(
 
 
 def within_parts(prices: TechniquePrices) -> TechniquePrices:
-    """Prices as the parts of a layer meet them: without additions to the whole layer."""
+    """Prices for parts of a layer, without whole-layer additions."""
     return tuple(
         replace(price, layer=None, unit=None)
         for price in prices
@@ -159,7 +160,7 @@ def within_parts(prices: TechniquePrices) -> TechniquePrices:
 
 @dataclass(frozen=True, slots=True)
 class AddedPasses:
-    """Additions of all techniques of a layer: after its forward, before its backward."""
+    """Techniques' additions, after a layer's forward and before its backward."""
 
     forward: LoweredPass
     backward: LoweredPass
@@ -187,7 +188,7 @@ def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
 
 
 def added_backward(backward: LoweredPass, added: AddedPasses) -> LoweredPass:
-    """A layer's backward with additions; bytes that come back are there from its start."""
+    """A layer's backward with additions; restored bytes live from its start."""
     whole = chain_passes(added.backward, backward)
     return replace(
         whole,
@@ -215,10 +216,9 @@ def with_addition(
     """A unit with a technique's work and state.
 
     Args:
-        unit: the states of a layer.
+        unit: states of a layer.
         name: the technique.
-        gradient: work once a step, when the layer's gradients are complete, in the last
-            micro-batch's backward.
+        gradient: work once a step, on complete gradients, in the last micro-batch's backward.
         update: work with the optimizer's update.
         resident_bytes: of device memory, held from step to step.
         resident_tier_bytes: the same on other tiers.
@@ -235,10 +235,10 @@ def with_addition(
 def with_fetched_parameters(
     unit: FsdpUnit, name: str, copy: WorkItem, shard_bytes: int
 ) -> FsdpUnit:
-    """A unit whose parameter shards come to the device for each gather, and go when it is filled.
+    """A unit with parameter shards on the device only during gathers.
 
     Args:
-        unit: the states of a layer, whose parameters are gathered for each use.
+        unit: states of a layer, with parameters gathered for each use.
         name: the technique, under which the copies count.
         copy: from another tier, before each gather of dense parameters.
         shard_bytes: of those parameters on a rank.

@@ -4,17 +4,17 @@ Of rows r with measured seconds t, and factors f_k, the least of
 
     sum_r w_r · (ln T_r(f) - ln t_r)² / s²  +  sum_k (ln f_k)² / d_k²
 
-where T_r is the simulated step. ``s`` is a run's own spread: the same configuration in successive
-releases of one source drifts by 3 to 10 %. ``d_k`` is the prior deviation of a shipped price of
-kind k; with it ten rows suffice for six factors, and factors that no row exercises stay as shipped.
-Weights w (Huber) keep a mislabeled row from deciding alone. Gauss-Newton, with derivatives by
-simulating each row once more for every factor.
+where T_r is the simulated step. ``s`` is a run's spread: one configuration in successive releases
+of one source drifts by 3 to 10 %. ``d_k`` is the prior deviation of a shipped price of kind k; with
+it ten rows suffice for six factors, and factors that no row exercises stay as shipped. Weights w
+(Huber) keep a mislabeled row from deciding alone. Gauss-Newton, with derivatives by one more
+simulation of each row per factor.
 
-Each row is then predicted from the others, by the leverage of the linear problem: its residual over
-1 - h, h being its own share in its fitted value. ``interval.py`` derives the interval.
+Each row is then predicted from the others by the leverage h of the linear problem: its residual
+over 1 - h. ``interval.py`` derives the interval.
 
-Limits: factors are of kinds of work, so work missing from the lowering altogether ends up in the
-kind that occurs with it.
+Limits: factors are of kinds of work, so work missing from the lowering ends up in the kind that
+occurs with it.
 """
 
 from __future__ import annotations
@@ -66,14 +66,9 @@ class MeasuredStep(NamedTuple):
 def fit_calibration(
     name: str, device: str, stack: str, rows: Sequence[MeasuredStep], products: str = ""
 ) -> Calibration:
-    """Fit a calibration to the rows.
+    """Fit a calibration to one to :data:`MAX_ROWS` measured steps.
 
-    Args:
-        name: of the calibration.
-        device: catalogue name of the devices of all rows.
-        stack: name of the stack of all rows.
-        rows: one to :data:`MAX_ROWS` measured steps.
-        products: the format of products of all rows.
+    All have the same ``device`` (a catalogue name), ``stack`` and format of ``products``.
 
     Raises:
         ValueError: no rows, or too many.
@@ -113,13 +108,12 @@ def _factors(logs: Floats) -> Factors:
 
 
 def _residuals(rows: Sequence[MeasuredStep], logs: Floats) -> Floats:
-    """Logarithms of simulated over measured seconds."""
     factors = _factors(logs)
     return np.array([math.log(row.simulate(factors) / row.step_s) for row in rows])
 
 
 def _weights(residuals: Floats) -> Floats:
-    """Huber's: a residual beyond :data:`OUTLIER` pulls no more than one at it."""
+    """Huber's weights: a residual beyond :data:`OUTLIER` pulls like one at it."""
     return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
 
 

@@ -9,12 +9,11 @@ where M_r is the predicted peak by the count that the row prints. ``s`` is the d
 test between two recordings, ``d_k`` the prior deviation of a shipped figure: states are counted
 from parameters, activations from saved tensors, and library bytes are known least. The logarithm
 (Cauchy's; Holland and Welsch, 1977) lets a row whose model is misread decide nothing: allocators
-repeat themselves closely, so a large error is of another kind. Seconds do not, which is why
-:mod:`fit` has weights that fall less.
+repeat themselves closely, so a large error is of another kind. Seconds do not; :mod:`fit` has
+weights that fall less.
 
-Each row is then predicted from the others by the leverage of the linear problem. The deviation of
-these predictions, from the median of their sizes (one row may be misread) and at least ``s``, is
-the basis of feasibility's upper bound.
+Each row is then predicted from the others by leverage. The deviation of these predictions, from the
+median of their sizes (one row may be misread) and at least ``s``, sets feasibility's upper bound.
 
 Limits: omissions of the lowering in one kind of layer are spread over all activations.
 """
@@ -99,13 +98,12 @@ def _constants(point: Floats) -> MemoryConstants:
 
 
 def _residuals(rows: Sequence[MeasuredPeak], point: Floats) -> Floats:
-    """Logarithms of predicted over measured bytes."""
     constants = _constants(point)
     return np.array([math.log(max(1.0, r.predict(constants)) / r.peak_bytes) for r in rows])
 
 
 def _weights(residuals: Floats) -> Floats:
-    """Cauchy's: half at a residual of :data:`OWN_SPREAD`, ever less beyond it."""
+    """Cauchy's weights: half at a residual of :data:`OWN_SPREAD`, ever less beyond."""
     weights: Floats = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
     return weights
 
@@ -115,6 +113,5 @@ def _misses(residuals: Floats) -> float:
 
 
 def _deviation(left_out: Floats) -> float:
-    """Relative deviation of measured bytes around those predicted from the other rows."""
     deviation = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
     return round(max(deviation, OWN_SPREAD), 6)

@@ -2,8 +2,8 @@
 
 The least of ``misses(residuals) + sum_k (c_k / d_k)²`` over constants c, where residuals are
 logarithms of predicted over measured and d_k is the prior deviation of c_k. Gauss-Newton on the
-reweighted squares (Holland and Welsch, 1977), with derivatives by predicting each row once more for
-every constant. Written out instead of taken from scipy, for a light base and stable bits.
+reweighted squares (Holland and Welsch, 1977), with derivatives by one more prediction of each row
+per constant. Written out instead of scipy's, for a light base and stable bits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Regression(NamedTuple):
     """A regression problem.
 
     ``residuals`` of constants; ``weights`` and ``misses`` of residuals, ``misses`` in units of
-    ``spread``, the deviation of a residual; ``doubt`` is d_k, ``steps`` the finite difference of
-    each constant's derivative, ``limits`` the least and the largest of any.
+    ``spread``, the deviation of a residual; ``doubt``: d_k; ``steps``: finite differences of the
+    derivatives; ``limits``: least and largest constant.
     """
 
     residuals: Callable[[Floats], Floats]
@@ -40,7 +40,7 @@ class Regression(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Constants, residuals before and after, each row's share in its own fitted value."""
+    """Constants, residuals before and after, and leverage of each row."""
 
     point: Floats
     shipped: Floats
@@ -69,7 +69,7 @@ def fitted(problem: Regression) -> Fitted:
 
 
 def median_error(residuals: Floats) -> float:
-    """Median of the residuals' sizes relative to the measurement."""
+    """Median relative size of the residuals."""
     return round(statistics.median(abs(math.expm1(x)) for x in residuals), 6)
 
 
@@ -111,7 +111,7 @@ def _downhill(
 
 
 def _own_shares(problem: Regression, slopes: Floats, residuals: Floats) -> Floats:
-    """Each row's share in its own fitted value: its leverage."""
+    """Leverage of each row."""
     weights = problem.weights(residuals)
     spread = np.linalg.solve(_normal(problem, slopes, weights), slopes.T)
     leverage: Floats = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)

@@ -1,9 +1,9 @@
 """Accuracy of predictions: errors against measurements, and ranking of layouts.
 
 Errors are predicted over measured, less one. Ranks are compared inside groups of layouts of one
-question (model, machine, batch): the rank correlation of Spearman (1904), ties at their mean rank,
-and the regret of the top pick: how much slower the layout predicted fastest was measured than the
-layout measured fastest.
+question (model, machine, batch): Spearman's rank correlation (1904), ties at their mean rank, and
+regret of the top pick: the measured slowdown of the layout predicted fastest against the one
+measured fastest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Errors:
 
 
 def errors_of(pairs: Sequence[Pair]) -> Errors:
-    """Median, mean and 90th percentile (nearest rank) of |error|, and the median error."""
+    """Median, mean and 90th percentile of |error|, and the signed median.
+
+    The percentile is by nearest rank.
+    """
     if not pairs:
         return Errors(median_ape=None, mape=None, p90_ape=None, signed_median=None)
     signed = [predicted / measured - 1 for predicted, measured in pairs]
@@ -72,7 +75,7 @@ def ranking_of(groups: Sequence[Sequence[Pair]]) -> Ranking:
 def top1_regret(group: Sequence[Pair]) -> float:
     """Measured slowdown of the layout predicted fastest against the measured fastest.
 
-    Of several predicted equally fast, the mean.
+    The mean over layouts predicted equally fast.
     """
     least = min(predicted for predicted, _ in group)
     fastest = min(measured for _, measured in group)
@@ -89,7 +92,7 @@ def spearman(group: Sequence[Pair]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, equal values at the mean of theirs."""
+    """Ranks from 1, ties at their mean."""
     order = sorted(values)
     ranks: dict[float, list[int]] = {}
     for rank, value in enumerate(order, start=1):

@@ -1,8 +1,8 @@
-"""Breakdown of a simulation into terms with an exact sum, and its prediction.
+"""Breakdown of a simulation into exactly summed terms, and its prediction.
 
-The breakdown is that of the critical stage, the one with the longest passes and update: its passes
-by term, its stream's time lost to messages and pending reductions, its update, the host, and the
-rest of the step, waiting for others: the bubble.
+It is that of the critical stage, the one with the longest passes and update: its passes by term,
+its stream's wait for messages and pending reductions, its update, the host, and the rest of the
+step, waiting for others: the bubble.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ price, and say nothing of how that machine's steps differ from this one's.
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
-    """Seconds of the step by term on the critical stage; their sum is exact.
+    """Seconds of the critical stage by term, with an exact sum.
 
-    Techniques' additions stand under their names, where the stage's layers have any.
+    Techniques' additions stand under their names.
     """
     run = simulation.critical
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
@@ -59,7 +59,7 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
 def _exact(terms: dict[str, float], total_s: float) -> dict[str, float]:
     """Terms whose exact sum, rounded once (``math.fsum``), is the whole.
 
-    The rounding error goes to the smallest term that it changes by less than 1e-6 of itself.
+    The smallest term changed by less than 1e-6 of itself takes the rounding error.
     """
     for _ in range(ROUNDS):
         error_s = math.fsum([total_s, *(-seconds for seconds in terms.values())])
@@ -85,7 +85,7 @@ def executed_flops(plan: Plan, simulation: Simulation) -> int:
 
 
 class Utilization(NamedTuple):
-    """FLOPs of a step and their reference rate, over all devices in stages.
+    """FLOPs of a step and the reference rate of all stages' devices.
 
     ``flops`` are the model's, ``executed_flops`` include recomputation; ``peak_flops_per_s``: the
     devices' dense rate in the parameters' format.
@@ -119,8 +119,8 @@ def predict(
 ) -> Prediction:
     """The prediction of a simulated plan.
 
-    Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak in the
-    parameters' format, so ``step_time · devices · peak · mfu = FLOPs``.
+    ``mfu`` is model FLOPs over their dense peak in the parameters' format, so ``step_time · devices
+    · peak · mfu = FLOPs``.
     """
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
@@ -154,10 +154,7 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
 
 
 def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
-    """Ends of the 80 % interval, relative to the step time.
-
-    A time calibration has its own.
-    """
+    """Ends of the 80 % interval, relative to the step time."""
     if machine.calibration is not None and machine.calibration.fitted_on:
         factor = 1 + machine.calibration.half_width
         return 1 / factor, factor

@@ -1,4 +1,4 @@
-"""Two breakdowns term by term: of two plans, or of prediction and run."""
+"""Two breakdowns term by term: of two plans, or prediction and run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class TermPair:
 
     @property
     def by(self) -> float:
-        """Second minus first; over all terms these add up to the sums' difference."""
+        """Second minus first; over all terms, the difference of the sums."""
         return self.second - self.first
 
 
 def paired_terms(
     first: Mapping[str, float], second: Mapping[str, float], order: Sequence[str]
 ) -> list[TermPair]:
-    """Terms nonzero on either side: those of ``order`` first, then in given order."""
+    """Terms nonzero on either side: those of ``order``, then the others."""
     return [
         TermPair(term=term, first=first.get(term, 0), second=second.get(term, 0))
         for term in dict.fromkeys((*order, *first, *second))
@@ -51,7 +51,7 @@ def compare_terms(
     Args:
         predicted_s: breakdown of the prediction.
         measured_s: breakdown of one traced step, on the same stage.
-        step_time_s: measured step; tracing slows the traced one, so its terms are scaled to this.
+        step_time_s: measured step, to which the terms of the slower traced one are scaled.
     """
     traced_s = sum(measured_s.values())
     scale = step_time_s / traced_s if traced_s else 1.0

@@ -1,7 +1,6 @@
 """Seconds of lowered work by term and by source of the price.
 
-Every item counts alone, without overlap: this shows the sources of prices, not the duration of a
-step.
+Every item counts alone, without overlap: this shows sources, not the duration of a step.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ SourceSeconds = Mapping[str, Mapping[Source, float]]
 
 
 class SourceSum:
-    """Sum seconds by term and source.
-
-    Args:
-        pricer: prices of one machine and stack.
-    """
+    """Sum seconds by term and source."""
 
     def __init__(self, pricer: Pricer) -> None:
         self._pricer = pricer

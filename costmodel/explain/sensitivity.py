@@ -1,9 +1,8 @@
 """Sensitivities of a plan: its step simulated with one resource slightly better.
 
-The plan stays; FLOP/s and memory bandwidth of the devices and the bandwidth of each link level
-change by a factor, one after the other. The change of the step shows which resource it waits for:
-over all resources the changes add up to less than the change itself, the rest being latencies,
-launches and the host.
+FLOP/s and memory bandwidth of the devices and the bandwidth of each link level change by a factor
+in turn. The change of the step shows which resource it waits for; all changes add up to less than
+the factor's, the rest being latencies, launches and the host.
 """
 
 from __future__ import annotations
@@ -22,12 +21,9 @@ CHANGE = 0.01
 
 
 def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple[Sensitivity, ...]:
-    """Effect on a plan's step of one per cent more of each resource.
+    """Effect of one per cent more of each resource on a step.
 
-    Args:
-        plan: the plan, which stays as it is.
-        simulator: of the plan, at unchanged rates.
-        step_time_s: of the plan as simulated with it.
+    ``simulator`` is the plan's at unchanged rates, ``step_time_s`` its result.
     """
     machine = simulator.pricer.machine
     results = []
@@ -41,7 +37,7 @@ def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple
 
 
 def _better(cluster: ClusterSpec, rates: RateChanges) -> Iterator[tuple[str, RateChanges]]:
-    """Each resource by its name in ``plan what-if``, with its improved rates."""
+    """Resources by their names in ``plan what-if``, with improved rates."""
     factor = 1 + CHANGE
     yield "device.flops", replace(rates, flops_factor=rates.flops_factor * factor)
     yield (

@@ -12,14 +12,9 @@ MILLION = 1_000_000
 
 
 def with_cost(prediction: Prediction, plan: Plan, prices: RentalPrices | None) -> Prediction:
-    """Add the plan's cost to the prediction.
+    """Add the plan's cost to the prediction, if there are ``prices``.
 
     cost_per_token = Σ over used devices and their nodes of price_per_s x step_time_s / tokens.
-
-    Args:
-        prediction: of the plan.
-        plan: whose stages name the devices in use.
-        prices: rental prices of its device groups; None leaves the prediction as it is.
     """
     if prices is None:
         return prediction

@@ -1,4 +1,4 @@
-"""Fitting of the bundled kernel price forests, and their scores on held-out rows.
+"""Fitting of the bundled kernel price forests, and their held-out scores.
 
 Run by a maintainer with the extra ``fit``; nothing on the way to a plan imports it.
 

@@ -77,7 +77,7 @@ def _flattened(learner: dict[str, Any]) -> Forest:
 
 
 def _order(tree: dict[str, Any]) -> tuple[list[int], int]:
-    """Nodes level by level, a right child after its sibling; and the depth."""
+    """Nodes level by level, right child after left, and the depth."""
     order, level, depth = [0], [0], 0
     while level := _children(tree, level):
         order += level

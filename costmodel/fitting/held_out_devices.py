@@ -1,9 +1,9 @@
 """Devices as known before any of their kernels was timed.
 
-The catalogue takes some figures of a device from the very tables that are scored: its streaming
-rate, the least time of a kernel, for a few the ceiling of products. Scored zero-shot, a device may
-have none of them: its memory ceiling and least time are the medians of the fitted devices, its
-matmul ceiling is measured elsewhere, or follows from its power limit.
+The catalogue takes some figures of a device from the tables that are scored: its streaming rate,
+the least time of a kernel, for a few the ceiling of products. Scored zero-shot, a device may have
+none of them: its memory ceiling and least time are the fitted devices' medians, its matmul ceiling
+is measured elsewhere or follows from its power limit.
 
 Graphics cards are limited by power, and spend alike on a multiply-add: RTX PRO 6000 (600 W) reaches
 418 of 480 TFLOP/s, so a card of 350 W reaches 244 TFLOP/s, 0.67 of L40S's peak (0.62 was measured);
@@ -37,9 +37,7 @@ OTHER_CARD = {"L40S-48GB": "RTX-PRO-6000-96GB", "RTX-PRO-6000-96GB": "L40S-48GB"
 def untimed_devices(targets: Collection[str], fitted: Collection[str]) -> Callable[[str], Device]:
     """Devices by name as known when nothing of ``targets`` was timed.
 
-    Args:
-        targets: devices that are scored.
-        fitted: devices whose tables may be used.
+    Tables of ``fitted`` devices may be used.
     """
     timed = [device(name) for name in fitted if name not in targets]
     memory = statistics.median(entry.memory_ceiling for entry in timed)

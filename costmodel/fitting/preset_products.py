@@ -1,8 +1,8 @@
 """Matrix products of the preset models' layers, forward and backward.
 
-Every kind of layer of every preset of one tower, under tensor parallelism of 1, 2, 4 and 8 where
-that is legal, for micro-batches of 2,048, 4,096 and 8,192 tokens: forward products, input gradients
-and weight gradients.
+Every kind of layer of every single-tower preset, under legal tensor parallelism of 1, 2, 4 and 8,
+for micro-batches of 2,048, 4,096 and 8,192 tokens: forward products, input gradients and weight
+gradients.
 """
 
 from __future__ import annotations

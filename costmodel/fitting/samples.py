@@ -40,8 +40,7 @@ DeviceLookup = Callable[[str], Device]
 class Samples:
     """One measurement per row.
 
-    ``base_s``: analytic price of which targets are ratios; ``sizes`` maps the names of the grid's
-    axes to each row's values.
+    ``base_s``: analytic price that targets are ratios to; ``sizes``: values of each axis by row.
     """
 
     features: Rows
@@ -58,7 +57,7 @@ class Samples:
         return log_ratios
 
     def where(self, keep: NDArray[np.bool_]) -> Samples:
-        """The rows marked by ``keep``."""
+        """Rows marked by ``keep``."""
         return Samples(
             features=self.features[keep],
             base_s=self.base_s[keep],
@@ -70,7 +69,7 @@ class Samples:
 
 
 def gemm_samples(lookup: DeviceLookup = device) -> Samples:
-    """Every matrix product of the grid."""
+    """Matrix products of the grid."""
     grid = timed_grid("gemm")
 
     def row(name: str, dtype: str, m: int, n: int, k: int) -> tuple[tuple[float, ...], float]:
@@ -81,7 +80,7 @@ def gemm_samples(lookup: DeviceLookup = device) -> Samples:
 
 
 def attention_samples(lookup: DeviceLookup = device) -> Samples:
-    """Every causal forward attention of the grid."""
+    """Causal forward attention of the grid."""
 
     def row(
         name: str, dtype: str, head_dim: int, kv_position: int, heads: int, batch: int, seq: int
@@ -94,7 +93,7 @@ def attention_samples(lookup: DeviceLookup = device) -> Samples:
 
 
 def experts_samples(lookup: DeviceLookup = device) -> Samples:
-    """Every fused layer of experts of the grid, ``model`` by number."""
+    """Fused expert layers of the grid, ``model`` by number."""
     models = expert_models()
 
     def row(

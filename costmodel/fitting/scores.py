@@ -1,11 +1,11 @@
 """Scores of kernel prices on held-out rows.
 
 Each split holds rows out; the rest is fitted from scratch. Errors are |predicted / measured - 1|,
-and also seconds: the sum of |predicted - measured| over the sum of measured.
+and in seconds the sum of |predicted - measured| over the sum of measured.
 
 - sizes: a fifth of all (n, k) by seed 0, on every device at once, all m of them.
-- family: Hopper (H100, H200), or Blackwell (B200, GB200, GB300, RTX PRO 6000), together; of them
-  only the sizes above are scored, which no other device was fitted on either.
+- family: Hopper (H100, H200), or Blackwell (B200, GB200, GB300, RTX PRO 6000), together; only the
+  sizes above are scored, which no other device was fitted on either.
 - device: one device, without any timed figure of it (:mod:`held_out_devices`).
 - preset products: of one held-out device, products of the preset models in the grid.
 - between sizes, between heads: one line of a device's grid, from its neighbors alone.
@@ -52,8 +52,8 @@ LEVEL = 0.8
 class Score(NamedTuple):
     """Errors of one split's rows.
 
-    ``mape``: their mean; ``seconds``: summed error over summed seconds; ``half_width``: the error
-    that four in five stay below.
+    ``mape``: their mean; ``seconds``: summed error over summed seconds; ``half_width``: the 80 %
+    quantile.
     """
 
     rows: int
@@ -108,8 +108,8 @@ def _held_out_sizes(samples: Samples) -> Mask:
 def unseen_sizes() -> Score:
     """Products of held-out sizes, on devices whose other sizes are known.
 
-    Trees fitted to the rest predict them, corrected by the residuals of their neighbors on the
-    device's own grid, as gaps of a bundled grid are filled.
+    Trees fitted to the rest predict them, corrected by their neighbors' residuals on the device, as
+    gaps of a bundled grid are filled.
     """
     samples = _products()
     held_out = _held_out_sizes(samples)
@@ -137,22 +137,17 @@ def _grid_positions(samples: Samples) -> tuple[NDArray[np.intp], ...]:
 def _on_grid(
     positions: tuple[NDArray[np.intp], ...], values: NDArray[np.float64], untimed: float
 ) -> NDArray[np.float64]:
-    """Values on the grid of products, and ``untimed`` at sizes never timed."""
     grid = np.full([len(axis) for axis in timed_grid("gemm").axes.values()], untimed)
     grid[positions] = values
     return grid
 
 
 def between(grid: str, axes: tuple[str, ...], least: int = 0) -> Score:
-    """One size of an axis held out at a time, interpolated between neighbors.
+    """Held-out sizes of an axis, one at a time, interpolated between neighbors.
 
-    Without trees: this is how products are priced between sizes of the grid, which lie half as far
-    from their neighbors as the held-out ones here.
-
-    Args:
-        grid: which.
-        axes: whose sizes are held out, except the first and the last.
-        least: smallest size that is held out.
+    Without trees, as products are priced between sizes of the grid, which lie half as far from
+    their neighbors as the held-out ones here. Each size of ``axes`` from ``least`` on is held out,
+    except the first and the last.
     """
     timings = timed_grid(grid)
     bf16 = [number for number, (_, dtype) in enumerate(timings.tables) if dtype == "bf16"]
@@ -179,7 +174,7 @@ def unseen_family(family: tuple[str, ...]) -> Score:
 
 
 def preset_products_on(name: str) -> Score:
-    """Products of preset models on a device held out with all its sizes."""
+    """Products of preset models on a held-out device."""
     samples = _only_bf16(gemm_samples(_untimed((name,), "gemm")))
     on_device = samples.device == name
     sides = [samples.sizes[side].tolist() for side in ("m", "k", "n")]
@@ -202,11 +197,9 @@ def unseen_heads(heads: int) -> Score:
 
 
 def unseen_model(number: int, even: bool) -> Score:
-    """Fused experts of one model, on devices whose other models are known.
+    """Fused experts of model ``number``, on devices whose other models are known.
 
-    Args:
-        number: of the model in the grid.
-        even: True if only an even routing is scored.
+    ``even``: score only an even routing.
     """
     held_out = _experts().sizes["model"] == number
     scored = held_out & (_experts().sizes["uneven"] == 0) if even else held_out

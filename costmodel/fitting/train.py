@@ -1,4 +1,4 @@
-"""Train the bundled forests; run by a maintainer, not by users.
+"""Train the bundled forests; run by a maintainer.
 
     python -m shardwright.costmodel.fitting.train
 

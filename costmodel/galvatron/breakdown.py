@@ -1,9 +1,9 @@
 """Breakdown of seconds and bytes under Galvatron's costs, in a report's terms.
 
-Galvatron prices a layer as a whole, so all computation stands under ``matmul``; embedding and head
-are counted there with the exposed part of their own messages. Its 16-bit training keeps an eighth
-of the states in parameters, an eighth in gradients and the rest for the optimizer; 32-bit training
-a quarter, a quarter and a half.
+Galvatron prices a layer as a whole, so all computation stands under ``matmul``, with embedding,
+head and the exposed part of their messages. Of the states, its 16-bit training counts an eighth for
+parameters, an eighth for gradients and the rest for the optimizer; 32-bit training a quarter, a
+quarter and a half.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS = ("matmul", "recompute", "exposed_tp", "exposed_dp", "exposed_pp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBytes:
-    """Bytes of a stage: ``used_bytes``, and with the withheld share ``reserved_bytes``."""
+    """Bytes of a stage: ``used_bytes``; ``reserved_bytes`` add the withheld share."""
 
     used_bytes: int
     reserved_bytes: int
@@ -35,7 +35,7 @@ class StageBytes:
 
 
 def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> dict[str, float]:
-    """Seconds of the step by term, on the busier end of the pipeline.
+    """Seconds by term, on the busier end of the pipeline.
 
     The formula counts no other stage's work in the step.
     """
@@ -70,7 +70,10 @@ def _stage_terms(
 def stage_bytes(
     job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost, withheld_mb: int
 ) -> list[StageBytes]:
-    """Bytes of each stage by term; ``fragmentation`` is rounding and the withheld share."""
+    """Bytes of each stage by term.
+
+    ``fragmentation`` is rounding and the withheld share.
+    """
     ends = embedding_head_memory(job, plan.ends, plan.microbatches)
     return [
         _stage_bytes(job, plan, stage, (ends[stage].states_mb, ends[stage].activation_mb),
@@ -109,7 +112,7 @@ def _stage_bytes(
 def _states(
     job: GalvatronJob, strategy: GalvatronStrategy, states_mb: float, microbatches: int
 ) -> Sequence[float]:
-    """MB of parameters, gradients and optimizer in the states of a layer."""
+    """MB of parameters, gradients and optimizer of a layer."""
     shares = (1 / 8, 1 / 8, 6 / 8) if job.half else (1 / 4, 1 / 4, 2 / 4)
     even = 1.0 if strategy.dp == 1 else 1 / strategy.shard_ranks + UNEVEN
     kept_shares = (

@@ -1,8 +1,8 @@
-"""Seconds and whole MB by stage of embedding and head under one strategy.
+"""Seconds and whole MB of embedding and head, by stage.
 
-With one stage both lie on it; with more, half of their work is on the first and half on the last.
-Forward their parameters are gathered (ZeRO-3), backward gathered or reduced; overlapped computation
-is slowed, communication is not.
+A single stage holds both; of several, the first and the last have half of their work each.
+Parameters are gathered forward (ZeRO-3), gathered or reduced backward; overlapped computation is
+slowed, communication is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .strategy import GalvatronStrategy
 
 
 class EmbeddingHeadMemory(NamedTuple):
-    """MB of embedding and head on a stage, and every stage's device context."""
+    """MB of embedding and head on a stage, and its device context."""
 
     states_mb: float
     activation_mb: float

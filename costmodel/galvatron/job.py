@@ -20,9 +20,9 @@ class GalvatronJob:
 
     Args:
         profile: Galvatron's measurements.
-        layers: layers of each type, in the model's order.
+        layers: number of layers of each type, in the model's order.
         hidden: hidden size of each type.
-        seq_lens: tokens per sample for each type.
+        seq_lens: tokens per sample of each type.
         devices: total devices, a power of two.
         global_batch: samples per step.
         half: 16-bit computation (mixed precision), else 32-bit.
@@ -48,7 +48,7 @@ class GalvatronJob:
 
     @cached_property
     def ends_forward(self) -> Line:
-        """Forward milliseconds over samples of embedding and head together."""
+        """Forward milliseconds over samples of embedding and head."""
         return forward_line(self.profile.model.embedding_head_forward_ms)
 
     def samples(self, microbatches: int, dp: int) -> int:
@@ -56,7 +56,7 @@ class GalvatronJob:
         return self.global_batch // microbatches // dp
 
     def message_mb(self, layer_type: int, samples: float) -> float:
-        """MB of activations between layers of so many samples."""
+        """MB of activations between layers."""
         size = 2 if self.half else 4
         return samples * self.seq_lens[layer_type] * self.hidden[layer_type] * size / 1024 / 1024
 

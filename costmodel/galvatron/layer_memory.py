@@ -1,7 +1,7 @@
-"""Whole MB of one layer on a stage, in Galvatron's counting and rounding.
+"""Whole MB of one layer on a stage, as Galvatron rounds.
 
 States take four times the 32-bit weights. With d ranks of equal weights, ZeRO-3 keeps 1/d + 0.003
-of them; of 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with several
+of them; in 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with several
 micro-batches, whose gradients add up, of two eighths. Activations are kept for the micro-batches in
 flight: p - s on stage s of p.
 """
@@ -34,14 +34,9 @@ class LayerMemory(NamedTuple):
 def state_share(
     job: GalvatronJob, zero3: bool, replicas: int, ranks: int, microbatches: int
 ) -> float:
-    """Share of a layer's states on one rank.
+    """Share of a layer's states on one of ``ranks`` with equal weights.
 
-    Args:
-        job: the problem.
-        zero3: True if parameters are sharded too.
-        replicas: data-parallel ranks; with one, nothing is sharded.
-        ranks: ranks of equal weights.
-        microbatches: micro-batches per step.
+    ``zero3`` shards parameters too; one of ``replicas`` shards nothing.
     """
     if replicas == 1:
         return 1.0

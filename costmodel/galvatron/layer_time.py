@@ -1,11 +1,11 @@
 """Seconds of one layer for one micro-batch, as Galvatron counts them.
 
 With f = m·(b/t) + c the forward milliseconds for b samples on t ranks, backward takes 2f, and f
-more where the layer is recomputed. Gradients of p MB of weights are 2(d-1)/d · p MB on d ranks,
-half of it in 16 bits, and are reduced beside the backward, both slowed by k while they coexist:
-max(reduce, backward) + (k-1)·min(reduce, backward). ZeRO-3 adds half that message, fully exposed.
-Tensor parallelism adds 6 all-gathers, Ulysses 4 all-to-alls, half as many again with recomputation.
-A pipeline's message is charged once for all layers of a type.
+more with recomputation. Gradients of p MB of weights are 2(d-1)/d · p MB on d ranks, half of it in
+16 bits, and are reduced beside the backward, both slowed by k while they coexist: max(reduce,
+backward) + (k-1)·min(reduce, backward). ZeRO-3 adds half that message, fully exposed. Tensor
+parallelism adds 6 all-gathers, Ulysses 4 all-to-alls, half as many again with recomputation. A
+pipeline's message is charged once for all layers of a type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MS = 0.001
 class LayerTime(NamedTuple):
     """Seconds of a layer in a micro-batch, and a gradient reduction's addition.
 
-    ``parts`` of the first are: computation, recomputation, messages of split layers, gathers of
+    ``parts`` of the first: computation, recomputation, messages of split layers, gathers of
     parameters, messages between stages.
     """
 
@@ -35,14 +35,7 @@ class LayerTime(NamedTuple):
 def layer_time(
     job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, microbatches: int
 ) -> LayerTime:
-    """Seconds of a layer.
-
-    Args:
-        job: the problem.
-        layer_type: which kind of layer.
-        strategy: its split; its data-parallel ranks divide the micro-batch.
-        microbatches: micro-batches per step.
-    """
+    """Seconds of a layer; its strategy's data-parallel ranks divide the micro-batch."""
     samples = job.samples(microbatches, strategy.dp)
     forward = job.forward[layer_type].at(samples / strategy.degree)
     recomputed = forward if strategy.recompute else 0.0
@@ -85,7 +78,7 @@ def _messages_ms(
 def _stage_ms(
     job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
 ) -> float:
-    """The message between stages; Galvatron multiplies it by the number of stages."""
+    """Message between stages, which Galvatron multiplies by their number."""
     tokens = samples * job.seq_lens[layer_type] * job.hidden[layer_type]
     size_mb = strategy.pp * 2 * tokens * 4 / 1024 / 1024
     return (size_mb / 2 if job.half else size_mb) * job.rates.stage_ms_per_mb(strategy.pp)

@@ -5,8 +5,8 @@ With s_i the seconds of stage i for a micro-batch, m micro-batches and p stages,
     T = max(Σ s + (m-1)·s_last, max(n·s_0, Σ_{i>0} s) + (m+1-p)·s_0) + E,    n = min(p, m) - 1
 
 where E = max(0, max_i (c_i - Σ_{j≤i} s_j)) is the exposed part of the last gradient reduction: c_i
-are the seconds of the stage's layers (not of embedding and head) with it. Stages between first and
-last count in sums only, which is why their sizes are not searched under these costs.
+are the seconds of the stage's layers (without embedding and head) with it. Middle stages count in
+sums only, so their sizes are not searched under these costs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 class StageTime(NamedTuple):
     """Seconds of a stage for one micro-batch, and a gradient reduction's addition.
 
-    ``reduce_s`` is relative to ``plain_s``, which includes embedding and head, that reduce nothing
-    here; it is negative where they outweigh the reduction.
+    ``reduce_s`` is relative to ``plain_s``, and negative where embedding and head, which reduce
+    nothing here, outweigh the reduction.
     """
 
     plain_s: float
@@ -28,18 +28,13 @@ class StageTime(NamedTuple):
 
 
 def step_seconds(stages: Sequence[StageTime], microbatches: int) -> float:
-    """Seconds of a step.
-
-    Args:
-        stages: their times, first to last.
-        microbatches: micro-batches per step, at least as many as stages.
-    """
+    """Seconds of a step of at least as many micro-batches as stages."""
     times = [stage.plain_s for stage in stages]
     return work_seconds(times, microbatches) + exposed_seconds(stages)
 
 
 def work_seconds(times: Sequence[float], microbatches: int) -> float:
-    """Seconds of a step without the reduction: the first branch of the formula."""
+    """Seconds of a step without the reduction: the formula's first term."""
     total, first, last = sum(times), times[0], times[-1]
     filling = (min(len(times), microbatches) - 1) * first
     steady = first * max(0, microbatches + 1 - len(times))

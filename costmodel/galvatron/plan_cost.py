@@ -19,11 +19,8 @@ from .strategy import GalvatronStrategy
 class GalvatronPlan:
     """Every decision of Galvatron's.
 
-    Args:
-        layers: the strategy of each layer between embedding and head.
-        ends: that of embedding and head.
-        microbatches: micro-batches per step.
-        division: layers of each stage.
+    ``layers``: strategy of each layer between embedding and head; ``ends``: theirs; ``division``:
+    number of layers of each stage.
     """
 
     layers: tuple[GalvatronStrategy, ...]
@@ -33,18 +30,18 @@ class GalvatronPlan:
 
     @property
     def stages(self) -> list[tuple[GalvatronStrategy, ...]]:
-        """The strategies of the layers of each stage."""
+        """Strategies of each stage's layers."""
         cuts = accumulate(self.division, initial=0)
         return [self.layers[a:b] for a, b in pairwise(cuts)]
 
     def kinds(self, job: GalvatronJob) -> list[tuple[int, ...]]:
-        """The types of the layers of each stage."""
+        """Types of each stage's layers."""
         types = tuple(kind for kind, count in enumerate(job.layers) for _ in range(count))
         cuts = accumulate(self.division, initial=0)
         return [types[a:b] for a, b in pairwise(cuts)]
 
     def stage_reshards_s(self, job: GalvatronJob, stage: int) -> float:
-        """Seconds per micro-batch of the changes of degree inside a stage."""
+        """Seconds per micro-batch of changes of degree inside a stage."""
         neighbors = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
         count, m = len(self.division), self.microbatches
         return sum(
@@ -53,7 +50,7 @@ class GalvatronPlan:
         )
 
     def buffer_mb(self, job: GalvatronJob) -> int:
-        """The buffer of the largest degree in the plan; 0 without tensor parallelism."""
+        """MB of the plan's largest-degree buffer; 0 without tensor parallelism."""
         strategies = (*self.layers, self.ends)
         if not any(strategy.tp > 1 for strategy in strategies):
             return 0
@@ -64,7 +61,7 @@ class GalvatronPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronCost:
-    """Seconds of a step by part, and bytes by stage, in whole MB.
+    """Seconds of a step by part, and whole MB by stage.
 
     ``step_s``: total; ``reshard_s``: the part added by changes of degree.
     """
@@ -77,7 +74,7 @@ class GalvatronCost:
 
 
 def even_division(layers: int, stages: int) -> tuple[int, ...]:
-    """Galvatron's split of layers over stages: the last one takes the rest."""
+    """Galvatron's split of layers over stages; the last takes the rest."""
     per_stage = layers // stages
     return (per_stage,) * (stages - 1) + (layers - per_stage * (stages - 1),)
 
@@ -119,7 +116,7 @@ def _parts(stages: Sequence[StageTime], microbatches: int) -> tuple[float, float
 
 
 def used_mb(job: GalvatronJob, plan: GalvatronPlan) -> tuple[int, ...]:
-    """Whole MB of each stage, each layer rounded up, without the withheld share."""
+    """Whole MB of each stage, rounded up by layer, nothing withheld."""
     m, buffer = plan.microbatches, plan.buffer_mb(job)
     ends = embedding_head_memory(job, plan.ends, m)
     return tuple(

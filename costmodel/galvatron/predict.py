@@ -25,12 +25,8 @@ def predict(
 ) -> Prediction:
     """Time, throughput and memory of a step.
 
-    Args:
-        job: the problem.
-        galvatron_plan: Galvatron's decisions.
-        cost: of them.
-        plan: the same decisions as a plan of ours.
-        budget_mb: MB of a device, of which a part may be withheld.
+    ``plan`` holds the decisions of ``galvatron_plan``; ``budget_mb``: MB of a device, part of it
+    perhaps withheld.
     """
     workload, step_s = plan.workload, cost.step_s
     flops = model_flops_per_sample(plan.model, workload) * workload.global_batch

@@ -1,7 +1,7 @@
-"""Galvatron's use of its tables: lines through times, milliseconds of messages.
+"""Galvatron's tables: lines through times, milliseconds of messages.
 
-Times of messages come from the table at its exact sizes, else from the line fitted to it by least
-squares; gradients and pipelines are priced by bandwidth alone.
+Message times come from the table at its exact sizes, else from its least-squares line; gradients
+and pipelines are priced by bandwidth alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Line:
-    """The line of least squares through (size, ms)."""
+    """The least-squares line through (size, ms)."""
     sizes, times = (np.array(column, dtype=float) for column in zip(*points, strict=True))
     middle = sizes.mean()
     slope = float(((sizes - middle) * times).sum() / ((sizes - middle) ** 2).sum())
@@ -38,7 +38,10 @@ def fitted(points: Sequence[tuple[float, float]]) -> Line:
 
 
 def forward_line(rows: Sequence[tuple[int, float]]) -> Line:
-    """Forward milliseconds over samples: through the origin if one batch size was measured."""
+    """Forward milliseconds over samples.
+
+    The line goes through the origin if one batch size was measured.
+    """
     if len(rows) == 1:
         return Line(rows[0][1], 0.0)
     return fitted([(samples, samples * each_ms) for samples, each_ms in rows])
@@ -60,9 +63,7 @@ class _Messages:
 class Rates:
     """Milliseconds of messages on a cluster.
 
-    Args:
-        machine: its measurements.
-        where: the folder, for errors.
+    ``where``: folder of the measurements, for error messages.
     """
 
     def __init__(self, machine: LinkProfile, where: str = "--galvatron-profile") -> None:

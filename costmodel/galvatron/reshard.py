@@ -1,8 +1,8 @@
 """Galvatron's charge for a change of degree between neighboring layers.
 
 An all-gather of (g-1)/g of the activations, g the larger number, at 1e-7 s for a byte over the
-bandwidth's GB/s: about a hundred times what the bandwidth means. Galvatron weighs layers by it and
-leaves it out of the time that it prints; here a plan pays it, so that no change is free.
+bandwidth's GB/s: about a hundred times the bandwidth's meaning. Galvatron weighs layers by it and
+leaves it out of its printed time; here a plan pays it, so that no change is free.
 """
 
 from __future__ import annotations
@@ -18,13 +18,7 @@ def reshard_seconds(
 ) -> float:
     """Seconds per micro-batch of a change of degree before a layer.
 
-    Args:
-        job: the problem.
-        layer_type: of the layer after the change.
-        before: ranks that work on a sample before it.
-        after: ranks after it.
-        stages: pipeline stages.
-        microbatches: micro-batches per step.
+    ``before`` and ``after``: ranks per sample on either side.
     """
     if before == after:
         return 0.0

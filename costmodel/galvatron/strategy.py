@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 
 class GalvatronStrategy(NamedTuple):
-    """Degrees of pipeline, tensor or Ulysses (one of the two), and data parallelism.
+    """Degrees of pipeline, tensor or Ulysses, and data parallelism.
 
-    ``zero3`` shards parameters too; else states shard as ZeRO-2 where ``dp`` is above 1. Shards lie
+    ``zero3`` shards parameters too; else states shard as ZeRO-2 if ``dp`` is above 1. Shards lie
     over data-parallel and Ulysses ranks together.
     """
 

@@ -1,9 +1,9 @@
 """Features of learned causal flash attention prices: sizes, tiles, roofline, device.
 
-The base is a sum rather than a maximum, since a kernel of many short sequences first reads and then
-computes: ``launch + arithmetic + memory``. Arithmetic is that of whole tiles of 128 queries and 128
-keys on and below the diagonal, at three quarters of the rate of products, and not less than the
-longest row of tiles on one multiprocessor. The trees predict log(measured / base).
+The base is a sum, ``launch + arithmetic + memory``, since a kernel of many short sequences first
+reads and then computes. Arithmetic is that of whole tiles of 128 queries and 128 keys on and below
+the diagonal, at three quarters of the products' rate, and at least the longest row of tiles on one
+multiprocessor. The trees predict log(measured / base).
 """
 
 from __future__ import annotations

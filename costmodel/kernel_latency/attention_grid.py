@@ -2,12 +2,12 @@
 
 A grid is over key and value heads, heads, sequences and tokens, for one head width. Fewer heads
 than the grid's least count as more sequences: 4 heads of 6 sequences are 8 heads of 3. Key and
-value heads are (1, 2, 4, 8, 16, as many as heads), and between the last two by their logarithm.
-Beyond the grid, and for other widths, time grows as the work does. Fewer heads times sequences than
-the grid's least take less by the analytic price that learned ones start from: a launch and the
-longest row of tiles last as long. (8 heads from 16 so: mean error 7 to 13 % by device; in
-proportion to the heads 25 to 38 %.) The backward, and FlashAttention-2 on Hopper where later
-kernels were measured, keep their ratio to the roofline.
+value heads are (1, 2, 4, 8, 16, as many as heads), the last two interpolated by logarithm. Beyond
+the grid, and for other widths, time grows as the work does. Fewer heads times sequences than the
+grid's least take less by the learned prices' analytic base: a launch and the longest row of tiles
+last as long. (8 heads from 16 so: mean error 7 to 13 % by device; in proportion to the heads 25 to
+38 %.) The backward, and FlashAttention-2 on Hopper where later kernels were measured, keep their
+ratio to the roofline.
 """
 
 from __future__ import annotations
@@ -48,19 +48,16 @@ class AttentionGrid:
     Args:
         owner: device of the grids.
         grids: by head width, log seconds over (kv axis, heads, batch, seq).
-        least_heads: the fewest heads of the grids.
+        least_heads: fewest heads in the grids.
     """
 
     def __init__(self, owner: Device, grids: dict[int, LogGrid], least_heads: int) -> None:
         self._owner, self._grids, self._least_heads = owner, grids, least_heads
 
     def seconds(self, kernel: Kernel, on: Device, generation: int) -> float:
-        """Seconds on the grids' own device or another of the same chip.
+        """Seconds on the grids' device or another of the same chip.
 
-        Args:
-            kernel: plain causal flash attention, forward or backward.
-            on: where it runs.
-            generation: of the stack's flash kernels.
+        ``kernel``: plain causal flash attention; ``generation``: of the stack's flash kernels.
         """
         batch, heads, kv_heads, seq, width = kernel.shape
         grid_width = min(self._grids, key=lambda w: (abs(math.log(w / width)), w))
@@ -82,13 +79,13 @@ class AttentionGrid:
         return math.exp(log_s) * beyond * ratio
 
     def _fewer(self, few: Flash, rows: float) -> float:
-        """Time of ``few`` over that of the grid's least, ``few`` being ``rows`` of it."""
+        """Analytic time of ``few`` heads over that of the grid's least."""
         least = few._replace(heads=few.heads / rows, kv_heads=few.kv_heads / rows)
         return base_seconds(few, self._owner) / base_seconds(least, self._owner)
 
 
 def kv_axis_position(kv_heads: float, heads: float) -> float:
-    """Axis position of so many key and value heads."""
+    """Axis position of a number of key and value heads."""
     if kv_heads >= heads:
         return AS_MANY
     if kv_heads <= SHARED_HEADS[-1]:
@@ -122,7 +119,7 @@ def measured_attention_grid(name: str) -> AttentionGrid | None:
 
 @cache
 def learned_attention_grid(name: str) -> AttentionGrid:
-    """The bundled trees' prediction for a device, for heads of 128 values."""
+    """Grid predicted by the bundled trees, for heads of 128 values."""
     on, axes = device(name), _axes(2)
     log_s = learned_attention_times(on, LEARNED_WIDTH, axes, shipped_forest("attention"))
     least = timed_grid("attention").axes["heads"][0]
@@ -140,7 +137,6 @@ def learned_attention_times(
 
 
 def _axes(step: int) -> list[tuple[float, ...]]:
-    """All points of the measured axes, or every second one."""
     axes = timed_grid("attention").axes
     sizes = [tuple(map(float, axes[name][::step])) for name in ("heads", "batch", "seq")]
     return [KV_AXIS, *sizes]
@@ -149,7 +145,7 @@ def _axes(step: int) -> list[tuple[float, ...]]:
 def _log_work(axes: list[tuple[float, ...]]) -> Floats:
     """Log work over the grid, to compare unmeasured sizes.
 
-    Work grows with heads, sequences and tokens times tokens; little of it counts as none.
+    Heads times sequences times squared tokens; little of it counts as none.
     """
     _, heads, batch, seq = np.meshgrid(*map(np.array, axes), indexing="ij")
     log_work: Floats = np.log1p(batch * heads * seq * (seq + HALF_TOKENS) / LEAST_WORK)
@@ -157,7 +153,7 @@ def _log_work(axes: list[tuple[float, ...]]) -> Floats:
 
 
 def _dtype_of(on: Device) -> str:
-    """A device's 16-bit product format: before Ampere there is no bf16."""
+    """A device's 16-bit product format: before Ampere, no bf16."""
     return next((dtype for dtype in DTYPES if dtype in on.peak_flops_per_s), "fp32")
 
 

@@ -1,7 +1,6 @@
 """Features of the device, common to all learned kernel prices.
 
-A device counts through its rates alone, so an unmeasured one is one more point between the
-measured.
+A device counts through its rates alone, so an unmeasured one lies between the measured.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .roofline import peak_flops_per_s
 
 
 class DeviceFeatures(NamedTuple):
-    """Rates of a device in one format, as logarithms except first and last.
+    """Rates of a device in one format; logarithms except first and last.
 
     ``asynchronous`` is 1 where tensor cores take operands from shared memory on their own (wgmma of
     compute capability 9.0, tcgen05 of 10.x: PTX ISA 8.7, section 9.7), and 0 where they multiply

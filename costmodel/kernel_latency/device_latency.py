@@ -1,8 +1,8 @@
 """Kernel seconds measured on a catalogue device, or on devices like it.
 
 In this order: measured on the device (interpolated between sizes); measured on a device with the
-same chip, times the ratio of the two rooflines; predicted by trees fitted to all measured devices;
-else nothing, and the roofline answers.
+same chip, times the ratio of the rooflines; predicted by trees fitted to all measured devices; else
+None, for the roofline.
 """
 
 from __future__ import annotations
@@ -33,12 +33,7 @@ UNCOVERED_PREFIXES = ("MI",)
 
 
 class DeviceLatency:
-    """Price kernels on one device.
-
-    Args:
-        on: the device.
-        flash_generation: of the stack's flash kernels.
-    """
+    """Price kernels on one device."""
 
     def __init__(self, on: Device, flash_generation: int) -> None:
         self._device, self._generation = on, flash_generation

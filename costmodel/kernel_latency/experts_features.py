@@ -4,10 +4,10 @@ A fused kernel sorts the rows of a rank's experts, multiplies each expert's rows
 projections, activates, multiplies by the down projection and sums the rows of each token. The base
 is two grouped products, whose tiles of all experts fill the waves together, beside the traffic of
 weights and rows: ``launch + max + 0.3 · min``. A projection is padded to 64 values along the sum.
-Routing draws ``topk`` experts per token; a power law leaves some experts without a row. The trees
-predict log(measured / base).
+Routing draws ``topk`` experts per token; a power law leaves some without a row. The trees predict
+log(measured / base).
 
-Symbols: a rank of ``ep`` holds ``experts / ep`` experts and a part ``ffn / tp`` of each, and gets
+Symbols: a rank of ``ep`` holds ``experts / ep`` experts, a part ``ffn / tp`` of each, and gets
 ``tokens · topk / ep`` rows.
 """
 
@@ -40,7 +40,7 @@ NAMES = (
 
 
 class FusedExperts(NamedTuple):
-    """Forward of one rank's experts; sizes are those of the whole layer."""
+    """Forward of one rank's experts; sizes are the whole layer's."""
 
     tokens: int
     hidden: int
@@ -99,7 +99,7 @@ def _work(layer: FusedExperts, device: Device) -> _ExpertsWork:
 def _product(
     groups: float, rows: float, width: float, inner: float, dtype: str, device: Device
 ) -> tuple[float, float]:
-    """Arithmetic seconds of a grouped product with its best tiles, and their waves."""
+    """Arithmetic seconds of a grouped product's best tiling, and its waves."""
     units, group_rows = device.sm_count, rows / groups
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     best = (math.inf, 0.0)

@@ -1,4 +1,4 @@
-"""Rate of flash attention, as a fraction of the rate of matrix products.
+"""Rate of flash attention as a fraction of the products' rate.
 
 A causal kernel computes whole tiles on the diagonal, half of which the mask discards, and its last
 wave of tiles is seldom full; both cost as much as a longer sequence would. So of ``n`` tokens (of
@@ -7,7 +7,7 @@ the window, where one is shorter)
     rate = products' rate · c · n / (n + n_half)
 
 with one ``n_half`` for all devices and a ``c`` for each family. Both were fitted to forward kernels
-alone, of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in the
+of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in the
 prefill table of aiconfigurator-core 0.12.0: mean error 4 % on A100, 8 to 9 % on Hopper, 12 to 15 %
 on Blackwell and on cards, where one ceiling for all lengths was 17 to 43 % off.
 
@@ -17,10 +17,10 @@ For unmeasured families and full masks, c is 0.75 (Dao, FlashAttention-2, 2023, 
 to 230 TFLOP/s on A100). The backward reaches 0.8 of the forward's rate (the same figures: 170 to
 195).
 
-The measured kernels were written for the device. A stack that calls FlashAttention-2 (generation
-2), which was written for Ampere, reaches 1/1.75 of their rate on Hopper: there they are 1.5 to 2.0
-times as fast (Shah et al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on Blackwell
-every stack is priced as if its kernels were written for it.
+The measured kernels were written for the device. FlashAttention-2 (generation 2), written for
+Ampere, reaches 1/1.75 of their rate on Hopper, where they are 1.5 to 2.0 times as fast (Shah et
+al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on Blackwell every stack is priced as if
+its kernels were written for it.
 """
 
 from __future__ import annotations
@@ -58,11 +58,8 @@ PRINTED_3 = "Shah et al., FlashAttention-3, 2024, abstract: 1.5 to 2.0 times as 
 def flash_share(op: str, shape: tuple[int, ...], device: Device, generation: int = 3) -> float:
     """A flash kernel's fraction of the products' rate.
 
-    Args:
-        op: a kernel of :data:`work_items.ATTENTIONS`.
-        shape: its sizes, in the kernel's order.
-        device: where it runs; a single core has no tiles to fill.
-        generation: of the kernels, see :class:`stack_spec.StackSpec`.
+    ``op``: one of :data:`work_items.ATTENTIONS`; ``generation``: see :class:`stack_spec.StackSpec`.
+    A single core has no tiles to fill.
     """
     forward = op if op in FLASH_FORWARDS else FLASH_FORWARDS[FLASH_BACKWARDS.index(op)]
     factor = 1.0 if op == forward else BACKWARD

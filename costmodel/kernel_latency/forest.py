@@ -1,9 +1,9 @@
 """Boosted regression trees as flat arrays, evaluated for many rows at once.
 
-Node i of all trees in a row: a branch goes to ``left[i]`` where ``feature[i]`` is below
-``threshold[i]``, else to ``left[i] + 1``; a leaf leads to itself, so that every row takes the same
-number of steps. The value of a row is the sum of its leaves (Friedman, Greedy Function
-Approximation: A Gradient Boosting Machine, 2001).
+Nodes of all trees are in one array: branch i leads to ``left[i]`` where ``feature[i]`` is below
+``threshold[i]``, else to ``left[i] + 1``; a leaf leads to itself, so all rows take equally many
+steps. A row's value is the sum of its leaves (Friedman, Greedy Function Approximation: A Gradient
+Boosting Machine, 2001).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Forest:
 
 
 def read_forest(path: Path) -> Forest:
-    """The forest of an ``.npz`` file; nothing in it is executed."""
+    """Read the forest of an ``.npz`` file, executing nothing in it."""
     with np.load(path, allow_pickle=False) as arrays:
         return Forest(
             feature=arrays["feature"],

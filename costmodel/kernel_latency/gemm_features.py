@@ -1,8 +1,7 @@
 """Features of learned matrix product prices: sizes, roofline, tiles, device.
 
-The trees predict log(measured seconds / roofline seconds), so they learn effects that the roofline
-of :mod:`roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles, latency
-of short sums.
+The trees predict log(measured seconds / roofline seconds): effects that :mod:`roofline` leaves out,
+as kernels that fit the last-level cache, uneven waves of tiles, latency of short sums.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NAMES = (
 
 
 def gemm(m: int, k: int, n: int, dtype: str) -> Kernel:
-    """The product (m, k) x (k, n), each operand and result moved once."""
+    """The product (m, k) x (k, n), each operand moved once."""
     traffic = OPERAND_BYTES[dtype] * (m * k + k * n) + RESULT_BYTES * m * n
     return Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, round(traffic))
 

@@ -1,14 +1,14 @@
 """Seconds of matrix products on one device, measured or learned.
 
-Measured: the device's bundled grid, interpolated between its points. On a device without a grid,
-trees fitted to all grids predict the ratio to the roofline on a coarser one. Beyond the largest
-sizes time grows as the work does, below the smallest it does not shrink. A product that moves more
-bytes than its operands and a 16-bit result takes longer by the ratio of the rooflines.
+Measured: the device's bundled grid, interpolated. On a device without one, trees fitted to all
+grids predict the ratio to the roofline on a coarser grid. Beyond the largest sizes time grows as
+the work does, below the smallest it does not shrink. A product that moves more bytes than its
+operands and a 16-bit result takes longer by the ratio of the rooflines.
 
 Times are as measured, and a larger product may take less: at a few sizes of up to 50 us a library
 picks a better kernel (4 % of all pairs in which every side doubles, on L40S down to a fifth of the
-time). From 50 us on no product takes less when every side doubles, on any device. Forcing seconds
-to rise would cost more than it gives: 3.5 % mean error of held-out sizes become 12 %.
+time), from 50 us on at none, on any device. Forcing seconds to rise would turn 3.5 % mean error of
+held-out sizes into 12 %.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TREES_OF = {"bf16": "gemm_bf16", "fp16": "gemm_bf16", "fp8": "gemm_narrow", "nvf
 
 
 class GemmGrid:
-    """Seconds of (m, k) x (k, n) on one device in one format.
+    """Seconds of products (m, k) x (k, n) in one format.
 
     Args:
         owner: device of the grid.
@@ -48,7 +48,7 @@ class GemmGrid:
         self._owner, self._dtype, self._grid = owner, dtype, grid
 
     def seconds(self, kernel: Kernel, on: Device) -> float:
-        """Seconds ``on`` the grid's own device or another of the same chip."""
+        """Seconds on the grid's device or another of the same chip."""
         m, k, n = kernel.shape
         log_s, inside = self._grid.at((m, n, k))
         beyond = math.prod(max(1.0, x / y) for x, y in zip((m, n, k), inside, strict=True))
@@ -73,7 +73,7 @@ def measured_gemm_grid(name: str, dtype: str) -> GemmGrid | None:
 
 @cache
 def learned_gemm_grid(name: str, dtype: str) -> GemmGrid | None:
-    """The bundled trees' prediction for a device; None for an unmeasured format."""
+    """Grid predicted by the bundled trees; None for an unmeasured format."""
     on = device(name)
     if dtype not in TREES_OF or dtype not in on.peak_flops_per_s:
         return None

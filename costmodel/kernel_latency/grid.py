@@ -1,4 +1,4 @@
-"""Measured rates over a grid of sizes, gaps filled with the nearest rate."""
+"""Measured rates over a grid of sizes, gaps filled from neighbors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Point = tuple[int, ...]
 
 
 class Grid:
-    """Rate of work over a full grid of sizes, kept as a :class:`LogGrid`.
+    """Rate of work over a full grid of sizes, a :class:`LogGrid`.
 
-    An unmeasured point takes the rate of the measured point nearest in log sizes. Then a larger
-    size never takes less time.
+    An unmeasured point takes the rate of the measured point nearest in log sizes; then larger sizes
+    never take less time.
 
     Args:
         rates: work per second at measured sizes.
@@ -54,12 +54,12 @@ def _log_work(point: Sequence[float], powers: Sequence[int]) -> float:
 
 
 def _nearest_rate(point: Point, rates: dict[Point, float]) -> float:
-    """The nearest measured rate in log sizes, the slowest of equally near ones."""
+    """Nearest measured rate in log sizes; of ties, the slowest."""
     if point in rates:
         return rates[point]
     return min((_log_distance(point, other), rate) for other, rate in rates.items())[1]
 
 
 def _log_distance(point: Point, other: Point) -> float:
-    """Rounded, for equally far points to compare equal."""
+    """Rounded, so that equal distances compare equal."""
     return round(math.dist([math.log(x) for x in point], [math.log(x) for x in other]), 9)

@@ -1,6 +1,6 @@
 """Log seconds over a full grid of sizes, interpolated between its points.
 
-Work is a product of powers of the sizes, so log seconds are interpolated linearly in log sizes.
+Work is a product of powers of the sizes, so interpolation is linear in log sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogGrid:
 
     Args:
         axes: ascending sizes of each axis.
-        log_s: log seconds, one for each combination; none may be missing.
+        log_s: log seconds of each combination, complete.
     """
 
     def __init__(self, axes: Sequence[Sequence[float]], log_s: Floats) -> None:
@@ -70,11 +70,11 @@ def rising(log_s: Floats) -> Floats:
 def filled(log_s: Floats, base: Floats) -> Floats:
     """Fill missing points (NaN) of ``log_s`` from ``base`` and the nearest residuals.
 
-    The residual of a missing point is the mean of its neighbors' on all axes, first of measured
-    ones, then of those filled before.
+    A missing point's residual is the mean of its neighbors' on all axes, first of measured ones,
+    then of those filled before.
 
     Args:
-        log_s: log seconds, NaN where nothing was measured; at least one was.
+        log_s: log seconds, NaN where unmeasured; at least one is not.
         base: log seconds of a prediction, of the same shape.
     """
     residual = log_s - base

@@ -2,9 +2,9 @@
 
     predict(kernels, "H100-SXM-80GB") -> one Prediction a kernel
 
-A price is :class:`device_latency.DeviceLatency`'s, else the roofline's. Its interval of 80 % is a
-factor either way, below which four in five errors stayed where such prices were scored on held-out
-rows (``benchmarks/items/costmodel/kernels.py``, 2026-11):
+A price is :class:`device_latency.DeviceLatency`'s, else the roofline's. Its 80 % interval is a
+factor either way, the 80 % quantile of errors on held-out rows
+(``benchmarks/items/costmodel/kernels.py``, 2026-11):
 
 - measured: between sizes measured on the device, products 5 %, attention 9 %;
 - learned: on held-out devices, products 25 %, attention 19 %; experts of held-out models 23 %;
@@ -31,7 +31,7 @@ ANALYTIC = 0.5
 
 
 class KernelPrediction(NamedTuple):
-    """Seconds of a kernel alone, their 80 % interval, and their source."""
+    """Seconds of a kernel alone, with 80 % interval and source."""
 
     time_s: float
     interval_s: tuple[float, float]
@@ -50,7 +50,7 @@ def predict(
         flash_generation: of the flash kernels, see :class:`stack_spec.StackSpec`.
 
     Raises:
-        InputError: no such device, or fused experts on one that nothing was learned for.
+        InputError: no such device, or fused experts on one without learned prices.
     """
     on = device(device_name)
     latency = DeviceLatency(on, flash_generation)

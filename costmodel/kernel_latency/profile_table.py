@@ -1,8 +1,8 @@
 """Kernel seconds from a machine profile, interpolated between measured points.
 
-Rates of products vary smoothly with the logarithm of the sizes, so they lie on a grid of log sizes.
-Elementwise kernels are a curve over the bytes that they move. At a measured size both give its own
-time, unless a smaller size took longer: a larger one never takes less.
+Rates of products vary smoothly with log sizes, so they lie on a grid of these. Elementwise kernels
+are a curve over moved bytes. At a measured size both give its own time, unless a smaller one took
+longer: a larger one never takes less.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Curve:
             self.times_s.append(max(fastest[size], self.times_s[-1] if self.times_s else 0.0))
 
     def at(self, size: float) -> float:
-        """Seconds at ``size``: the smallest point's below the curve, its last rate above."""
+        """Seconds at ``size``, at least the smallest point's.
+
+        Above the curve its last rate holds.
+        """
         if size <= self.sizes[0]:
             return self.times_s[0]
         if size >= self.sizes[-1]:
@@ -104,10 +107,10 @@ def _work(flops: int) -> float:
 
 
 def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Size patterns of a shaped kernel; each has its own grid.
+    """Size patterns of a shaped kernel, each with its own grid.
 
     Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
-    sizes suffice and their grid is full. Where seq is dim a product is both.
+    sizes make a full grid. With equal seq and dim a product is both.
     """
     if op != "batched_matmul":
         return ("all",) if op in _SHAPED else ()
@@ -116,7 +119,7 @@ def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes behind a shaped kernel's rate: (m, k, n) or (batch, seq, dim)."""
+    """Sizes that set the rate: (m, k, n) or (batch, seq, dim)."""
     if op in ATTENTIONS:
         batch, heads, _, seq, dim = shape
         return (batch * heads, seq, dim)

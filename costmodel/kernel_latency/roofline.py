@@ -3,8 +3,8 @@
 A kernel takes ``launch + max(T_math, T_mem) + OVERLAP_LOSS · min(T_math, T_mem)``.
 
 Matrix products cut the result into tiles; ``tiles / SMs`` rounded up waves of tiles run one after
-another, so a result that fills the last wave badly wastes it (wave quantization), and every wave
-pays a fixed prologue, so short sums (small k) are less efficient:
+another, so a badly filled last wave is wasted (wave quantization), and every wave pays a fixed
+prologue, so short sums (small k) are less efficient:
 
     T_math = min over tile shapes of
              ceil(tiles / SMs) · (2·tm·tn·k / (peak·ceiling / SMs) + prologue)
@@ -46,7 +46,7 @@ fast).
 
 
 class FormulaConstant(NamedTuple):
-    """A constant of the formulas: its measurement, and the device families measured."""
+    """A constant of the formulas: its measurement, and the measured device families."""
 
     name: str
     value: float
@@ -54,7 +54,7 @@ class FormulaConstant(NamedTuple):
     families: tuple[str, ...]
 
     def source(self, device: Device) -> str:
-        """Its source for a device: assumed outside the measured families."""
+        """Source for a device: assumed outside the measured families."""
         if device.family in self.families:
             return f"measured: {self.measured}"
         return f"assumed: as on {', '.join(self.families)}; {self.measured}"
@@ -65,10 +65,7 @@ def formula_constants(
 ) -> tuple[FormulaConstant, ...]:
     """Constants behind analytic prices of kernels on ``device``.
 
-    Args:
-        device: whose kernels.
-        flash: generation of the flash attention kernels, None if unused.
-        scans: True if there are chunked scans.
+    ``flash``: generation of the flash kernels, None if unused; ``scans``: with chunked scans.
     """
     gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
     fitted = ("A100", "H100", "H200", "B200")
@@ -118,7 +115,7 @@ def peak_flops_per_s(device: Device, dtype: str) -> float:
 
 
 def kernel_seconds(kernel: Kernel, device: Device, flash_generation: int = 3) -> float:
-    """Seconds of one kernel on ``device`` by the formula of the module docstring."""
+    """Seconds of one kernel on ``device`` by the module's formula."""
     math_s = _math_seconds(kernel, device, flash_generation)
     rate = device.memory_bandwidth_bytes_per_s * device.memory_ceiling
     memory_s = kernel.traffic_bytes / rate
@@ -146,7 +143,7 @@ def _math_seconds(kernel: Kernel, device: Device, flash_generation: int) -> floa
 
 
 def _grouped_seconds(kernel: Kernel, device: Device) -> float:
-    """One launch over the tiles of all groups; groups have equal rows."""
+    """One launch over the tiles of all groups, of equal rows."""
     groups, m, k, n = kernel.shape
     if kernel.op == "grouped_matmul":
         m = math.ceil(m / groups)
@@ -163,7 +160,7 @@ def _tiled_seconds(batch: int, m: int, k: int, n: int, dtype: str, device: Devic
 
 
 class Tiling(NamedTuple):
-    """The fastest tiling of a product: its number in TILES, its tiles."""
+    """The fastest tiling of a product: index in TILES, number of tiles."""
 
     seconds: float
     number: int
@@ -171,7 +168,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> Tiling:
-    """The fastest tiles of ``batch`` products (m, k) x (k, n), by arithmetic."""
+    """The arithmetically fastest tiling of ``batch`` products (m, k) x (k, n)."""
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     units = device.sm_count
     best = Tiling(math.inf, 0, 0)

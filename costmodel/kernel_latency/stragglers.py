@@ -1,9 +1,9 @@
 """Stragglers: a job runs at the pace of its slowest device.
 
-Sinha et al., "Not All GPUs Are Created Equal" (SC22, arXiv:2208.11035, abstract), find that on five
-clusters identical GPUs differ by 8 % on average, because power management holds each to its own
-clock. Rates of the catalogue are those of some device; every step of a job ends when its slowest
-device does, which is half of that range behind the median.
+Sinha et al., "Not All GPUs Are Created Equal" (SC22, arXiv:2208.11035, abstract), find that
+identical GPUs of five clusters differ by 8 % on average, because power management sets each one's
+clock. Catalogue rates are those of some device; a job's step ends with its slowest, half of that
+range behind the median.
 
 Arithmetic depends on that clock: kernels of products and attention take ``1 + 0.08 / 2`` of their
 time alone, whatever else they wait for. Memory has a clock of its own.

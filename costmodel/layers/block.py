@@ -1,6 +1,6 @@
 """Residual blocks: placement of norms and residual sums.
 
-A recomputed block keeps its input and runs again in the backward, except for a last sum that saves
+A recomputed block keeps its input and runs again in the backward, save a last sum that saves
 nothing.
 """
 
@@ -48,12 +48,7 @@ def block(
 ) -> SymbolicTensor:
     """A token mixer, optional attention to ``source``, and a feed-forward layer.
 
-    Args:
-        c: context of the layer's operations.
-        layer: the block.
-        strategy: its decisions.
-        x: (seq, batch, hidden).
-        source: the other tower's output, where the block attends to one.
+    ``x`` is (seq, batch, hidden); ``source``, if any, another tower's output.
     """
     if layer.norm_placement != "pre" or layer.parallel:
         c = unfused_residual(c)
@@ -78,7 +73,7 @@ def last_residual_saves(layer: BlockLayer, stack: StackSpec) -> bool:
 
 
 def _with_last_residual(body: BlockBody, finish: Callable[..., SymbolicTensor]) -> BlockBody:
-    """The block as one body; its last sum's saved tensors are recomputed too."""
+    """The block as one body, its last sum recomputed too."""
     return lambda *inputs: (finish(*body(*inputs)),)
 
 
@@ -103,7 +98,10 @@ def _output_bias(spec: Mixer | FeedForward) -> bool:
 def _pre_norm(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """``x + f(norm(x))`` for each sub-layer f; a sandwich normalizes the result too."""
+    """``x + f(norm(x))`` per sub-layer f.
+
+    A sandwich normalizes the result too.
+    """
     if c.stack.fusion.across_parts:
         return _fused_pre_norm(c, layer, strategy)
     sub_layers = _sub_layers(layer)
@@ -131,7 +129,7 @@ def _pre_norm(
 def _fused_pre_norm(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """The same for dense blocks, each sum and norm one kernel."""
+    """The same for dense blocks, with fused sums and norms."""
     first, *later = _sub_layers(layer)
 
     def branch(sub_layer: SubLayer, norms: list[SymbolicTensor]) -> SymbolicTensor:
@@ -208,7 +206,10 @@ def _post_norm(
 def _parallel(
     c: OpContext, layer: BlockLayer, strategy: LayerStrategy
 ) -> tuple[BlockBody, BlockEpilogue]:
-    """Both sub-layers read the block's input; their results are added together (GPT-NeoX, PaLM)."""
+    """Both sub-layers read the block's input (GPT-NeoX, PaLM).
+
+    Their results are added together.
+    """
     sub_layers = _sub_layers(layer)
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:

@@ -29,8 +29,7 @@ def core_attention(
 
     Args:
         c: context of the layer's operations.
-        strategy: the layer's decisions; ``recompute`` selective runs the kernel again in the
-            backward.
+        strategy: the layer's decisions; selective ``recompute`` repeats the kernel in the backward.
         spec: the whole mixer, before any split.
         query: (seq, batch, heads, key width).
         key: (keys, batch, kv_heads, key width).

@@ -43,7 +43,7 @@ def head(
 
 
 def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
-    """True if the vocabulary is unsplit, nothing stands between, all is trained."""
+    """True if the vocabulary is unsplit, all trained, and nothing intervenes."""
     plain = not layer.bias and layer.softcap is None
     return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
@@ -51,7 +51,7 @@ def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
 def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> SymbolicTensor:
     """Norm, projection of the first token to the classes, loss.
 
-    Unsplit; with split sequences the rank of the first token does the most.
+    Unsplit; with split sequences the first token's rank does the most.
     """
     t, shape = c.tape, x.shape
     if layer.norm is not None:
@@ -73,7 +73,7 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> Symbo
 
 @dataclass(frozen=True, slots=True)
 class MultiTokenEnd:
-    """Work of a multi-token layer before its block (``opens``), or after it."""
+    """Work of a multi-token layer before its block (``opens``) or after."""
 
     layer: MultiTokenLayer
     opens: bool
@@ -87,9 +87,9 @@ class MultiTokenEnd:
 def multi_token(
     c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """The loss of one token further ahead.
+    """Loss of one token further ahead.
 
-    Embedding and head tables are the model's: their gradients are added to those.
+    Its gradients add to those of the model's embedding and head tables.
     """
     inner = block(c, layer.block, strategy, multi_token_input(c, layer, strategy, x))
     return multi_token_loss(c, layer, strategy, inner)
@@ -98,7 +98,7 @@ def multi_token(
 def multi_token_input(
     c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Next token's vector and hidden state, each normalized, joined for the block."""
+    """Next token's vector and hidden state, normalized and joined for the block."""
     t, tp = c.tape, strategy.weight_split
     rows = local_vocab(layer.vocab, tp, c.stack.vocab_multiple)
     gathered_tokens = x.shape[0] * (c.tp if c.sequence_parallel else 1)

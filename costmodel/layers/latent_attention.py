@@ -1,9 +1,8 @@
 """Multi-head latent attention in its training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
-Keys and values are expanded from the latent before the core, as in the reference code; the form
-that absorbs the up projections is for decoding. Tensor parallelism splits heads: the down
-projections run replicated on a rank's own tokens, and with Megatron's sequence parallelism their
-narrow results are gathered after the norm.
+Keys and values are expanded from the latent before the core, as in the reference code; absorbed up
+projections are for decoding. Tensor parallelism splits heads: the down projections run replicated
+on a rank's tokens, and Megatron's sequence parallelism gathers their narrow results after the norm.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _queries(c: OpContext, spec: LatentAttention, heads: int, x: SymbolicTensor)
 def _latent_and_rotary_key(
     c: OpContext, down: SymbolicTensor, rank: int
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Views of one projection as latent and rotary key; their gradients are joined."""
+    """Latent and rotary key, views of one projection with joint gradient."""
     lead, width = down.shape[:2], down.shape[-1]
     latent, rotary_key = down.view(*lead, rank), down.view(*lead, 1, width - rank)
 

@@ -39,7 +39,7 @@ LayerSegment = Layer | MultiTokenEnd
 class Outputs(NamedTuple):
     """A layer's results: activations for the next layer, a loss, or both.
 
-    ``inner``: activations from the first segment of a layer to its next.
+    ``inner``: activations passed from a layer's first segment to its next.
     """
 
     following: SymbolicTensor | None
@@ -117,9 +117,9 @@ def _embedding(
 
 
 def _pass_through(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """A multi-token layer's input for the next layer, counted as its own tensor.
+    """A multi-token layer's input for the next, as its own tensor.
 
-    A second such layer reads it too instead of the first one's block, which is as wide.
+    A second such layer reads it instead of the first one's block, which is as wide.
     """
     out = c.tape.like(x)
     c.tape.record((out,), (x,), lambda grad: (grad,))

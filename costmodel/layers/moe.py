@@ -1,10 +1,9 @@
 """Mixture of experts: route, dispatch, compute, return, combine.
 
-The order is that of Megatron-Core's all-to-all dispatcher: each rank routes its own tokens, copies
-them into rows sorted by expert, exchanges rows with the ranks of other experts (ep), joins those of
-the ranks that split the same experts (etp), runs grouped products, and returns the same way. Where
-tensor-parallel ranks have the same tokens, experts are split like an MLP and summed; no rows are
-exchanged.
+As Megatron-Core's all-to-all dispatcher: each rank routes its tokens, copies them into rows sorted
+by expert, exchanges rows with the ranks of other experts (ep), joins those of the ranks that split
+the same experts (etp), runs grouped products, and returns the same way. Where tensor-parallel ranks
+have the same tokens, experts are split like an MLP and summed, without exchange.
 
 With a capacity every expert gets a buffer of that many rows from each rank, padded or truncated
 (GShard, arXiv:2006.16668, section 2.2); without one, no token is dropped and ranks first exchange
@@ -39,7 +38,7 @@ from .mlp import mlp
 
 @dataclass(frozen=True, slots=True)
 class _ExpertSplit:
-    """Split of a rank's experts: over ep ranks, and each over etp ranks.
+    """Split of a rank's experts over ep and etp ranks.
 
     ``exchanges_rows``: rows go to other ranks; otherwise tensor-parallel ranks share the tokens.
     """

@@ -1,7 +1,7 @@
-"""Outputs of other towers at a layer: read by it, or passed on.
+"""Other towers' outputs at a layer: read by it, or passed on.
 
-The chunk owns them and counts their bytes and those of their gradients; a layer's own tape counts
-the traffic, and copies where the layout changes.
+The chunk owns them and counts their bytes and those of their gradients; a layer's tape counts the
+traffic, and copies where the layout changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TowerInputs:
     def enter(self, source: SymbolicTensor, redistributes: bool) -> None:
         """Let ``source`` in; its gradient adds to later layers'.
 
-        Where it ``redistributes`` into another layout, nothing else reads it in this one from here
-        on, and the gradient redistributed back is the first.
+        Where it ``redistributes`` to another layout, nothing reads it in this one from here on, and
+        the gradient redistributed back is the first.
         """
         leaf = Node((), 1, lambda *grads: grads)
         source.producer = (leaf, 0)
@@ -58,10 +58,7 @@ def run_tower_inputs(
 ) -> tuple[tuple[SymbolicTensor, ...], TowerInputs]:
     """The layer's source tensors in its layout, and their gradient entry points.
 
-    Args:
-        c: context of the layer's operations.
-        shape: the layer's shape.
-        before: the layout in which the sources come.
+    ``before``: the layout in which the sources come.
     """
     read: tuple[SymbolicTensor, ...] = ()
     tower_inputs = TowerInputs(c.tape)

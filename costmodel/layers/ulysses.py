@@ -1,9 +1,9 @@
 """Ulysses: exchange tokens for heads before attention, and heads for tokens after.
 
-Outside attention each of P ranks has N/P tokens and all heads; inside all N tokens and 1/P of the
+Outside attention each of P ranks has N/P tokens and all heads; inside, all N tokens and 1/P of the
 heads (Jacobs et al., DeepSpeed-Ulysses, arXiv:2309.14509, section 3). Queries, keys, values and the
-output take one all-to-all each, so with as many key heads as query heads a rank sends 4·N·h/P
-elements forward, and the same again backward.
+output take one all-to-all each: with as many key heads as query heads a rank sends 4·N·h/P elements
+each way.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..symbolic.tape import SymbolicTensor
 
 
 def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> SymbolicTensor:
-    """(tokens / P, batch, heads, width) to (tokens, batch, heads / P, width).
+    """All-to-all from a part of the tokens to part of the heads.
 
-    Sends tokens in memory order, so a gradient in another order is copied first, unless
-    ``ordered``.
+    (tokens / P, batch, heads, width) to (tokens, batch, heads / P, width). Sends tokens in memory
+    order, so a gradient in another order is copied first, unless ``ordered``.
     """
     if c.head_exchange.size == 1:
         return x
@@ -30,12 +30,9 @@ def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> 
 
 
 def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTensor:
-    """(tokens, batch, heads / P · width) to (tokens / P, batch, heads · width).
+    """All-to-all from a part of the heads to part of the tokens.
 
-    Args:
-        c: context of the layer's operations.
-        x: attention's output on this rank's heads.
-        heads: of the whole mixer.
+    (tokens, batch, heads / P · width) to (tokens / P, batch, heads · width), of ``heads`` in all.
     """
     ranks = c.head_exchange.size
     if ranks == 1:

@@ -14,8 +14,8 @@ from ..symbolic.tape import SymbolicTensor
 def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> SymbolicTensor:
     """Image tokens from (tokens, batch, values per patch), class token included.
 
-    The projection is replicated; where the sequence is split each rank projects its own patches,
-    and the fullest rank has no class token.
+    The projection is replicated; with a split sequence each rank projects its own patches, and the
+    fullest rank has no class token.
     """
     tokens = pixels.shape[0]
     rows = tokens - 1 if layer.class_token and tokens == layer.tokens else tokens
@@ -60,7 +60,7 @@ def _with_positions(
 def projector(
     c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Norm, concatenation of neighboring tokens, then an MLP or a single projection."""
+    """Norm, concatenation of neighboring tokens, then an MLP or a projection."""
     c = unfused_residual(c)
     if layer.norm is not None:
         x = norm(c, x, layer.norm)

@@ -30,7 +30,7 @@ class StageLayer:
 
 @dataclass(frozen=True)
 class StageChunk:
-    """Layers of one virtual stage and the activations crossing its ends (0: none).
+    """Layers of one virtual stage and activations crossing its ends (0: none).
 
     ``sources``: tower outputs that it reads from elsewhere, passes on, or makes.
     """
@@ -42,12 +42,12 @@ class StageChunk:
 
     @cached_property
     def layer_ids(self) -> tuple[tuple[int, int], ...]:
-        """Equal for chunks of equal layers, wherever they are, while their lowering lives."""
+        """A key, equal for equal layers while their lowering lives."""
         return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
 
     @property
     def first_shared(self) -> int:
-        """First layer with parameters in the head's unit, from 0; -1 for none."""
+        """First layer with parameters in the head's unit, or -1."""
         return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
 
     @property
@@ -61,12 +61,12 @@ class StageChunk:
         return self.output_bytes + sum(source.sends_bytes for source in self.sources)
 
     def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
-        """Backward work of layer ``number``, in the first micro-batch or a later one.
+        """Backward work of layer ``number`` in a first or later micro-batch.
 
         All of it, or one ``part`` where the schedule splits it. A later micro-batch adds to
-        existing gradients, unless its unit has reduced them away or keeps them in another number
-        format. An embedding whose unit is outside this chunk adds nothing, which makes its work a
-        lower bound.
+        existing gradients, unless its unit reduces them away or keeps them in another number
+        format. An embedding whose unit is outside this chunk adds nothing, so its work is a lower
+        bound.
         """
         entry = self.layers[number]
         unit = entry.unit or self.layers[-1].unit

@@ -1,8 +1,8 @@
 """Lower a layer under a strategy to kernels, collectives and live bytes.
 
-One symbolic micro-batch per (layer kind, split, batch) suffices: equal layers share it. Sharding's
-own work (gathering parameters, reducing gradients, updating) is lowered by ``sharding``; the
-pipeline's, by ``memory`` and ``simulation``.
+One symbolic micro-batch per (layer kind, split, batch) suffices: equal layers share it.
+``sharding`` lowers its own work (gathering parameters, reducing gradients, updating); ``memory``
+and ``simulation`` the pipeline's.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class LoweredLayer:
     """Forward and backward of a layer.
 
     ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
-    the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``: bytes that techniques keep
-    on other tiers between the passes.
+    the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other
+    tiers between the passes.
     """
 
     layer: LayerSegment
@@ -75,12 +75,7 @@ class LoweredLayer:
 
 @lru_cache(maxsize=CACHE_ENTRIES)
 def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
-    """Lower one layer's micro-batch.
-
-    Args:
-        layer: the layer kind.
-        shape: its split, batch, types and stack.
-    """
+    """Lower one layer's micro-batch under its ``shape``."""
     first = _run(layer, shape, accumulating=False)
     return LoweredLayer(
         layer=layer,
@@ -98,7 +93,7 @@ def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
 class SplitBackward:
     """A layer's backward in two passes: input gradients, weight gradients.
 
-    The first leaves inputs and output gradients of linear layers alive for the second. Gradients of
+    The first leaves inputs and output gradients of linear layers alive for the second; gradients of
     norms, biases of row-split layers and tables come with the first. The ``accumulating`` passes
     add to existing gradients.
     """
@@ -111,12 +106,7 @@ class SplitBackward:
 
 @lru_cache(maxsize=CACHE_ENTRIES)
 def lower_split_backward(layer: LayerSegment, shape: LayerShape) -> SplitBackward:
-    """The backward of :func:`lower_layer` in two parts.
-
-    Args:
-        layer: the layer kind.
-        shape: its split, batch, types and stack.
-    """
+    """The backward of :func:`lower_layer` in two parts."""
     first, accumulating = (_run(layer, shape, added, splits=True) for added in (False, True))
     return SplitBackward(first.backward, first.weight, accumulating.backward, accumulating.weight)
 
@@ -205,7 +195,7 @@ def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy
 
 
 def _precision(layer: LayerSegment, shape: LayerShape) -> Precision | None:
-    """Low-precision format of a layer's linear products; only blocks have one."""
+    """Low-precision format of linear products; only blocks have one."""
     if shape.matmul is None or not isinstance(layer, BLOCKS):
         return None
     return Precision(shape.matmul, shape.scaling, shape.stack.narrow_weights == "cached")

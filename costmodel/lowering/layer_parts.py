@@ -1,12 +1,11 @@
-"""Work of a layer assembled from its sub-layers, for tables of many splits.
+"""Work of a layer assembled from sub-layers, for tables of splits.
 
 A block that runs its sub-layers in sequence is lowered one by one: the split of experts changes
 nothing in the attention before them, and recomputed attention nothing in the experts. A layer's
-passes are those of its sub-layers in a row, so its kernels, collectives and kept bytes are those of
-:func:`layer_lowering.lower_layer`; its peaks are not known this way. Under full recomputation a
-block keeps its input and runs forward again before its backward. Any other layer, or one with fused
-sub-layers, is lowered whole as one part. Techniques' additions to every micro-batch are one more
-part.
+passes are those of its sub-layers in a row, so kernels, collectives and kept bytes are those of
+:func:`layer_lowering.lower_layer`; peaks are unknown. Under full recomputation a block keeps its
+input and runs forward again before its backward. Other layers, and fused sub-layers, are lowered
+whole as one part. Techniques' additions to every micro-batch are one more part.
 """
 
 from __future__ import annotations
@@ -30,12 +29,7 @@ Passes = tuple[LoweredPass, ...]
 
 
 class LoweredSubLayer:
-    """One lowered sub-layer; its rarer passes are lowered on demand.
-
-    Args:
-        segment: the sub-layer.
-        shape: its shape.
-    """
+    """One lowered sub-layer; its rarer passes are lowered on demand."""
 
     __slots__ = ("_accumulating", "_recompute_then_backward", "_recomputed", "lowered")
 
@@ -59,7 +53,7 @@ class LoweredSubLayer:
         return split.accumulating_weight if accumulates else split.weight
 
     def recomputed_forward(self, with_residual: bool) -> LoweredPass:
-        """Its forward as recomputation, with the residual sum at its end or without."""
+        """Its forward as recomputation, with or without the last residual sum."""
         if with_residual not in self._recomputed:
             entries = self.lowered.forward.entries
             marked = (
@@ -71,7 +65,7 @@ class LoweredSubLayer:
     def recompute_then_backward(self, with_residual: bool, accumulates: bool) -> LoweredPass:
         """Recomputation and backward in one pass, to let them overlap.
 
-        Without the residual sum between them the last product overlaps the first collective.
+        Without the residual sum between them, last product and first collective overlap.
         """
         key = (with_residual, accumulates)
         if key not in self._recompute_then_backward:
@@ -85,11 +79,11 @@ class LoweredSubLayer:
 
 @dataclass(frozen=True, slots=True)
 class LayerWork:
-    """Sub-layers of a layer: before its block, of its block, and after it.
+    """Sub-layers of a layer: before, in and after its block.
 
     ``recomputes``: the block runs again in the backward, except its last sum where the stack
-    ``stops_early``. ``output_bytes``: activation passed to the next layer. ``added``: techniques'
-    further work, where the sub-layers lack it.
+    ``stops_early``. ``output_bytes``: activation for the next layer. ``added``: techniques' work
+    that the sub-layers lack.
     """
 
     before: tuple[LoweredSubLayer, ...]
@@ -150,11 +144,7 @@ class LayerWork:
 
 
 class LayerWorkCache:
-    """Work of a model's layers, each sub-layer lowered once.
-
-    Args:
-        lowering: of the model, workload and stack.
-    """
+    """Work of a model's layers, each sub-layer lowered once."""
 
     def __init__(self, lowering: Lowering) -> None:
         self._lowering = lowering
@@ -164,14 +154,10 @@ class LayerWorkCache:
     def of(
         self, index: int, strategy: LayerStrategy, ranks: int, samples: int, shares_weight: bool
     ) -> LayerWork:
-        """One layer's micro-batch on a rank, after a layer of the same layout.
+        """A layer's micro-batch on a rank, after a layer of its layout.
 
-        Args:
-            index: the layer's number.
-            strategy: its decisions.
-            ranks: ranks of its stage.
-            samples: samples of a micro-batch over the stage.
-            shares_weight: True if its table is also the head's of its chunk.
+        ``ranks`` of its stage share ``samples`` of a micro-batch. ``shares_weight``: the layer's
+        table is also the head's of its chunk.
         """
         batch = samples // strategy.data_parallel(ranks)
         shape_key = (self._lowering.kinds[index], batch, shares_weight)
@@ -196,10 +182,7 @@ def assemble_layer_work(
 ) -> LayerWork:
     """Assemble a layer's work from its sub-layers.
 
-    Args:
-        layer: the layer.
-        shape: its shape.
-        part: lowers a sub-layer under its own shape, or returns a cached one.
+    ``part`` lowers a sub-layer under its shape, or returns a cached one.
     """
     fused = shape.stack.fusion.across_parts
     is_chain = shape.training.backward and not shape.sources and not fused

@@ -33,11 +33,7 @@ MAX_CACHED_CHUNKS = 4096
 class Lowering:
     """Lower layers and units of one model, workload and stack, each once.
 
-    Args:
-        model: whose layers.
-        workload: sequence length and number formats.
-        stack: framework profile.
-        techniques: prices of known techniques.
+    ``techniques``: prices of known techniques.
     """
 
     def __init__(
@@ -78,14 +74,9 @@ class Lowering:
     ) -> LoweredLayer:
         """One layer's micro-batch on a rank.
 
-        Args:
-            index: the layer's number.
-            strategy: its decisions.
-            before: strategy of the layer that feeds it, None for the first.
-            ranks: ranks of its stage.
-            samples: samples of a micro-batch over the stage.
-            shares_weight: True if its table is also the head's of its chunk.
-            copies: True if it holds a copy of its tower's relative position table.
+        ``before``: strategy of the layer that feeds it, None for the first. ``ranks`` of its stage
+        share ``samples`` of a micro-batch. ``shares_weight``: its table is also the head's of its
+        chunk; ``copies``: it holds a copy of its tower's relative position table.
         """
         context = self.contexts[index]
         starts_tower = context.begins_tower and not context.sources
@@ -130,8 +121,8 @@ class Lowering:
     ) -> FsdpUnit:
         """FSDP unit of these layers' parameters under a strategy.
 
-        Kept as long as this object: ids of units are keys elsewhere, too. ``copies``: with the copy
-        of the tower's relative position table that a block holds.
+        Kept as long as this object: ids of units are keys elsewhere. ``copies``: with a block's
+        copy of the tower's relative position table.
         """
         key = self._unit_key(members, strategy, ranks, copies)
         if key not in self._units:
@@ -193,13 +184,10 @@ class Lowering:
     ) -> StageChunk:
         """Consecutive layers of a virtual stage.
 
-        Args:
-            layers: layer numbers and strategies, in order.
-            before: strategy of the incoming activations' layout; None at the start of the model and
-                where it is that of the first layer.
-            ranks: ranks of one device group of the stage.
-            samples: samples of a micro-batch over them.
-            state_ranks: ranks of the whole stage, where it has several device groups.
+        ``layers``: numbers and strategies, in order. ``before``: strategy of the incoming
+        activations' layout; None at the model's start or if it is the first layer's. ``ranks`` of
+        one device group of the stage share ``samples``; ``state_ranks``: those of the whole stage,
+        if it has several.
         """
         key = (tuple([(i, id(s)) for i, s in layers]), id(before), ranks, samples, state_ranks)
         cached = self._chunks.get(key)
@@ -256,7 +244,7 @@ class Lowering:
     def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, ...]:
         """Tables and head sharing one weight inside a chunk with the head.
 
-        Shared tables without the head in their chunk are counted separately.
+        Tables without the head in their chunk are counted separately.
         """
         if not self.model.tie_embeddings:
             return ()
@@ -278,11 +266,8 @@ class Lowering:
     ) -> tuple[StageChunk, ...]:
         """Every chunk of a stage of a plan.
 
-        Args:
-            plan: the plan.
-            stage: number of the stage.
-            part: which of its device groups.
-            strategies: ``plan.layer_strategies()``, if the caller has them.
+        ``part``: number of the device group; ``strategies``: ``plan.layer_strategies()``, if at
+        hand.
         """
         strategies = plan.layer_strategies() if strategies is None else strategies
         program, stage_spec = plan.program, plan.program.stages[stage]

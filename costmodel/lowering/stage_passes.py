@@ -1,7 +1,7 @@
 """Passes of a stage in order, grouped by kind.
 
-Time and memory of a pass depend only on its kind. The kinds of a schedule and their order depend
-only on the pipeline's shape, and are computed once for all plans of a shape.
+Time and memory of a pass depend only on its kind, and kinds and order only on the pipeline's shape,
+so they are computed once per shape.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
 class StagePasses:
     """Passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
 
-    ``groups``: passes that start together, in sequence, as indices into ``concurrent_groups``: an
-    overlapping pair, or a single pass.
+    ``groups``: passes that start together, as indices into ``concurrent_groups``: an overlapping
+    pair, or a single pass.
     """
 
     order: tuple[Pass, ...]

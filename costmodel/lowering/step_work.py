@@ -1,8 +1,8 @@
-"""Work of one optimizer step on a stage's rank, as a flat list.
+"""Work of one optimizer step on a stage's rank, listed flat.
 
-The lowering to compare with a recorded run: every kernel and collective that a rank of the stage
-issues between two optimizer steps, in no particular order. Prices and schedules use the same
-lowered layers and units.
+For comparison with a recorded run: every kernel and collective that a rank of the stage issues
+between two optimizer steps, in no particular order. Prices and schedules use the same lowered
+layers and units.
 """
 
 from __future__ import annotations
@@ -39,14 +39,7 @@ NORM_AND_LOSS_BYTES = 16
 def step_work(
     plan: Plan, stack: StackSpec, stage: int, techniques: TechniquePrices = TECHNIQUES
 ) -> list[WorkItem]:
-    """Every kernel and collective of one step on a rank of ``stage``.
-
-    Args:
-        plan: the plan.
-        stack: framework profile.
-        stage: number of the stage.
-        techniques: prices of known techniques.
-    """
+    """Every kernel and collective of one step on a rank of ``stage``."""
     lowering = Lowering(plan.model, plan.workload, stack, techniques)
     chunks = lowering.stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
@@ -72,8 +65,8 @@ def step_work(
 def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
     """Gradient sums omitted by the last reader of a tower's output.
 
-    Equal layers are lowered once, each adding its gradient of the output to that of later readers;
-    the last reader has none to add to. Prices keep its sum, some bytes of one layer.
+    Equal layers are lowered once, each adding to later readers' gradients of the output; the last
+    reader has none to add to. Prices keep its sum, some bytes of one layer.
     """
     index, shape = entry.index, entry.lowered.shape
     following = tower_outputs_after(lowering.contexts, index)
@@ -133,7 +126,7 @@ def _messages(
 ) -> Iterator[WorkItem]:
     """Activations and gradients crossing ranks at the chunk's ends.
 
-    Outputs of other towers are separate messages; prices take all that cross as one.
+    Outputs of other towers are separate messages; prices take all as one.
     """
     schedule, stages = plan.program.schedule.kind, len(plan.program.stages)
     if stages == 1:
@@ -169,14 +162,11 @@ def _first_ranks(plan: Plan) -> list[int]:
 def _crossing(
     plan: Plan, boundary: int, pair: tuple[int, int], block_bytes: int, leaves: bool
 ) -> Iterator[Collective]:
-    """Messages of the first rank of stage ``pair[0]`` across differing batch partitions.
+    """Messages of the first rank of ``pair[0]`` across differing batch partitions.
 
-    Args:
-        plan: the plan.
-        boundary: position of the chunk before the boundary.
-        pair: the stage, and the one beyond.
-        block_bytes: bytes of the rank's whole block.
-        leaves: True if activations leave the stage here; they come in otherwise.
+    ``boundary``: position of the chunk before it; ``pair``: the stage and the one beyond;
+    ``block_bytes``: bytes of the rank's block; ``leaves``: activations leave the stage here, else
+    come in.
     """
     first, dtype = _first_ranks(plan), plan.workload.dtype.param
     blocks = boundary_blocks(plan, boundary)
@@ -196,8 +186,8 @@ class StepEndWork(NamedTuple):
 
     ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that of
     a weight shared by two stages. ``norm``: the global norm with the loss. ``update``: norm,
-    clipping, optimizer. ``gathers``: updated parameters, where they stay whole or quantized between
-    steps. ``added``: techniques' work at the update, by name.
+    clipping, optimizer. ``gathers``: updated parameters that are whole or quantized between steps.
+    ``added``: techniques' work at the update, by name.
     """
 
     pending_reductions: tuple[WorkItem, ...]
@@ -253,8 +243,8 @@ def _tied_reduction(
 ) -> tuple[tuple[WorkItem, ...], int]:
     """Gradient sum of a shared weight, and elements excluded from the norm.
 
-    Copies on one stage, as at the ends of a V, are added there, and each gets the sum; then stages
-    sum. A frozen table has no gradient.
+    Copies on one stage, as at the ends of a V, are added there first, and each gets the sum of all
+    stages. A frozen table has no gradient.
     """
     stages = table_stages(plan)
     if stage not in stages or len(plan.program.stages) == 1:

@@ -15,7 +15,7 @@ from .tied_embeddings import table_group
 def tied_bias_reductions(plan: Plan, stage: int) -> tuple[tuple[WorkItem, ...], int]:
     """Gradient sums on a stage's rank, and elements excluded from its norm.
 
-    Copies on one stage are added there, and each gets the sum; then stages sum.
+    Copies on one stage are added there first, and each gets the sum.
     """
     dtype, excluded = plan.workload.dtype.master, 0
     work: list[WorkItem] = []

@@ -8,7 +8,7 @@ from ...spec.plan.plan import Plan
 
 
 def table_stages(plan: Plan) -> tuple[int, ...]:
-    """Stages with a copy of the shared table, in order; empty without one."""
+    """Stages with a copy of the shared table, in order, or none."""
     layers = shared_tables(plan.model)
     if not layers:
         return ()

@@ -1,8 +1,8 @@
 """Outputs of other towers in a pipeline chunk: bytes, origin and lifetime.
 
 Between stages they travel with the activations. A chunk that reads one by cross-attention keeps it
-like activations until its micro-batch has gone backward, and accumulates its gradient meanwhile; a
-chunk that only passes it on keeps neither.
+like activations until its micro-batch has gone backward, and accumulates its gradient; one that
+only passes it on keeps neither.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ ChunkLayers = tuple[tuple[int, LayerStrategy], ...]
 class ChunkTowerOutput:
     """One tower's output in a chunk, on one rank.
 
-    ``receives_bytes`` and ``sends_bytes`` cross the chunk's ends (0: made here, or read for the
-    last time). ``size_bytes``: in the layout in which the chunk first has it. ``kept``:
-    cross-attention saves it for its backward.
+    ``receives_bytes`` and ``sends_bytes`` cross the chunk's ends (0: made or last read here).
+    ``size_bytes``: in the first layout. ``kept``: cross-attention saves it for its backward.
     """
 
     size_bytes: int
@@ -51,12 +50,9 @@ def chunk_tower_outputs(
 ) -> tuple[ChunkTowerOutput, ...]:
     """Tower outputs received, made or read by a chunk.
 
-    Args:
-        contexts: of all layers of the model.
-        outputs: all tower outputs in them.
-        layers: the chunk's layer numbers and strategies.
-        before: strategy of the layer before it.
-        local_bytes: bytes on a rank from tokens per sample, width and strategy.
+    ``contexts`` are all layers', ``outputs`` all in them. ``layers``: the chunk's numbers and
+    strategies; ``before``: strategy before it. ``local_bytes``: bytes on a rank from tokens per
+    sample, width and strategy.
     """
     if not outputs:
         return ()

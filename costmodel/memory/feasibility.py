@@ -1,6 +1,6 @@
 """Memory feasibility: the upper bound of reserved bytes is within the capacity.
 
-The predicted ``reserved`` is uncertain; its relative error is taken as normal with deviation
+The relative error of the predicted ``reserved`` is taken as normal with deviation
 ``RELATIVE_DEVIATION``, or that of a memory calibration. A risk of 0.05 requires that the 95 %
 quantile fits, 0.5 that the prediction itself does.
 """
@@ -25,7 +25,7 @@ LEDGER_ROUNDING = 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryRule:
-    """Accept plans with a risk of running out of memory up to ``risk``.
+    """Accept plans up to a ``risk`` of running out of memory.
 
     ``deviation``: relative standard deviation of measured bytes around predicted ones.
     """
@@ -43,7 +43,7 @@ class MemoryRule:
         return 1 + self.deviation * NormalDist().inv_cdf(1 - self.risk)
 
     def measured_by(self, measured: Measured | None) -> MemoryRule:
-        """The rule with the deviation of a memory calibration, if there is one."""
+        """The rule with a memory calibration's deviation, if any."""
         calibration = calibration_of(measured)
         if calibration is None or calibration.memory is None:
             return self
@@ -56,10 +56,7 @@ class MemoryRule:
     def live_budget_bytes(self, capacity_bytes: int, stack: StackSpec, communicators: int) -> float:
         """Upper bound of a device's live tensor bytes.
 
-        Args:
-            capacity_bytes: of the device.
-            stack: its allocator and libraries.
-            communicators: process groups that every plan in question has at least.
+        ``communicators``: process groups that every plan in question has at least.
         """
         allocator = stack.allocator
         fixed = allocator.context_bytes + min_workspace_bytes(stack)

@@ -1,7 +1,7 @@
 """Library workspaces beside live tensors, and a memory calibration's corrections.
 
-PyTorch takes cuBLAS workspaces from its allocator, one for each thread that multiplies, and
-Transformer Engine one of its own; on Hopper and Blackwell they are larger than before.
+PyTorch allocates a cuBLAS workspace per multiplying thread, and Transformer Engine one of its own;
+on Hopper and Blackwell they are larger.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def calibrated_bytes(live: dict[str, int], constants: MemoryConstants) -> dict[s
 def recalibrated_row(
     row: MemoryRow, stack: StackSpec, device_name: str, constants: MemoryConstants
 ) -> MemoryRow:
-    """A row predicted with the stack as shipped, under other constants; ``by`` stays."""
+    """A row of the shipped stack under other constants; ``by`` stays."""
     states = state_bytes(row)
     others = row.allocated_bytes - states
     live = round(states * constants.states) + round(others * constants.activations)

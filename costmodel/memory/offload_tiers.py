@@ -1,7 +1,7 @@
 """Memory outside the device: techniques' bytes on host or drive.
 
-Bytes of a micro-batch come with its forward and go with its backward, in the order of the stage's
-schedule; bytes of states stay throughout.
+Bytes of a micro-batch come with its forward and go with its backward; bytes of states stay
+throughout.
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ from ..symbolic.tier_bytes import TIERS, Tier, TierBytes, total_bytes
 def tier_rows(
     plan: Plan, rank_location: tuple[int, str], passes: StagePasses, chunks: tuple[StageChunk, ...]
 ) -> tuple[MemoryRow, ...]:
-    """Peak bytes of tiers other than the device's own; empty if unused.
+    """Peak bytes of tiers other than the device's; empty if unused.
 
-    A tier absent from the cluster has no capacity.
-
-    Args:
-        plan: the plan.
-        rank_location: stage and device group.
-        passes: the stage's passes in order.
-        chunks: the stage's lowered chunks.
+    A tier absent from the cluster has no capacity. ``passes`` and ``chunks`` are the stage's.
     """
     activation_tier_bytes = [
         _sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks
@@ -48,7 +42,6 @@ def _sum(sizes: Iterable[TierBytes]) -> TierBytes:
 
 
 def _in_flight(passes: StagePasses, chunk_bytes: list[int]) -> int:
-    """Peak bytes kept by the micro-batches in flight."""
     signs = [1 if k.forward else 0 if k.part == "weight" else -1 for k in passes.kinds]
     change = [sign * chunk_bytes[k.chunk] for sign, k in zip(signs, passes.kinds, strict=True)]
     moments = np.cumsum(np.array(change, dtype=np.int64)[passes.rows])

@@ -1,9 +1,8 @@
-"""Effect of one pass on the live bytes of a rank, by term.
+"""Effect of one pass on a rank's live bytes, by term.
 
-A pass runs on a fresh ledger: gathers, the layers' own peaks and retained bytes, reductions.
-Messages belong to the schedule (see ``peak``). Effects depend on layers and kind, not on prices:
-the middle stages of a pipeline hold equal layers, and so do the plans of a sweep over rates, so
-each is computed once.
+A pass runs on a fresh ledger: gathers, the layers' peaks and retained bytes, reductions. Messages
+belong to the schedule (see ``peak``). Effects depend on layers and kind, not on prices: a
+pipeline's middle stages and a rate sweep's plans hold equal layers, so each is computed once.
 """
 
 from __future__ import annotations
@@ -104,15 +103,11 @@ class PassMemoryModel:
 
     @staticmethod
     def _layer_forward(ledger: Ledger, lowered: LoweredLayer, received: bool) -> None:
-        """Run a layer forward.
+        """Run a layer forward on ``ledger``.
 
-        Args:
-            ledger: live bytes.
-            lowered: the layer.
-            received: True if its input came to the chunk, which keeps it for the backward. A
-                redistributing layer releases it at once, others at their end. During
-                redistribution it
-                is counted twice: an upper bound where that is the peak.
+        An input ``received`` by the chunk is kept for the backward. A redistributing layer releases
+        its input at once, others at their end. During redistribution it is counted twice: an upper
+        bound where that is the peak.
         """
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
         if lowered.redistributes_input:
@@ -174,7 +169,7 @@ class PassMemoryModel:
     def _finished_unit(self, chunk: StageChunk, number: int) -> FsdpUnit | None:
         """The sharded unit with complete gradients after layer ``number``'s backward.
 
-        A head that shares the embedding's unit moves with it: that backward comes last.
+        A head with the embedding's unit moves with it: that backward comes last.
         """
         entry = chunk.layers[number]
         if entry.unit is not None and number == len(chunk.layers) - 1 and chunk.first_shared >= 0:
@@ -199,8 +194,7 @@ class PassMemoryModel:
     ) -> tuple[int, int]:
         """After a unit's backward: keep its gradients, or reduce them.
 
-        Returns the reduction's buffer, held until the next one, and the bytes held until the pass
-        ends.
+        Returns the reduction's buffer, held until the next one, and bytes held until the pass ends.
         """
         if not (kind.last or unit.reduces_each_micro_batch):
             self._keep_gradients(ledger, unit, kind)
@@ -244,11 +238,7 @@ def entry_unit(chunk: StageChunk, number: int) -> FsdpUnit | None:
 
 
 class PassMemoryCache:
-    """Cached effects of passes on the live bytes of a rank.
-
-    Args:
-        stack: framework profile.
-    """
+    """Cached effects of passes on the live bytes of a rank."""
 
     def __init__(self, stack: StackSpec) -> None:
         self.stack = stack
@@ -260,10 +250,7 @@ class PassMemoryCache:
     ) -> list[PassMemory]:
         """The effect of each kind of pass of a stage.
 
-        Args:
-            chunks: its lowered chunks.
-            kinds: of its passes.
-            prefetch: True if the next unit's gather overlaps a layer's computation.
+        ``prefetch``: the next unit's gather overlaps a layer's computation.
         """
         caches = [self._of_chunk(chunk, prefetch) for chunk in chunks]
         model = PassMemoryModel(self.stack, chunks, prefetch)

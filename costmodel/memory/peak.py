@@ -1,10 +1,9 @@
-"""Peak memory of a stage: live tensors under the schedule, then allocator overhead.
+"""Peak memory of a stage: live tensors, then allocator overhead.
 
-Every pass of the schedule runs on a ledger: gathers, the layers' own peaks and retained bytes,
-reductions, messages. Passes of one kind (chunk, direction, first or last micro-batch) have equal
-effects, so each kind runs once and the schedule adds up the effects. ``allocated`` is the peak of
-live tensors; ``reserved`` adds fragmentation, library workspace, communicator buffers and the
-device context of the stack.
+Passes of one kind (chunk, direction, first or last micro-batch) have equal effects, so each kind
+runs once on a ledger, and the schedule adds up the effects and its messages. ``allocated`` is the
+peak of live tensors; ``reserved`` adds fragmentation, library workspace, communicator buffers and
+the device context of the stack.
 """
 
 from __future__ import annotations
@@ -49,14 +48,8 @@ def stage_peak(
 ) -> dict[str, int]:
     """Allocated bytes by term at a stage's peak within a step.
 
-    Args:
-        plan: the plan.
-        stack: framework profile.
-        stage: its number.
-        passes: the stage's passes in order.
-        chunks: the stage's lowered chunks.
-        prefetch: True if the next unit's gather overlaps a layer's computation.
-        effects: of passes under this stack.
+    ``prefetch``: the next unit's gather overlaps a layer's computation; ``effects``: of passes
+    under this stack.
 
     Raises:
         InputError: states too large to count in 64 bits.
@@ -90,7 +83,6 @@ def stage_peak(
 
 
 def _refuse_overflow(effects: list[PassMemory], resident: list[int], passes: int) -> None:
-    """Refuse passes with sums beyond 64-bit integers."""
     vectors = [resident, *(sizes for effect in effects for sizes in effect)]
     largest = max(max(map(abs, sizes)) for sizes in vectors)
     if largest * (passes + 1) >= COUNTABLE_BYTES:
@@ -105,10 +97,10 @@ def _message_bytes(
     kinds: tuple[PassKind, ...],
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Bytes of messages held during each pass: received one ahead, sent one longer.
+    """Bytes of messages held during each pass.
 
-    In a V schedule some sends stay much longer, and at its turn a stage keeps its output until it
-    consumes it.
+    Received one pass ahead, sent one longer. In a V schedule some sends stay much longer, and at
+    its turn a stage keeps its output until it consumes it.
     """
     chunk_messages = [(chunks[k.chunk].receives_bytes, chunks[k.chunk].sends_bytes) for k in kinds]
     crossing = [
@@ -170,16 +162,10 @@ def memory_row(
     allocated: dict[str, int],
     communicators: int,
 ) -> MemoryRow:
-    """Complete allocated bytes to the allocator's reserved bytes, against the capacity.
+    """A row from allocated bytes to reserved bytes, against the capacity.
 
-    A calibration's factors multiply live bytes at the uncalibrated peak.
-
-    Args:
-        plan: the plan.
-        stack: framework profile.
-        rank_location: stage and device group.
-        allocated: live bytes by term at the peak.
-        communicators: process groups that a rank is in.
+    A calibration's factors multiply live bytes at the uncalibrated peak. ``allocated``: live bytes
+    by term at the peak; ``communicators``: process groups of a rank.
     """
     allocator = stack.allocator
     live_by_term = calibrated_bytes(allocated, stack.memory)

@@ -12,7 +12,7 @@ def activation(
 ) -> SymbolicTensor:
     """Apply the activation to a projection, or to gate and value.
 
-    GELU and gated forms keep their input; ReLU its output, which the next product keeps too.
+    GELU and gated forms keep their input; ReLU its output, as the next product does.
     """
     if kind == "clamped_swiglu":
         return _clamped_swiglu(c, *projected)
@@ -49,7 +49,10 @@ def _relu(c: OpContext, x: SymbolicTensor, squared: bool) -> SymbolicTensor:
 
 
 def _gated(c: OpContext, plain: str, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
-    """``plain(gate) · up`` (Shazeer, arXiv:2002.05202); the backward recomputes the activation."""
+    """``plain(gate) · up`` (Shazeer, arXiv:2002.05202).
+
+    The backward recomputes the activation.
+    """
     t = c.tape
     fused, in_place = c.stack.fusion.gated_activation, c.stack.fusion.in_place
     name = {"silu": "swiglu", "gelu": "geglu"}[plain]
@@ -75,9 +78,10 @@ def _gated(c: OpContext, plain: str, gate: SymbolicTensor, up: SymbolicTensor) -
 
 
 def _clamped_swiglu(c: OpContext, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
-    """``(min(up) + 1) · g · sigmoid(alpha · g)`` with g = min(gate) (GPT-OSS), as autograd does it.
+    """GPT-OSS's clamped SwiGLU, as autograd does it or in one kernel.
 
-    ``min`` bounds the values. A stack that fuses runs one kernel, which keeps its two inputs.
+    ``(min(up) + 1) · g · sigmoid(alpha · g)`` with g = min(gate), where ``min`` bounds the values.
+    The fused kernel keeps its two inputs.
     """
     if c.stack.fusion.gated_activation:
         return _fused_clamped_swiglu(c, gate, up)

@@ -2,9 +2,9 @@
 
 Query is (seq, batch, heads, key width); key and value likewise with their own tokens, heads and
 widths. FLOPs count every score within a query's range as if its row were full: the whole matrix for
-a causal mask, ``queries · min(window, keys)`` for a sliding window. That a kernel skips the masked
-part is left to the pricing (``spec.kernels.done_share``). Flash kernels take keys and values of
-different widths (latent attention) as they are; assumed: none pads values to the key width.
+a causal mask, ``queries · min(window, keys)`` for a sliding window; pricing skips the masked part
+(``spec.kernels.done_share``). Flash kernels take keys and values of different widths (latent
+attention) as they are; assumed: none pads values to the key width.
 """
 
 from __future__ import annotations
@@ -29,13 +29,8 @@ def attention(
 ) -> SymbolicTensor:
     """Core attention by the stack's implementation; (seq, batch, heads · value width).
 
-    Args:
-        c: context of the layer's operations.
-        spec: the mixer, for its mask and score modifiers.
-        query: local query heads.
-        key: local key heads.
-        value: local value heads.
-        bias: added to the scores, (heads, seq, keys).
+    ``bias`` (heads, seq, keys) is added to the scores of the local heads; ``spec`` gives mask and
+    modifiers.
     """
     scores = scores_of(spec, query.shape[0], key.shape[0])
     if c.drops and isinstance(spec, Attention) and spec.out_bias:
@@ -58,8 +53,7 @@ def flash_attention(
 ) -> SymbolicTensor:
     """One kernel; keeps inputs, output and a logarithm per row (Dao, 2023).
 
-    The backward kernel writes the gradient of ``bias``; assumed: once per sample, then summed over
-    the batch.
+    The backward writes the gradient of ``bias``; assumed: per sample, then summed.
     """
     t = c.tape
     seq, batch, heads, _ = query.shape
@@ -83,7 +77,7 @@ def flash_attention(
 def flash_forward(
     c: OpContext, scores: Scores, inputs: tuple[SymbolicTensor, ...]
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Output by heads and a logarithm per row, of ``inputs`` q, k, v (bias)."""
+    """Output by heads and each row's logarithm, from q, k, v (bias)."""
     t = c.tape
     query, key, value, *_ = inputs
     seq, batch, heads, dim = query.shape

@@ -11,8 +11,8 @@ from ...spec.model.mixers import Attention, LatentAttention, Mask
 class Scores:
     """The score matrix of one attention call.
 
-    ``visible_keys`` is the most keys one query sees; below the number of keys only with a sliding
-    window. ``drops``: dropout follows the softmax.
+    ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window.
+    ``drops``: dropout follows the softmax.
     """
 
     mask: Mask

@@ -1,8 +1,7 @@
 """Shared operations of decoder layers, and the context they run in.
 
-Each function mirrors one of the executor's models and kernels: same operations, same order, same
-saved tensors. The fused form stands beside it where the stack fuses. Activations are (seq, batch,
-width).
+Each function mirrors one of the executor's models and kernels: same operations, order and saved
+tensors, with the fused form beside it where the stack fuses. Activations are (seq, batch, width).
 """
 
 from __future__ import annotations
@@ -154,8 +153,8 @@ def cast(t: Tape, value: SymbolicTensor, dtype: str) -> SymbolicTensor:
 def split_heads(c: OpContext, x: SymbolicTensor, heads: int, ordered: bool) -> SymbolicTensor:
     """View (seq, batch, width) as heads.
 
-    Attention writes its gradients batch-first, the unfused form heads-first too. Where that differs
-    from sequence order they are copied, unless the next backward operation writes them in order
+    Attention writes gradients batch-first, the unfused form heads-first too. Unless that is
+    sequence order they are copied, except where the next backward operation writes them in order
     (``ordered``) or an exchange of heads already has.
     """
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)

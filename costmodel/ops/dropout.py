@@ -1,13 +1,12 @@
 """Dropout.
 
 One kernel reads a tensor and writes it with dropped elements zero and the others scaled, plus a
-mask of one byte per element that the backward reads. Korthikanti et al., "Reducing Activation
-Recomputation in Large Transformer Models" (2022), section 4.1, count the same: for a block with s
-tokens, b samples, hidden h and a heads, ``2·s·b·h`` bytes of masks after its two projections and
-``a·s²·b`` after its softmax, whose dropped output of ``2·a·s²·b`` is kept too.
+mask of one byte per element for the backward. So do Korthikanti et al., "Reducing Activation
+Recomputation in Large Transformer Models" (2022), section 4.1: for a block with s tokens, b
+samples, hidden h and a heads, ``2·s·b·h`` bytes of masks after its two projections and ``a·s²·b``
+after its softmax, whose dropped output of ``2·a·s²·b`` is kept too.
 
-Limits: a flash kernel regenerates its mask in the backward, so it keeps none; the time to generate
-masks is not priced.
+Limits: a flash kernel keeps no mask, but regenerates it; time to generate masks is not priced.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .context import OpContext
 
 
 def drops(stack: StackSpec, layer: object) -> bool:
-    """True if a stack with dropout uses it in this layer; see ``StackSpec``."""
+    """True if the stack drops in this layer; see ``StackSpec``."""
     if isinstance(layer, EmbeddingLayer):
         return stack.dropout and layer.positions != 0
     if isinstance(layer, MultiTokenLayer):

@@ -1,9 +1,9 @@
 """Single tensor operations as eager torch runs them, with their saved tensors.
 
-Mixers' plain forms are written in these: each operation is its own kernel, and only inputs of its
-derivative stay alive. Operations broadcast; the gradient of a broadcast operand is summed back to
-its shape. Tensors without a ``producer`` get no gradient, and tensors read only by that gradient
-are not saved.
+Mixers' plain forms are written in these: each operation is a kernel, and keeps only inputs of its
+derivative alive. Operations broadcast; a broadcast operand's gradient is summed back to its shape.
+Tensors without a ``producer`` get no gradient, and tensors read only by that gradient are not
+saved.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def cast(t: Tape, x: SymbolicTensor, dtype: str) -> SymbolicTensor:
 def copied(
     t: Tape, x: SymbolicTensor, shape: tuple[int, ...], dtype: str | None = None
 ) -> SymbolicTensor:
-    """A copy in another order or type, or padded to a larger ``shape``."""
+    """A copy in another order or type, or padded to ``shape``."""
     before, dtype_before = x.shape, x.dtype
     resized = math.prod(shape) != x.elements
     op = "copy" if dtype in (None, x.dtype) else "cast"
@@ -160,7 +160,6 @@ def _combined(t: Tape, op: str, a: SymbolicTensor, b: SymbolicTensor) -> Symboli
 
 
 def _summed(t: Tape, grad: SymbolicTensor, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-    """A gradient reduced to the shape and type of its operand."""
     if math.prod(shape) != grad.elements:
         grad = t.kernel("sum", (grad,), t.new(shape, grad.dtype))
     if dtype != grad.dtype:

@@ -1,8 +1,8 @@
 """Grouped products of experts, and the exchange of rows between ranks.
 
-A grouped product multiplies each group of rows by its own weight. The load is assumed even: every
-expert gets equally many rows, and every rank as many as it sends. Router imbalance stretches the
-products and exchanges of the fullest rank elsewhere.
+A grouped product multiplies each group of rows by its own weight. The load is assumed even: experts
+get equally many rows, and ranks as many as they send. Router imbalance stretches the fullest rank's
+products and exchanges elsewhere.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def grouped_linear(
 ) -> tuple[SymbolicTensor, ...]:
     """Projections of (rows, in) to local ``widths`` by weights of ``experts`` experts.
 
-    A stack that fuses gate and up projections runs one product of their joint width. Kept for
-    weight gradients: ``x`` or its low-precision copy; nothing where weights are frozen.
+    A stack may fuse gate and up projections into one product. Kept for weight gradients: ``x`` or
+    its low-precision copy; nothing where weights are frozen.
     """
     t, (rows, inner) = c.tape, x.shape
     fused = c.stack.fusion.gate_up and len(widths) > 1
@@ -76,7 +76,7 @@ def _side_by_side(c: OpContext, grads: tuple[SymbolicTensor, ...]) -> tuple[Symb
 def _product(
     c: OpContext, experts: int, rows: int, inner: int, width: int, accumulate: bool = False
 ) -> None:
-    """Grouped rows of ``inner`` values, each group times its own (inner, width) weight."""
+    """Grouped rows of ``inner`` values times their groups' (inner, width) weights."""
     groups = min(experts, rows)
     read_format = c.operand_format or c.dtype
     weight = quantized_weight(c.tape, c.precision, experts * inner * width, c.dtype)
@@ -119,13 +119,9 @@ def weighted_activation(
 
 
 def exchange(c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int) -> SymbolicTensor:
-    """Send rows to their experts' ranks, or back: an all-to-all of equal parts.
+    """Send rows to their experts' ranks, or back: an even all-to-all.
 
-    Args:
-        c: the layer's tape and stack.
-        rows: ``topk`` of each token.
-        group: ranks that hold experts.
-        topk: experts per token.
+    ``group``: ranks that hold experts; ``topk``: rows per token.
     """
     if group.size == 1:
         return rows

@@ -1,8 +1,8 @@
 """Norms fused with the residual sums beside them, as Inductor does.
 
 Forward, one kernel adds a branch's result to the residual stream and normalizes the sum. Backward,
-the norm's gradient and the stream's are added in the kernel that makes the former. The stream
-passes through a norm on the tape, so that both gradients meet there.
+the norm's kernel adds the stream's gradient: the stream passes through a norm on the tape, where
+both gradients meet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def normalize(
 def add_and_normalize(
     c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, kind: NormKind
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """``x + branch`` (its bias is negligible here) and the norm of the sum."""
+    """``x + branch`` and its norm; the branch's bias is negligible here."""
     t, width = c.tape, x.shape[-1]
     weight = _weight(c, kind, width)
     statistics = _statistics(c, kind, x)

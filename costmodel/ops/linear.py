@@ -1,8 +1,8 @@
 """Linear layers, split along outputs (column), along inputs (row), or replicated.
 
-Products read :func:`operand` of their inputs: the inputs themselves or low-precision copies. Only
-tensors that a gradient needs are kept: the operand where the weight is trained, the input where an
-adapter is, nothing where the layer is frozen.
+Products read :func:`operand` of their inputs: themselves or low-precision copies. Kept are only
+tensors that a gradient needs: the operand of a trained weight, the input of an adapter, nothing of
+a frozen layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
 def _product(
     c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
 ) -> None:
-    """(m, k) times an (n, k) weight, quantized first if the stack does so."""
+    """(m, k) times an (n, k) weight, quantized first on some stacks."""
     weight = quantized_weight(c.tape, c.precision, k * n, c.dtype)
     c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
     del weight
@@ -39,9 +39,8 @@ def column_linear(
 ) -> tuple[SymbolicTensor, ...]:
     """Projections of one input to local ``widths``, split along their outputs.
 
-    ``fused`` runs them as one product of their joint width. ``names``: of the weights in
-    ``layer_parameters``, by which adapters find them. ``shared`` weights belong to another layer,
-    whose gradient exists already.
+    ``fused`` runs them as one product. ``names``: of the weights in ``layer_parameters``, by which
+    adapters find them. ``shared`` weights belong to another layer, whose gradient exists already.
     """
     c = _layer_context(c, names[0] if names else "", shared)
     t, hidden = c.tape, x.shape[-1]
@@ -194,7 +193,7 @@ def replicated_linear(
 ) -> SymbolicTensor:
     """A replicated projection: each rank runs it on its own tokens.
 
-    ``name``: of the weight, by which an adapter finds it. An input that is data needs no gradient
+    ``name``: of the weight, by which an adapter finds it. Input that is data needs no gradient
     (``differentiable`` false).
     """
     c = _layer_context(c, name)

@@ -1,8 +1,8 @@
 """Low-rank adapters of linear layers (Hu et al., arXiv:2106.09685).
 
-y = W x + B A x, with A (rank, in) and B (out, rank). Where W is split along its outputs so is B,
-and the gradient of A x is summed over the ranks; where W is split along its inputs so is A, and A x
-is summed. Adapters compute in the parameters' format.
+y = W x + B A x, with A (rank, in) and B (out, rank). B splits along its outputs with W, and the
+gradient of A x is summed over the ranks; A splits along its inputs with W, and A x is summed.
+Adapters compute in the parameters' format.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ def add_adapter(
 ) -> SymbolicTensor:
     """Add B A x to ``out``; returns A x for the backward.
 
-    Args:
-        c: context of the layer.
-        x: (…, in) input.
-        out: (…, out) output of the frozen layer, in place.
-        sums_inner: True if A is split along its inputs.
+    ``x`` is (…, in), ``out`` the frozen layer's (…, out). ``sums_inner``: A is split along its
+    inputs.
     """
     t, rank = c.tape, _rank(c)
     width, out_width = x.shape[-1], out.shape[-1]
@@ -50,12 +47,8 @@ def adapter_backward(
 ) -> None:
     """Gradients of A and B; the adapter's part adds to ``x``'s.
 
-    Args:
-        c: context of the layer.
-        x: input of A.
-        inner: A x.
-        out_width: width of the layer's output.
-        sums_inner: True if B is split along its outputs, so that the gradient of A x is a sum.
+    ``inner``: A x; ``out_width``: the layer's. ``sums_inner``: B is split along its outputs, so the
+    gradient of A x is a sum.
     """
     t, (tokens, rank) = c.tape, inner.shape
     width = x.shape[-1]

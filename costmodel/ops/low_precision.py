@@ -1,9 +1,9 @@
 """Low-precision operands of matrix products: quantized copies and their lifetime.
 
-As in Transformer Engine: an input is quantized once, into one copy for the forward product and a
-transposed one kept for the weight gradient, which is all that is saved, at one byte (half a byte,
-nvfp4) per element. Output gradients are quantized both ways too. Tensor-parallel ranks gather the
-quantized copies. Weights are quantized once per step and kept, or per use, as the stack does.
+As in Transformer Engine: an input is quantized once, into a copy for the forward product and a
+transposed one for the weight gradient, which alone is saved, at one byte (half a byte, nvfp4) per
+element. Output gradients are quantized both ways too. Tensor-parallel ranks gather the quantized
+copies. Weights are quantized once per step, or per use, as the stack does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def operand(t: Tape, precision: Precision | None, x: SymbolicTensor) -> Symbolic
 def quantized_weight(
     t: Tape, precision: Precision | None, elements: int, dtype: str
 ) -> SymbolicTensor | None:
-    """The quantized copy of a weight if the stack makes one per use."""
+    """A weight's quantized copy if the stack makes one per use."""
     if precision is None or precision.cached_weights:
         return None
     target_format = precision.format

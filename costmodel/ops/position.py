@@ -10,10 +10,7 @@ from .context import OpContext, in_order
 def rope(c: OpContext, x: SymbolicTensor, dim: int | None = None) -> SymbolicTensor:
     """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table.
 
-    Args:
-        c: context of the layer's operations.
-        x: query or key heads.
-        dim: rotated leading channels of a head; None for all. The others are copied.
+    ``dim``: rotated leading channels of a head (None: all); the others are copied.
     """
     t = c.tape
     shape, dtype = x.shape, x.dtype
@@ -38,10 +35,10 @@ def rope(c: OpContext, x: SymbolicTensor, dim: int | None = None) -> SymbolicTen
 def rope_both(
     c: OpContext, query: SymbolicTensor, key: SymbolicTensor, dim: int | None, repeats: bool
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Rotary embedding of queries and keys, in turn or in one in-place kernel.
+    """Rotary embedding of queries and keys, fused in place or in turn.
 
-    In place, gradients that attention does not write in order are copied first; gradients of
-    repeated keys, and all that come from an exchange, are in order.
+    In place, gradients that attention does not write in order are copied first; those of repeated
+    keys, and all from an exchange, are in order.
     """
     if not c.stack.fusion.in_place:
         return rope(c, query, dim), rope(c, key, dim)

@@ -16,10 +16,10 @@ def recomputed(
     finish: Epilogue | None,
     *inputs: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Run ``finish(*function(*inputs))`` keeping only the inputs; run it again in the backward.
+    """Run ``finish(*function(*inputs))`` keeping only the inputs; repeat it backward.
 
-    ``finish`` saves nothing and passes its gradient to each of its inputs; a stack that stops early
-    does not repeat it. None: ``function`` has one result, returned as it is.
+    ``finish`` saves nothing and passes its gradient to each input; a stack that stops early does
+    not repeat it. None: ``function`` has one result, returned as it is.
     """
     t = c.tape
     with t.not_recording():

@@ -1,8 +1,7 @@
 """Redistribution of activations between layers with different layouts.
 
-Where only tensor-parallel degrees differ, samples are gathered or split. Where a ring or Ulysses
-splits the sequence on either side, ranks exchange tokens directly: none ever holds more than its
-part before and after.
+Samples are gathered or split where only tensor-parallel degrees differ. Where a ring or Ulysses
+splits the sequence on either side, ranks exchange tokens directly: none holds more than its parts.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ def _gather(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicT
 
 
 def _split(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
-    """The fullest rank's part."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // group.size)
     out = t.new(tuple(shape), x.dtype)

@@ -1,8 +1,8 @@
 """Routing of tokens to experts, and the permutation that orders their rows.
 
 Plain forms follow eager torch: scores in fp32, a sort of all assignments, indexed copies,
-scatter-adds. A stack that fuses the router or the permutation runs each as one kernel. Left out,
-being a few numbers per token or expert: the load-balancing loss and some routers' noise or bias.
+scatter-adds. Fused, router and permutation are a kernel each. Left out, as a few numbers per token
+or expert: the load-balancing loss and some routers' noise or bias.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INDEX = "int64"
 
 
 def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
-    """Weights and indices of each token's topk experts, (tokens, topk), fp32 and int64.
+    """Weights (fp32) and indices (int64) of topk experts, (tokens, topk).
 
     Kept for the backward of (…, experts) ``logits``: all scores, the chosen indices and the
     weights.
@@ -56,7 +56,7 @@ def _choose(
     expert_indices: SymbolicTensor,
     weights: SymbolicTensor,
 ) -> None:
-    """Choose each token's topk experts among its best groups; weights sum to 1."""
+    """Choose topk experts among the best groups; weights sum to 1."""
     if moe.groups_per_token < moe.groups:
         group_scores = t.new((weights.shape[0], moe.groups), "fp32")
         t.kernel("topk", (scores,), group_scores)
@@ -109,7 +109,6 @@ def permute_weights(c: OpContext, weights: SymbolicTensor, order: SymbolicTensor
 def _sum_rows(
     c: OpContext, rows: SymbolicTensor, order: SymbolicTensor, shape: tuple[int, ...]
 ) -> SymbolicTensor:
-    """Sum the rows of each token, in the shape of the tokens."""
     t = c.tape
     if c.stack.fusion.permute:
         return t.kernel("unpermute", (rows, order), t.new(shape, rows.dtype))

@@ -83,7 +83,7 @@ def _add(t: Tape, scores: SymbolicTensor, bias: SymbolicTensor) -> SymbolicTenso
 
 
 def _capped(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
-    """``cap · tanh(scores / cap)``: keeps the tangent, writes its multiple over the scores."""
+    """``cap · tanh(scores / cap)``; keeps the tangent, overwrites the scores."""
     t = c.tape
     t.kernel("div", (scores,), scores)
     tangent = t.kernel("tanh", (scores,), t.like(scores))

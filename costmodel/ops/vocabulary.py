@@ -1,7 +1,7 @@
 """Embedding and cross-entropy.
 
-Tensor parallelism splits the vocabulary: embedding rows of other ranks are masked and the results
-summed; the loss combines maximum, target logit and sum by two small all-reduces.
+Under tensor parallelism embedding rows of other ranks are masked and the results summed; the loss
+combines maximum, target logit and sum by two small all-reduces.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def insert_tower_tokens(
 ) -> SymbolicTensor:
     """Replace token vectors by another tower's tokens (images in a text).
 
-    Where the sequence is split, each rank gathers all of them, not knowing which it needs.
+    With a split sequence each rank gathers all, not knowing which it needs.
     """
     t = c.tape
     gathered = c.gather_sequence(source)
@@ -99,8 +99,8 @@ def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, Symb
 def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor) -> SymbolicTensor:
     """Summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
 
-    A fused form keeps the logits and makes the gradient from them in one kernel; PyTorch's plain
-    form makes a tensor in fp32 at every step.
+    A fused form makes the gradient from the kept logits in one kernel; PyTorch's plain form makes a
+    fp32 tensor at every step.
     """
     if c.stack.fusion.cross_entropy:
         return _fused_cross_entropy(c, logits, targets)
@@ -149,7 +149,7 @@ def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor)
 def _fused_cross_entropy(
     c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor
 ) -> SymbolicTensor:
-    """One kernel each way; vocabulary-parallel ranks combine the maximum, then both sums."""
+    """One kernel each way; vocabulary-parallel ranks combine maximum, then sums."""
     t = c.tape
     rows = logits.elements // logits.shape[-1]
     statistics = t.kernel("cross_entropy", (logits, targets), t.new((rows, 2), "fp32"))
@@ -197,8 +197,8 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
 def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     """``cross_entropy(logits.float(), targets)``: keeps the log-probabilities.
 
-    The backward holds their gradient and that of the logits beside them, all in fp32.
-    Vocabulary-parallel ranks (torchtitan's loss parallel) combine maximum, sum and target.
+    The backward holds their gradient and the logits' beside them, all in fp32. Vocabulary-parallel
+    ranks (torchtitan's loss parallel) combine maximum, sum and target.
     """
     t = c.tape
     column = (logits.elements // logits.shape[-1], 1)

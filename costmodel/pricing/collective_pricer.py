@@ -12,11 +12,7 @@ from .machine import Machine
 
 
 class CollectivePricer:
-    """Price collectives on one machine, each distinct one once.
-
-    Args:
-        machine: rates of links, with a profile if there is one.
-    """
+    """Price collectives on one machine, each distinct one once."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -1,16 +1,15 @@
 """Collective seconds over a rank group, by link latency and bandwidth.
 
 A ring of n ranks sends ``wire_fraction · payload`` bytes per rank (2(n-1)/n of an all-reduce's
-buffer, (n-1)/n of an all-gather's output or a reduce-scatter's input). Where it leaves a group of a
-link level with m of its ranks, it leaves over the shares of m devices, for as many rings run beside
-each other; the slowest level on the way sets the pace. Set-up adds up over the levels: over the
-groups that a level joins at that level's latency. A ring sends and receives at once, which halves
-the rate of a link that is not duplex.
+buffer, (n-1)/n of an all-gather's output or a reduce-scatter's input). With m of its ranks in a
+group of a link level, it leaves over the shares of m devices, as so many rings run side by side;
+the slowest level sets the pace. Set-up adds up over the levels: groups joined by a level at its
+latency. A ring sends and receives at once, which halves the rate of a link that is not duplex.
 
 Groups are priced at their worst position in a stage: ranks 6 to 8 of a group of three cross the
 edge of a node of eight, so all groups of three are priced as leaving it over one device.
 
-An all-to-all and a ring's step leave a level's group over each device's own share: no other rank
+An all-to-all and a ring's step leave a level's group over each device's share alone: no other rank
 forwards their messages.
 
 Worked number: all-gather of 256 MiB over 8 H100 of one node: 235 MB a rank at 0.735 · 450 GB/s and
@@ -35,7 +34,7 @@ REGIMES = (0, 1)
 
 
 class CrossedLevel(NamedTuple):
-    """A level crossed by a collective: number of groups joined, ranks of each."""
+    """A level crossed by a collective: groups joined, ranks of each."""
 
     level: LinkRates
     groups: int
@@ -43,12 +42,7 @@ class CrossedLevel(NamedTuple):
 
 
 def collective_seconds(item: Collective, machine: Machine) -> float:
-    """Seconds of an undisturbed collective.
-
-    Args:
-        item: kind, ranks, stride and payload.
-        machine: the cluster's links.
-    """
+    """Seconds of an undisturbed collective."""
     if item.ranks < 2:
         return 0.0
     if item.kind in MESSAGE_KINDS:
@@ -62,7 +56,7 @@ def collective_seconds(item: Collective, machine: Machine) -> float:
 
 
 def outermost_level(item: Collective, machine: Machine) -> LinkRates:
-    """The outermost level that a collective or message of several ranks crosses."""
+    """Outermost level that a collective or message of several ranks crosses."""
     if item.kind in MESSAGE_KINDS:
         return machine.level_between(0, item.stride)
     return crossed_levels(item.ranks, item.stride, machine)[-1].level
@@ -76,10 +70,10 @@ def message_seconds(size_bytes: int, level: LinkRates) -> float:
 
 
 def _ring_step_seconds(item: Collective, machine: Machine) -> float:
-    """Every rank sends to the next and receives from the previous at once.
+    """Ring step: ranks send to the next and receive at once.
 
-    The slowest link of the ring sets the pace, and a message leaves over its own device's share of
-    it; a link that is not duplex halves the rate.
+    The slowest link sets the pace. A message leaves over its own device's share, at half the rate
+    of a link that is not duplex.
     """
     crossed = crossed_levels(item.ranks, item.stride, machine)
     return max(
@@ -90,8 +84,8 @@ def _ring_step_seconds(item: Collective, machine: Machine) -> float:
 def _exchange_seconds(item: Collective, machine: Machine) -> float:
     """All-to-all: every rank sends equal parts of its buffer directly.
 
-    The part addressed to other groups of the level below crosses a level; it leaves over the
-    device's own share. Levels carry their parts at once.
+    The part for other groups of the level below crosses a level, over the device's own share.
+    Levels carry their parts at once.
     """
     crossed = crossed_levels(item.ranks, item.stride, machine)
     fastest_s = math.inf
@@ -111,8 +105,8 @@ def _exchange_seconds(item: Collective, machine: Machine) -> float:
 def crossing_bytes(item: Collective, members: int, inside: int) -> float:
     """Bytes per rank over a level joining groups of ``members`` to ``inside``.
 
-    A token with ``copies`` rows, for evenly spread experts, travels once to each group of the level
-    that holds any of them, and what comes from outside the level is passed on over it (DeepEP,
+    A token with ``copies`` rows, for evenly spread experts, travels once to each of the level's
+    groups with any of them, and what comes from outside the level is passed on over it (DeepEP,
     csrc/kernels/internode.cu: tokens go once to a node, from there to the ranks). A group holds one
     with a probability of 1 - (1 - members / ranks)^copies.
 
@@ -145,8 +139,8 @@ def members_inside(ranks: int, stride: int, group_size: int) -> int:
     """Ranks sharing a level's group, at the worst position in a stage.
 
     Groups tile a stage in blocks of ``ranks · stride``. Where blocks and the level's groups nest,
-    all that fit do; else some block straddles an edge and leaves a part as small as the greatest
-    common divisor on one side of it.
+    all that fit do; else some block straddles an edge with as few as the greatest common divisor on
+    one side.
     """
     if group_size % stride:
         return 1

@@ -27,11 +27,11 @@ TechniqueSeconds = tuple[tuple[str, float], ...]
 
 
 class PassCost(NamedTuple):
-    """Seconds of one layer's pass on the compute stream, by term and source.
+    """Seconds of a layer's pass on the compute stream, by term.
 
     ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
-    of this machine or its kind, ``learned_s`` on prices learned from others. ``technique_s`` is the
-    term of techniques by name.
+    of this machine or its kind, ``learned_s`` on prices learned from others. ``technique_s`` is
+    techniques' term by name.
     """
 
     time_s: float
@@ -43,7 +43,7 @@ class PassCost(NamedTuple):
 
 
 class TrafficCost(NamedTuple):
-    """Seconds of a gather or reduction: kernels on the compute stream, and collectives."""
+    """Seconds of a gather or reduction: kernels and collectives."""
 
     kernels_s: float
     collectives_s: float
@@ -52,7 +52,7 @@ class TrafficCost(NamedTuple):
 class GatherCost(NamedTuple):
     """Seconds of a unit's gathers: before forward, before backward, outer (per step).
 
-    ``fetched_s``: copies from the host before each gather, included in its kernels.
+    ``fetched_s``: copies from the host before each gather, part of its kernels.
     """
 
     forward: TrafficCost
@@ -62,7 +62,7 @@ class GatherCost(NamedTuple):
 
 
 class ReduceCost(NamedTuple):
-    """Seconds of a unit's gradient reductions, and of accumulation before or after them.
+    """Seconds of a unit's gradient reductions, and accumulation around them.
 
     ``fresh``: reduction of one micro-batch's gradients; ``accumulated_kernels_s``: kernels of the
     reduction of accumulated ones; ``outer``: once per step. ``upcast_s``: cast of a first

@@ -1,10 +1,9 @@
-"""Prices on a cluster of several device groups: inside, around, and between groups.
+"""Prices inside, around and between several device groups of a cluster.
 
-A stage's kernels run on its own devices, and its collectives cross the links of its device group;
-where it holds devices of several groups, stage-wide collectives cross the levels that join the
-groups too. Collectives of all stages also cross those levels, at the pace of the slowest group: a
-node with fewer adapters per device delays the others. A message takes one level, inside the zone of
-its ends, or between their zones.
+A stage's kernels run on its devices, and its collectives cross the links of its device group, or,
+with devices of several groups, also the levels that join them. So do collectives of all stages, at
+the pace of the slowest group: a node with fewer adapters per device delays the others. A message
+takes one level, inside the zone of its ends, or between their zones.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def used_devices(plan: Plan, group: str | None = None) -> int:
 class GroupPricer:
     """Prices of one stack on every device group of a machine.
 
-    Args:
-        whole: prices on the machine, which are the group's if it is the only one.
+    ``whole``: prices on the machine, which are the only group's.
     """
 
     def __init__(self, whole: Pricer) -> None:
@@ -116,7 +114,7 @@ class GroupPricer:
     def _around(self, plan: Plan, group: str) -> Pricer:
         """Prices of collectives over all groups, seen from one group's used devices.
 
-        A node's further devices do not count, except for their share of its adapters.
+        A node's other devices count only for their share of its adapters.
         """
         machine, device_counts = self.whole.machine, Counter[str]()
         for devices in (devices for stage in plan.program.stages for devices in stage.devices):

@@ -1,9 +1,8 @@
 """Seconds of host work and of copies over the host link.
 
-A copy of n bytes takes ``launch + n / (link · LINK_SHARE)``, one direction; a profile's pinned
-copies replace the formula if there are any. Host work over m bytes takes ``m / (NODE_BYTES_PER_S /
-devices of the node)``: all of them share its memory. On a core both are operations of its own
-memory.
+A copy of n bytes takes ``launch + n / (link · LINK_SHARE)``, one direction, unless a profile has
+pinned copies. Host work over m bytes takes ``m / (NODE_BYTES_PER_S / devices of the node)``, as all
+share its memory. On a core both are operations of its own memory.
 
 Worked number: 1 GiB of gradients to the host of an A100: 1.07 GB at 0.85 · 31.5 GB/s: 40 ms; the
 update of their 268 million weights on a node of 8, 28 bytes each: 7.5 GB at 25.6 GB/s: 294 ms.
@@ -31,7 +30,7 @@ KINDS: Mapping[str, CopyKind] = {TO_HOST: "device_to_host", TO_DEVICE: "host_to_
 
 
 def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
-    """Measured seconds of pinned copies over their bytes, by the kernel's name."""
+    """Measured seconds of pinned copies over bytes, by kernel name."""
     rows = () if profile is None else profile.copies
     curves = {}
     for op, kind in KINDS.items():
@@ -48,10 +47,7 @@ def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
 def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) -> Latency:
     """Seconds of host work, or of a copy over the host link.
 
-    Args:
-        kernel: one whose name says that it is on the host.
-        machine: device, and how many share the host.
-        copies: measured curves of the link.
+    ``kernel``: one named as on the host; ``copies``: measured curves of the link.
     """
     device = machine.device
     if kernel.op in KINDS:

@@ -1,7 +1,7 @@
 """Prices of a multi-group stage: collectives between groups at the slowest side.
 
-Kernels and collectives inside a device group have that group's prices. A collective that leaves the
-group ends for all its ranks at once, so it takes the largest seconds of the sides.
+Kernels and collectives inside a device group have its prices. A collective that leaves the group
+ends for all ranks at once, so it takes the sides' largest seconds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from .pricer import Pricer
 class JointPricer(Pricer):
     """Prices on the first of several device groups of one stage.
 
-    Args:
-        views: prices as seen by each device group, its levels up to the joining ones.
-        joining: number of levels that join the groups, the outermost of each view.
+    ``views``: prices as seen by each; ``joining``: number of levels that join the groups, the
+    outermost of each view.
     """
 
     def __init__(self, views: Sequence[Pricer], joining: int) -> None:
@@ -29,7 +28,7 @@ class JointPricer(Pricer):
         self._slowest: dict[Collective, Latency] = {}
 
     def collective(self, item: Collective) -> Latency:
-        """Seconds of one collective, the slowest side's where it leaves the device group."""
+        """Seconds of a collective, the slowest side's if between groups."""
         latency = self._slowest.get(item)
         if latency is None:
             prices = [view.collective(item) for view in self._views]

@@ -22,12 +22,7 @@ FACTOR_OF: dict[Term, str] = {
 class KernelPricer:
     """Price kernels on one machine, each distinct one once.
 
-    Args:
-        machine: rates, with a profile if there is one.
-        flash_generation: of the stack's flash kernels.
-
-    Attributes:
-        latencies: of the kernels priced so far.
+    ``latencies`` are those of the kernels priced so far.
     """
 
     def __init__(self, machine: Machine, flash_generation: int) -> None:

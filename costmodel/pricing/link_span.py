@@ -1,11 +1,11 @@
 """Link levels spanned by a stage's process groups.
 
-Stages aligned with the levels (the first device a multiple of the width) cross so many innermost
-levels: a number. An unaligned stage, or one with devices of several groups, cuts the levels'
-groups: of a level of ``size`` devices only blocks count that stay inside it wherever blocks of the
-stage's ranks lie. With the stage's ranks o to e in a device group from its device f on, the largest
-such block is gcd(size, f - o, o), and of e where other devices follow: the stage's blocks are as
-fine as the edges among them. That never prices a group as nearer than it is.
+Stages aligned with the levels (the first device a multiple of the width) cross a number of
+innermost levels. An unaligned stage, or one with devices of several groups, cuts the levels'
+groups: of a level of ``size`` devices only blocks count that stay inside it wherever the stage's
+blocks lie. With the stage's ranks o to e in a device group from its device f on, the largest such
+block is gcd(size, f - o, o), and of e where other devices follow: the stage's blocks are as fine as
+the edges among them. That never prices a group as nearer than it is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .machine import Machine
 class UnalignedLinkSpan(NamedTuple):
     """Devices per block of the innermost levels of an unaligned stage.
 
-    ``sizes`` ends at the level that holds all the rest. ``others``: the same of the stage's other
-    device groups, by name: collectives over all of them cross the levels that join groups. In a
-    stage of several zones, ``in_zone`` devices count as together in one.
+    ``sizes`` ends at the level that holds the rest. ``others``: those of the stage's other device
+    groups, by name: their collectives cross the levels that join groups. In a stage of several
+    zones, ``in_zone`` devices count as together in one.
     """
 
     sizes: tuple[int, ...]
@@ -38,7 +38,7 @@ LinkSpan = int | UnalignedLinkSpan
 
 
 def is_aligned(stage: Stage) -> bool:
-    """True for one device group, its first device a multiple of the width."""
+    """True for one device group that starts at a width multiple."""
     first = stage.devices[0]
     return len(stage.devices) == 1 and first.first_rank % first.count == 0
 
@@ -46,13 +46,10 @@ def is_aligned(stage: Stage) -> bool:
 def stage_link_spans(
     cluster: ClusterSpec, stage: Stage, machine: Machine, used: int
 ) -> list[LinkSpan]:
-    """Link span of a stage's groups, seen from each of its device groups.
+    """Link spans of a stage, seen from each of its groups.
 
-    Args:
-        cluster: the whole cluster.
-        stage: the stage.
-        machine: the (first) device group of the stage by itself.
-        used: devices of that group from the first to the last that a plan holds.
+    ``machine``: the stage's (first) device group by itself; ``used``: its devices from the first to
+    the last that a plan holds.
     """
     if is_aligned(stage):
         return [machine.link_span_of(stage.device_count, used)]
@@ -77,7 +74,7 @@ def _in_zone(cluster: ClusterSpec, stage: Stage) -> int:
 
 
 def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
-    """Blocks inside the levels of a device group, up to its whole part."""
+    """Blocks inside a device group's levels, up to its whole part."""
     devices = stage.devices[number]
     starts = list(accumulate((p.count for p in stage.devices), initial=0))
     start, end = starts[number], starts[number + 1]
@@ -109,11 +106,7 @@ def cut_cluster(
 ) -> ClusterSpec:
     """A device group whose innermost levels hold ``sizes`` devices each.
 
-    Args:
-        cluster: the whole cluster.
-        group: the name of the device group.
-        sizes: devices per block, by level from the innermost on.
-        joined: the levels that follow, which join device groups.
+    ``sizes`` go from the innermost on; ``joined``: levels after them, which join device groups.
     """
     alone = cluster.alone(group)
     cut = zip(alone.levels, sizes, strict=False)

@@ -20,10 +20,9 @@ NODE_LEVELS = ("intra_pair", "intra_node")
 class Machine:
     """Rates of a homogeneous cluster, as pricing needs them.
 
-    ``levels`` go from the innermost link level to the outermost; ``link_span`` limits them to the
-    innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
-    figures where it has measurements; the factors of a ``calibration`` multiply them; ``rates`` are
-    a question's changes.
+    ``levels`` go from the innermost out; ``link_span`` limits them, for work that stays inside. A
+    measured ``profile`` replaces catalogue figures; factors of a ``calibration`` multiply them;
+    ``rates`` are a question's changes.
     """
 
     cluster: ClusterSpec
@@ -58,7 +57,7 @@ class Machine:
 
     @property
     def fastest_device(self) -> Device:
-        """The changed or listed device with more FLOP/s: no kernel beats its peak."""
+        """Changed or listed device with more FLOP/s: no kernel beats its peak."""
         return self.listed.device if self.rates.flops_factor < 1 else self.device
 
     @cached_property
@@ -69,11 +68,11 @@ class Machine:
 
     @property
     def is_cpu(self) -> bool:
-        """True if devices are cores: kernels run on the host and nothing overlaps."""
+        """True if devices are cores: the host runs kernels, nothing overlaps."""
         return self.device.name == CPU
 
     def link_factor(self, level: LinkRates) -> float:
-        """The calibration's factor of a level's links: inside a node, or beyond it."""
+        """Calibration factor of a level's links, inside or beyond a node."""
         return self.factors.inner_links if self.in_node(level) else self.factors.outer_links
 
     def in_node(self, level: LinkRates) -> bool:
@@ -89,9 +88,8 @@ class Machine:
     def link_span_of(self, width: int, used: int) -> int:
         """Levels crossed by the groups of stages of ``width`` devices.
 
-        Stages that nest in the levels span the same wherever they lie; others may straddle every
-        edge among the ``used`` devices of a plan. A plan's cost does not depend on devices that it
-        leaves idle.
+        Nested stages span the same wherever they lie; others may straddle every edge among the
+        ``used`` devices of a plan, whose cost does not depend on idle ones.
         """
         sizes = [level.group_size for level in self.levels]
         nests = all(size % width == 0 or width % size == 0 for size in sizes)

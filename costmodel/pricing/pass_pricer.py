@@ -28,8 +28,8 @@ from .overlap import exposed_over_kernels, exposed_over_product
 class ItemPrices(Protocol):
     """Prices of single items on one machine and stack.
 
-    ``launch_s``: host seconds per eager launch; ``pass_s``: per layer pass; ``wait_s``: per
-    collective that ranks wait at.
+    ``launch_s``: host seconds per eager launch; ``pass_s``: per layer pass; ``wait_s``: per awaited
+    collective.
     """
 
     machine: Machine
@@ -61,11 +61,7 @@ class _PassWork(NamedTuple):
 
 
 class PassPricer:
-    """Price passes of layers, each lowered pass once.
-
-    Args:
-        prices: of kernels and collectives.
-    """
+    """Price passes of layers, each lowered pass once."""
 
     def __init__(self, prices: ItemPrices) -> None:
         self._prices = prices
@@ -154,7 +150,6 @@ class PassPricer:
             yield work, name, seconds, latency
 
     def _exposed_over_pass(self, terms: list[float]) -> float:
-        """Exposed seconds of expert dispatch beside the kernels of a pass."""
         if not self._prices.overlaps.ep:
             return terms[EXPOSED_EP]
         work_s = sum(terms[TERM_NUMBER[name]] for name in KERNEL_TERMS)
@@ -163,7 +158,7 @@ class PassPricer:
     def _exposed_over_next(
         self, seconds: float, entries: tuple[TapeEntry, ...], number: int
     ) -> float:
-        """Exposed seconds of the collective at ``number`` beside its following kernels."""
+        """Exposed seconds of the collective at ``number`` beside following kernels."""
         prices = self._prices
         if not prices.overlaps.cp:
             return seconds

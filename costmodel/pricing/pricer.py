@@ -1,9 +1,9 @@
 """Pricer: seconds of lowered work on one machine and stack.
 
-Kernels, collectives and passes have pricers of their own (``kernel_pricer``, ``collective_pricer``,
-``pass_pricer``); host time and FSDP units are priced here. On a core the host runs the kernels
-itself, so host time adds to kernel time; on an accelerator launches run ahead and are exposed only
-where they are slower than the kernels.
+Kernels, collectives and passes have their own pricers (``kernel_pricer``, ``collective_pricer``,
+``pass_pricer``); host time and FSDP units are priced here. On a core host time adds to kernel time,
+as the host runs the kernels; on an accelerator launches run ahead and are exposed only where slower
+than the kernels.
 """
 
 from __future__ import annotations
@@ -27,16 +27,11 @@ from .pass_pricer import PassPricer
 
 
 class Pricer:
-    """Price work for one machine and stack; every distinct item is priced once.
+    """Price work for one machine and stack, every distinct item once.
 
     Host seconds: ``launch_s`` of an eager launch, ``pass_s`` of a layer pass, ``wait_s`` of a
     collective, ``step_s`` of a step, ``unit_s`` of a unit's gather or reduction, ``message_s`` of a
-    message.
-
-    Args:
-        machine: rates, with a profile if there is one.
-        stack: launch costs, overlap.
-        kernel_pricer: of the same machine at another link span, to share its latencies.
+    message. A ``kernel_pricer`` of the same machine at another link span shares its latencies.
     """
 
     def __init__(
@@ -99,7 +94,7 @@ class Pricer:
         return self._pass_pricer.layer_pass(lowered)
 
     def passes(self, passes: tuple[LoweredPass, ...]) -> PassCost:
-        """Seconds of passes in a row as one; a single one is cached."""
+        """Seconds of consecutive passes as one; a single one is cached."""
         return self.layer_pass(passes[0]) if len(passes) == 1 else self.chained(passes)
 
     def longer_s(self, passes: tuple[LoweredPass, ...], more: LoweredPass) -> float:
@@ -111,15 +106,14 @@ class Pricer:
     def chained(self, passes: Iterable[LoweredPass]) -> PassCost:
         """Seconds of these passes as one.
 
-        None of them may begin with a collective that a product at the end of another would hide.
+        None may begin with a collective that a product ending another would hide.
         """
         return self._pass_pricer.chained(passes)
 
     def exposed_items(self, lowered: LoweredPass) -> Iterator[tuple[WorkItem, str, float, Latency]]:
         """Items of a pass: term, added seconds, latency alone.
 
-        The term of a technique's item is its name. Expert dispatch hides beside the whole pass, not
-        here.
+        A technique's term is its name. Expert dispatch hides beside the whole pass, not here.
         """
         return self._pass_pricer.exposed_items(lowered)
 
@@ -172,7 +166,6 @@ def _fetch_copies(unit: FsdpUnit) -> list[WorkItem]:
 
 
 def _with_overlap_slowdown(stack: StackSpec, machine: Machine) -> StackSpec:
-    """The stack with the overlap slowdown as requested, else as measured."""
     measured = None if machine.profile is None else machine.profile.overlap_slowdown
     requested = machine.rates.overlap_slowdown
     slowdown = measured if requested is None else requested

@@ -1,16 +1,16 @@
 """Rate changes of a question: faster or slower links, devices or host.
 
-Each figure is a factor on the catalogue's, so that a change means the same for every price. An
-analytic price is computed from the changed figures. A measured one (a kernel timed on the device, a
-collective timed between its ranks) is multiplied by the change of its formula:
+Each is a factor on the catalogue's figure, so it means the same for every price. Analytic prices
+are computed from the changed figures. A measured one (a kernel timed on the device, a collective
+timed between its ranks) is multiplied by the change of its formula:
 
     seconds = measured · formula(changed figures) / formula(listed figures)
 
-The formulas never take longer on better figures (:mod:`roofline`, :mod:`collectives`), so neither
-does any price. Worked number: a product measured at 1.0 ms whose formula says 0.9 ms, and 0.5 ms at
+Formulas never take longer on better figures (:mod:`roofline`, :mod:`collectives`), so neither does
+any price. Worked number: a product measured at 1.0 ms whose formula says 0.9 ms, and 0.5 ms at
 twice the FLOP/s (its memory traffic does not shrink): 0.56 ms.
 
-Limits: the measured part of a kernel that the formula does not know scales with it.
+Limits: the part of a measured kernel unknown to the formula scales with it.
 """
 
 from __future__ import annotations

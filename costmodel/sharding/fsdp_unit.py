@@ -17,7 +17,7 @@ thousands, and next to never needs one again.
 
 
 class GatherBytes(NamedTuple):
-    """Bytes of a gather: its buffer, the cast into it, the gathered parameters."""
+    """Bytes of a gather: buffer, cast into it, gathered parameters."""
 
     flat_bytes: int
     cast_bytes: int
@@ -25,7 +25,7 @@ class GatherBytes(NamedTuple):
 
 
 class GatherWork(NamedTuple):
-    """Gathers before a forward and before a backward, and outer ones once per step."""
+    """Gathers before each forward and backward, and outer, per step."""
 
     forward: tuple[WorkItem, ...] = ()
     backward: tuple[WorkItem, ...] = ()
@@ -63,14 +63,13 @@ class ReduceBytes(NamedTuple):
 class FsdpUnit:
     """Sizes and work of one unit on its fullest rank.
 
-    ``gathers``: the bytes of its gathers, one after the other: of dense parameters, of experts
-    (none where parameters are used in place); ``gather``: their work.
-    ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
-    while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
-    ``post_update``: work after the update; ``update``: the unit's share of it.
-    Techniques add ``added`` once its gradients are complete, ``added_update`` each with the update,
-    and hold ``added_bytes``, on other tiers ``added_tier_bytes``, from step to step; ``fetched_by``
-    is the technique of copies before gathers.
+    ``gathers``: bytes of its gathers in sequence, of dense parameters and of experts (none where
+    parameters are used in place); ``gather``: their work. ``gradient_bytes``: unreduced gradients
+    of one micro-batch; ``accumulated_bytes``: the same while they wait for the last one;
+    ``shard_gradient_bytes``: reduced ones until the update. ``post_update``: work after the update;
+    ``update``: the unit's share of it. Techniques add ``added`` once gradients are complete,
+    ``added_update`` with each update, and hold ``added_bytes``, on other tiers
+    ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before gathers.
     """
 
     wrapped: bool
@@ -112,6 +111,6 @@ class FsdpUnit:
     def starts_anew(self) -> bool:
         """True if a micro-batch finds no gradients to add its own to.
 
-        Earlier ones were reduced away, or are kept in another number format.
+        Earlier ones were reduced away, or have another number format.
         """
         return self.reduces_each_micro_batch or bool(self.reduce.upcast)

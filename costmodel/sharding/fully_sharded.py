@@ -3,11 +3,10 @@
 A *unit* is the parameters that move together: one layer's, or embedding and head where they share a
 weight in one chunk. Parameters are cut along dimension 0 into d parts, each padded to ceil(rows /
 d) rows, as fully_shard does (zero3: Rajbhandari et al., 2020, section 5). Traffic: an all-gather of
-the whole unit for each use, a reduce-scatter of its gradients over the d shard ranks, an all-reduce
-of the shard over the replicas. With a ``contiguous`` stack parameters stay whole and only optimizer
-states shard. Nested degrees add the traffic of ``nested``: an outer gather before a step's first
-gather, an outer reduction after its last. Dense parameters and experts of one unit do this over
-separate ranks (see ``param_groups``).
+the unit for each use, a reduce-scatter of its gradients over the d shard ranks, an all-reduce of
+the shard over the replicas. With a ``contiguous`` stack only optimizer states shard. Nested degrees
+(``nested``) add an outer gather before a step's first gather, an outer reduction after its last.
+Dense parameters and experts of one unit do this over separate ranks (see ``param_groups``).
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ STEP_COUNTER_BYTES = 4
 def sharded_unit(shape: UnitShape) -> FsdpUnit:
     """Parameters stored as master shards, gathered into a compute copy (FSDP2).
 
-    Frozen ones are stored in their own format, have no gradient, and are gathered only where they
-    are sharded.
+    Frozen ones are stored in their own format, without gradient, and gathered only if sharded.
     """
     dtype, all_groups = shape.dtype, param_groups(shape)
     groups = tuple(group for group in all_groups if group.trained)
@@ -147,7 +145,7 @@ def unit_update(shape: UnitShape, groups: tuple[ParamGroup, ...], sends_back: bo
 
 
 def narrow_copies_bytes(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> int:
-    """Quantized copies of weights, both ways round, where the stack keeps them."""
+    """Quantized copies of weights, both ways round, if the stack keeps them."""
     if shape.dtype.matmul is None or shape.stack.narrow_weights != "cached":
         return 0
     return 2 * weight_bytes(sum(group.narrow for group in groups), shape.dtype.matmul)

@@ -3,10 +3,10 @@
 With degrees p | g | o for parameters, gradients and optimizer (1 < p, g < o) and s below p for a
 secondary copy, M bytes of parameters in the compute type cost a rank, per micro-batch, a gather of
 M over p ranks forward and over p (or s) ranks backward and a reduce-scatter over g ranks; and per
-step, whatever the number of micro-batches, a reduce-scatter of M/g over the o/g ranks that hold the
-parts of one gradient shard, and a gather of M/p over the o/p ranks that hold those of one parameter
-shard. It is hpZ of ZeRO++ (Wang et al., arXiv:2306.10209, section 3.2) and the three levels of Dash
-et al., arXiv:2501.04266, without their quantized messages.
+step a reduce-scatter of M/g over the o/g ranks with parts of one gradient shard, and a gather of
+M/p over the o/p ranks with parts of one parameter shard. It is hpZ of ZeRO++ (Wang et al.,
+arXiv:2306.10209, section 3.2) and the three levels of Dash et al., arXiv:2501.04266, without their
+quantized messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .param_groups import ParamGroup
 
 
 def gather_pieces(group: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
-    """Gather the group from pieces in the compute type held by ``degree`` ranks."""
+    """Gather the group from ``degree`` ranks' pieces in the compute type."""
     size, piece = DTYPE_BYTES[dtype], group.padded // degree
     return (
         _copy(piece, dtype),
@@ -47,7 +47,7 @@ def outer_gather_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, 
 
 
 def outer_reduce_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
-    """Once per step: reduce gradient shards to the optimizer's shards, and over replicas."""
+    """Once per step: reduce gradients to optimizer shards, and over replicas."""
     if not group.nests_gradients:
         return ()
     name, size = dtype.communication, DTYPE_BYTES[dtype.communication]
@@ -64,7 +64,7 @@ def outer_reduce_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, 
 def stored_pieces_bytes(group: ParamGroup, dtype: DtypeRecord) -> int:
     """Bytes of stored parameters: optimizer shards, pieces of nested and secondary copies.
 
-    Where compute and master type are one, the updated shard lies in the piece.
+    If compute and master type are one, the updated shard lies in the piece.
     """
     size, shard_bytes = DTYPE_BYTES[dtype.param], group.shard * DTYPE_BYTES[dtype.master]
     if group.nests_parameters:

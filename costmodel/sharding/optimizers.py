@@ -60,9 +60,9 @@ MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "adamw8bi
 class LocalParameter(NamedTuple):
     """A trained parameter on its rank.
 
-    ``shape``: local, experts as a first dimension; ``whole``: of one matrix before any split.
-    ``shard``: elements whose states the rank keeps. ``hidden``: a matrix of a block, which Muon
-    orthogonalizes. ``table``: an embedding table.
+    ``shape``: local, experts first; ``whole``: of one matrix before any split. ``shard``: elements
+    whose states the rank keeps. ``hidden``: a block's matrix, which Muon orthogonalizes. ``table``:
+    an embedding table.
     """
 
     shape: tuple[int, ...]
@@ -103,9 +103,9 @@ def _tensor_states(optimizer: Optimizer, size: int, tensor: LocalParameter) -> i
 
 
 def _factored_elements(tensor: LocalParameter) -> int:
-    """One sum per row and column of the shard; all of a vector.
+    """Elements of a shard's row and column sums; all of a vector.
 
-    Each expert has its own; shards of experts are cut along the rows of each.
+    Each expert has its own; its shards are cut along rows.
     """
     if len(tensor.shape) == 1:
         return tensor.shard
@@ -128,8 +128,8 @@ class UpdateShare(NamedTuple):
 
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
-    ``gathers`` join their momentum. A technique updates ``host_elements``: the norm counts their
-    gradients, and clipping scales them.
+    ``gathers`` join their momentum. A technique updates ``host_elements``, whose gradients the norm
+    counts and clipping scales.
     """
 
     matrices: int = 0
@@ -150,10 +150,10 @@ def update_share(
     """The share of a parameter group.
 
     Args:
-        optimizer: which one.
+        optimizer: its name.
         tensors: its trained parameters.
         elements: matrix and vector elements of its shards.
-        groups: the ranks that shard its states, and those that split its tensors.
+        groups: ranks that shard its states, and those that split its tensors.
         sends_back: True if a rank's shard is a slice of every matrix.
     """
     matrices, vectors = elements
@@ -193,15 +193,9 @@ def update_work(
 ) -> tuple[WorkItem, ...]:
     """Norm of the gradients, clipping, and the optimizer over a rank's elements.
 
-    An elementwise optimizer reads parameter, gradient and its states and writes all but the
-    gradient; matrices (with weight decay) and vectors (without) are a call each.
-
-    Args:
-        share: of all units of the rank.
-        tied_copy: elements whose gradient another stage counts in the norm.
-        optimizer: which one.
-        dtype: number formats.
-        clips: True if gradients are scaled to a norm.
+    An elementwise optimizer reads parameter, gradient and states and writes all but the gradient,
+    in a call each for matrices and vectors. ``share`` is of all units; ``tied_copy``: elements
+    whose gradient another stage counts in the norm.
     """
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
     elements = share.matrices + share.vectors + share.momentum + share.host_elements

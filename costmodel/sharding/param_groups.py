@@ -1,9 +1,9 @@
 """Parameter groups of a unit: parameters sharded over the same ranks.
 
-A unit's dense parameters shard over the ranks with the same slice of them, its experts over the
-ranks with the same experts, which are others and mostly fewer. Each group has its own gathers,
-reductions and sums. Dense parameters are cut along dimension 0; experts along dimension 1, since
-expert parallelism has cut dimension 0 already.
+A unit's dense parameters shard over the ranks with the same slice of them, its experts over those
+with the same experts, mostly fewer. Each group has its own gathers, reductions and sums. Dense
+parameters are cut along dimension 0; experts along dimension 1, since expert parallelism cuts
+dimension 0.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SHARED_TABLES = ("tokens.weight", "projection.weight")
 class UnitShape:
     """Everything behind a unit's state.
 
-    ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings``: the
-    trained parts of each (empty: all).
+    ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings``: trained
+    parts of each (empty: all).
     """
 
     layers: tuple[Layer, ...]
@@ -69,24 +69,24 @@ class UnitShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParamGroup:
-    """Parameters that shard over the same ranks: elements on one rank, total and each.
+    """Parameters that shard over the same ranks, and their elements.
 
     Equal arguments give the same object, so that its work can be cached by it.
 
     Attributes:
         ranks: ranks that shard the optimizer's states.
         replicas: ranks with equal shards.
-        whole: elements of all parameters; ``locals``: of each.
+        whole: elements of all parameters on a rank; ``locals``: of each.
         shard: elements of a rank's padded shards; ``shards``: of each.
         vectors: elements of the shards of vectors.
-        partials: shards whose gradients are still partial sums over tensor-parallel ranks.
+        partials: shards whose gradients are partial sums over tensor-parallel ranks.
         split: ranks that split tensors.
         trained: False for frozen parameters, a group of their own.
         experts: True for experts, a group of their own.
         tensors: what an optimizer reads of each parameter.
         narrow: elements whose products may run in low precision.
         parameters: sharding degree of parameters; ``secondary`` of their copy, ``gradients``
-        likewise.
+            likewise.
     """
 
     ranks: RankGroup
@@ -148,8 +148,8 @@ class ParamGroup:
 class _LocalWeight(NamedTuple):
     """A parameter of a layer with its shape on the fullest rank.
 
-    ``partial``: tensor-parallel ranks still sum its gradient. ``linear``: the weight of a linear
-    layer whose products may be low precision. ``hidden`` and ``table`` are for the optimizer.
+    ``partial``: tensor-parallel ranks still sum its gradient. ``linear``: its products may be low
+    precision. ``hidden`` and ``table`` are for the optimizer.
     """
 
     spec: ParameterSpec
@@ -163,7 +163,7 @@ class _LocalWeight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _GroupMembers:
-    """Parameters of a group: one object for all requests for the same ones."""
+    """A group's parameters, one object for all requests for them."""
 
     weights: tuple[_LocalWeight, ...]
 
@@ -220,7 +220,7 @@ def _local_specs(
     seq_len: int,
     split: _WeightSplit,
 ) -> tuple[tuple[_GroupMembers, _GroupMembers], ...]:
-    """A unit's parameters on the fullest rank: dense and experts, trained, then frozen.
+    """Parameters on the fullest rank: dense and experts, trained, then frozen.
 
     Adapters stand with their weight.
     """

@@ -1,9 +1,9 @@
 """State layouts of frameworks: the unit of each.
 
-``fsdp2`` is in :mod:`fully_sharded`. With ``contiguous`` (Megatron-LM) parameters stay whole and
-only optimizer states shard. With ``partitioned`` (DeepSpeed's ZeRO: Rajbhandari et al., 2020,
-section 5) compute parameters live beside a sharded master copy: whole and gathered after the update
-up to zero2, with zero3 sharded too and gathered for each use; gradients move as in fsdp2.
+``fsdp2`` is in :mod:`fully_sharded`. With ``contiguous`` (Megatron-LM) only optimizer states shard.
+With ``partitioned`` (DeepSpeed's ZeRO: Rajbhandari et al., 2020, section 5) compute parameters live
+beside a sharded master copy: whole and gathered after the update up to zero2, with zero3 sharded
+and gathered for each use; gradients move as in fsdp2.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _frozen_bytes(shape: UnitShape, all_groups: tuple[ParamGroup, ...]) -> int:
     """Bytes of frozen parameters beside their low-precision copies.
 
     With fp8 parameters the copy is all there is (Transformer Engine pytorch/module/base.py makes a
-    weight in fp8, trained or not), except that a requested format is kept.
+    weight in fp8, trained or not), unless a format is requested.
     """
     frozen = tuple(group for group in all_groups if not group.trained)
     frozen_elements = sum(group.whole for group in frozen)

@@ -40,10 +40,10 @@ def gathers(
     groups: tuple[ParamGroup, ...],
     frozen: tuple[ParamGroup, ...],
 ) -> tuple[WorkItem, ...]:
-    """Gathers of trained groups, cast from the master's format, and of frozen ones.
+    """Gathers of trained groups, cast from masters, and of frozen ones.
 
-    Those of one format are one gather; dense parameters and experts, on separate ranks, each their
-    own.
+    One gather per format, and one each for dense parameters and experts, which are on separate
+    ranks.
     """
     items: list[WorkItem] = []
     for group in _gathered_at_once(shape, groups, frozen):

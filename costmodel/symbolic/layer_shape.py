@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TowerInputShape:
-    """Another tower's output: tokens per sample, width, True if the layer reads it.
+    """Another tower's output: tokens per sample, width, whether it is read.
 
-    An unread output only passes, which costs something where the layout changes.
+    An unread output only passes, at a cost if the layout changes.
     """
 
     tokens: int
@@ -31,11 +31,10 @@ class LayerShape:
     """Inputs that shape one layer's micro-batch, besides the layer itself.
 
     ``batch``: samples on this rank; ``dtype``: compute type. ``before``: strategy of the preceding
-    layer where it splits activations differently, else None. ``shares_weight``: an embedding whose
-    table is also the head's of its chunk. ``sources``: outputs of other towers that come along, in
-    the layout of the preceding layer. ``matmul`` and ``scaling``: low-precision format of linear
-    layers in blocks; ``training``: trained parts of the layer; ``prices``: of the strategy's
-    techniques.
+    layer if it splits activations differently, else None. ``shares_weight``: an embedding whose
+    table is also the head's of its chunk. ``sources``: outputs of other towers, in the preceding
+    layer's layout. ``matmul`` and ``scaling``: low-precision format of linear layers in blocks;
+    ``training``: trained parts of the layer; ``prices``: of the strategy's techniques.
     """
 
     strategy: LayerStrategy

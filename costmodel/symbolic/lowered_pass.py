@@ -10,7 +10,7 @@ from .tape import TapeEntry
 
 
 class HostWork(NamedTuple):
-    """Host work of a pass: eager launches, launches of generated code, the rest.
+    """Host work of a pass: launches, eager or generated, and the rest.
 
     ``generated_s``: host seconds per launch by generated code, where an eager one takes longer.
     """
@@ -25,10 +25,9 @@ class HostWork(NamedTuple):
 class LoweredPass:
     """Work and memory of one micro-batch through one layer in one direction.
 
-    ``peak_bytes`` and ``change_bytes`` are relative to the bytes alive when the pass begins,
-    including its input (an activation forward, a gradient backward). ``gradient_bytes`` of the
-    change are parameter gradients. ``host``: host work where a kernel is not simply an eager
-    launch.
+    ``peak_bytes`` and ``change_bytes`` are relative to the bytes alive at its start, with its input
+    (an activation forward, a gradient backward). ``gradient_bytes`` of the change are parameter
+    gradients. ``host``: host work if not all kernels are simple eager launches.
     """
 
     entries: tuple[TapeEntry, ...]
@@ -73,7 +72,7 @@ def chain_passes(first: LoweredPass, second: LoweredPass) -> LoweredPass:
 
 
 def _merged_host_work(first: LoweredPass, second: LoweredPass) -> HostWork | None:
-    """Host work of two passes; None where every kernel is an eager launch.
+    """Host work of two passes; None: all kernels are eager launches.
 
     Raises:
         ValueError: both launch generated code, in different times.

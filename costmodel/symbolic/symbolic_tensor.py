@@ -31,8 +31,7 @@ class Storage:
 class SymbolicTensor:
     """A symbolic tensor; ``producer``: its node and output number, if any.
 
-    ``size_bytes``: of its elements, not of the storage. ``keeps``: another tensor kept alive by
-    this one.
+    ``size_bytes``: of its elements, not of the storage. ``keeps``: a tensor that it keeps alive.
     """
 
     __slots__ = ("dtype", "elements", "keeps", "producer", "shape", "size_bytes", "storage")

@@ -2,9 +2,9 @@
 
 A :class:`SymbolicTensor` stands for a tensor: shape, element size, storage, no data. Operations on
 a tape note kernels, collectives and bytes, and register their backward, like eager tensors under
-autograd. A storage releases its bytes when its last reference dies, like a torch storage, so
-lifetimes follow from code that mirrors the executor's, and peak memory is read off the tape instead
-of estimated by a formula.
+autograd. A storage releases its bytes with its last reference, like torch's, so lifetimes follow
+from code that mirrors the executor's, and peak memory is read off the tape instead of estimated by
+a formula.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WorkItem = Kernel | Collective
 class TapeEntry(NamedTuple):
     """One work item; ``recomputed``: repeated for the backward.
 
-    ``term``: breakdown term of a collective. ``overlapped_kernels``: following kernels that run
-    while the collective is in flight, as in the steps of a ring; 0: serial. ``technique``: the
-    technique that adds the item, which is then its term.
+    ``term``: breakdown term of a collective. ``overlapped_kernels``: following kernels run while
+    the collective is in flight, as in a ring's steps; 0: serial. ``technique``: the technique that
+    adds the item, and its term.
     """
 
     work: WorkItem
@@ -54,11 +54,11 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 class Tape:
     """Collect symbolic work and track live and peak bytes.
 
-    ``accumulating``: parameter gradients of an earlier micro-batch exist, and new ones are added to
-    them. ``main_gradients``: all are added to resident buffers, those of matrix products by the
-    product itself. ``splits``: the work of weight gradients waits for :meth:`run_weight_work`,
-    holding its inputs until then. ``frozen``: the layer's own weights are not trained.
-    ``additions`` counts the kernels that add gradients to others.
+    ``accumulating``: parameter gradients are added to an earlier micro-batch's. ``main_gradients``:
+    all are added to resident buffers, those of matrix products by the product itself. ``splits``:
+    weight gradients' work waits for :meth:`run_weight_work`, holding its inputs. ``frozen``: the
+    layer's own weights are not trained. ``additions``: number of kernels that add gradients to
+    others.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Tape:
     ) -> SymbolicTensor:
         """An elementwise or reducing operation, known by its largest operand; returns ``out``.
 
-        An in-place operation has ``out`` among its ``reads`` too.
+        An in-place operation also reads ``out``.
         """
         elements, traffic_bytes = out.elements, out.size_bytes
         for value in reads:
@@ -152,13 +152,8 @@ class Tape:
     ) -> None:
         """A collective; ``values`` together are its largest buffer on a rank.
 
-        Args:
-            kind: the operation.
-            group: participating ranks.
-            values: the buffer, of one dtype.
-            term: its breakdown term.
-            overlapped_kernels: following kernels that run at the same time.
-            copies: consecutive rows of one token, see :class:`Collective`.
+        ``overlapped_kernels``: following kernels that run at the same time; ``copies``: consecutive
+        rows of one token, see :class:`Collective`.
         """
         size_bytes = sum(value.size_bytes for value in values)
         work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
@@ -175,8 +170,8 @@ class Tape:
     ) -> None:
         """Make ``outs`` the outputs of an operation on ``inputs``.
 
-        ``backward`` takes a gradient for each of ``outs`` and returns one for each of ``inputs``;
-        it holds whatever the operation saves.
+        ``backward`` takes a gradient for each of ``outs``, returns one for each of ``inputs``, and
+        holds whatever the operation saves.
         """
         if not self._keeps:
             return
@@ -188,9 +183,9 @@ class Tape:
     def parameter_gradient(
         self, gradient: SymbolicTensor, shared: bool = False, trained: bool | None = None
     ) -> None:
-        """Keep a parameter's gradient, or add it to the existing one (``shared``: always).
+        """Keep a parameter's gradient, or add it to an existing one.
 
-        A ``frozen`` layer's gradient is dropped unless its parameter is ``trained``.
+        ``shared`` always adds. A ``frozen`` layer's is dropped unless its parameter is ``trained``.
         """
         if self.frozen and not trained:
             return
@@ -203,9 +198,8 @@ class Tape:
     def weight_work(self, work: Callable[[], None]) -> None:
         """Run the work of weight gradients, now or (``splits``) later.
 
-        Nothing else in the backward depends on it. ``work`` is a closure that refers to the input
-        and the output gradient it needs, and to nothing else that could be freed; it has no
-        collectives.
+        Nothing else in the backward depends on it. ``work`` is a closure without collectives that
+        refers to the needed input and output gradient, and to nothing else that could be freed.
         """
         if self.splits:
             self._weight_work.append(work)
@@ -248,8 +242,7 @@ class Tape:
     def run_backward(self, nodes: list[Node]) -> None:
         """Pass gradients through ``nodes`` in reverse order, freeing each afterwards.
 
-        The gradients of the last outputs are set beforehand; gradients of nodes outside ``nodes``
-        stay in their ``gradients``.
+        The last outputs' gradients are set beforehand; those of nodes outside ``nodes`` stay there.
         """
         self._pending = nodes
         while nodes:
@@ -258,7 +251,7 @@ class Tape:
     def run_next(self, nodes: list[Node]) -> None:
         """Run ``nodes`` backward after the current node, the last first.
 
-        The gradient passed to the current node is then no longer held for it.
+        The current node's gradient is then no longer held for it.
         """
         self._pending += nodes
 

@@ -54,7 +54,7 @@ attention), activation, and the sum of the residual stream with the second norm.
 
 
 def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
-    """The stack with the fusions of generated code, where a layer is compiled."""
+    """The stack with a compiled layer's fusions of generated code."""
     if mode_of(strategy) is None:
         return stack
     whole, again = compiles_whole(strategy), strategy.recompute == "selective"
@@ -76,13 +76,9 @@ def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
 def host_work(
     strategy: LayerStrategy, entries: tuple[TapeEntry, ...], additions: int, forward: bool
 ) -> HostWork | None:
-    """The host's part of a pass; None where every kernel is an eager launch.
+    """A pass's host work; None if all kernels are eager launches.
 
-    Args:
-        strategy: the layer's decisions.
-        entries: the work of the pass.
-        additions: kernels among it that add gradients to those of earlier micro-batches.
-        forward: its direction.
+    ``additions``: kernels among ``entries`` that add gradients to earlier micro-batches'.
     """
     mode = mode_of(strategy)
     if mode is None or not entries:

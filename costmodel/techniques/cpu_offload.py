@@ -53,7 +53,7 @@ OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
 
 
 def unit(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
-    """The states of a layer, those of the optimizer and perhaps its parameters on the host.
+    """States of a layer, the optimizer's and perhaps parameters on the host.
 
     Raises:
         InputError: an optimizer that does not work element by element.

@@ -10,8 +10,8 @@ from ..eager import alias, narrowed, unary
 def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
     """SiLU of the convolved (seq, batch, channels), as eager torch runs it.
 
-    Both ends are padded and the tail is cut off, so ``kernel - 1`` surplus rows are computed. FLOPs
-    are those of torch's counter; the backward has twice as many.
+    Both ends are padded and the tail is cut off: ``kernel - 1`` surplus rows. FLOPs are those of
+    torch's counter; the backward has twice as many.
     """
     t, (seq, batch, channels) = c.tape, x.shape
     out = t.new((seq + kernel - 1, batch, channels), c.dtype)
@@ -40,7 +40,7 @@ def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) 
 def convolution_backward(
     c: OpContext, grad: SymbolicTensor, x: SymbolicTensor, kernel: int, bias: bool
 ) -> SymbolicTensor:
-    """Gradient of the input; those of weight and bias go to the layer."""
+    """Input gradient; those of weight and bias go to the layer."""
     t, channels = c.tape, x.shape[-1]
     grad_x = t.like(x)
     shapes = ((channels, kernel), (channels,))[: 2 if bias else 1]

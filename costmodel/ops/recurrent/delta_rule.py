@@ -9,9 +9,9 @@ section 3; arXiv:2406.06484, section 3). With T tokens, a value head does
     states                2 products    4·T·K·V
     results               2 + 1         2·T·Q·(K + V) + 2·T·K·V
 
-The plain form solves the triangular system instead of multiplying by its inverse, which torch does
-not count. Worked number: T = 4096, Q = 64, K = V = 128, 32 heads: 4.3 GFLOP for the system without
-its inverse, 4.3 + 8.6 for values and states, 8.6 + 4.3 for results: 30 GFLOP.
+The plain form solves the system instead, which torch does not count. Worked number: T = 4096, Q =
+64, K = V = 128, 32 heads: 4.3 GFLOP for the system without its inverse, 4.3 + 8.6 for values and
+states, 8.6 + 4.3 for results: 30 GFLOP.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _each_value_head(t: Tape, spec: DeltaRule, x: SymbolicTensor, heads: int) ->
 
 
 def _fp32(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
-    """A copy in fp32, heads before tokens, whatever the type was."""
+    """A copy in fp32, heads before tokens."""
     return copied(t, x, x.shape, "fp32")
 
 
@@ -131,7 +131,7 @@ def _unit_length(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
 def _gated_norm(
     c: OpContext, spec: DeltaRule, x: SymbolicTensor, gate: SymbolicTensor
 ) -> SymbolicTensor:
-    """RMS norm of each head in fp32, weight applied after, then the gate."""
+    """Each head's RMS norm in fp32, then weight, then gate."""
     t, shape = c.tape, gate.shape
     heads = (x.elements // spec.value_dim, spec.value_dim)
     x = cast(t, x.view(*heads), "fp32")

@@ -15,7 +15,7 @@ def plain_scan(
     decay: SymbolicTensor,
     rate: SymbolicTensor,
 ) -> SymbolicTensor:
-    """Scan of fp32 (seq, batch, heads, width) inputs; (seq, batch, heads, value width).
+    """Chunked scan of fp32 inputs (seq, batch, heads, width).
 
     Args:
         t: the tape.
@@ -25,6 +25,9 @@ def plain_scan(
         value: stored values.
         decay: logarithm of the retained share, (seq, batch, heads).
         rate: learning rate, (seq, batch, heads).
+
+    Returns:
+        (seq, batch, heads, value width).
     """
     seq, batch, heads, width = value.shape
     chunks, states = -(-seq // chunk), batch * heads
@@ -73,7 +76,7 @@ def _pairs(
 def _solved(t: Tape, system: SymbolicTensor, right: SymbolicTensor) -> SymbolicTensor:
     """Solve a unit triangular system, without FLOPs, as torch counts.
 
-    The system's gradient is a product of the gradient and the solution.
+    Its gradient is a product of the gradient and the solution.
     """
     rows, q, width = right.shape
     out = t.like(right)

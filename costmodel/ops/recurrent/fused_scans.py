@@ -1,7 +1,7 @@
-"""Fused kernels of chunked scans; they keep inputs and recompute the chunk states.
+"""Fused kernels of chunked scans, which recompute the chunk states.
 
-In the backward, every product of the forward has two gradients, after recomputing the tensors that
-were not kept. A scan writes and reads the states between its kernels in fp32.
+The backward recomputes unkept tensors and then runs two gradients per forward product. States
+between a scan's kernels are written and read in fp32.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def fused_state_space(
 ) -> SymbolicTensor:
     """Convolution, scan and gated norm of a state-space mixer; (seq, batch, inner).
 
-    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py):
-    convolution and scan keep only the projected input and the scan's result, the norm its scales.
-    The output projection stays outside, so that its sum over ranks can follow.
+    As mamba_ssm's combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py): convolution and
+    scan keep only projected input and result, the norm its scales. The output projection stays
+    outside, so that its sum over ranks can follow.
     """
     out = _state_space_scan(c, spec, mixed, step)
     del mixed, step
@@ -118,7 +118,7 @@ def fused_delta_rule(
 
     As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): kept are
     queries, keys and values, their scales, decay, rate and the inverse of each chunk's triangular
-    system; transformed keys and values and the states are recomputed.
+    system; transformed keys and values and states are recomputed.
 
     Args:
         c: context of the layer's operations.
@@ -181,9 +181,7 @@ def _delta_rule_scan(
 def delta_rule_flops(spec: DeltaRule, rows: int) -> tuple[int, int]:
     """FLOPs recomputed in the backward, and of the whole forward scan.
 
-    Args:
-        spec: the mixer.
-        rows: tokens times value heads.
+    ``rows``: tokens times value heads.
     """
     q, k, v = spec.chunk, spec.key_dim, spec.value_dim
     system = 2 * q * k + q * q // 3
