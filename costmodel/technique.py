@@ -1,8 +1,8 @@
 """TechniquePrice: work that a technique adds to a plan's, or changes.
 
 A module of ``techniques`` ends in one. Added work counts under the technique's name in the
-breakdown. It is lowered like all other work, so bounds, estimates and simulations price it alike,
-and no search knows a technique by name.
+breakdown, and is lowered like all other work, so everything prices it alike and no search knows a
+technique by name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LayerAddition:
     """Additions of a technique to every micro-batch through a layer.
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of the
-    layer's own are not held in between, and are back before the backward. ``kept_tier_bytes`` are
+    layer's own are released in between, and are back before the backward. ``kept_tier_bytes`` are
     held in between on other tiers.
     """
 
@@ -169,7 +169,7 @@ class AddedPasses:
 
 
 def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
-    """Additions of a layer's techniques to every micro-batch; None: there are none."""
+    """Additions of techniques to every micro-batch through a layer, or None."""
     forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
     tier_bytes: TierBytes = ()
     for price in shape.prices:

@@ -31,21 +31,21 @@ class InputError(ShardwrightError):
 
     Args:
         field: path of the value as the user wrote it, such as ``--tp`` or ``model.heads``.
-        given: the offending value (shortened when long).
+        value: the offending one (shortened when long).
         allowed: what would be accepted, in words.
         nearest: the closest acceptable value or values, if one can be named.
     """
 
     exit_code = 2
 
-    def __init__(self, field: str, given: object, allowed: str, nearest: object = None) -> None:
+    def __init__(self, field: str, value: object, allowed: str, nearest: object = None) -> None:
         self.field = field
-        self.given = given
+        self.given = value
         self.allowed = allowed
         self.nearest = nearest
         hint = "" if nearest in (None, "") else f"; nearest: {_short(nearest)}"
         where, what = _short(field, LONGEST_PART), _short(allowed, LONGEST_PART)
-        super().__init__(f"{where}: got {_short(given)}; allowed: {what}{hint}")
+        super().__init__(f"{where}: got {_short(value)}; allowed: {what}{hint}")
 
 
 class NotBuiltError(ShardwrightError):
@@ -112,16 +112,16 @@ def nearest_name(text: str, choices: Iterable[str], count: int = 3) -> str:
     return ", ".join(folded[name] for name in close)
 
 
-def one_of(field: str, given: str, allowed: Sequence[Word]) -> Word:
-    """The word of ``allowed`` that equals ``given``.
+def one_of(field: str, value: str, allowed: Sequence[Word]) -> Word:
+    """The word of ``allowed`` that equals ``value``.
 
     Raises:
         InputError: it is none of them.
     """
     for word in allowed:
-        if word == given:
+        if word == value:
             return word
-    raise InputError(field, given, ", ".join(allowed), nearest_name(given, allowed))
+    raise InputError(field, value, ", ".join(allowed), nearest_name(value, allowed))
 
 
 def nearest_divisor(number: int, dividend: int) -> int:

@@ -55,7 +55,7 @@ def technique_violation(
 def technique_stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
-    """The rule of a stack broken by a layer's technique; None if legal."""
+    """Stack rule broken by a layer's technique; None if legal."""
     reasons = (t.stack_violation(strategy, stack) for t in _used(strategy, techniques))
     return next((reason for reason in reasons if reason), None)
 

@@ -6,15 +6,13 @@ Of rows r with measured seconds t, and factors f_k, the least of
 
 where T_r is the simulated step. ``s`` is a run's spread: one configuration in successive releases
 of one source drifts by 3 to 10 %. ``d_k`` is the prior deviation of a shipped price of kind k; with
-it ten rows suffice for six factors, and factors that no row exercises stay as shipped. Weights w
-(Huber) keep a mislabeled row from deciding alone. Gauss-Newton, with derivatives by one more
-simulation of each row per factor.
+it ten rows suffice for six factors, and unexercised factors stay as shipped. Weights w (Huber) keep
+a mislabeled row from deciding alone. Gauss-Newton, each row simulated once more per derivative.
 
 Each row is then predicted from the others by the leverage h of the linear problem: its residual
 over 1 - h. ``interval.py`` derives the interval.
 
-Limits: factors are of kinds of work, so work missing from the lowering ends up in the kind that
-occurs with it.
+Limits: work missing from the lowering ends up in the factor of the kind that occurs with it.
 """
 
 from __future__ import annotations

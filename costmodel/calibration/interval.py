@@ -1,27 +1,27 @@
 """The 80 % interval of a calibrated prediction, from few fitted rows.
 
-The fit (``fit.py``) takes residuals as normal with standard deviation ``s``, and rows beyond 2 s as
-less telling (Huber's weights w). ``s`` of this cluster and stack comes from the rows and a prior
-worth ``PRIOR_ROWS`` rows that differ by ``OWN_SPREAD`` (scaled inverse chi-squared, conjugate;
-Gelman et al., Bayesian Data Analysis, 3rd edition, sections 2.6, 14.2 and 14.3). Of n rows with
-residuals r and p = sum of the rows' leverages,
+The fit (``fit.py``) takes residuals as normal with standard deviation ``s``, rows beyond 2 s
+weighted less (Huber's w). Here ``s`` comes from the rows and a prior worth ``PRIOR_ROWS`` rows that
+differ by ``OWN_SPREAD`` (scaled inverse chi-squared, conjugate; Gelman et al., Bayesian Data
+Analysis, 3rd edition, sections 2.6, 14.2 and 14.3). Of n rows with residuals r and p = sum of the
+rows' leverages,
 
     nu = PRIOR_ROWS + n - p,    sigma² = (PRIOR_ROWS · OWN_SPREAD² + sum w r²) / nu
 
 and a row like the fitted ones lies within ± t · sigma · sqrt(1 + p / n) of its prediction in the
 logarithm. t is Student's quantile with nu degrees of freedom; p / n is the mean addition of the
 factors' uncertainty (Akaike, Fitting autoregressive models for prediction, 1969). Every row counts,
-whereas one or two decide the ninth of ten errors, which promises 80 % of the next and holds more.
+whereas one or two decide the ninth of ten errors, which holds more than 80 %.
 
 ``PRIOR_ROWS`` is 3, the least whole number with which the variance of Student's t exists.
 
 Worked number: ten rows with residuals of 0.05 and p = 3: nu = 10, sigma = 0.057, t = 1.37, so ± 8.9
-% in the logarithm, from 8.5 % less to 9.3 % more than predicted.
+% in the logarithm (8.5 % less to 9.3 % more).
 
-Limits: the prior is confident and outliers count less, so the interval is short and holds less than
-it promises where errors are large. Of drawn steps with normal errors, ten fitted rows hold 81 %
-with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer tails), five
-rows 76, 69 and 62 %. Rows of unfitted models or layouts differ by more.
+Limits: a confident prior and light outliers make the interval hold less than it promises where
+errors are large. Of drawn steps with normal errors, ten fitted rows hold 81 % with a standard
+deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer tails), five rows 76, 69 and
+62 %. Rows of unfitted models or layouts differ by more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def half_width(residuals: Floats, weights: Floats, own_shares: Floats) -> float:
 
     Args:
         residuals: logarithms of fitted over measured seconds.
-        weights: weight of each row, 0 to 1.
+        weights: of each row, 0 to 1.
         own_shares: leverage of each row, 0 to 1.
     """
     rows, used = len(residuals), float(own_shares.sum())

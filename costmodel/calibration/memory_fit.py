@@ -8,9 +8,8 @@ activations, bytes of libraries), the least of
 where M_r is the predicted peak by the count that the row prints. ``s`` is the difference of one
 test between two recordings, ``d_k`` the prior deviation of a shipped figure: states are counted
 from parameters, activations from saved tensors, and library bytes are known least. The logarithm
-(Cauchy's; Holland and Welsch, 1977) lets a row whose model is misread decide nothing: allocators
-repeat themselves closely, so a large error is of another kind. Seconds do not; :mod:`fit` has
-weights that fall less.
+(Cauchy's; Holland and Welsch, 1977) lets a misread row decide nothing: allocators repeat themselves
+closely, so a large error is of another kind. Seconds do not, so :mod:`fit`'s weights fall less.
 
 Each row is then predicted from the others by leverage. The deviation of these predictions, from the
 median of their sizes (one row may be misread) and at least ``s``, sets feasibility's upper bound.
@@ -58,10 +57,9 @@ class MeasuredPeak(NamedTuple):
 
 
 def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
-    """Fit memory constants to the rows.
+    """Fit memory constants to one to :data:`~fit.MAX_ROWS` measured peaks.
 
-    Args:
-        rows: one to :data:`~fit.MAX_ROWS` measured peaks of one device and stack.
+    All are of one device and stack.
 
     Raises:
         ValueError: no rows, or too many.

@@ -3,7 +3,7 @@
 The least of ``misses(residuals) + sum_k (c_k / d_k)²`` over constants c, where residuals are
 logarithms of predicted over measured and d_k is the prior deviation of c_k. Gauss-Newton on the
 reweighted squares (Holland and Welsch, 1977), with derivatives by one more prediction of each row
-per constant. Written out instead of scipy's, for a light base and stable bits.
+per constant. Not scipy's, for a light base and stable bits.
 """
 
 from __future__ import annotations

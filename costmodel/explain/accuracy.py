@@ -1,9 +1,9 @@
 """Accuracy of predictions: errors against measurements, and ranking of layouts.
 
-Errors are predicted over measured, less one. Ranks are compared inside groups of layouts of one
-question (model, machine, batch): Spearman's rank correlation (1904), ties at their mean rank, and
-regret of the top pick: the measured slowdown of the layout predicted fastest against the one
-measured fastest.
+Errors are predicted over measured, less one. Ranks are compared among layouts of one question
+(model, machine, batch): Spearman's rank correlation (1904), ties at their mean rank, and regret of
+the top pick: the measured slowdown of the layout predicted fastest against the one measured
+fastest.
 """
 
 from __future__ import annotations

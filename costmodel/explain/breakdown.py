@@ -1,8 +1,7 @@
 """Breakdown of a simulation into exactly summed terms, and its prediction.
 
-It is that of the critical stage, the one with the longest passes and update: its passes by term,
-its stream's wait for messages and pending reductions, its update, the host, and the rest of the
-step, waiting for others: the bubble.
+The critical stage (longest passes and update) gives passes by term, its stream's wait for messages
+and pending reductions, its update, the host, and the rest of the step: the bubble.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class Utilization(NamedTuple):
     peak_flops_per_s: float
 
     def mfu(self, step_s: float) -> float:
-        """Model FLOPs utilization (Chowdhery et al., 2022, appendix B) of a step."""
+        """Model FLOPs utilization of a step (Chowdhery et al., 2022, appendix B)."""
         return self.flops / step_s / self.peak_flops_per_s
 
     def hfu(self, step_s: float) -> float:
@@ -119,8 +118,8 @@ def predict(
 ) -> Prediction:
     """The prediction of a simulated plan.
 
-    ``mfu`` is model FLOPs over their dense peak in the parameters' format, so ``step_time · devices
-    · peak · mfu = FLOPs``.
+    ``mfu`` is model FLOPs over the used devices' dense peak in the parameters' format, so
+    ``step_time · devices · peak · mfu = FLOPs``.
     """
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
@@ -165,6 +164,6 @@ def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
 
 
 def source_share(simulation: Simulation) -> dict[str, float]:
-    """Fraction of the critical stage's priced layer work by source."""
+    """Share of the critical stage's priced layer work by source."""
     measured, learned = (min(1.0, share) for share in simulation.critical.shares())
     return {"measured": measured, "learned": learned, "analytic": max(0.0, 1 - measured - learned)}

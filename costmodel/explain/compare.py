@@ -10,7 +10,7 @@ from ...spec.report.report import BREAKDOWN_TERMS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermDifference:
-    """Predicted and measured seconds of a term; ``share`` of the measured step."""
+    """Predicted and measured seconds of a term; ``share`` of the step."""
 
     term: str
     predicted_s: float
@@ -20,7 +20,7 @@ class TermDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermPair:
-    """One term of both sides in the same unit, seconds or bytes."""
+    """One term of both sides in one unit, seconds or bytes."""
 
     term: str
     first: float

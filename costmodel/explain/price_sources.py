@@ -1,6 +1,6 @@
 """Seconds of lowered work by term and by source of the price.
 
-Every item counts alone, without overlap: this shows sources, not the duration of a step.
+Every item counts alone, without overlap, unlike in a step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sensitivities of a plan: its step simulated with one resource slightly better.
 
 FLOP/s and memory bandwidth of the devices and the bandwidth of each link level change by a factor
-in turn. The change of the step shows which resource it waits for; all changes add up to less than
-the factor's, the rest being latencies, launches and the host.
+in turn. The step's change shows which resource it waits for; the rest is latencies, launches and
+the host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple
 
 
 def _better(cluster: ClusterSpec, rates: RateChanges) -> Iterator[tuple[str, RateChanges]]:
-    """Resources by their names in ``plan what-if``, with improved rates."""
+    """Resources by ``plan what-if`` name, with improved rates."""
     factor = 1 + CHANGE
     yield "device.flops", replace(rates, flops_factor=rates.flops_factor * factor)
     yield (

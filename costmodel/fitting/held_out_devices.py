@@ -1,13 +1,13 @@
 """Devices as known before any of their kernels was timed.
 
 The catalogue takes some figures of a device from the tables that are scored: its streaming rate,
-the least time of a kernel, for a few the ceiling of products. Scored zero-shot, a device may have
-none of them: its memory ceiling and least time are the fitted devices' medians, its matmul ceiling
-is measured elsewhere or follows from its power limit.
+the least time of a kernel, for a few the ceiling of products. Zero-shot, its memory ceiling and
+least time are the fitted devices' medians, its matmul ceiling is measured elsewhere or follows from
+its power limit.
 
-Graphics cards are limited by power, and spend alike on a multiply-add: RTX PRO 6000 (600 W) reaches
-418 of 480 TFLOP/s, so a card of 350 W reaches 244 TFLOP/s, 0.67 of L40S's peak (0.62 was measured);
-seen from L40S, RTX PRO 6000 reaches 0.80 (0.87 was measured).
+Graphics cards are limited by power, equal per multiply-add: RTX PRO 6000 (600 W) reaches 418 of 480
+TFLOP/s, so a card of 350 W reaches 244 TFLOP/s, 0.67 of L40S's peak (0.62 was measured); seen from
+L40S, RTX PRO 6000 reaches 0.80 (0.87 was measured).
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def _held_out_sizes(samples: Samples) -> Mask:
 def unseen_sizes() -> Score:
     """Products of held-out sizes, on devices whose other sizes are known.
 
-    Trees fitted to the rest predict them, corrected by their neighbors' residuals on the device, as
-    gaps of a bundled grid are filled.
+    Trees fitted to the rest predict them, corrected by neighbors' residuals on the device, as in
+    bundled grids.
     """
     samples = _products()
     held_out = _held_out_sizes(samples)
@@ -145,9 +145,8 @@ def _on_grid(
 def between(grid: str, axes: tuple[str, ...], least: int = 0) -> Score:
     """Held-out sizes of an axis, one at a time, interpolated between neighbors.
 
-    Without trees, as products are priced between sizes of the grid, which lie half as far from
-    their neighbors as the held-out ones here. Each size of ``axes`` from ``least`` on is held out,
-    except the first and the last.
+    Without trees, as products are priced between grid sizes, but at twice the distance. Each size
+    of ``axes`` from ``least`` on is held out, except the first and the last.
     """
     timings = timed_grid(grid)
     bf16 = [number for number, (_, dtype) in enumerate(timings.tables) if dtype == "bf16"]

@@ -20,10 +20,10 @@ class GalvatronJob:
 
     Args:
         profile: Galvatron's measurements.
-        layers: number of layers of each type, in the model's order.
-        hidden: hidden size of each type.
-        seq_lens: tokens per sample of each type.
-        devices: total devices, a power of two.
+        layers: number of each type, in the model's order.
+        hidden: size by type.
+        seq_lens: tokens per sample by type.
+        devices: a power of two.
         global_batch: samples per step.
         half: 16-bit computation (mixed precision), else 32-bit.
     """

@@ -2,8 +2,8 @@
 
 States take four times the 32-bit weights. With d ranks of equal weights, ZeRO-3 keeps 1/d + 0.003
 of them; in 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with several
-micro-batches, whose gradients add up, of two eighths. Activations are kept for the micro-batches in
-flight: p - s on stage s of p.
+micro-batches, whose gradients add up, of two eighths. Activations of p - s in-flight micro-batches
+are kept on stage s of p.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ MS = 0.001
 class LayerTime(NamedTuple):
     """Seconds of a layer in a micro-batch, and a gradient reduction's addition.
 
-    ``parts`` of the first: computation, recomputation, messages of split layers, gathers of
-    parameters, messages between stages.
+    ``parts`` of the first: computation, recomputation, split layers' messages, parameter gathers,
+    messages between stages.
     """
 
     plain_s: float

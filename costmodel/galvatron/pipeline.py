@@ -6,7 +6,7 @@ With s_i the seconds of stage i for a micro-batch, m micro-batches and p stages,
 
 where E = max(0, max_i (c_i - Σ_{j≤i} s_j)) is the exposed part of the last gradient reduction: c_i
 are the seconds of the stage's layers (without embedding and head) with it. Middle stages count in
-sums only, so their sizes are not searched under these costs.
+sums only, so their sizes are not searched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def step_seconds(stages: Sequence[StageTime], microbatches: int) -> float:
 
 
 def work_seconds(times: Sequence[float], microbatches: int) -> float:
-    """Seconds of a step without the reduction: the formula's first term."""
+    """Seconds of a step without reduction: the formula's first term."""
     total, first, last = sum(times), times[0], times[-1]
     filling = (min(len(times), microbatches) - 1) * first
     steady = first * max(0, microbatches + 1 - len(times))
@@ -42,6 +42,6 @@ def work_seconds(times: Sequence[float], microbatches: int) -> float:
 
 
 def exposed_seconds(stages: Sequence[StageTime]) -> float:
-    """Seconds of the reduction not hidden by other stages' work."""
+    """Seconds of reduction not hidden by other stages' work."""
     before = accumulate((stage.plain_s for stage in stages), initial=0.0)
     return max(0.0, *(stage.reduce_s - s for stage, s in zip(stages, before, strict=False)))

@@ -1,8 +1,8 @@
 """Galvatron's charge for a change of degree between neighboring layers.
 
 An all-gather of (g-1)/g of the activations, g the larger number, at 1e-7 s for a byte over the
-bandwidth's GB/s: about a hundred times the bandwidth's meaning. Galvatron weighs layers by it and
-leaves it out of its printed time; here a plan pays it, so that no change is free.
+bandwidth's GB/s: about a hundred times the bandwidth's meaning. Galvatron weighs layers by it but
+leaves it out of its printed time; here a plan pays it, lest changes be free.
 """
 
 from __future__ import annotations

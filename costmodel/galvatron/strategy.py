@@ -1,7 +1,7 @@
 """Galvatron's split of one layer, in its own notation.
 
 ``1-4*-2f-c`` is one stage, four tensor-parallel ranks, two data-parallel ones with ZeRO-3 (``f``),
-recomputed (``-c``); ``-sp`` at the end makes the four ranks Ulysses ones.
+recomputed (``-c``); a final ``-sp`` means four Ulysses ranks.
 """
 
 from __future__ import annotations

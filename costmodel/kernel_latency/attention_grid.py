@@ -3,11 +3,11 @@
 A grid is over key and value heads, heads, sequences and tokens, for one head width. Fewer heads
 than the grid's least count as more sequences: 4 heads of 6 sequences are 8 heads of 3. Key and
 value heads are (1, 2, 4, 8, 16, as many as heads), the last two interpolated by logarithm. Beyond
-the grid, and for other widths, time grows as the work does. Fewer heads times sequences than the
-grid's least take less by the learned prices' analytic base: a launch and the longest row of tiles
-last as long. (8 heads from 16 so: mean error 7 to 13 % by device; in proportion to the heads 25 to
-38 %.) The backward, and FlashAttention-2 on Hopper where later kernels were measured, keep their
-ratio to the roofline.
+the grid, and for other widths, time grows with the work. Fewer heads times sequences than the
+grid's least take less by the learned prices' analytic base, where a launch and the longest row of
+tiles last as long. (8 heads from 16 so: mean error 7 to 13 % by device; in proportion to the heads
+25 to 38 %.) The backward, and FlashAttention-2 on Hopper where later kernels were measured, keep
+their ratio to the roofline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kernel seconds measured on a catalogue device, or on devices like it.
 
-In this order: measured on the device (interpolated between sizes); measured on a device with the
-same chip, times the ratio of the rooflines; predicted by trees fitted to all measured devices; else
-None, for the roofline.
+In order: measured on the device (interpolated); measured on one with the same chip, times the
+rooflines' ratio; predicted by trees fitted to all devices; else None, for the roofline.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class DeviceLatency:
 
     @property
     def learns(self) -> bool:
-        """True if trees price it: similar devices were measured, its chip not."""
+        """True if trees price it: similar devices were measured, not its chip."""
         return self._learns and not self._timed
 
     @property

@@ -1,11 +1,10 @@
 """Features of learned fused expert prices: load, weights, tiles, roofline, device.
 
-A fused kernel sorts the rows of a rank's experts, multiplies each expert's rows by its gate and up
-projections, activates, multiplies by the down projection and sums the rows of each token. The base
-is two grouped products, whose tiles of all experts fill the waves together, beside the traffic of
-weights and rows: ``launch + max + 0.3 · min``. A projection is padded to 64 values along the sum.
-Routing draws ``topk`` experts per token; a power law leaves some without a row. The trees predict
-log(measured / base).
+A fused kernel sorts rows by expert, applies each expert's gate and up projections, activation and
+down projection, and sums the rows of each token. The base is two grouped products, tiles of all
+experts sharing waves, beside the traffic of weights and rows: ``launch + max + 0.3 · min``. A
+projection is padded to 64 values along the sum. Routing draws ``topk`` experts per token; a power
+law leaves some without a row. The trees predict log(measured / base).
 
 Symbols: a rank of ``ep`` holds ``experts / ep`` experts, a part ``ffn / tp`` of each, and gets
 ``tokens · topk / ep`` rows.

@@ -1,15 +1,15 @@
 """Rate of flash attention as a fraction of the products' rate.
 
-A causal kernel computes whole tiles on the diagonal, half of which the mask discards, and its last
-wave of tiles is seldom full; both cost as much as a longer sequence would. So of ``n`` tokens (of
-the window, where one is shorter)
+A causal kernel computes whole tiles on the diagonal, half of them masked, and its last wave is
+seldom full; both cost as a longer sequence would. So of ``n`` tokens (of the window, where one is
+shorter)
 
     rate = products' rate · c · n / (n + n_half)
 
 with one ``n_half`` for all devices and a ``c`` for each family. Both were fitted to forward kernels
 of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in the
 prefill table of aiconfigurator-core 0.12.0: mean error 4 % on A100, 8 to 9 % on Hopper, 12 to 15 %
-on Blackwell and on cards, where one ceiling for all lengths was 17 to 43 % off.
+on Blackwell and on cards; one ceiling for all lengths was 17 to 43 % off.
 
 Worked number: A100, bf16, 4,096 tokens: 312 · 0.869 · 0.574 · 4096 / 4796 = 133 TFLOP/s.
 
@@ -17,10 +17,10 @@ For unmeasured families and full masks, c is 0.75 (Dao, FlashAttention-2, 2023, 
 to 230 TFLOP/s on A100). The backward reaches 0.8 of the forward's rate (the same figures: 170 to
 195).
 
-The measured kernels were written for the device. FlashAttention-2 (generation 2), written for
-Ampere, reaches 1/1.75 of their rate on Hopper, where they are 1.5 to 2.0 times as fast (Shah et
-al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on Blackwell every stack is priced as if
-its kernels were written for it.
+FlashAttention-2 (generation 2), written for Ampere, reaches 1/1.75 of that rate on Hopper, where
+kernels written for it are 1.5 to 2.0 times as fast (Shah et al., FlashAttention-3,
+arXiv:2407.08608, abstract). Limits: on Blackwell every stack is priced as if its kernels were
+written for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Features of learned matrix product prices: sizes, roofline, tiles, device.
 
 The trees predict log(measured seconds / roofline seconds): effects that :mod:`roofline` leaves out,
-as kernels that fit the last-level cache, uneven waves of tiles, latency of short sums.
+as last-level cache hits, uneven waves, latency of short sums.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Seconds of matrix products on one device, measured or learned.
 
 Measured: the device's bundled grid, interpolated. On a device without one, trees fitted to all
-grids predict the ratio to the roofline on a coarser grid. Beyond the largest sizes time grows as
-the work does, below the smallest it does not shrink. A product that moves more bytes than its
-operands and a 16-bit result takes longer by the ratio of the rooflines.
+grids predict the ratio to the roofline on a coarser grid. Beyond the largest sizes time grows with
+the work, below the smallest it stays. A product that moves more than its operands and a 16-bit
+result takes longer by the rooflines' ratio.
 
 Times are as measured, and a larger product may take less: at a few sizes of up to 50 us a library
 picks a better kernel (4 % of all pairs in which every side doubles, on L40S down to a fifth of the

@@ -19,8 +19,8 @@ Point = tuple[int, ...]
 class Grid:
     """Rate of work over a full grid of sizes, a :class:`LogGrid`.
 
-    An unmeasured point takes the rate of the measured point nearest in log sizes; then larger sizes
-    never take less time.
+    An unmeasured point takes the rate of the nearest in log sizes; then larger sizes never take
+    less time.
 
     Args:
         rates: work per second at measured sizes.

@@ -110,7 +110,7 @@ def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     """Size patterns of a shaped kernel, each with its own grid.
 
     Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
-    sizes make a full grid. With equal seq and dim a product is both.
+    sizes make a full grid; with equal seq and dim both hold.
     """
     if op != "batched_matmul":
         return ("all",) if op in _SHAPED else ()

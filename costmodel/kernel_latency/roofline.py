@@ -2,9 +2,9 @@
 
 A kernel takes ``launch + max(T_math, T_mem) + OVERLAP_LOSS · min(T_math, T_mem)``.
 
-Matrix products cut the result into tiles; ``tiles / SMs`` rounded up waves of tiles run one after
-another, so a badly filled last wave is wasted (wave quantization), and every wave pays a fixed
-prologue, so short sums (small k) are less efficient:
+Matrix products cut the result into tiles; they run in ceil(``tiles / SMs``) waves, so a badly
+filled last wave is wasted (wave quantization), and each pays a fixed prologue, so short sums (small
+k) are less efficient:
 
     T_math = min over tile shapes of
              ceil(tiles / SMs) · (2·tm·tn·k / (peak·ceiling / SMs) + prologue)

@@ -2,17 +2,15 @@
 
 Sinha et al., "Not All GPUs Are Created Equal" (SC22, arXiv:2208.11035, abstract), find that
 identical GPUs of five clusters differ by 8 % on average, because power management sets each one's
-clock. Catalogue rates are those of some device; a job's step ends with its slowest, half of that
-range behind the median.
+clock. A job's step ends with its slowest device, half of that range behind the median.
 
-Arithmetic depends on that clock: kernels of products and attention take ``1 + 0.08 / 2`` of their
-time alone, whatever else they wait for. Memory has a clock of its own.
+Products and attention, which depend on that clock, take ``1 + 0.08 / 2`` of their time alone;
+memory has a clock of its own.
 
 Worked number: a product of 10 ms alone takes 10.4 ms in a job.
 
-Limits: measured on V100 (and on MI60 and RTX 5000, which the catalogue lacks), assumed elsewhere;
-applied to any number of devices, so that a step of one device is up to 4 % too slow. A core is
-timed as it is.
+Limits: measured on V100 (and on MI60 and RTX 5000, which the catalogue lacks), assumed elsewhere; a
+step of one device is up to 4 % too slow. A core is timed as it is.
 """
 
 from __future__ import annotations

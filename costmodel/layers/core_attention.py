@@ -1,7 +1,7 @@
 """Core attention as every mixer calls it: scores, softmax, mixed values.
 
 Sequence splits inside attention (rings of key and value shards, within an exchange of heads for
-tokens) wrap the kernel here; projections, norms and positions stand outside.
+tokens) wrap the kernel here.
 """
 
 from __future__ import annotations

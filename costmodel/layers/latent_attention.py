@@ -1,8 +1,8 @@
 """Multi-head latent attention in its training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
 Keys and values are expanded from the latent before the core, as in the reference code; absorbed up
-projections are for decoding. Tensor parallelism splits heads: the down projections run replicated
-on a rank's tokens, and Megatron's sequence parallelism gathers their narrow results after the norm.
+projections are for decoding. Tensor parallelism splits heads; down projections are replicated over
+a rank's tokens, and sequence parallelism (Megatron) gathers their narrow results after the norm.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _embedding(
 def _pass_through(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """A multi-token layer's input for the next, as its own tensor.
 
-    A second such layer reads it instead of the first one's block, which is as wide.
+    A second such layer reads it, not the first one's block.
     """
     out = c.tape.like(x)
     c.tape.record((out,), (x,), lambda grad: (grad,))

@@ -2,8 +2,8 @@
 
 As Megatron-Core's all-to-all dispatcher: each rank routes its tokens, copies them into rows sorted
 by expert, exchanges rows with the ranks of other experts (ep), joins those of the ranks that split
-the same experts (etp), runs grouped products, and returns the same way. Where tensor-parallel ranks
-have the same tokens, experts are split like an MLP and summed, without exchange.
+the same experts (etp), runs grouped products, and returns the same way. Tensor-parallel ranks with
+the same tokens split experts like an MLP and sum, without exchange.
 
 With a capacity every expert gets a buffer of that many rows from each rank, padded or truncated
 (GShard, arXiv:2006.16668, section 2.2); without one, no token is dropped and ranks first exchange

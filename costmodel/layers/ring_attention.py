@@ -3,16 +3,15 @@
 Each of n ranks holds pieces i and 2n - 1 - i of the sequence, for equal causal work: its own
 queries and keys make a causal square, and with the keys of any other rank half of the square is
 visible (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section 3.3.2). Every step counts
-as one causal square of local length: the n steps of the n ranks add up to the square of the whole
-sequence. Without a mask every step is a full square, and any order of the pieces is even.
+as one causal square of local length, all adding up to that of the whole sequence; without a mask,
+as a full square.
 
-Forward, n - 1 steps send K and V on while attention works on the present ones; results are merged
-by their log-sum-exps in fp32. Backward, K and V circulate again, and their gradients travel with
-them and one step further, home: n steps. Sent by a rank, with K and V of ``kv`` bytes each: forward
-``2 (n - 1) kv``, backward ``2 (n - 1) kv + 2 n kv``, gradients in the compute type (as in
-Transformer Engine's ``p2p``). Kept for the backward: query, local K and V, output and log-sum-exps.
-Values of latent attention are copied first: sends are dense. Left out: Llama 3's gather of all K
-and V first.
+Forward, n - 1 steps send K and V on beside attention; results are merged by their log-sum-exps in
+fp32. Backward, K and V circulate again, and their gradients one step further, home: n steps. Sent
+by a rank, with K and V of ``kv`` bytes each: forward ``2 (n - 1) kv``, backward ``2 (n - 1) kv + 2
+n kv``, gradients in the compute type (as in Transformer Engine's ``p2p``). Kept for the backward:
+query, local K and V, output and log-sum-exps. Values of latent attention are copied first: sends
+are dense. Left out: Llama 3's gather of all K and V first.
 
 Worked number: Llama-3-8B, 32,768 tokens, cp 8, bf16: K and V of 4,096 tokens and 8 heads of 128 are
 2 · 8.4 MB; a rank sends 117 MB forward and 252 MB backward per layer.

@@ -1,7 +1,7 @@
 """Other towers' outputs at a layer: read by it, or passed on.
 
-The chunk owns them and counts their bytes and those of their gradients; a layer's tape counts the
-traffic, and copies where the layout changes.
+The chunk counts their bytes and their gradients'; a layer's tape counts traffic, and copies where
+the layout changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TowerInputs:
     def enter(self, source: SymbolicTensor, redistributes: bool) -> None:
         """Let ``source`` in; its gradient adds to later layers'.
 
-        Where it ``redistributes`` to another layout, nothing reads it in this one from here on, and
-        the gradient redistributed back is the first.
+        If it ``redistributes``, nothing else reads this layout, and the gradient redistributed back
+        is the first.
         """
         leaf = Node((), 1, lambda *grads: grads)
         source.producer = (leaf, 0)

@@ -13,7 +13,7 @@ from ..symbolic.tape import SymbolicTensor
 
 
 def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> SymbolicTensor:
-    """All-to-all from a part of the tokens to part of the heads.
+    """All-to-all from part of the tokens to part of the heads.
 
     (tokens / P, batch, heads, width) to (tokens, batch, heads / P, width). Sends tokens in memory
     order, so a gradient in another order is copied first, unless ``ordered``.
@@ -30,7 +30,7 @@ def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> 
 
 
 def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTensor:
-    """All-to-all from a part of the heads to part of the tokens.
+    """All-to-all from part of the heads to part of the tokens.
 
     (tokens, batch, heads / P · width) to (tokens / P, batch, heads · width), of ``heads`` in all.
     """

@@ -14,8 +14,7 @@ from ..symbolic.tape import SymbolicTensor
 def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> SymbolicTensor:
     """Image tokens from (tokens, batch, values per patch), class token included.
 
-    The projection is replicated; with a split sequence each rank projects its own patches, and the
-    fullest rank has no class token.
+    With a split sequence each rank projects its patches, and the fullest has no class token.
     """
     tokens = pixels.shape[0]
     rows = tokens - 1 if layer.class_token and tokens == layer.tokens else tokens

@@ -65,8 +65,7 @@ class StageChunk:
 
         All of it, or one ``part`` where the schedule splits it. A later micro-batch adds to
         existing gradients, unless its unit reduces them away or keeps them in another number
-        format. An embedding whose unit is outside this chunk adds nothing, so its work is a lower
-        bound.
+        format. An embedding with its unit elsewhere adds nothing: a lower bound.
         """
         entry = self.layers[number]
         unit = entry.unit or self.layers[-1].unit

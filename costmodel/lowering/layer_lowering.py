@@ -1,8 +1,8 @@
 """Lower a layer under a strategy to kernels, collectives and live bytes.
 
 One symbolic micro-batch per (layer kind, split, batch) suffices: equal layers share it.
-``sharding`` lowers its own work (gathering parameters, reducing gradients, updating); ``memory``
-and ``simulation`` the pipeline's.
+``sharding`` lowers gathers, reductions and updates; ``memory`` and ``simulation`` the pipeline's
+work.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class LoweredLayer:
     """Forward and backward of a layer.
 
     ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
-    the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other
-    tiers between the passes.
+    the batch: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other tiers between
+    the passes.
     """
 
     layer: LayerSegment

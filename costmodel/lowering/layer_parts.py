@@ -1,11 +1,10 @@
 """Work of a layer assembled from sub-layers, for tables of splits.
 
-A block that runs its sub-layers in sequence is lowered one by one: the split of experts changes
-nothing in the attention before them, and recomputed attention nothing in the experts. A layer's
-passes are those of its sub-layers in a row, so kernels, collectives and kept bytes are those of
-:func:`layer_lowering.lower_layer`; peaks are unknown. Under full recomputation a block keeps its
-input and runs forward again before its backward. Other layers, and fused sub-layers, are lowered
-whole as one part. Techniques' additions to every micro-batch are one more part.
+Sequential sub-layers are lowered one by one: the experts' split changes nothing in the attention
+before them, and recomputed attention nothing in the experts. Kernels, collectives and kept bytes
+are those of :func:`layer_lowering.lower_layer`; peaks are unknown. Under full recomputation a block
+keeps its input and runs forward again before its backward. Other layers, and fused sub-layers, are
+one part; techniques' additions to every micro-batch are one more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Model FLOPs: training FLOPs of a sample, without splits, padding or recomputation.
 
-A trained layer needs three forward passes' worth, the backward being two: a product each for the
-gradients of input and weight. Frozen weights need no second: linear layers count twice, core
+A trained layer needs three forward passes' worth: the backward multiplies for the gradients of
+input and of weight. Frozen weights have no second product: linear layers count twice, core
 attention, which has no weights, three times, and adapters three times (4 N instead of 6 N FLOPs per
 token for N frozen parameters). A layer before the first trained one only runs forward.
 """
@@ -46,7 +46,7 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
 
 
 def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
-    """Model FLOPs of every layer's forward on one sample, unsplit and unpadded."""
+    """Model FLOPs of every layer's forward on one unsplit, unpadded sample."""
     contexts, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
     kinds = list(zip(model.layers(), contexts, strict=True))
     flops_by_kind = {

@@ -1,8 +1,7 @@
 """Work of one optimizer step on a stage's rank, listed flat.
 
 For comparison with a recorded run: every kernel and collective that a rank of the stage issues
-between two optimizer steps, in no particular order. Prices and schedules use the same lowered
-layers and units.
+between two optimizer steps, unordered.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def step_work(
 def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
     """Gradient sums omitted by the last reader of a tower's output.
 
-    Equal layers are lowered once, each adding to later readers' gradients of the output; the last
-    reader has none to add to. Prices keep its sum, some bytes of one layer.
+    Equal layers are lowered once, each adding to later readers' gradients; the last has none to add
+    to. Prices keep its sum, some bytes of one layer.
     """
     index, shape = entry.index, entry.lowered.shape
     following = tower_outputs_after(lowering.contexts, index)

@@ -1,8 +1,7 @@
 """Outputs of other towers in a pipeline chunk: bytes, origin and lifetime.
 
 Between stages they travel with the activations. A chunk that reads one by cross-attention keeps it
-like activations until its micro-batch has gone backward, and accumulates its gradient; one that
-only passes it on keeps neither.
+until its micro-batch has gone backward, and accumulates its gradient; others keep neither.
 """
 
 from __future__ import annotations

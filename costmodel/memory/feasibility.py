@@ -1,8 +1,8 @@
 """Memory feasibility: the upper bound of reserved bytes is within the capacity.
 
 The relative error of the predicted ``reserved`` is taken as normal with deviation
-``RELATIVE_DEVIATION``, or that of a memory calibration. A risk of 0.05 requires that the 95 %
-quantile fits, 0.5 that the prediction itself does.
+``RELATIVE_DEVIATION``, or that of a memory calibration. At a risk of 0.05 the 95 % quantile must
+fit, at 0.5 the prediction.
 """
 
 from __future__ import annotations

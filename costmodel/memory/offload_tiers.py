@@ -1,7 +1,6 @@
 """Memory outside the device: techniques' bytes on host or drive.
 
-Bytes of a micro-batch come with its forward and go with its backward; bytes of states stay
-throughout.
+A micro-batch's bytes last from its forward to its backward; states stay.
 """
 
 from __future__ import annotations

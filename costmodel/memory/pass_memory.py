@@ -1,8 +1,8 @@
 """Effect of one pass on a rank's live bytes, by term.
 
 A pass runs on a fresh ledger: gathers, the layers' peaks and retained bytes, reductions. Messages
-belong to the schedule (see ``peak``). Effects depend on layers and kind, not on prices: a
-pipeline's middle stages and a rate sweep's plans hold equal layers, so each is computed once.
+belong to the schedule (see ``peak``). Effects depend on layers and kind, not on prices, so middle
+stages and rate sweeps share them.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class PassMemoryModel:
         """Run a layer forward on ``ledger``.
 
         An input ``received`` by the chunk is kept for the backward. A redistributing layer releases
-        its input at once, others at their end. During redistribution it is counted twice: an upper
-        bound where that is the peak.
+        its input at once, others at their end; during redistribution it counts twice, an upper
+        bound.
         """
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
         if lowered.redistributes_input:

@@ -99,8 +99,8 @@ def _message_bytes(
 ) -> NDArray[np.int64]:
     """Bytes of messages held during each pass.
 
-    Received one pass ahead, sent one longer. In a V schedule some sends stay much longer, and at
-    its turn a stage keeps its output until it consumes it.
+    Received one pass ahead, sent one longer; in a V schedule some stay much longer, and at its turn
+    a stage keeps its output until it consumes it.
     """
     chunk_messages = [(chunks[k.chunk].receives_bytes, chunks[k.chunk].sends_bytes) for k in kinds]
     crossing = [

@@ -1,8 +1,8 @@
 """Core attention and its flash form.
 
 Query is (seq, batch, heads, key width); key and value likewise with their own tokens, heads and
-widths. FLOPs count every score within a query's range as if its row were full: the whole matrix for
-a causal mask, ``queries · min(window, keys)`` for a sliding window; pricing skips the masked part
+widths. FLOPs count full rows within a query's range: the whole matrix for a causal mask, ``queries
+· min(window, keys)`` for a sliding window; pricing skips the masked part
 (``spec.kernels.done_share``). Flash kernels take keys and values of different widths (latent
 attention) as they are; assumed: none pads values to the key width.
 """

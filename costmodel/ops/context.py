@@ -1,7 +1,7 @@
 """Shared operations of decoder layers, and the context they run in.
 
-Each function mirrors one of the executor's models and kernels: same operations, order and saved
-tensors, with the fused form beside it where the stack fuses. Activations are (seq, batch, width).
+Each function mirrors the executor's: same operations, order and saved tensors, with fused forms
+beside. Activations are (seq, batch, width).
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ def cast(t: Tape, value: SymbolicTensor, dtype: str) -> SymbolicTensor:
 def split_heads(c: OpContext, x: SymbolicTensor, heads: int, ordered: bool) -> SymbolicTensor:
     """View (seq, batch, width) as heads.
 
-    Attention writes gradients batch-first, the unfused form heads-first too. Unless that is
-    sequence order they are copied, except where the next backward operation writes them in order
-    (``ordered``) or an exchange of heads already has.
+    Attention writes gradients batch-first, the unfused form heads-first too. They are copied to
+    sequence order, unless the next backward operation writes them so (``ordered``) or an exchange
+    of heads already has.
     """
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
     if ordered or c.head_exchange.size > 1 or not _out_of_order(c, out):

@@ -1,10 +1,10 @@
 """Dropout.
 
-One kernel reads a tensor and writes it with dropped elements zero and the others scaled, plus a
-mask of one byte per element for the backward. So do Korthikanti et al., "Reducing Activation
-Recomputation in Large Transformer Models" (2022), section 4.1: for a block with s tokens, b
-samples, hidden h and a heads, ``2·s·b·h`` bytes of masks after its two projections and ``a·s²·b``
-after its softmax, whose dropped output of ``2·a·s²·b`` is kept too.
+One kernel writes the scaled tensor with dropped elements zero, plus a mask of one byte per element
+for the backward. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+Models" (2022), section 4.1, count the same: for a block with s tokens, b samples, hidden h and a
+heads, ``2·s·b·h`` bytes of masks after its two projections and ``a·s²·b`` after its softmax, whose
+dropped output of ``2·a·s²·b`` is kept too.
 
 Limits: a flash kernel keeps no mask, but regenerates it; time to generate masks is not priced.
 """

@@ -1,9 +1,8 @@
 """Single tensor operations as eager torch runs them, with their saved tensors.
 
-Mixers' plain forms are written in these: each operation is a kernel, and keeps only inputs of its
-derivative alive. Operations broadcast; a broadcast operand's gradient is summed back to its shape.
-Tensors without a ``producer`` get no gradient, and tensors read only by that gradient are not
-saved.
+For mixers' plain forms: each operation is a kernel, and keeps only its derivative's inputs alive. A
+broadcast operand's gradient is summed back to its shape. Tensors without a ``producer`` get no
+gradient, and tensors read only by that gradient are not saved.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Grouped products of experts, and the exchange of rows between ranks.
 
-A grouped product multiplies each group of rows by its own weight. The load is assumed even: experts
-get equally many rows, and ranks as many as they send. Router imbalance stretches the fullest rank's
-products and exchanges elsewhere.
+A grouped product multiplies each group of rows by its own weight. Load is assumed even over experts
+and ranks; router imbalance stretches the fullest rank's work elsewhere.
 """
 
 from __future__ import annotations

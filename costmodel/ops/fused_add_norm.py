@@ -1,8 +1,7 @@
 """Norms fused with the residual sums beside them, as Inductor does.
 
-Forward, one kernel adds a branch's result to the residual stream and normalizes the sum. Backward,
-the norm's kernel adds the stream's gradient: the stream passes through a norm on the tape, where
-both gradients meet.
+Forward, one kernel adds a branch to the residual stream and normalizes the sum. Backward, the
+norm's kernel adds the stream's gradient: on the tape the stream passes through the norm.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def column_linear(
 ) -> tuple[SymbolicTensor, ...]:
     """Projections of one input to local ``widths``, split along their outputs.
 
-    ``fused`` runs them as one product. ``names``: of the weights in ``layer_parameters``, by which
-    adapters find them. ``shared`` weights belong to another layer, whose gradient exists already.
+    ``fused`` runs one product. ``names``: the weights' in ``layer_parameters``, for adapters.
+    ``shared`` weights belong to another layer, whose gradient exists already.
     """
     c = _layer_context(c, names[0] if names else "", shared)
     t, hidden = c.tape, x.shape[-1]

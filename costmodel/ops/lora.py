@@ -1,8 +1,8 @@
 """Low-rank adapters of linear layers (Hu et al., arXiv:2106.09685).
 
-y = W x + B A x, with A (rank, in) and B (out, rank). B splits along its outputs with W, and the
-gradient of A x is summed over the ranks; A splits along its inputs with W, and A x is summed.
-Adapters compute in the parameters' format.
+y = W x + B A x, with A (rank, in) and B (out, rank). Where W splits along outputs so does B, and
+the gradient of A x is summed over the ranks; along inputs, A does, and A x is summed. Adapters
+compute in the parameters' format.
 """
 
 from __future__ import annotations

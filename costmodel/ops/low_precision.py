@@ -1,9 +1,9 @@
 """Low-precision operands of matrix products: quantized copies and their lifetime.
 
-As in Transformer Engine: an input is quantized once, into a copy for the forward product and a
-transposed one for the weight gradient, which alone is saved, at one byte (half a byte, nvfp4) per
-element. Output gradients are quantized both ways too. Tensor-parallel ranks gather the quantized
-copies. Weights are quantized once per step, or per use, as the stack does.
+As in Transformer Engine: an input is quantized once, for the forward product and transposed for the
+weight gradient; only the latter is saved, at one byte (nvfp4: half) per element. Output gradients
+are quantized both ways too. Tensor-parallel ranks gather quantized copies. Weights are quantized
+once per step, or per use, as the stack does.
 """
 
 from __future__ import annotations

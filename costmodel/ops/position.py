@@ -37,8 +37,8 @@ def rope_both(
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Rotary embedding of queries and keys, fused in place or in turn.
 
-    In place, gradients that attention does not write in order are copied first; those of repeated
-    keys, and all from an exchange, are in order.
+    In place, gradients out of order are copied first; those of repeated keys and from an exchange
+    never are.
     """
     if not c.stack.fusion.in_place:
         return rope(c, query, dim), rope(c, key, dim)
@@ -72,8 +72,8 @@ def score_bias(
 ) -> SymbolicTensor:
     """Relative position bias, (heads, queries, keys), for local ``heads``.
 
-    The block that holds the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
-    blocks reuse it and add their gradients to its own.
+    Made by the block with the table (Raffel et al., arXiv:1910.10683, section 2.1), whose gradient
+    later blocks add to.
     """
     t = c.tape
     if not spec.relative_buckets:

@@ -1,7 +1,7 @@
 """Redistribution of activations between layers with different layouts.
 
-Samples are gathered or split where only tensor-parallel degrees differ. Where a ring or Ulysses
-splits the sequence on either side, ranks exchange tokens directly: none holds more than its parts.
+Where only tensor-parallel degrees differ, samples are gathered or split; where a ring or Ulysses
+splits either sequence, ranks exchange tokens directly, none holding more than its parts.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .dropout import dropout
 
 
 def unfused_residual(c: OpContext) -> OpContext:
-    """The context for projections without a residual sum after: bias added separately."""
+    """Context for projections without a residual sum after, bias added separately."""
     if not c.stack.fusion.bias_residual:
         return c
     fusion = replace(c.stack.fusion, bias_residual=False)
@@ -20,7 +20,7 @@ def unfused_residual(c: OpContext) -> OpContext:
 def residual_add(
     c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, bias: bool
 ) -> SymbolicTensor:
-    """``x + branch``; fused with the branch's bias and dropout."""
+    """``x + branch``, with the branch's bias and dropout if fused."""
     t = c.tape
     fused, drops = bias and c.stack.fusion.bias_residual, bias and c.drops
     if drops and fused:

@@ -1,8 +1,8 @@
 """Routing of tokens to experts, and the permutation that orders their rows.
 
 Plain forms follow eager torch: scores in fp32, a sort of all assignments, indexed copies,
-scatter-adds. Fused, router and permutation are a kernel each. Left out, as a few numbers per token
-or expert: the load-balancing loss and some routers' noise or bias.
+scatter-adds. Fused, router and permutation are a kernel each. Left out, being a few numbers:
+load-balancing loss, routers' noise or bias.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ INDEX = "int64"
 def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Weights (fp32) and indices (int64) of topk experts, (tokens, topk).
 
-    Kept for the backward of (…, experts) ``logits``: all scores, the chosen indices and the
-    weights.
+    Kept for the backward: all scores of the (…, experts) ``logits``, indices and weights.
     """
     t, tokens = c.tape, logits.elements // moe.experts
     shape, dtype, fused = logits.shape, logits.dtype, c.stack.fusion.router

@@ -99,8 +99,8 @@ def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, Symb
 def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor) -> SymbolicTensor:
     """Summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
 
-    A fused form makes the gradient from the kept logits in one kernel; PyTorch's plain form makes a
-    fp32 tensor at every step.
+    Fused, one kernel makes it from the kept logits; PyTorch's plain form makes an fp32 tensor at
+    every step.
     """
     if c.stack.fusion.cross_entropy:
         return _fused_cross_entropy(c, logits, targets)
@@ -197,8 +197,8 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
 def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     """``cross_entropy(logits.float(), targets)``: keeps the log-probabilities.
 
-    The backward holds their gradient and the logits' beside them, all in fp32. Vocabulary-parallel
-    ranks (torchtitan's loss parallel) combine maximum, sum and target.
+    The backward adds their gradient and the logits', all in fp32. Vocabulary-parallel ranks
+    (torchtitan's loss parallel) combine maximum, sum and target.
     """
     t = c.tape
     column = (logits.elements // logits.shape[-1], 1)

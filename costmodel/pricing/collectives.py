@@ -2,15 +2,14 @@
 
 A ring of n ranks sends ``wire_fraction · payload`` bytes per rank (2(n-1)/n of an all-reduce's
 buffer, (n-1)/n of an all-gather's output or a reduce-scatter's input). With m of its ranks in a
-group of a link level, it leaves over the shares of m devices, as so many rings run side by side;
-the slowest level sets the pace. Set-up adds up over the levels: groups joined by a level at its
-latency. A ring sends and receives at once, which halves the rate of a link that is not duplex.
+group of a link level, it leaves over the shares of m devices, as m rings run side by side; the
+slowest level sets the pace. Set-up adds up over levels, groups joined times latency. A ring sends
+and receives at once, which halves the rate of a link that is not duplex.
 
-Groups are priced at their worst position in a stage: ranks 6 to 8 of a group of three cross the
-edge of a node of eight, so all groups of three are priced as leaving it over one device.
+Groups are priced at their worst position in a stage: ranks 6 to 8 cross the edge of a node of
+eight, so all groups of three leave it over one device.
 
-An all-to-all and a ring's step leave a level's group over each device's share alone: no other rank
-forwards their messages.
+An all-to-all and a ring's step leave over each device's share alone: no rank forwards.
 
 Worked number: all-gather of 256 MiB over 8 H100 of one node: 235 MB a rank at 0.735 · 450 GB/s and
 23 us set-up: 0.73 ms.
@@ -72,8 +71,8 @@ def message_seconds(size_bytes: int, level: LinkRates) -> float:
 def _ring_step_seconds(item: Collective, machine: Machine) -> float:
     """Ring step: ranks send to the next and receive at once.
 
-    The slowest link sets the pace. A message leaves over its own device's share, at half the rate
-    of a link that is not duplex.
+    The slowest link sets the pace; each device sends over its own share, at half the rate without
+    duplex.
     """
     crossed = crossed_levels(item.ranks, item.stride, machine)
     return max(
@@ -106,7 +105,7 @@ def crossing_bytes(item: Collective, members: int, inside: int) -> float:
     """Bytes per rank over a level joining groups of ``members`` to ``inside``.
 
     A token with ``copies`` rows, for evenly spread experts, travels once to each of the level's
-    groups with any of them, and what comes from outside the level is passed on over it (DeepEP,
+    groups with any of them, and tokens from outside are passed on over it (DeepEP,
     csrc/kernels/internode.cu: tokens go once to a node, from there to the ranks). A group holds one
     with a probability of 1 - (1 - members / ranks)^copies.
 
@@ -138,9 +137,8 @@ def crossed_levels(ranks: int, stride: int, machine: Machine) -> list[CrossedLev
 def members_inside(ranks: int, stride: int, group_size: int) -> int:
     """Ranks sharing a level's group, at the worst position in a stage.
 
-    Groups tile a stage in blocks of ``ranks · stride``. Where blocks and the level's groups nest,
-    all that fit do; else some block straddles an edge with as few as the greatest common divisor on
-    one side.
+    Groups tile a stage in blocks of ``ranks · stride``. Nested blocks hold all that fit; else some
+    straddle an edge with only the greatest common divisor on one side.
     """
     if group_size % stride:
         return 1

@@ -2,8 +2,8 @@
 
 A stage's kernels run on its devices, and its collectives cross the links of its device group, or,
 with devices of several groups, also the levels that join them. So do collectives of all stages, at
-the pace of the slowest group: a node with fewer adapters per device delays the others. A message
-takes one level, inside the zone of its ends, or between their zones.
+the slowest group's pace: a node with fewer adapters per device delays the others. A message takes
+one level, inside or between its ends' zones.
 """
 
 from __future__ import annotations

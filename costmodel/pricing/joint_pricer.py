@@ -1,7 +1,7 @@
 """Prices of a multi-group stage: collectives between groups at the slowest side.
 
-Kernels and collectives inside a device group have its prices. A collective that leaves the group
-ends for all ranks at once, so it takes the sides' largest seconds.
+Kernels and collectives inside a device group have its prices. One that leaves the group ends for
+all at once, so it takes the sides' largest seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Link levels spanned by a stage's process groups.
 
-Stages aligned with the levels (the first device a multiple of the width) cross a number of
-innermost levels. An unaligned stage, or one with devices of several groups, cuts the levels'
-groups: of a level of ``size`` devices only blocks count that stay inside it wherever the stage's
-blocks lie. With the stage's ranks o to e in a device group from its device f on, the largest such
-block is gcd(size, f - o, o), and of e where other devices follow: the stage's blocks are as fine as
-the edges among them. That never prices a group as nearer than it is.
+Aligned stages (the first device a multiple of the width) cross a number of innermost levels.
+Unaligned ones, and those with devices of several groups, cut the levels' groups: of a level of
+``size`` devices only blocks count that always stay inside it. With the stage's ranks o to e in a
+device group from its device f on, the largest such block is gcd(size, f - o, o), and of e where
+other devices follow: the stage's blocks are as fine as the edges among them. That never prices a
+group as nearer than it is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class UnalignedLinkSpan(NamedTuple):
     """Devices per block of the innermost levels of an unaligned stage.
 
     ``sizes`` ends at the level that holds the rest. ``others``: those of the stage's other device
-    groups, by name: their collectives cross the levels that join groups. In a stage of several
-    zones, ``in_zone`` devices count as together in one.
+    groups, by name, whose collectives cross joining levels. With several zones, ``in_zone`` devices
+    count as together in one.
     """
 
     sizes: tuple[int, ...]

@@ -88,8 +88,8 @@ class Machine:
     def link_span_of(self, width: int, used: int) -> int:
         """Levels crossed by the groups of stages of ``width`` devices.
 
-        Nested stages span the same wherever they lie; others may straddle every edge among the
-        ``used`` devices of a plan, whose cost does not depend on idle ones.
+        Nested stages span the same wherever they lie; others may straddle every edge among a plan's
+        ``used`` devices, never idle ones.
         """
         sizes = [level.group_size for level in self.levels]
         nests = all(size % width == 0 or width % size == 0 for size in sizes)

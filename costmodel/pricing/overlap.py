@@ -2,21 +2,20 @@
 
 Four rules, all never decreasing in either duration.
 
-A tensor-parallel collective beside its matrix product, cut into c chunks, is a two-step pipeline:
-together they take ``max(P, C) + min(P, C)/c``, so the collective exposes ``that - P`` (c = 4, as in
-Flux's medium-grained baseline and Megatron's userbuffers).
+A tensor-parallel collective beside its matrix product, cut into c chunks, is a two-step pipeline of
+``max(P, C) + min(P, C)/c``, exposing ``that - P`` (c = 4, as in Flux's medium-grained baseline and
+Megatron's userbuffers).
 
 A gather or reduction beside a layer's computation slows both while they coexist (Galvatron, section
 4.2; measured factor 1.1256 on A100, 1.3 on TITAN): with factor f each is longer by (f - 1) times
 the shorter one.
 
-A step of a ring (keys and values in flight while attention works on the present ones: Liu et al.,
-arXiv:2310.01889, section 3) takes the longer of message and attention, each longer by that rule;
-the message exposes what outlasts the attention alone.
+A ring step (keys and values in flight beside attention: Liu et al., arXiv:2310.01889, section 3)
+takes the longer of message and attention, each longer by that rule; the message exposes what
+outlasts the attention alone.
 
-Expert dispatch runs beside another micro-batch's computation, which a layer's pass has as much of
-as its own (DeepSeek-V3, arXiv:2412.19437, section 3.2.1): it exposes what outlasts its pass's
-kernels, by the same rule.
+Expert dispatch runs beside another micro-batch's equal computation (DeepSeek-V3, arXiv:2412.19437,
+section 3.2.1): it exposes what outlasts its pass's kernels, by the same rule.
 """
 
 from __future__ import annotations

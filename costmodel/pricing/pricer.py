@@ -1,9 +1,9 @@
 """Pricer: seconds of lowered work on one machine and stack.
 
 Kernels, collectives and passes have their own pricers (``kernel_pricer``, ``collective_pricer``,
-``pass_pricer``); host time and FSDP units are priced here. On a core host time adds to kernel time,
-as the host runs the kernels; on an accelerator launches run ahead and are exposed only where slower
-than the kernels.
+``pass_pricer``); host time and FSDP units are priced here. On a core, whose host runs the kernels,
+host time adds to theirs; on an accelerator launches run ahead, exposed only where slower than the
+kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rate changes of a question: faster or slower links, devices or host.
 
-Each is a factor on the catalogue's figure, so it means the same for every price. Analytic prices
-are computed from the changed figures. A measured one (a kernel timed on the device, a collective
-timed between its ranks) is multiplied by the change of its formula:
+Each is a factor on the catalogue's figure. Analytic prices are computed from the changed figures; a
+measured one (of a kernel or collective) is multiplied by the change of its formula:
 
     seconds = measured · formula(changed figures) / formula(listed figures)
 

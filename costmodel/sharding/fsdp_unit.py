@@ -63,13 +63,13 @@ class ReduceBytes(NamedTuple):
 class FsdpUnit:
     """Sizes and work of one unit on its fullest rank.
 
-    ``gathers``: bytes of its gathers in sequence, of dense parameters and of experts (none where
-    parameters are used in place); ``gather``: their work. ``gradient_bytes``: unreduced gradients
-    of one micro-batch; ``accumulated_bytes``: the same while they wait for the last one;
-    ``shard_gradient_bytes``: reduced ones until the update. ``post_update``: work after the update;
-    ``update``: the unit's share of it. Techniques add ``added`` once gradients are complete,
-    ``added_update`` with each update, and hold ``added_bytes``, on other tiers
-    ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before gathers.
+    ``gathers``: bytes of its gathers in sequence, dense and experts (none if used in place);
+    ``gather``: their work. ``gradient_bytes``: unreduced gradients of one micro-batch;
+    ``accumulated_bytes``: the same while they wait for the last one; ``shard_gradient_bytes``:
+    reduced ones until the update. ``post_update``: work after the update; ``update``: the unit's
+    share of it. Techniques add ``added`` once gradients are complete, ``added_update`` with each
+    update, and hold ``added_bytes``, on other tiers ``added_tier_bytes``, between steps;
+    ``fetched_by``: the technique of copies before gathers.
     """
 
     wrapped: bool

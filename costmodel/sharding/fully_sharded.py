@@ -1,12 +1,12 @@
 """Sharding work of a layer: gather parameters, reduce gradients, update.
 
-A *unit* is the parameters that move together: one layer's, or embedding and head where they share a
+A *unit* is the parameters that move together: a layer's, or those of embedding and head sharing a
 weight in one chunk. Parameters are cut along dimension 0 into d parts, each padded to ceil(rows /
 d) rows, as fully_shard does (zero3: Rajbhandari et al., 2020, section 5). Traffic: an all-gather of
 the unit for each use, a reduce-scatter of its gradients over the d shard ranks, an all-reduce of
 the shard over the replicas. With a ``contiguous`` stack only optimizer states shard. Nested degrees
 (``nested``) add an outer gather before a step's first gather, an outer reduction after its last.
-Dense parameters and experts of one unit do this over separate ranks (see ``param_groups``).
+Dense parameters and experts do this over separate ranks (see ``param_groups``).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def outer_reduce_work(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, 
 def stored_pieces_bytes(group: ParamGroup, dtype: DtypeRecord) -> int:
     """Bytes of stored parameters: optimizer shards, pieces of nested and secondary copies.
 
-    If compute and master type are one, the updated shard lies in the piece.
+    With one type for both, the updated shard lies in the piece.
     """
     size, shard_bytes = DTYPE_BYTES[dtype.param], group.shard * DTYPE_BYTES[dtype.master]
     if group.nests_parameters:

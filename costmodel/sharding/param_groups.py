@@ -1,9 +1,8 @@
 """Parameter groups of a unit: parameters sharded over the same ranks.
 
-A unit's dense parameters shard over the ranks with the same slice of them, its experts over those
-with the same experts, mostly fewer. Each group has its own gathers, reductions and sums. Dense
-parameters are cut along dimension 0; experts along dimension 1, since expert parallelism cuts
-dimension 0.
+Dense parameters shard over the ranks with the same slice, experts over those, mostly fewer, with
+the same experts, each with their own traffic. Dense parameters are cut along dimension 0; experts
+along dimension 1, since expert parallelism cuts dimension 0.
 """
 
 from __future__ import annotations

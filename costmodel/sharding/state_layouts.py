@@ -2,8 +2,8 @@
 
 ``fsdp2`` is in :mod:`fully_sharded`. With ``contiguous`` (Megatron-LM) only optimizer states shard.
 With ``partitioned`` (DeepSpeed's ZeRO: Rajbhandari et al., 2020, section 5) compute parameters live
-beside a sharded master copy: whole and gathered after the update up to zero2, with zero3 sharded
-and gathered for each use; gradients move as in fsdp2.
+beside a sharded master copy: up to zero2 whole, gathered after the update; with zero3 sharded,
+gathered for each use. Gradients move as in fsdp2.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ def gathers(
 ) -> tuple[WorkItem, ...]:
     """Gathers of trained groups, cast from masters, and of frozen ones.
 
-    One gather per format, and one each for dense parameters and experts, which are on separate
-    ranks.
+    One per format, and each for dense parameters and experts, on separate ranks.
     """
     items: list[WorkItem] = []
     for group in _gathered_at_once(shape, groups, frozen):

@@ -30,8 +30,8 @@ class TowerInputShape:
 class LayerShape:
     """Inputs that shape one layer's micro-batch, besides the layer itself.
 
-    ``batch``: samples on this rank; ``dtype``: compute type. ``before``: strategy of the preceding
-    layer if it splits activations differently, else None. ``shares_weight``: an embedding whose
+    ``batch``: samples on this rank; ``dtype``: compute type. ``before``: the preceding layer's
+    strategy if it splits activations differently, else None. ``shares_weight``: an embedding whose
     table is also the head's of its chunk. ``sources``: outputs of other towers, in the preceding
     layer's layout. ``matmul`` and ``scaling``: low-precision format of linear layers in blocks;
     ``training``: trained parts of the layer; ``prices``: of the strategy's techniques.

@@ -1,4 +1,4 @@
-"""Symbolic tensors: shapes and bytes without data, and their producing operations."""
+"""Symbolic tensors: shapes and bytes without data, and their origins."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The tape: symbolic execution of a layer, the means of lowering.
 
 A :class:`SymbolicTensor` stands for a tensor: shape, element size, storage, no data. Operations on
-a tape note kernels, collectives and bytes, and register their backward, like eager tensors under
-autograd. A storage releases its bytes with its last reference, like torch's, so lifetimes follow
-from code that mirrors the executor's, and peak memory is read off the tape instead of estimated by
-a formula.
+a tape note kernels, collectives and bytes, and register their backward, as in autograd. A storage
+releases its bytes with its last reference, like torch's, so lifetimes follow from code that mirrors
+the executor's, and peak memory is read off the tape.
 """
 
 from __future__ import annotations
@@ -198,8 +197,8 @@ class Tape:
     def weight_work(self, work: Callable[[], None]) -> None:
         """Run the work of weight gradients, now or (``splits``) later.
 
-        Nothing else in the backward depends on it. ``work`` is a closure without collectives that
-        refers to the needed input and output gradient, and to nothing else that could be freed.
+        Nothing else in the backward depends on it. The closure ``work`` has no collectives and
+        refers to input and output gradient alone, so that all else is freed.
         """
         if self.splits:
             self._weight_work.append(work)

@@ -2,28 +2,27 @@
 
 Paper: Ansel et al., PyTorch 2 (ASPLOS 2024), sections 3 and 4.
 
-The idea: operations between matrix products move the same activations again and again, and each
-costs the host a launch. The compiler traces a block and writes one kernel for each chain of
-elementwise operations and reductions. A CUDA graph records what a pass launches and replays it as
-one launch.
+The idea: operations between matrix products move the same activations repeatedly, each at a host
+launch. The compiler writes one kernel per chain of elementwise operations and reductions. A CUDA
+graph replays a pass's launches as one.
 
 Symbols: k kernels of a pass, eager (e) or fused (c); h host seconds of an eager launch, of one by
 generated code (c), of a graph (g); r around a compiled region; d seconds of the device's kernels.
 
 Cost: d falls with the bytes that fused kernels no longer move: norms, rotary turns, softmax and
-activations are lowered as fused ones, and a sum of the residual stream joins the norm beside it,
-both ways. Host time that shows, eager: max(0, k_e · h - d); default: max(0, k_c · h_c + r - d);
-cuda_graph: max(0, h_g - d). Parts between collectives are regions of their own. Sums with gradients
-of earlier micro-batches stay torch's, each an eager launch.
+activations are fused, and residual sums with the norm beside them, both ways. Exposed host time,
+eager: max(0, k_e · h - d); default: max(0, k_c · h_c + r - d); cuda_graph: max(0, h_g - d). Parts
+between collectives are regions of their own. Sums with gradients of earlier micro-batches stay
+torch's, each an eager launch.
 
 Takeaway: fusion pays wherever activations are large, graphs only where kernels are short.
 
 Worked number: forward and backward of a Llama block in fp32 are 35 kernels instead of 80 eager
 ones; beside the fused kernels of liger-kernel 8 % fewer bytes move.
 
-Limits: dense decoder blocks. Matrix products and flash attention stay the library's. What a block
-keeps for the way back is what the compiler's cut keeps of such blocks (checked byte by byte for
-Llama, Qwen3 and GPT-2 blocks). Host seconds are assumed.
+Limits: dense decoder blocks. Matrix products and flash attention stay the library's. Kept for the
+backward is what the compiler's cut keeps (checked byte by byte for Llama, Qwen3 and GPT-2 blocks).
+Host seconds are assumed.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Paper: Ren et al., ZeRO-Offload (USENIX ATC 2021, arXiv:2101.06840), sections 3 
 4.1 (one device) and 5.1 (the update on cores); torch's fully_shard with CPUOffloadPolicy for
 parameters.
 
-The idea: the optimizer's states are most of what a layer holds, and each is read once a step. The
-host keeps them, with the weights that it updates: gradients go down to it, updated weights come
-back. Parameters that are gathered for each use may stay there too, and be copied up before each.
+The idea: the optimizer's states are most of what a layer holds, and are read once a step. The host
+keeps them, with the weights that it updates: gradients go down, updated weights come back.
+Parameters gathered for each use may stay there too, copied up before each.
 
 Symbols: n weights of a layer on a rank, b bytes of a master weight and of its gradient, s bytes of
 the optimizer's states of a weight (AdamW in fp32: 8), u uses in a step (forward and backward of
@@ -17,20 +17,19 @@ and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before 
 memory falls by n·s and a step count each, with ``all`` by n·b more; a gather then needs n·b while
 it is filled. The host holds n·(s + 2b): states, weights, and a buffer for gradients.
 
-Takeaway: it buys memory with a step that is longer by a constant, so it pays with many
-micro-batches, and where the next best is more devices or recomputation.
+Takeaway: it buys memory for a constant time per step, so it pays with many micro-batches, or
+against more devices or recomputation.
 
 Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters: the device holds
 1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, the update 5.7 GB at
 25.6 GB/s 221 ms.
 
-Limits: blocks, not embeddings and heads. Gradients stay on the device until the norm is known, so
-that clipping is the plain one. Copies are charged in line with the device's work, and the host's
-update after the passes: nothing of them hides, though copies up could run beside the layer before;
-ZeRO-Offload's update that is delayed by a step would be lossy, and another technique.
-Devices that share a PCI Express switch share its link, which is not charged. Adafactor and Muon
-mix elements, so they are refused. Frozen weights stay. Rates of the host are assumed
-(``host_rates``).
+Limits: blocks, not embeddings and heads. Gradients stay on the device until the norm is known, for
+plain clipping. Copies and the host's update are charged in line: nothing hides, though copies up
+could run beside the layer before; ZeRO-Offload's update delayed by a step would be lossy, and
+another technique. Devices sharing a PCI Express switch share its link, which is not charged.
+Adafactor and Muon mix elements, so they are refused. Frozen weights stay. Rates of the host are
+assumed (``host_rates``).
 """
 
 from __future__ import annotations

@@ -35,16 +35,16 @@ class TypedKeys:
         """The first of ``keys`` that is there and not null."""
         return next((key for key in keys if self.document.get(key) is not None), None)
 
-    def refuse_unknown(self, known: Collection[str]) -> None:
-        """Refuse keys outside ``known``.
+    def refuse_unknown(self, keys: Collection[str]) -> None:
+        """Refuse document keys not in ``keys``.
 
         Raises:
             InputError: for the first such key, with the nearest known one.
         """
         for key in self.document:
-            if key not in known:
-                allowed = "only known keys: " + ", ".join(known)
-                raise InputError(self.where, str(key), allowed, nearest_name(str(key), known))
+            if key not in keys:
+                allowed = "only known keys: " + ", ".join(keys)
+                raise InputError(self.where, str(key), allowed, nearest_name(str(key), keys))
 
     def require(self, keys: Iterable[str]) -> None:
         """Refuse missing keys.

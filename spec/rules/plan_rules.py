@@ -148,7 +148,7 @@ def _check_devices(violations: list[Violation], path: str, plan: Plan, program: 
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}.devices"
         for problem in device_problems(stage):
-            _add(violations, where, f"{problem.given}; {problem.allowed}")
+            _add(violations, where, f"{problem.value}; {problem.allowed}")
         for devices in stage.devices:
             if devices.device_group not in sizes:
                 _add(violations, where, f"no device group {devices.device_group!r} in the cluster")
@@ -247,7 +247,7 @@ def _check_stage(
         layers_path = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
         override_errors = list(override_problems(stage, part, techniques))
         for problem in override_errors:
-            _add(violations, layers_path, f"by_device_group {problem.given}: {problem.allowed}")
+            _add(violations, layers_path, f"by_device_group {problem.value}: {problem.allowed}")
         kinds = dict.fromkeys(_distinct_layers(model, part, workload.seq_len))
         strategies = dict.fromkeys(part.strategy_on(p.device_group) for p in stage.devices)
         for strategy in strategies if not override_errors else ():

@@ -14,7 +14,7 @@ class Problem(NamedTuple):
     """
 
     field: str
-    given: object
+    value: object
     allowed: str
     nearest: object = None
 
@@ -22,8 +22,8 @@ class Problem(NamedTuple):
     def reason(self) -> str:
         """The problem as text, without the field."""
         hint = "" if self.nearest is None else f"; nearest: {self.nearest}"
-        return f"{self.given}; needs {self.allowed}{hint}"
+        return f"{self.value}; needs {self.allowed}{hint}"
 
     def error(self, where: str) -> InputError:
         """The error for the input that ``where`` names."""
-        return InputError(f"{where}: {self.field}", self.given, self.allowed, self.nearest)
+        return InputError(f"{where}: {self.field}", self.value, self.allowed, self.nearest)

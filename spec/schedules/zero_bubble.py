@@ -99,7 +99,7 @@ def dualpipe(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
 
 
 def _drain(order: _Order, stage: int) -> None:
-    """Last backwards of both chunks in turn; the second half delays weight gradients."""
+    """Alternate both chunks' last backwards; the second half delays weight gradients."""
     backwards = [chunk for _ in range(stage + 1) for chunk in (1, 0)]
     for number, chunk in enumerate(backwards):
         order.backward(chunk, "input" if number > stage else "whole")

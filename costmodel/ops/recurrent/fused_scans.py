@@ -1,7 +1,7 @@
 """Fused kernels of chunked scans, which recompute the chunk states.
 
-The backward recomputes unkept tensors and then runs two gradients per forward product. States
-between a scan's kernels are written and read in fp32.
+The backward recomputes unkept tensors, then runs two gradients per forward product. States pass
+between kernels in fp32.
 """
 
 from __future__ import annotations
