@@ -107,15 +107,15 @@ def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
     Args:
         names: ``module:attribute.path``.
     """
-    found = []
+    absent = []
     for name in names:
         module, _, path = name.partition(":")
         try:
             reduce(getattr, path.split("."), import_module(module))
         except (ImportError, AttributeError, RuntimeError) as error:
             why = " ".join(str(error).split()) or type(error).__name__
-            found.append(f"{module}.{path}: {why}")
-    return found
+            absent.append(f"{module}.{path}: {why}")
+    return absent
 
 
 def parameter_groups(unit: FSDPModule) -> list[Any]:

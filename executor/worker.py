@@ -123,10 +123,10 @@ def _add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _checkpoint_payload(options: argparse.Namespace) -> dict[str, Any]:
-    found = {"folder": options.checkpoint, "every": options.every, "resume": options.resume}
+    settings = {"folder": options.checkpoint, "every": options.every, "resume": options.resume}
     if options.keep is not None:
-        found["keep"] = options.keep
-    return {**found, "restarted": attempt_of(os.environ) > 0}
+        settings["keep"] = options.keep
+    return {**settings, "restarted": attempt_of(os.environ) > 0}
 
 
 def join_ranks(
@@ -280,9 +280,9 @@ def _run_job(
 
 def _report(sender: Sender, error: BaseException) -> None:
     """Tell the launcher what went wrong; the traceback goes to the error output."""
-    known = isinstance(error, ShardwrightError)
-    text = str(error) if known else _one_line(error)
-    if not known:
+    plain = isinstance(error, ShardwrightError)
+    text = str(error) if plain else _one_line(error)
+    if not plain:
         traceback.print_exception(error)
     broken_peer = isinstance(error, RuntimeError) and any(w in text.lower() for w in BROKEN_PEER)
     with contextlib.suppress(OSError):  # nobody listens any more
@@ -291,8 +291,8 @@ def _report(sender: Sender, error: BaseException) -> None:
                 "type": "error",
                 "message": text,
                 "exit_code": error.exit_code if isinstance(error, ShardwrightError) else 4,
-                "communication": broken_peer and not known,
-                "plain": known,
+                "communication": broken_peer and not plain,
+                "plain": plain,
                 "where": PROGRESS.where,
             }
         )

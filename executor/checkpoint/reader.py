@@ -75,10 +75,10 @@ class CheckpointReader(StorageReader):
 
 
 def _read_box(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
-    found: Tensor
+    tensor: Tensor
     if tuple(item.lengths) == part.sizes:
-        found = file.get_tensor(part.key)
-        return found
+        tensor = file.get_tensor(part.key)
+        return tensor
     pairs = zip(item.storage_offsets, item.lengths, strict=True)
-    found = file.get_slice(part.key)[tuple(slice(a, a + n) for a, n in pairs)]
-    return found
+    tensor = file.get_slice(part.key)[tuple(slice(a, a + n) for a, n in pairs)]
+    return tensor

@@ -64,8 +64,8 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
     described, notes = model_from_config(document, folder.name, path)
     kind = document["model_type"]
     if kind not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        raise NotBuiltError(f"{where}: weights of model_type {kind}", f"known: {known}")
+        families = ", ".join(MODEL_TYPES)
+        raise NotBuiltError(f"{where}: weights of model_type {kind}", f"known: {families}")
     for note in notes:
         key = note.path.removeprefix("model.")
         if key in NOT_RUN:
@@ -76,47 +76,47 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
         raise NotBuiltError(
             f"{path}: norm_topk_prob false", "weights of experts are made to sum to 1"
         )
-    if found := difference(described, model, seq_len):
+    if mismatch := difference(described, model, seq_len):
         expected = (
-            f"{json_text(found.expected)}, as the plan's model (plan --model {folder} is this)"
+            f"{json_text(mismatch.expected)}, as the plan's model (plan --model {folder} is this)"
         )
-        raise InputError(f"{path}: {found.field}", json_text(found.given), expected)
+        raise InputError(f"{path}: {mismatch.field}", json_text(mismatch.given), expected)
     return document
 
 
-def difference(given: ModelSpec, expected: ModelSpec, seq_len: int) -> Difference | None:
+def difference(actual: ModelSpec, expected: ModelSpec, seq_len: int) -> Difference | None:
     """The first field in which two models differ, names left out; None if they are the same.
 
     Args:
-        given: of a checkpoint.
+        actual: of a checkpoint.
         expected: of the plan.
         seq_len: rows of a position table whose length ``expected`` leaves open.
     """
     for field in ("tie_embeddings", "hidden", "vocab", "block_count"):
-        values = getattr(given, field), getattr(expected, field)
+        values = getattr(actual, field), getattr(expected, field)
         if values[0] != values[1]:
             return Difference(field=field, given=values[0], expected=values[1])
-    layers = given.layers(), expected.layers()
+    layers = actual.layers(), expected.layers()
     if len(layers[0]) != len(layers[1]):
         return Difference(field="layers", given=len(layers[0]), expected=len(layers[1]))
     for index, (one, other) in enumerate(zip(*layers, strict=True)):
         if isinstance(other, EmbeddingLayer) and other.positions is None:
             other = replace(other, positions=seq_len)
-        if found := _differs(f"layers[{index}]", one, other):
-            return found
+        if mismatch := _differs(f"layers[{index}]", one, other):
+            return mismatch
     return None
 
 
-def _differs(path: str, given: Any, expected: Any) -> Difference | None:
-    if given == expected:
+def _differs(path: str, actual: Any, expected: Any) -> Difference | None:
+    if actual == expected:
         return None
-    if not is_dataclass(given) or type(given) is not type(expected):
-        words = [getattr(x, "kind", "plain") if is_dataclass(x) else x for x in (given, expected)]
+    if not is_dataclass(actual) or type(actual) is not type(expected):
+        words = [getattr(x, "kind", "plain") if is_dataclass(x) else x for x in (actual, expected)]
         return Difference(field=path, given=words[0], expected=words[1])
-    for field in fields(given):
-        own, other = getattr(given, field.name), getattr(expected, field.name)
-        if found := _differs(f"{path}.{field.name}", own, other):
-            return found
+    for field in fields(actual):
+        actual_value, expected_value = getattr(actual, field.name), getattr(expected, field.name)
+        if mismatch := _differs(f"{path}.{field.name}", actual_value, expected_value):
+            return mismatch
     return None
 
 
@@ -137,8 +137,8 @@ def config_for(model: ModelSpec, seq_len: int) -> Mapping[str, Any]:
             continue
         if difference(described, model, seq_len) is None:
             return document
-    known = ", ".join(MODEL_TYPES)
-    raise NotBuiltError(f"--save-hf: {model.name} as a model of transformers", f"known: {known}")
+    families = ", ".join(MODEL_TYPES)
+    raise NotBuiltError(f"--save-hf: {model.name} as a model of transformers", f"known: {families}")
 
 
 def saved_config(document: Mapping[str, Any]) -> dict[str, Any]:

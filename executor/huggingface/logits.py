@@ -31,9 +31,9 @@ def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
         raise InputError("plan.stages", len(stages), "one stage: logits are made on all its ranks")
     chunk = engine.chunks[0]
     mine = engine.process_groups.samples(chunk.strategies[min(chunk.strategies)])
-    own = tokens[mine.first : mine.end].t().contiguous().to(engine.options.device)
+    local_tokens = tokens[mine.first : mine.end].t().contiguous().to(engine.options.device)
     with torch.no_grad():
-        (local,) = chunk((), {0: own})
+        (local,) = chunk((), {0: local_tokens})
         for unit in [chunk, *chunk.layers.values()]:
             if isinstance(unit, FSDPModule):
                 unit.reshard()  # a gathered copy would outlive the next update

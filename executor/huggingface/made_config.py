@@ -73,7 +73,7 @@ def _llama(
     model: ModelSpec, block: BlockLayer, attention: Attention, seq_len: int, kind: str
 ) -> Document:
     mlp = block.mlp
-    found: Document = {
+    document: Document = {
         "model_type": kind,
         "architectures": [CLASSES[kind]],
         "vocab_size": model.vocab,
@@ -93,13 +93,13 @@ def _llama(
         **_ends(),
     }
     if kind in ("llama", "qwen3", "qwen3_moe"):
-        found["attention_bias"] = attention.qkv_bias
+        document["attention_bias"] = attention.qkv_bias
     if kind == "llama":
-        found["mlp_bias"] = isinstance(mlp, Mlp) and mlp.bias
+        document["mlp_bias"] = isinstance(mlp, Mlp) and mlp.bias
     if kind in ("mistral", "mixtral"):
-        found["sliding_window"] = attention.window
+        document["sliding_window"] = attention.window
     if isinstance(mlp, Moe):
-        found |= {"num_local_experts": mlp.experts, "num_experts_per_tok": mlp.topk}
+        document |= {"num_local_experts": mlp.experts, "num_experts_per_tok": mlp.topk}
         if kind == "qwen3_moe":
-            found |= {"moe_intermediate_size": mlp.ffn, "norm_topk_prob": True}
-    return found
+            document |= {"moe_intermediate_size": mlp.ffn, "norm_topk_prob": True}
+    return document

@@ -51,9 +51,9 @@ class AdaptedModule:
         b = torch.zeros(self.shapes[1])
         column = 0
         for slot, first in self.slots:
-            own = values[f"{slot}.adapter_b"]
-            b[first : first + own.shape[0], column : column + own.shape[1]] = own
-            column += own.shape[1]
+            adapter_b = values[f"{slot}.adapter_b"]
+            b[first : first + adapter_b.shape[0], column : column + adapter_b.shape[1]] = adapter_b
+            column += adapter_b.shape[1]
         return a, b
 
 
@@ -69,16 +69,16 @@ def adapted_modules(
         pieces: the checkpoint's mapping.
         lora: what adapters there are.
     """
-    found: dict[str, list[tuple[str, int]]] = {}
+    groups: dict[str, list[tuple[str, int]]] = {}
     outs: dict[str, tuple[int, int, bool]] = {}
     for spec, piece in layer_pieces(model, index, seq_len, pieces):
         if adapter_specs(spec, lora):
             module = piece.name.removesuffix(".weight")
-            found.setdefault(module, []).append((spec.name.removesuffix(".weight"), piece.first))
+            groups.setdefault(module, []).append((spec.name.removesuffix(".weight"), piece.first))
             out = piece.shape[1] if piece.transposed else piece.shape[0]
             outs[module] = (out, spec.shape[1], piece.transposed)
     modules = []
-    for name, slots in found.items():
+    for name, slots in groups.items():
         out, width, transposed = outs[name]
         rank = lora.rank * len(slots)
         modules.append(

@@ -55,14 +55,14 @@ class HuggingFaceCheckpoint:
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
         """A part of a parameter, in float32 on the CPU; see :class:`weight_source.Values`."""
-        found = []
+        values = []
         for piece in self._pieces(index, self._layers[index], spec):
             if piece.holds(ranges):
                 value = self._slice(piece.name)[piece.place(ranges)]
                 value = value.t() if piece.transposed else value
-                found.append(value.to(torch.float32, copy=True).contiguous())
+                values.append(value.to(torch.float32, copy=True).contiguous())
                 stacked = piece.expert is not None
-        return torch.stack(found) if stacked else found[0]
+        return torch.stack(values) if stacked else values[0]
 
     def digest(self) -> str:
         """A short name of the weights: sizes, headers and samples of all files."""
@@ -82,7 +82,7 @@ class HuggingFaceCheckpoint:
         Those of a bare model leave the first word out.
         """
         bare = next((name.removeprefix(base) for base in BASES if name.startswith(base)), name)
-        return next((known for known in (name, bare) if known in self._holders), None)
+        return next((alias for alias in (name, bare) if alias in self._holders), None)
 
     def _slice(self, name: str) -> Any:
         stored = self._stored_name(name) or name
@@ -104,9 +104,9 @@ class HuggingFaceCheckpoint:
 
     def _check_tensor(self, name: str, shape: tuple[int, ...]) -> None:
         lazy = self._holders[name].get_slice(name)
-        given = tuple(lazy.get_shape())
-        if given != shape:
-            raise InputError(f"{self.folder}: {name}", f"shape {given}", f"shape {shape}")
+        stored_shape = tuple(lazy.get_shape())
+        if stored_shape != shape:
+            raise InputError(f"{self.folder}: {name}", f"shape {stored_shape}", f"shape {shape}")
         if lazy.get_dtype() not in FLOATS:
             allowed = "one of " + ", ".join(FLOATS)
             raise InputError(f"{self.folder}: {name}", lazy.get_dtype(), allowed)
@@ -124,11 +124,11 @@ def _weight_files(folder: Path) -> list[Path]:
     names = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(names, dict) or not all(isinstance(x, str) for x in names.values()):
         raise InputError(str(index), "no weight_map", "an object of tensor and file names")
-    found = [folder / name for name in sorted(set(names.values()))]
-    for path in found:
+    files = [folder / name for name in sorted(set(names.values()))]
+    for path in files:
         if path.parent != folder or not path.is_file():
             raise InputError(str(index), f"file {path.name}", "files in the same folder")
-    return found
+    return files
 
 
 def _names(handle: Any) -> list[str]:

@@ -81,17 +81,19 @@ class RunEndpoints:
             save_adapters(engine, self._target, lora, self._config, folder, extra_files)
 
 
-def default_tokenizer(data: Path | None, given: str | None, init_from: str | None) -> Path | None:
+def default_tokenizer(
+    data: Path | None, tokenizer: str | None, init_from: str | None
+) -> Path | None:
     """The tokenizer of a run's text: the one given, else the checkpoint's, else none.
 
     Args:
         data: the text; token numbers need no tokenizer.
-        given: ``--tokenizer``.
+        tokenizer: ``--tokenizer``.
         init_from: the checkpoint's folder.
     """
-    if given is not None:
-        return Path(given)
+    if tokenizer is not None:
+        return Path(tokenizer)
     if init_from is None or is_token_file(data):
         return None
-    own = Path(init_from) / TOKENIZER_NAME
-    return own if own.is_file() else None
+    saved_tokenizer = Path(init_from) / TOKENIZER_NAME
+    return saved_tokenizer if saved_tokenizer.is_file() else None

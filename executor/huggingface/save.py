@@ -128,12 +128,12 @@ def gathered_layers(
         lora = plan.workload.layer_trainings(plan.model)[index].adapters
         if adapters:
             specs = [x for spec in specs for x in (adapter_specs(spec, lora) if lora else ())]
-        found = {}
+        values = {}
         for spec in specs:
             value = _gathered_parameter(engine, index, spec, stages[index])
             if value is not None:
-                found[spec.name] = value
-        yield index, found
+                values[spec.name] = value
+        yield index, values
 
 
 def _gathered_parameter(
@@ -143,8 +143,8 @@ def _gathered_parameter(
     process_groups, device = engine.process_groups, engine.options.device
     value: Tensor | None = None
     if process_groups.stage == stage:
-        held = (*engine.parameters, *engine.frozen)
-        local = next(p for p in held if (p.layer, p.spec) == (index, spec))
+        parameters = (*engine.parameters, *engine.frozen)
+        local = next(p for p in parameters if (p.layer, p.spec) == (index, spec))
         value = gather_full(local, local.data, process_groups)
         if process_groups.rank and process_groups.local_rank == 0:
             dist.send(value.contiguous(), dst=0)

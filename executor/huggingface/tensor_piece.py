@@ -30,11 +30,11 @@ class TensorPiece:
 
     def place(self, ranges: Ranges) -> tuple[slice, ...]:
         """Locate the part ``ranges`` of the parameter, by dimension."""
-        own = list(ranges if self.expert is None else ranges[1:])
-        own[0] = (own[0][0] + self.first, own[0][1] + self.first)
+        rows = list(ranges if self.expert is None else ranges[1:])
+        rows[0] = (rows[0][0] + self.first, rows[0][1] + self.first)
         if self.transposed:
-            own.reverse()
-        return tuple(slice(start, stop) for start, stop in own)
+            rows.reverse()
+        return tuple(slice(start, stop) for start, stop in rows)
 
     def holds(self, ranges: Ranges) -> bool:
         """Return True if the tensor holds some of ``ranges``."""
@@ -42,9 +42,9 @@ class TensorPiece:
 
     def put(self, value: Tensor, tensor: Tensor) -> None:
         """Write the whole parameter ``value`` where it lies in the whole ``tensor``."""
-        own = value if self.expert is None else value[self.expert]
+        part = value if self.expert is None else value[self.expert]
         target = tensor.t() if self.transposed else tensor
-        target.narrow(0, self.first, own.shape[0]).copy_(own)
+        target.narrow(0, self.first, part.shape[0]).copy_(part)
 
 
 TensorPieces = Callable[[int, Layer, ParameterSpec], tuple[TensorPiece, ...]]

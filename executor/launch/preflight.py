@@ -49,8 +49,8 @@ def preflight(plan: Plan, device: torch.device, techniques: Values = TECHNIQUES)
     Raises:
         RunError: the same on every rank.
     """
-    own = RankLocation(socket.gethostname(), device.index, free_bytes(device))
-    locations = [RankLocation(*found) for found in gather_json(list(own), device)]
+    location = RankLocation(socket.gethostname(), device.index, free_bytes(device))
+    locations = [RankLocation(*fields) for fields in gather_json(list(location), device)]
     check_locations(plan, locations, techniques)
 
 
@@ -59,10 +59,10 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        found = AVAILABLE.search(Path("/proc/meminfo").read_text())
+        match = AVAILABLE.search(Path("/proc/meminfo").read_text())
     except OSError:
         return None
-    return None if found is None else int(found[1]) * 1024
+    return None if match is None else int(match[1]) * 1024
 
 
 def check_locations(

@@ -142,8 +142,8 @@ def _mixed(layer: BlockLayer, weights: ReferenceWeights, x: Tensor, bias: Tensor
         return reference_latent_attention(spec, layer.norm_eps, weights, x)
     if not isinstance(spec, Attention):
         raise TypeError("the reference has attention and latent attention")
-    own = bias if spec.relative_buckets or spec.shared_bias else None
-    return _attention(layer, spec, weights, x, x, own, "")
+    score_bias = bias if spec.relative_buckets or spec.shared_bias else None
+    return _attention(layer, spec, weights, x, x, score_bias, "")
 
 
 def _fed_forward(spec: FeedForward | None, weights: ReferenceWeights, x: Tensor) -> Tensor:
@@ -164,8 +164,8 @@ def _attention(
     prefix: str,
 ) -> Tensor:
     query, key, value = (
-        linear(weights, f"{prefix}{name}", given).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
-        for name, given in (("query", x), ("key", source), ("value", source))
+        linear(weights, f"{prefix}{name}", feed).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
+        for name, feed in (("query", x), ("key", source), ("value", source))
     )
     if spec.qk_norm:
         query, key = (

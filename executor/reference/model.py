@@ -60,10 +60,10 @@ class Reference:
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
         self._own_names: dict[str, str] = {}
-        given = InitialWeights(weight_source, seed)
+        initial = InitialWeights(weight_source, seed)
         trainings = plan.workload.layer_trainings(plan.model)
         self._weights = [
-            self._make(plan, i, layer, training, given)
+            self._make(plan, i, layer, training, initial)
             for i, (layer, training) in enumerate(zip(self.layers, trainings, strict=True))
         ]
         self.optimizer = self._make_optimizer(adamw)
@@ -74,7 +74,7 @@ class Reference:
         self, plan: Plan, index: int, layer: Layer, training: LayerTraining, weights: WeightSource
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
-        found = {}
+        values = {}
         for spec in parameters_with_adapters(layer, self.places[index].tokens, training):
             source, original = tied_source(plan.model, index, spec)
             name = parameter_name(source, original)
@@ -83,8 +83,8 @@ class Reference:
                 value = weights.read_range(source, original, full_ranges(original))
                 trained = training.trains_parameter(spec)
                 self.parameters[name] = nn.Parameter(value.to(self.device), requires_grad=trained)
-            found[spec.name] = self.parameters[name]
-        return found
+            values[spec.name] = self.parameters[name]
+        return values
 
     def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
         every = [p for p in self.parameters.values() if p.requires_grad]

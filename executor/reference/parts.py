@@ -51,13 +51,13 @@ def reference_moe(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
 def _allowed(moe: Moe, scores: Tensor) -> Tensor:
     if moe.groups_per_token >= moe.groups:
         return scores
-    each = scores.view(scores.shape[0], moe.groups, -1)
-    ranked = each.sort(dim=-1, descending=True).values
+    grouped = scores.view(scores.shape[0], moe.groups, -1)
+    ranked = grouped.sort(dim=-1, descending=True).values
     worth = ranked[..., :2].sum(-1) if moe.score == "sigmoid" else ranked[..., 0]
     order = worth.argsort(dim=-1, descending=True)
     kept = torch.zeros_like(worth, dtype=torch.bool)
     kept[torch.arange(len(worth)).unsqueeze(1), order[:, : moe.groups_per_token]] = True
-    return each.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(1)
+    return grouped.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(1)
 
 
 def _shared(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:

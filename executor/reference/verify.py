@@ -78,14 +78,14 @@ class Verification:
         """
         if not self.max_rel_grad_diff <= self.bounds.gradient:
             what = f"the gradient of {self.worst_tensor}"
-            found, bound = self.max_rel_grad_diff, self.bounds.gradient
+            error, bound = self.max_rel_grad_diff, self.bounds.gradient
         elif not self.first_rel_loss_diff <= self.bounds.first_loss:
-            what, found, bound = "the first loss", self.first_rel_loss_diff, self.bounds.first_loss
+            what, error, bound = "the first loss", self.first_rel_loss_diff, self.bounds.first_loss
         elif not self.max_rel_loss_diff <= self.bounds.loss:
-            what, found, bound = "a loss", self.max_rel_loss_diff, self.bounds.loss
+            what, error, bound = "a loss", self.max_rel_loss_diff, self.bounds.loss
         else:
             return
-        raise RunError(f"verification: {what} is off by {found:.2e} (bound {bound:.0e})")
+        raise RunError(f"verification: {what} is off by {error:.2e} (bound {bound:.0e})")
 
 
 def gradient_difference(
@@ -176,15 +176,15 @@ def verify(
     )
 
 
-def verification_document(found: Verification) -> dict[str, Any]:
+def verification_document(verification: Verification) -> dict[str, Any]:
     """JSON-ready form."""
     return {
-        "max_rel_loss_diff": found.max_rel_loss_diff,
-        "max_rel_grad_diff": found.max_rel_grad_diff,
-        "worst_tensor": found.worst_tensor,
+        "max_rel_loss_diff": verification.max_rel_loss_diff,
+        "max_rel_grad_diff": verification.max_rel_grad_diff,
+        "worst_tensor": verification.worst_tensor,
         "bounds": {
-            "gradient": found.bounds.gradient,
-            "first_loss": found.bounds.first_loss,
-            "loss": found.bounds.loss,
+            "gradient": verification.bounds.gradient,
+            "first_loss": verification.bounds.first_loss,
+            "loss": verification.bounds.loss,
         },
     }

@@ -46,7 +46,7 @@ def device_segments(
         operations: of the device, within the step.
     """
     starts = [segment.start_ns for segment in host]
-    found: list[Segment] = []
+    kernels: list[Segment] = []
     sent_ns: dict[str, int] = {}
     for operation in sorted(operations, key=lambda o: (o.start_ns, o.end_ns)):
         if operation.launched is None:
@@ -57,9 +57,9 @@ def device_segments(
         around = host[place]
         if around.name.startswith(SEND + " "):
             sent_ns.setdefault(around.name.removeprefix(SEND).strip(), operation.start_ns)
-        found.append(_device_segment(operation, around))
-    busy = _joined((segment.start_ns, segment.end_ns) for segment in found)
-    return sorted([*found, *_outside(host, busy)]), sent_ns
+        kernels.append(_device_segment(operation, around))
+    busy = _joined((segment.start_ns, segment.end_ns) for segment in kernels)
+    return sorted([*kernels, *_outside(host, busy)]), sent_ns
 
 
 def _device_segment(operation: DeviceOperation, around: Segment) -> Segment:
@@ -80,13 +80,13 @@ def own_term(name: str) -> str:
 
 
 def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for start, end in intervals:
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def _outside(host: list[Segment], busy: list[tuple[int, int]]) -> list[Segment]:

@@ -120,10 +120,10 @@ def cuda_snapshot(device: torch.device) -> Snapshot:
     return device_snapshot(torch.cuda.memory._snapshot(device), device.index)
 
 
-def device_snapshot(found: dict[str, Any], index: int) -> Snapshot:
+def device_snapshot(allocator: dict[str, Any], index: int) -> Snapshot:
     """The part of the allocator's snapshot that is of one device, as plain JSON."""
-    segments = [_plain(row) for row in found["segments"] if row.get("device", index) == index]
-    traces = found["device_traces"]
+    segments = [_plain(row) for row in allocator["segments"] if row.get("device", index) == index]
+    traces = allocator["device_traces"]
     return {
         "segments": segments,
         "device_traces": [_plain(traces[index]) if index < len(traces) else []],

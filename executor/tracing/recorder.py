@@ -74,12 +74,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _note_collective(self, name: str, args: Any) -> None:
-        found = _collective(name, args)
-        if found is not None and found.kind == "send_recv":
-            self._note_ring(name, found)
-        elif found is not None:
-            self.collectives.append(found)
-            if found.kind == "reduce_scatter":
+        collective = _collective(name, args)
+        if collective is not None and collective.kind == "send_recv":
+            self._note_ring(name, collective)
+        elif collective is not None:
+            self.collectives.append(collective)
+            if collective.kind == "reduce_scatter":
                 self._unfinished = {_place(t) for t in _tensors(args[0])}
 
     def _note_ring(self, name: str, item: Collective) -> None:
@@ -152,20 +152,20 @@ def _touched(op: str, read: list[Tensor], written: list[Tensor]) -> Tensor:
 def _argument(func: Any, wanted: str, args: Any, kwargs: dict[str, Any]) -> Any:
     for index, argument in enumerate(func._schema.arguments):
         if argument.name == wanted:
-            given = args[index] if index < len(args) else kwargs.get(wanted)
-            return argument.default_value if given is None else given
+            value = args[index] if index < len(args) else kwargs.get(wanted)
+            return argument.default_value if value is None else value
     return None
 
 
 def _mutated(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
-    found = []
+    values = []
     for index, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         if (name, argument.name) in _UNTOUCHED:
             continue
-        found.append(args[index] if index < len(args) else kwargs.get(argument.name))
-    return found
+        values.append(args[index] if index < len(args) else kwargs.get(argument.name))
+    return values
 
 
 _OVERWRITES = {"copy_", "_foreach_copy_"}

@@ -103,13 +103,13 @@ def segments(operations: Iterable[Operation]) -> list[Segment]:
         operations: of the thread that runs the passes, nested properly; those outside the
             operation named ``step`` are left out.
     """
-    found: list[Segment] = []
+    merged: list[Segment] = []
     for piece in _pieces(sorted(operations, key=lambda o: (o.start_ns, -o.end_ns))):
-        if found and _continues(found[-1], piece):
-            found[-1] = found[-1]._replace(end_ns=piece.end_ns)
+        if merged and _continues(merged[-1], piece):
+            merged[-1] = merged[-1]._replace(end_ns=piece.end_ns)
         elif piece.end_ns > piece.start_ns:
-            found.append(piece)
-    return found
+            merged.append(piece)
+    return merged
 
 
 def _continues(before: Segment, piece: Segment) -> bool:
@@ -173,8 +173,8 @@ def _enter(around: _Context, name: str) -> _Context:
     if name == UPDATE:
         return replace(around, update=True, within=name)
     if word == TECHNIQUE:
-        own = name.removeprefix(TECHNIQUE).strip()
-        return replace(around, area=own, name=own)
+        technique = name.removeprefix(TECHNIQUE).strip()
+        return replace(around, area=technique, name=technique)
     if word == PASS:
         return replace(around, within=name)
     return _enter_kernel(around, name)

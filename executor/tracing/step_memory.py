@@ -120,13 +120,13 @@ def by_stage(engine: Engine, memory: StepMemory) -> dict[str, list[int]]:
         ``allocated_bytes``; where an allocator keeps freed memory, ``reserved_bytes``; where any
         rank has something there, ``host_bytes``.
     """
-    own = [memory.peak_bytes, memory.reserved_bytes or 0, memory.host_bytes]
-    peaks = gather_json(own, engine.options.device)
+    local_peaks = [memory.peak_bytes, memory.reserved_bytes or 0, memory.host_bytes]
+    peaks = gather_json(local_peaks, engine.options.device)
     stages = [peaks[first : first + count] for first, count in engine.process_groups.layout]
-    found = {"allocated_bytes": [max(peak for peak, _, _ in stage) for stage in stages]}
+    document = {"allocated_bytes": [max(peak for peak, _, _ in stage) for stage in stages]}
     if memory.reserved_bytes is not None:
-        found["reserved_bytes"] = [max(held for _, held, _ in stage) for stage in stages]
+        document["reserved_bytes"] = [max(reserved for _, reserved, _ in stage) for stage in stages]
     hosted = [max(host for _, _, host in stage) for stage in stages]
     if any(hosted):
-        found["host_bytes"] = hosted
-    return found
+        document["host_bytes"] = hosted
+    return document

@@ -69,12 +69,12 @@ def rank_trace(events: Sequence[Any]) -> RankTrace:
     threads = {next(event.start_thread_id() for event in host if event.name() == STEP)}
     launching = {event.linked_correlation_id() for event in device}
     threads |= {e.start_thread_id() for e in host if e.correlation_id() in launching}
-    own = [event for event in host if event.start_thread_id() in threads]
-    operations = [_operation(event) for event in own]
-    found = segments(operations)
+    thread_events = [event for event in host if event.start_thread_id() in threads]
+    operations = [_operation(event) for event in thread_events]
+    step_segments = segments(operations)
     if not device:
-        return RankTrace(tuple(found), send_times(operations))
-    launched = {e.correlation_id(): o for e, o in zip(own, operations, strict=True)}
+        return RankTrace(tuple(step_segments), send_times(operations))
+    launched = {e.correlation_id(): o for e, o in zip(thread_events, operations, strict=True)}
     work = [
         DeviceOperation(
             *_operation(event),
@@ -83,8 +83,8 @@ def rank_trace(events: Sequence[Any]) -> RankTrace:
         )
         for event in device
     ]
-    found, sent_ns = device_segments(found, work)
-    return RankTrace(tuple(found), sent_ns)
+    step_segments, sent_ns = device_segments(step_segments, work)
+    return RankTrace(tuple(step_segments), sent_ns)
 
 
 def _operation(event: Any) -> Operation:

@@ -64,7 +64,7 @@ def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED)
 
 def _identical_stages(plan: Plan) -> list[list[int]]:
     """Numbers of the stages, those with equal layers, strategies and messages together."""
-    found: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     last = len(plan.program.stages) - 1
     for number, stage in enumerate(plan.program.stages):
         layers = tuple(
@@ -76,8 +76,8 @@ def _identical_stages(plan: Plan) -> list[list[int]]:
         beside = [
             plan.program.stages[n].device_count for n in (number - 1, number + 1) if 0 <= n <= last
         ]
-        found.setdefault((layers, width, *beside), []).append(number)
-    return list(found.values())
+        groups.setdefault((layers, width, *beside), []).append(number)
+    return list(groups.values())
 
 
 def _dry_run_stages(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str, Any]:

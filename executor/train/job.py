@@ -111,7 +111,7 @@ def train(
     settings = from_document(TrainSettings, wanted, "settings")
     plan = plan_of(payload["plan"], "plan", techniques.values)
     require_executable(plan, techniques)
-    if settings.attention != "flash" and any(each.cp > 1 for each in plan.layer_strategies()):
+    if settings.attention != "flash" and any(layer.cp > 1 for layer in plan.layer_strategies()):
         raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
     endpoints = RunEndpoints(
         plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer
@@ -208,11 +208,11 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     Raises:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
-    if found := find_unsupported(plan, techniques.values):
-        raise InputError("plan", found.reason, found.allowed)
+    if unsupported := find_unsupported(plan, techniques.values):
+        raise InputError("plan", unsupported.reason, unsupported.allowed)
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
-        known = ", ".join(run.name for run in techniques.runs) or "none"
-        raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {known}")
+        available = ", ".join(run.name for run in techniques.runs) or "none"
+        raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {available}")
 
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
@@ -316,6 +316,6 @@ def _verify(
     )
     if ran.begun_at is not None:
         fill_reference(reference, ran.begun_at)
-    found = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
-    found.check()
-    return verification_document(found)
+    verification = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
+    verification.check()
+    return verification_document(verification)

@@ -34,14 +34,14 @@ def run_steps(
     Raises:
         RunError: a loss or gradient norm that is not a number.
     """
-    found: list[StepResult] = []
+    results: list[StepResult] = []
     with _paused_gc() as collect:
         for number in range(engine.step_index + 1, last + 1):
             hooks.begin(number)
             step = engine.step(partial(hooks.inspect, number))
             if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
                 raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
-            found.append(step)
+            results.append(step)
             if context.rank == 0:
                 context.emit(
                     {
@@ -56,7 +56,7 @@ def run_steps(
             hooks.done(number)
             if number % COLLECT_EVERY == 0:
                 collect()
-    return found
+    return results
 
 
 def reported_norm(step: StepResult) -> float | None:

@@ -86,8 +86,8 @@ class _CallTracer(TorchFunctionMode):
         if func in (F.linear, torch._C._nn.linear):
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
             weight = args[1] if len(args) > 1 else kwargs["weight"]
-            found = _Linear(weight.shape[1], weight.shape[0], bias is not None)
-            (seen.before if seen.attended is None else seen.after).append(found)
+            linear = _Linear(weight.shape[1], weight.shape[0], bias is not None)
+            (seen.before if seen.attended is None else seen.after).append(linear)
         elif func in (F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention):
             query, key = args[:2]
             masked = kwargs.get("is_causal", False) or _is_causal(args, kwargs)
@@ -130,23 +130,23 @@ def describe(module: nn.Module, name: str = "module", layers: str | None = None)
         spec, _ = model_from_config(config.to_dict(), name, "model")  # type: ignore[union-attr]
     else:
         spec = _traced(module, name, layers)
-    own = sum(parameter.numel() for parameter in module.parameters())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
     counted = spec.param_count()
-    if own != counted:
+    if parameters != counted:
         allowed = f"one of {counted} parameters, which is what was understood of it"
-        raise InputError("model", f"{type(module).__name__} with {own}", allowed)
+        raise InputError("model", f"{type(module).__name__} with {parameters}", allowed)
     return spec
 
 
 def _traced(module: nn.Module, name: str, layers: str | None) -> ModelSpec:
-    found = find_layers(module, layers)
-    seen, hidden = _first_layer(module, found.blocks[0])
-    norm = _norm_kind(found.blocks[0])
+    repeated = find_layers(module, layers)
+    seen, hidden = _first_layer(module, repeated.blocks[0])
+    norm = _norm_kind(repeated.blocks[0])
     tables = [m for m in module.modules() if isinstance(m, nn.Embedding)]
-    outside = _outside(module, found.blocks)
+    outside = _outside(module, repeated.blocks)
     words = max(tables, key=lambda table: table.num_embeddings)
     positions = sum(t.num_embeddings for t in tables if t is not words)
-    kind = type(found.blocks[0]).__name__
+    kind = type(repeated.blocks[0]).__name__
     block = _block(kind, seen, hidden, norm, rotary=not positions)
     heads = [m for m in outside if isinstance(m, nn.Linear)]
     if len(heads) != 1 or heads[0].out_features != words.num_embeddings:
@@ -156,7 +156,7 @@ def _traced(module: nn.Module, name: str, layers: str | None) -> ModelSpec:
         LayerRun(
             layer=EmbeddingLayer(vocab=words.num_embeddings, hidden=hidden, positions=positions)
         ),
-        LayerRun(layer=block, count=len(found.blocks)),
+        LayerRun(layer=block, count=len(repeated.blocks)),
         LayerRun(
             layer=HeadLayer(
                 vocab=words.num_embeddings,
@@ -177,8 +177,8 @@ def _first_layer(module: nn.Module, block: nn.Module) -> tuple[_LayerTrace, int]
     watch, widths = _CallTracer(), list[int]()
 
     def begin(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-        widths.append(given.shape[-1])
+        tensor = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        widths.append(tensor.shape[-1])
         watch.seen = seen
 
     def end(*_: Any) -> None:
@@ -233,8 +233,8 @@ def _block(kind: str, seen: _LayerTrace, hidden: int, norm: NormKind, rotary: bo
     )
     mlp = Mlp(ffn=down.inputs, activation=seen.activation, bias=down.bias)
     if mlp.gated != (len(wide) == 2):
-        given = f"{seen.activation} over {len(wide)} products"
-        raise InputError("layers", given, "a gate for silu, none for gelu and relu")
+        description = f"{seen.activation} over {len(wide)} products"
+        raise InputError("layers", description, "a gate for silu, none for gelu and relu")
     return BlockLayer(hidden=hidden, attention=heads, mlp=mlp, norm=norm)
 
 

@@ -38,8 +38,8 @@ def find_layers(module: nn.Module, named: str | None = None) -> RepeatedLayers:
         return RepeatedLayers(named, lists[named])
     alike = {name: blocks for name, blocks in lists.items() if len({type(b) for b in blocks}) == 1}
     if not alike:
-        given = type(module).__name__
-        raise InputError("layers", given, "a module with a list of layers of one class")
+        class_name = type(module).__name__
+        raise InputError("layers", class_name, "a module with a list of layers of one class")
     name = max(alike, key=lambda key: (sum(map(_elements, alike[key])), -len(key)))
     return RepeatedLayers(name, alike[name])
 

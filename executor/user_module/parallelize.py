@@ -46,14 +46,14 @@ def parallelize(module: ModuleType, plan: Plan, *, layers: str | None = None) ->
     Raises:
         InputError: a plan that the module cannot follow; nothing is changed then.
     """
-    found = find_layers(module, layers)
-    blocks, ends = _strategies(plan, found)
+    repeated = find_layers(module, layers)
+    blocks, ends = _strategies(plan, repeated)
     meshes = _meshes(plan, [*blocks, ends])
     dtype = plan.workload.dtype
     policy = MixedPrecisionPolicy(
         param_dtype=TORCH_DTYPES[dtype.param], reduce_dtype=TORCH_DTYPES[dtype.communication]
     )
-    for block, strategy in zip(found.blocks, blocks, strict=True):
+    for block, strategy in zip(repeated.blocks, blocks, strict=True):
         if strategy.recompute == "full":
             _recompute(block)
         _shard(block, strategy, meshes, policy)
@@ -77,7 +77,7 @@ def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
         module.set_requires_gradient_sync(last or not whole)
 
 
-def _strategies(plan: Plan, found: RepeatedLayers) -> tuple[list[LayerStrategy], LayerStrategy]:
+def _strategies(plan: Plan, repeated: RepeatedLayers) -> tuple[list[LayerStrategy], LayerStrategy]:
     """The strategies of the module's layers, and the one of what stands outside them.
 
     Raises:
@@ -87,18 +87,18 @@ def _strategies(plan: Plan, found: RepeatedLayers) -> tuple[list[LayerStrategy],
     pairs = list(zip(plan.model.layers(), plan.layer_strategies(), strict=True))
     blocks = [strategy for layer, strategy in pairs if isinstance(layer, BlockLayer)]
     ends = [strategy for layer, strategy in pairs if not isinstance(layer, BlockLayer)]
-    if len(blocks) != len(found.blocks):
-        allowed = f"{len(found.blocks)}, the layers of {found.name} (or name another list)"
+    if len(blocks) != len(repeated.blocks):
+        allowed = f"{len(repeated.blocks)}, the layers of {repeated.name} (or name another list)"
         raise InputError("plan.model", f"{len(blocks)} blocks", allowed)
     for strategy in dict.fromkeys([*blocks, *ends]):
         if reason := _unsupported(strategy):
             raise InputError("plan", reason, ALLOWED, "--pin tp=1 --pin pp=1")
     if len({strategy.shard for strategy in ends}) > 1:
-        given = "another sharding for the embedding than for the head"
-        raise InputError("plan: shard", given, "one for all that stands outside the layers")
+        conflict = "another sharding for the embedding than for the head"
+        raise InputError("plan: shard", conflict, "one for all that stands outside the layers")
     if len({s.shard.reduces_each_micro_batch for s in [*blocks, *ends]}) > 1:
-        given = "gradients summed whole in some layers and sharded in others"
-        raise InputError("plan: shard", given, "one of both for all layers of a foreign module")
+        conflict = "gradients summed whole in some layers and sharded in others"
+        raise InputError("plan: shard", conflict, "one of both for all layers of a foreign module")
     return blocks, ends[0]
 
 
