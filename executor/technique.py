@@ -1,8 +1,8 @@
-"""TechniqueRun: the work of a technique on a rank, around layers and steps.
+"""TechniqueRun: a technique's work on a rank, around layers and steps.
 
-A module of ``techniques`` ends in one. Its process groups are those of ``TechniqueValue.groups``,
-made up front from the whole plan. Its hooks do the work of its price, item by item; tests hold one
-against the other.
+Every module of ``techniques`` ends in one. Its process groups are those of
+``TechniqueValue.groups``, made up front from the whole plan. Its hooks do the work of its price,
+item by item; tests compare the two.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class Placement:
     """Layout of a state over ranks.
 
-    ``replicated``: equal on every rank of ``group``. ``split``: in equal parts along ``dim`` over
-    the ranks of ``group``. ``parameter``: cut as the parameter of the name ``parameter`` is.
-    ``own``: each rank has its own. No group is the whole stage. A checkpoint of another plan's run
-    joins and cuts states by this; a rank's own cannot be cut, so only the same plan takes it back.
-    States of one name on several stages are one state.
+    ``replicated``: equal on every rank of ``group``. ``split``: equal parts along ``dim`` over
+    ``group``. ``parameter``: sharded as the parameter named ``parameter``. ``own``: private to each
+    rank. No group means the whole stage. A checkpoint of another plan joins and cuts states by
+    this; private state cannot be cut, so only the same plan restores it. States with one name on
+    several stages are one state.
     """
 
     kind: Literal["replicated", "split", "parameter", "own"]
@@ -48,7 +48,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedState:
-    """A tensor that lives from step to step, and its layout over ranks."""
+    """A tensor that persists between steps, and its layout over ranks."""
 
     tensor: Tensor
     placement: Placement
@@ -57,59 +57,58 @@ class NamedState:
 class TechniqueHooks:
     """Hooks of a technique on one rank; these do nothing.
 
-    Layers are numbered as in the plan, and are those of this rank whose strategies hold the
-    technique.
+    Layers are numbered as in the plan: those of this rank whose strategies hold the technique.
     """
 
     def around_layer(self, layer: int) -> AbstractContextManager[None]:
-        """Entered before a layer's forward of a micro-batch, left after it."""
+        """Surround a layer's forward of a micro-batch."""
         return nullcontext()
 
     def after_backward(self, layer: int) -> None:
-        """A micro-batch's gradient of the layer's input is known."""
+        """Called at a micro-batch's gradient of the layer's input."""
 
     def gradients_ready(self, layer: int) -> None:
-        """The layer's gradients are complete, but for sums over tensor-parallel ranks.
+        """Called at the layer's complete gradients, before sums over tensor-parallel ranks.
 
-        Called in the last micro-batch's backward of the layer's chunk, last layer first.
+        In the last micro-batch's backward of the layer's chunk, last layer first.
         """
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
-        """A parameter with the tensor to optimize, where the technique keeps another.
+        """A parameter with the tensor to optimize, if the technique keeps another.
 
-        Asked once of each of the technique's parameters, before there is an optimizer.
+        Called once per parameter of the technique, before there is an optimizer.
         """
         return parameter
 
     def relocated_changed(self) -> None:
-        """Numbers of relocated parameters changed, as after a restart."""
+        """Called when relocated parameters' values changed, as after a restart."""
 
     def begin_step(self) -> None:
-        """Before the first pass of a step."""
+        """Called before the first pass of a step."""
 
     def before_update(self) -> None:
-        """All gradients are complete and clipped by nothing yet; the norm is known."""
+        """Called at complete, unclipped gradients and known norm."""
 
     def gradients_final(self) -> None:
-        """Gradients are clipped, and the optimizer is next; not called where a step is skipped."""
+        """Called between clipping and the optimizer, except in skipped steps."""
 
     def end_step(self) -> None:
-        """After the update."""
+        """Called after the update."""
 
     def state(self) -> dict[str, NamedState]:
-        """Tensors that live from step to step, by names of the technique."""
+        """Tensors that persist between steps, by the technique's names."""
         return {}
 
     def close(self) -> None:
-        """No later use is possible."""
+        """Free resources; no use afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueContext:
     """A rank, with the layers that hold a technique and their parameters.
 
-    ``units`` are of the layers that fully_shard wraps; ``streams`` are those that the technique
-    asked for, None on cores, where work is serial.
+    ``units``: the fully_shard layers; ``streams``: those that the technique requested, None on
+    cores, where work is serial.
     """
 
     name: str
@@ -123,11 +122,11 @@ class TechniqueContext:
     streams: Mapping[str, torch.cuda.Stream | None]
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
-        """The technique's own process group of this shape that holds this rank."""
+        """The technique's process group of this shape on this rank."""
         return self.process_groups.technique_group(self.name, shape)
 
     def on(self, stream: str) -> AbstractContextManager[object]:
-        """Inside, device work is put on one of the technique's streams; on cores it is serial."""
+        """Put device work on a technique's stream; on cores it is serial."""
         chosen = self.streams[stream]
         return nullcontext() if chosen is None else torch.cuda.stream(chosen)
 
@@ -150,10 +149,9 @@ class TechniqueRun:
 
     Attributes:
         name: the technique.
-        prepare: changes a layer whose strategy holds it, after its weights are filled and before
-            they are sharded.
+        prepare: changes a layer that holds it, between filling and sharding.
         start: the hooks on a rank of a plan that holds it anywhere.
-        streams: names of device streams that it needs, made up front.
+        streams: names of device streams to make up front.
         hides_bytes: True if a plan's live bytes cannot be followed on a device.
     """
 
@@ -169,11 +167,11 @@ Runs = tuple[TechniqueRun, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTechniques:
-    """The techniques that a run may use: their values and their runs."""
+    """Techniques available to a run: values and runs."""
 
     values: Values
     runs: Runs
 
     def of(self, strategy: LayerStrategy) -> Runs:
-        """The runs of the techniques of a layer's strategy, in their order."""
+        """Runs of a strategy's techniques, in their order."""
         return tuple(run for run in self.runs if run.name in strategy.techniques)

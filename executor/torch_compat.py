@@ -1,8 +1,8 @@
-"""torch's names that differ between the releases that run plans, and a check of the private ones.
+"""torch names that differ between releases, and checks of private ones.
 
-The executor runs on torch 2.11 and later. What was renamed since is named here once; what has no
-public name, or could change without notice, is listed, so that one call says what a given torch
-lacks before anything is built on it.
+The executor runs on torch 2.11 and later. Renamed names are defined here once; names that are
+private or unstable are listed, so that one call reports what a given torch lacks before anything is
+built on it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ surface."""
 
 
 def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
-    """Those of the names that this torch does not have, each with the reason, for a report.
+    """Names that this torch lacks, each with the reason.
 
     Args:
         names: ``module:attribute.path``.
@@ -119,11 +119,11 @@ def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
 
 
 def parameter_groups(unit: FSDPModule) -> list[Any]:
-    """The groups of parameters that a unit of fully_shard gathers and reduces, in its order.
+    """Parameter groups of a fully_shard unit, in gather and reduce order.
 
-    A group has ``post_backward()``, which fully_shard calls where a backward has passed the unit:
-    it casts, keeps or reduces the gradients of :func:`unsharded_parameters`, as the unit is armed;
-    and ``reshard()``, which frees gathered parameters.
+    ``post_backward()`` of a group casts, keeps or reduces the gradients of
+    :func:`unsharded_parameters`, as armed, after the unit's backward; ``reshard()`` frees gathered
+    parameters.
     """
     state: Any = unit._get_fsdp_state()
     if hasattr(state, "_fsdp_param_groups"):
@@ -132,15 +132,15 @@ def parameter_groups(unit: FSDPModule) -> list[Any]:
 
 
 def unsharded_parameters(group: Any) -> list[Tensor]:
-    """The gathered parameters of a group, which keep their gradients while they are freed.
+    """Gathered parameters of a group, which keep gradients while freed.
 
-    A rank that has never gathered them has none.
+    None on a rank that has never gathered them.
     """
     return [p.unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param")]
 
 
 def mark_backward_done(group: Any) -> None:
-    """Tell fully_shard that a group's part in the backward under way is done."""
+    """Mark a group's part in the current backward as done for fully_shard."""
     from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
     group._training_state = TrainingState.POST_BACKWARD
@@ -150,16 +150,16 @@ def end_backward(root: FSDPModule) -> None:
     """Finish a backward as fully_shard does: wait for reductions, free buffers.
 
     Args:
-        root: the outermost module that is sharded, every unit of which has ended its backward.
+        root: the outermost sharded module, after every unit's backward.
     """
     root._get_fsdp_state()._root_post_backward_final_callback()
 
 
 def is_on_device(event: Any) -> bool:
-    """Return True if a profiled event is work of an accelerator.
+    """Return True if a profiled event is an accelerator's work.
 
-    A named range of the host is drawn on the device's side too, around the work that it started;
-    that is a label and no work.
+    A host range is also drawn on the device's side, around the work that it launched; that is only
+    a label.
     """
     return bool(event.device_type() != DeviceType.CPU and not event.is_user_annotation())
 
@@ -167,8 +167,8 @@ def is_on_device(event: Any) -> bool:
 def is_host_operation(event: Any) -> bool:
     """Return True if a profiled event is a host operation of torch.
 
-    Calls of the driver are numbered apart from torch's operations, so one number can mean both;
-    they are told by naming the operation that made them.
+    Driver calls are numbered apart from torch's operations, so one number can mean both; they are
+    told by naming the operation that made them.
     """
     if event.device_type() != DeviceType.CPU or event.is_async():
         return False
@@ -176,12 +176,12 @@ def is_host_operation(event: Any) -> bool:
 
 
 def device_stream(event: Any) -> int:
-    """The number of the stream on which a device's operation ran."""
+    """Number of a device operation's stream."""
     return int(event.device_resource_id())
 
 
 def version() -> str:
-    """The running torch."""
+    """Version of the running torch."""
     return str(torch.__version__)
 
 

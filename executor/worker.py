@@ -53,7 +53,7 @@ BROKEN_PEER = ("timed out", "timeout", "connection", "broken pipe", "socket", "p
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run one rank to its end; the process's exit code says how it went."""
+    """Run one rank to its end; return its exit code."""
     options = _parser().parse_args(arguments)
     if options.pool is None:
         if STARTED_BY_TORCHRUN in os.environ:  # which starts every rank in a session of its own
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """End without waiting for threads of communication libraries that may never end."""
+    """Exit without waiting for communication threads that may never end."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -135,14 +135,14 @@ def join_ranks(
     store_path: str | None = None,
     join_s: float = CPU_TIMEOUTS.join_s,
 ) -> torch.device:
-    """Join the world of ranks that the environment describes; this rank's torch device.
+    """Join the world of ranks in the environment; return the torch device.
 
     Args:
-        device_name: catalogue name of the device to run on; ``cpu`` for a core of this machine.
-        timeout_s: how long to wait for other ranks in a collective.
-        store_path: a file to meet at; None to meet at MASTER_ADDR and MASTER_PORT.
-        join_s: how long to wait there for the next rank to come. Ranks of a slow machine load
-            their libraries slowly, so it is longer where this one took long to.
+        device_name: catalog name of the device; ``cpu`` for a core of this machine.
+        timeout_s: of a collective.
+        store_path: a file to meet at; None for MASTER_ADDR and MASTER_PORT.
+        join_s: how long to wait there for the next rank; longer if this rank loaded its libraries
+            slowly.
 
     Raises:
         RunError: torch is not installed, this machine lacks the device, or a rank does not come.
@@ -279,7 +279,7 @@ def _run_job(
 
 
 def _report(sender: Sender, error: BaseException) -> None:
-    """Tell the launcher what went wrong; the traceback goes to the error output."""
+    """Report an error to the launcher; the traceback goes to standard error."""
     plain = isinstance(error, ShardwrightError)
     text = str(error) if plain else _one_line(error)
     if not plain:
@@ -317,7 +317,7 @@ def _send_heartbeats(sender: Sender, busy: _JobRunning) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel to end this process when process ``parent`` ends, even while it is stopped."""
+    """Kill this process with its parent ``parent``, even while stopped."""
     if not sys.platform.startswith("linux"):
         return  # the closed pipe ends it there, unless it is stopped
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

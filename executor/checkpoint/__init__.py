@@ -1,4 +1,4 @@
-"""Checkpoints of a run: saved while it goes on, verified when read, loaded under any plan.
+"""Checkpoints of a run: saving, verification, and loading under any plan.
 
 Enters: an ``Engine`` or ``Reference``, ``CheckpointSettings``, a folder.
 Leaves: committed step folders with a manifest; restored weights, states and step.

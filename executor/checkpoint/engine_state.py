@@ -1,8 +1,8 @@
-"""Complete state of a run, collected from an engine and restored into one.
+"""Complete state of a run, collected from and restored into an engine.
 
-Master weights, the optimizer's moments and counts, the random generators of every rank, and states
-of techniques. Names are those of the whole model, whatever the plan; a tied weight has one. The
-position in the text follows from the number of steps, which the manifest has.
+Master weights, optimizer moments and counts, every rank's random generators, technique states.
+Names are the whole model's under any plan; a tied weight has one. The position in the text follows
+from the step count in the manifest.
 """
 
 from __future__ import annotations
@@ -66,13 +66,12 @@ def _random_states(engine: Engine) -> dict[str, Tensor]:
 
 
 class EngineRestore:
-    """Slices of a checkpoint that an engine needs, to be filled and then applied.
+    """Slices of a checkpoint that an engine needs, filled and then applied.
 
-    ``fill_rounds``: slices by name; a rank with both copies of a tied weight needs it twice.
+    ``fill_rounds``: slices by name; a rank with both copies of a tied weight needs two rounds.
 
     Args:
         engine: not yet stepped.
-        manifest: of the checkpoint.
 
     Raises:
         InputError: the checkpoint lacks a tensor, or has it in another form.
@@ -148,7 +147,7 @@ class EngineRestore:
             self._want(name, tensor_slice.with_tensor(empty))
 
     def unused(self) -> Iterator[str]:
-        """Techniques with states in the checkpoint that this plan does not hold."""
+        """Techniques with states in the checkpoint but not in this plan."""
         restored = {key.partition(".")[0] for key in self._states}
         saved = {
             name.removeprefix(TECHNIQUES).partition(".")[0]

@@ -1,7 +1,7 @@
-"""Folders of checkpoints: their names, commits, and pruning.
+"""Names, commits and pruning of checkpoint folders.
 
-A checkpoint is written into a folder whose name begins with a dot and ends in a token of the run;
-it is renamed when every byte of it is on the disk, so a final name means a complete checkpoint.
+A checkpoint is written to a folder named with a leading dot and a token of the run, and renamed
+once every byte is on disk: a final name means a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def step_folder(root: Path, step: int) -> Path:
 
 
 def unfinished_folder(root: Path, step: int, token: str) -> Path:
-    """Folder in which the checkpoint of a step is written."""
+    """Folder in which a step's checkpoint is written."""
     return root / f".step-{step:08d}.{token}"
 
 
@@ -33,7 +33,7 @@ def step_of(folder: Path) -> int | None:
 
 
 def step_folders(root: Path) -> list[Path]:
-    """Folders of committed checkpoints, the newest first; none where ``root`` is missing."""
+    """Folders of committed checkpoints, newest first; none without ``root``."""
     try:
         folders = [path for path in root.iterdir() if step_of(path) is not None and path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -42,7 +42,7 @@ def step_folders(root: Path) -> list[Path]:
 
 
 def commit(unfinished: Path, final: Path) -> None:
-    """Give a complete folder its final name, replacing one that has it already."""
+    """Give a complete folder its final name, replacing any earlier one."""
     flush_to_disk(unfinished)
     if final.exists():
         replaced = unfinished.with_name(f"{unfinished.name}.replaced")
@@ -62,7 +62,9 @@ def sweep(root: Path) -> None:
 
 
 def prune(root: Path, newest: int, keep: int, protected: Path | None = None) -> None:
-    """Keep ``keep`` checkpoints of steps up to ``newest``; later ones are another run's.
+    """Keep ``keep`` checkpoints up to step ``newest``.
+
+    Later steps belong to another run.
 
     Args:
         root: folder of checkpoints.

@@ -17,7 +17,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage of a file and the tensor in it; ``tensor`` is empty for none of them."""
+    """Damage of a file; ``tensor`` is empty outside any tensor."""
 
     file: str
     tensor: str
@@ -29,7 +29,7 @@ class Damage:
 
 
 def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None) -> list[Damage]:
-    """All differences between a checkpoint's files and what was written.
+    """All differences between a checkpoint's files and its manifest.
 
     Args:
         folder: of the checkpoint.
@@ -76,7 +76,6 @@ def _open_file_damages(
 
 
 def _digest(file: BinaryIO, first: int, size: int) -> str:
-    """SHA-256 of ``size`` bytes from ``first`` on, or of as many as there are."""
     digest = hashlib.sha256()
     file.seek(first)
     while size and (piece := file.read(min(size, READ_BYTES))):

@@ -1,4 +1,4 @@
-"""Search for the newest valid checkpoint, and loading it under any plan."""
+"""Search for the newest valid checkpoint, and loading under any plan."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class FoundCheckpoint:
 
 
 def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) -> FoundCheckpoint:
-    """The newest checkpoint whose every byte is what was written. Collective.
+    """The newest checkpoint with every byte intact. Collective.
 
-    Each rank verifies some of the files. A damaged checkpoint is reported, and the one before it
-    is tried.
+    Ranks share the verification. A damaged checkpoint is reported and the previous one tried.
 
     Args:
         path: a folder of checkpoints, or one checkpoint's.
@@ -81,7 +80,7 @@ def _inspected(
 
 
 def load_slices(checkpoint: FoundCheckpoint, slices: TensorSlices) -> None:
-    """Copy a checkpoint's numbers into slices, however the saved ones were split."""
+    """Copy a checkpoint into slices, however the saved ones were split."""
     reader = CheckpointReader(checkpoint.folder, checkpoint.manifest)
     metadata = reader.read_metadata()
     planner = SliceLoadPlanner(slices, metadata)

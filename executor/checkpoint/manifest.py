@@ -1,9 +1,8 @@
-"""Manifest of a checkpoint: its run, its tensors, and a digest of every byte.
+"""Manifest of a checkpoint: its run, its tensors, digests of every byte.
 
-The manifest is written last, so a folder with one is complete. Digests are SHA-256, which the
-standard library has and which detects any damage, where a cyclic sum is sure only of short ones;
-it is computed beside the run, on the thread that writes. A manifest has exactly one text, so any
-change of a byte of it shows too.
+It is written last, so a folder with one is complete. Digests are SHA-256: in the standard library,
+and sure to detect any damage, where a CRC covers short bursts only. They are computed on the writer
+thread, beside the run. A manifest has exactly one text, so any changed byte of it shows too.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _HEAD, _MIDDLE, _TAIL = '{"sha256":"', '","checkpoint":', "}\n"
 
 
 class DamagedManifestError(ValueError):
-    """A manifest is not what was written, or not one at all."""
+    """A manifest other than the one written."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A slice in a file: its offsets in the tensor, its bytes in the file, their digest."""
+    """A slice in a file: tensor offsets, file bytes, digest."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -59,7 +58,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A data file; its header says where tensors are, and has a digest of its own."""
+    """A data file; its digested header locates the tensors."""
 
     bytes: int
     header_bytes: int
@@ -68,11 +67,10 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """The run that a checkpoint is of.
+    """The run behind a checkpoint.
 
-    ``text`` is the digest of the text that it reads; ``plan`` and ``model`` are hashes;
-    ``versions`` are those of the software. The next step reads on at sample ``step ·
-    global_batch``.
+    ``text``: digest of the training text; ``plan`` and ``model``: hashes; ``versions``: of the
+    software. The next step reads on at sample ``step · global_batch``.
     """
 
     plan: str
@@ -96,7 +94,7 @@ class Manifest:
     tensors: Mapping[str, StoredTensor]
 
     def text(self) -> str:
-        """The only text of this manifest."""
+        """The canonical text of this manifest."""
         body = _canonical({"format": FORMAT, **asdict(self)})
         return f"{_HEAD}{_digest(body)}{_MIDDLE}{body}{_TAIL}"
 
@@ -122,7 +120,7 @@ class Manifest:
         return _from_document(document)
 
     def metadata(self) -> Metadata:
-        """The tensors in the form of torch's distributed checkpoint."""
+        """Tensors as torch's distributed checkpoint metadata."""
         tensors: dict[str, Any] = {}
         stored: dict[MetadataIndex, StoredSlice] = {}
         for name, tensor in self.tensors.items():
@@ -139,7 +137,7 @@ class Manifest:
         return Metadata(state_dict_metadata=tensors, storage_data=stored)
 
     def slices_of(self, file: str) -> list[tuple[str, StoredSlice]]:
-        """Slices in a file with the names of their tensors, in the order of their bytes."""
+        """Slices in a file with tensor names, in byte order."""
         slices = [
             (name, part)
             for name, tensor in self.tensors.items()

@@ -17,12 +17,11 @@ from .manifest import Manifest, StoredSlice, read_manifest
 
 
 class CheckpointReader(StorageReader):
-    """Reads the slices of a checkpoint that a load plan asks for.
+    """Reads the slices that a load plan requests.
 
-    It trusts the digests: verify the files first, with :func:`integrity.damages`.
+    It trusts the digests: verify the files first with :func:`integrity.damages`.
 
     Args:
-        folder: of the checkpoint.
         manifest: its own; read if None.
     """
 
@@ -32,7 +31,7 @@ class CheckpointReader(StorageReader):
         self._stored: dict[MetadataIndex, StoredSlice] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """One reader reads one checkpoint."""
+        """Do nothing: one reader reads one checkpoint."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Tensors of the checkpoint."""
@@ -70,7 +69,7 @@ class CheckpointReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """A checkpoint is named by its folder."""
+        """Accept any folder."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint's whole tensors on one process, as the start of verification."""
+"""A checkpoint's whole tensors on one process, the start of verification."""
 
 from __future__ import annotations
 

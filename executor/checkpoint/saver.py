@@ -1,9 +1,8 @@
-"""Asynchronous saving: a step waits for a copy in host memory, a thread does the rest.
+"""Asynchronous saving: a step waits only for a copy in host memory.
 
-Ranks agree on who writes what, which takes collectives, on the main thread; the thread only writes
-files. A rank's thread ends when the checkpoint is committed, or when any rank has failed to write;
-the outcome is agreed on at the next save or at the end, where it is an error of every rank. So at
-most one checkpoint is under way.
+Ranks agree on who writes what with collectives on the main thread; a thread only writes files. It
+ends when the checkpoint is committed or any rank has failed; the outcome is agreed at the next save
+or at the end, as an error on every rank. So at most one checkpoint is in flight.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class _SavePlans:
-    """Save plans of all ranks; valid while every rank holds slices of the same shapes."""
+    """Save plans of all ranks, valid while slice shapes stay the same."""
 
     digests: tuple[str, ...]
     plans: Sequence[SavePlan]
@@ -45,13 +44,10 @@ class _SavePlans:
 
 
 class Saver:
-    """Saves checkpoints of a run on one rank; every rank calls everything in the same order.
+    """Saves a run's checkpoints; every rank calls everything in the same order.
 
     Args:
         root: folder of checkpoints, the same for all ranks.
-        keep: how many to keep.
-        run: the run that they are of.
-        rank: this rank.
         device: of the world's collectives.
         wait: True if a save ends only when its checkpoint is committed.
 
@@ -105,7 +101,7 @@ class Saver:
             self.wait_written()
 
     def wait_written(self) -> None:
-        """Wait for the checkpoint under way, if there is one.
+        """Wait for the checkpoint in flight, if any.
 
         Raises:
             RunError: a rank could not write its part of it; the same on every rank.
@@ -125,7 +121,7 @@ class Saver:
         self.committed.append(self._step)
 
     def is_written(self) -> bool:
-        """True if the checkpoint under way is committed, as far as rank 0 knows."""
+        """True if rank 0 has committed the checkpoint in flight."""
         return self._thread is not None and self._is_committed
 
     @property
@@ -134,7 +130,7 @@ class Saver:
         return self._step
 
     def _planned(self, slices: TensorSlices) -> tuple[Sequence[SavePlan], Metadata]:
-        """Plans of all ranks, made anew only where a rank's slices have other shapes."""
+        """Plans of all ranks, remade only where slice shapes change."""
         rows: list[SliceRecord] = [
             row for name, tensor_slice in slices.items() for row in tensor_slice.rows(name)
         ]
@@ -193,7 +189,7 @@ class Saver:
 
     @staticmethod
     def _await_commit(writer: CheckpointWriter) -> None:
-        """Wait until rank 0 has committed the checkpoint, or given it up: the folder is gone."""
+        """Wait until the folder is gone: rank 0 committed or gave up."""
         for _ in _polls():
             if not writer.unfinished.exists():
                 return

@@ -46,13 +46,10 @@ def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts
 
 
 class CheckpointSession:
-    """The checkpoints of a run on one rank.
+    """A run's checkpoints on one rank.
 
     Args:
         engine: not yet stepped.
-        context: this rank.
-        settings: of saving and resuming.
-        run: facts of the run.
     """
 
     def __init__(
@@ -104,7 +101,7 @@ class CheckpointSession:
                 self._emit_note(f"what {name} kept is not taken over: the plan does not hold it")
 
     def after_step(self, step: int, last: bool) -> None:
-        """Save where a checkpoint is due."""
+        """Save if a checkpoint is due."""
         if self._saver is None:
             return
         self._emit_commits(self._saver)
@@ -134,7 +131,7 @@ class CheckpointSession:
         self.context.emit({"event": "note", "text": text})
 
     def document(self) -> dict[str, Any] | None:
-        """Checkpoints in the run's result; None without any."""
+        """Checkpoints as JSON for the run's result; None without any."""
         if self.resumed is None and self._saver is None:
             return None
         document: dict[str, Any] = {}
@@ -153,7 +150,7 @@ class CheckpointSession:
 
 
 def _require_same(saved: RunFacts, current: RunFacts) -> None:
-    """Refuse to continue with another training.
+    """Refuse to continue a different training.
 
     Raises:
         InputError: model, text, seed or batch differ.

@@ -15,10 +15,9 @@ EVERY, KEEP = 100, 3
 class CheckpointSettings:
     """Saving and resuming of a run.
 
-    ``folder``: of the checkpoints, None for none; one after every ``every`` steps and after the
-    last, of which the newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of them.
-    ``wait``: True if steps wait for a checkpoint to be written. ``restarted``: this run was
-    started again after a failure, so the contents of ``folder`` are its own.
+    ``folder``: None for no checkpoints; one every ``every`` steps and after the last, of which the
+    newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of them. ``wait``: steps wait
+    for writing. ``restarted``: after a failure, so ``folder`` holds this run's own checkpoints.
     """
 
     folder: str | None = None

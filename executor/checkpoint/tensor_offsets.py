@@ -1,4 +1,4 @@
-"""Global offsets of each rank's tensor shards, the inverse of how they were split."""
+"""Global offsets of each rank's tensor shards: the split inverted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .tensor_slices import TensorSlice
 
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:
-    """Saved name of a parameter: copies have that of the layer that owns it."""
+    """Saved name of a parameter; copies use the owning layer's."""
     return parameter_name(*tied_source(plan.model, parameter.layer, parameter.spec))
 
 
 def saved_shape(local: LocalParameter) -> tuple[int, ...]:
-    """Saved shape of a parameter; all experts' rows are one dimension."""
+    """Saved shape of a parameter; experts and rows are one dimension."""
     shape = tuple(local.spec.shape)
     return (shape[0] * shape[1], *shape[2:]) if local.spec.expert else shape
 
@@ -35,8 +35,8 @@ def saved_shape(local: LocalParameter) -> tuple[int, ...]:
 def parameter_slice(local: LocalParameter, process_groups: ProcessGroups) -> TensorSlice:
     """This rank's part of a parameter, sharing its storage.
 
-    Tensor-parallel ranks split along the parameter's own dimension; sharding then splits rows into
-    equal chunks of ceil(rows / shards), of which the last ones are short.
+    Tensor-parallel ranks split the parameter's own dimension; sharding then splits rows into equal
+    chunks of ceil(rows / shards), the last ones short.
     """
     offsets, shape = (
         _expert_offsets(local, process_groups)
@@ -60,13 +60,13 @@ def parameter_slice(local: LocalParameter, process_groups: ProcessGroups) -> Ten
 def _expert_runs(
     local: LocalParameter, process_groups: ProcessGroups, first: int, count: int
 ) -> tuple[tuple[int, int], ...]:
-    """Runs of rows of experts that are split by rows, among all experts' rows.
+    """Runs of row-split experts' rows among all experts' rows.
 
     Args:
         local: the experts' parameter.
         process_groups: groups of this rank.
-        first: the first of this rank's rows among those of its experts' parts.
-        count: how many rows it has.
+        first: this rank's first row among those of its experts' parts.
+        count: number of rows.
     """
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank
@@ -94,7 +94,7 @@ def _offsets(local: LocalParameter, process_groups: ProcessGroups) -> tuple[list
 def _expert_offsets(
     local: LocalParameter, process_groups: ProcessGroups
 ) -> tuple[list[int], RankGroup]:
-    """The same of experts, whose rows are one dimension."""
+    """Global offsets of experts, whose rows are one dimension."""
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank
     local_experts = experts // strategy.ep
@@ -114,8 +114,8 @@ def state_slice(
 ) -> tuple[str, TensorSlice]:
     """A technique's state as a part of a named tensor.
 
-    Where its group is smaller than the stage, each of the groups has a tensor of its own, which a
-    plan with as many groups finds again. A rank's own state is found by that rank alone.
+    Where its group is smaller than the stage, each group has a tensor of its own, which a plan with
+    as many groups finds again. A rank's private state is found by that rank alone.
 
     Args:
         name: of the state.

@@ -1,8 +1,8 @@
-"""A rank's slice of a named tensor, in the form of torch's distributed checkpoint planner.
+"""A rank's slice of a named tensor, for torch's checkpoint planner.
 
-torch decides who writes a slice that several ranks hold, checks that all slices together are each
-tensor once, and finds the pieces of saved slices that another plan needs. Its own driver sends
-those plans between ranks as pickles; here they travel as JSON, and every rank computes the same.
+torch picks the writer of a replicated slice, checks that slices cover each tensor once, and finds
+the pieces that another plan needs. Its driver pickles those plans between ranks; here they travel
+as JSON, and every rank computes the same.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def dtype_of(name: str) -> torch.dtype:
 class TensorSlice:
     """A rank's box at ``offsets`` of a tensor of shape ``full_shape``.
 
-    Rows may lie apart in the whole, as those of experts that are split themselves. Then ``runs``
-    has the first row in the whole and the number of rows, for all of the slice's rows in order.
+    Rows may lie apart in the whole, as those of split experts. Then ``runs`` lists (first row in
+    the whole, number of rows) in order.
     """
 
     tensor: Tensor
@@ -71,7 +71,7 @@ class TensorSlice:
         return replace(self, tensor=tensor)
 
     def contiguous_slices(self) -> list[TensorSlice]:
-        """The slice as boxes of the whole, which share its storage."""
+        """The slice as contiguous boxes that share its storage."""
         if not self.runs:
             return [self]
         slices, first = [], 0
@@ -82,7 +82,7 @@ class TensorSlice:
         return slices
 
     def rows(self, name: str) -> list[SliceRecord]:
-        """Its records for other ranks, one for each of its boxes."""
+        """Records for other ranks, one per box."""
         dtype = dtype_name(self.tensor.dtype)
         return [
             (name, dtype, [*box.full_shape], [*box.offsets], list(box.tensor.shape))
@@ -90,14 +90,14 @@ class TensorSlice:
         ]
 
     def at(self, offsets: Sequence[int] | None) -> Tensor:
-        """Numbers of the box that begins at ``offsets``."""
+        """Values of the box that begins at ``offsets``."""
         contiguous_slices = self.contiguous_slices()
         if len(contiguous_slices) == 1:
             return contiguous_slices[0].tensor
         return next(box.tensor for box in contiguous_slices if box.offsets == tuple(offsets or ()))
 
     def size(self) -> torch.Size:
-        """Shape of the whole tensor, which torch compares with the saved one."""
+        """Whole shape, which torch compares with the saved one."""
         return torch.Size(self.full_shape)
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
@@ -125,23 +125,25 @@ def write_item(row: SliceRecord) -> WriteItem:
 
 
 class SliceSavePlanner(DefaultSavePlanner):
-    """torch's planner over slices: deduplicated over ranks, checked for gaps and overlaps."""
+    """torch's planner over slices: deduplicated, checked for gaps and overlaps."""
 
     def __init__(self, slices: TensorSlices | None = None) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self.state_dict: dict[str, Any] = dict(slices or {})
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:
-        """Numbers of a box."""
+        """Values of a box."""
         tensor_slice: TensorSlice = self.state_dict[index.fqn]
         return tensor_slice.at(index.offset)
 
 
 def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan], Metadata]:
-    """Save plans of all ranks, and the resulting tensors; the same on every rank.
+    """Save plans of all ranks, and the resulting tensors.
+
+    Deterministic, so every rank computes the same.
 
     Args:
-        records: each rank's, by rank.
+        records: by rank.
 
     Raises:
         ValueError: slices leave a gap in a tensor, or overlap.
@@ -151,7 +153,7 @@ def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan]
 
 
 class SliceLoadPlanner(DefaultLoadPlanner):
-    """torch's planner over slices that are to be filled."""
+    """torch's planner over slices to be filled."""
 
     def __init__(self, slices: TensorSlices, metadata: Metadata) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -160,7 +162,7 @@ class SliceLoadPlanner(DefaultLoadPlanner):
         self.is_coordinator = True
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """Target of the numbers of a box."""
+        """Target of a box's values."""
         tensor_slice: TensorSlice = self.state_dict[index.fqn]
         return tensor_slice.at(index.offset)
 

@@ -1,8 +1,8 @@
 """Storage writer of torch's distributed checkpoint for our files.
 
-A rank writes one safetensors file, which holds numbers and their offsets and no code; the manifest
-is JSON. A checkpoint is complete only when every rank's file is: each leaves an index beside its
-file, and rank 0 makes the manifest of all indexes and commits the folder.
+Each rank writes one safetensors file: numbers and offsets, no code; the manifest is JSON. Each rank
+leaves an index beside its complete file; rank 0 merges all indexes into the manifest and commits
+the folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LENGTH_BYTES = 8
 
 
 def data_file(number: int) -> str:
-    """File of the rank with this number."""
+    """Data file of a rank."""
     return f"rank-{number:04d}.safetensors"
 
 
@@ -48,9 +48,7 @@ class CheckpointWriter(StorageWriter):
     """Writes one checkpoint.
 
     Args:
-        unfinished: the folder to write in.
         final: its name after the commit.
-        run: the run that the checkpoint is of.
         step: optimizer steps done.
     """
 
@@ -59,7 +57,7 @@ class CheckpointWriter(StorageWriter):
         self.run, self.step = run, step
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """One writer writes one checkpoint."""
+        """Do nothing: one writer writes one checkpoint."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Make the folder."""
@@ -106,7 +104,7 @@ class CheckpointWriter(StorageWriter):
         return self._rank_index(number).exists()
 
     def read_rank_indexes(self, ranks: int) -> list[list[WriteResult]]:
-        """Results of every rank from the indexes, which are removed."""
+        """Results of every rank from its index; the indexes are removed."""
         results = []
         for number in range(ranks):
             index = self._rank_index(number)
@@ -143,7 +141,7 @@ class CheckpointWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """A checkpoint is named by its folder."""
+        """Accept any folder."""
         return True
 
 
@@ -160,7 +158,7 @@ def _resolved(planner: SavePlanner, item: WriteItem) -> Tensor:
 
 
 def _tensor_ranges(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
-    """A file's header, and the first byte and the number of bytes of each of its tensors."""
+    """A file's header, and (first byte, size) of each tensor."""
     with path.open("rb") as file:
         length = file.read(LENGTH_BYTES)
         header = file.read(int.from_bytes(length, "little"))
@@ -177,7 +175,7 @@ def _tensor_ranges(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
 def _result(
     item: WriteItem, key: str, file: str, tensor: Tensor, byte_range: tuple[int, int]
 ) -> WriteResult:
-    """Write result of a slice; its digest is that of its bytes in memory."""
+    """Write result of a slice, with its in-memory digest."""
     raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     first, size = byte_range
     stored = StoredSlice(

@@ -1,6 +1,6 @@
-"""Records of tasks other than next tokens: hidden tokens, images.
+"""Records of tasks other than next tokens: masked tokens, images.
 
-The record of a sample depends on the seed and its number only.
+A sample's record depends only on the seed and its number.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ MASKED, REPLACED = 0.8, 0.9
 
 
 class MaskedTokens:
-    """Records of an encoder: tokens of which 15 % are hidden, then the original tokens.
+    """Encoder records: tokens with 15 % masked, then the original tokens.
 
     Args:
         tokens: (seq + 1,) tokens of a sample, of which the last is left out.
         vocab: of the model; its last number stands for a masked token.
-        global_batch: samples of a step.
         seed: of the hidden tokens.
     """
 
@@ -37,7 +36,7 @@ class MaskedTokens:
         self.global_batch, self.seed = global_batch, seed
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """Record of the ``sample``-th sample of optimizer step ``step``."""
+        """Record of sample ``sample`` of optimizer step ``step``."""
         tokens = self.tokens(step, sample)[:-1].numpy()
         number = step * self.global_batch + sample
         generator = np.random.default_rng([self.seed, number])
@@ -50,14 +49,14 @@ class MaskedTokens:
 
 
 class RandomImages:
-    """Records of images: random classes and pixels by seed."""
+    """Image records: random classes and pixels by seed."""
 
     def __init__(self, values: int, classes: int, global_batch: int, seed: int) -> None:
         self.values, self.classes = values, classes
         self.global_batch, self.seed = global_batch, seed
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """Record of the ``sample``-th sample of optimizer step ``step``."""
+        """Record of sample ``sample`` of optimizer step ``step``."""
         number = step * self.global_batch + sample
         generator = np.random.default_rng([self.seed, number])
         label = generator.integers(0, self.classes, 1)
@@ -65,14 +64,12 @@ class RandomImages:
 
 
 class StoredImages:
-    """Records of images on disk, shuffled by the seed in every epoch.
+    """Records of images on disk, reshuffled by seed every epoch.
 
     Args:
         folder: holds ``images.npy`` (images, channels, side, side) uint8 and ``classes.npy``.
         layer: the patch layer that reads them.
         classes: of the model.
-        global_batch: samples of a step.
-        seed: of the order.
 
     Raises:
         InputError: arrays that are not there or do not fit the model.
@@ -93,7 +90,7 @@ class StoredImages:
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """Record of the ``sample``-th sample of optimizer step ``step``."""
+        """Record of sample ``sample`` of optimizer step ``step``."""
         epoch, position = divmod(step * self.global_batch + sample, len(self.labels))
         if self._order[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
@@ -123,7 +120,7 @@ def random_batches(plan: Plan, seed: int) -> Batch:
 
 
 def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: int) -> Batch:
-    """Records of a plan's model from text or images; random images where none are given.
+    """Records of a plan's model from text, stored images or random images.
 
     Args:
         plan: its model and batch size the records.

@@ -1,13 +1,13 @@
-"""Tasks: the record of a sample for each model type, and the part each layer reads.
+"""Tasks: each model type's sample record, and each layer's part of it.
 
-A sample is a record: one row of whole numbers, the same whatever the plan.
+A record is one row of integers, the same under any plan.
 
 - Decoder: ``seq + 1`` tokens; each predicts the next.
-- Encoder of tokens (BERT): ``seq`` tokens of which some were hidden, then the ``seq`` tokens as
-  they were; every position is to be restored and counts in the loss.
-- Encoder of images (ViT): the class, then the pixels of the image as bytes, channel by channel.
-- Encoder and decoder (T5): the encoder's tokens, then those that the decoder continues them with
-  and one more (prefix language modelling, Raffel et al., 2020, section 3.2.1).
+- Token encoder (BERT): ``seq`` tokens, some masked, then the ``seq`` originals; every position
+  counts in the loss.
+- Image encoder (ViT): the class, then the pixels as bytes, channel by channel.
+- Encoder-decoder (T5): the encoder's tokens, then the decoder's continuation and one more (prefix
+  language modeling, Raffel et al., 2020, section 3.2.1).
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ BYTE_MIDDLE = 127.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Layout of the records of a model.
+    """Layout of a model's records.
 
-    ``firsts``: number and tokens of the layers that begin a tower. ``patches``: the layer that
-    takes images.
+    ``firsts``: index and tokens of each tower's first layer. ``patches``: the image layer.
     """
 
     kind: TaskKind
@@ -49,7 +48,7 @@ class Task:
 
     @property
     def leading(self) -> int:
-        """Tokens of the first layer before those of the data: a class token."""
+        """Tokens before the data in the first layer: a class token."""
         return int(self.patches is not None and self.patches.class_token)
 
     @property
@@ -59,18 +58,18 @@ class Task:
 
     @property
     def record(self) -> int:
-        """Numbers of a record."""
+        """Integers per record."""
         if self.patches is not None:
             return 1 + self.patches.channels * self.patches.image**2
         return 2 * self.tokens if self.kind == "hidden tokens" else self.tokens + 1
 
     @property
     def losses(self) -> int:
-        """Losses of a sample, of which the mean over the global batch is taken."""
+        """Losses per sample; the loss is their mean over the global batch."""
         return 1 if self.kind == "classes" else self.firsts[-1][1]
 
     def feed(self, layer: int, records: Tensor) -> Tensor:
-        """Input of the first layer of a tower.
+        """Input of a tower's first layer.
 
         Args:
             layer: its number.
@@ -94,12 +93,7 @@ class Task:
 
 
 def task_of(model: ModelSpec, seq_len: int) -> Task:
-    """Task of a model that the executor runs.
-
-    Args:
-        model: the model.
-        seq_len: the workload's tokens of a sample.
-    """
+    """Task of a model that the executor runs."""
     contexts, layers = layer_contexts(model, seq_len), model.layers()
     firsts = tuple(
         (n, context.tokens) for n, context in enumerate(contexts) if context.begins_tower
@@ -124,7 +118,7 @@ def plan_task(plan: Plan) -> Task:
 
 
 def class_count(model: ModelSpec) -> int:
-    """Classes of a model's images; 0 where it has none."""
+    """Classes of an image model; 0 for others."""
     return next((x.classes for x in model.kinds() if isinstance(x, ClassifierLayer)), 0)
 
 

@@ -1,8 +1,8 @@
-"""Training text: the standard library's own sources, tokenized to the model's vocabulary.
+"""Training text: the standard library's sources, tokenized to the model's vocabulary.
 
-Nothing is downloaded. A byte-level BPE is trained on the sources and cut to the vocabulary; the
-tokens are cached, keyed by the files, the interpreter's version and the vocabulary. The window of
-a sample depends on the seed and the sample's number only.
+No download: a byte-level BPE is trained on the sources and cut to the vocabulary; tokens are cached
+by files, interpreter version and vocabulary. A sample's window depends only on the seed and its
+number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def source_files() -> list[Path]:
 
 
 def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
-    """The files' text in pieces of whole lines, about ``limit`` characters of it in all."""
+    """Texts in pieces of whole lines, about ``limit`` characters in all."""
     used = 0
     for path in paths:
         try:
@@ -67,13 +67,12 @@ def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
 
 
 def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = None) -> np.ndarray:
-    """The corpus as token numbers, (tokens,) uint32, kept on disk between runs.
+    """The corpus as (tokens,) uint32 token numbers, cached on disk.
 
     Args:
-        vocab: the model's vocabulary, at least 257.
-        data: a text file, a folder of text files or a file of token numbers instead of the
-            standard library.
-        tokenizer: a ``tokenizer.json`` instead of a byte-pair encoding trained here.
+        vocab: at least 257.
+        data: a text file, a folder of them or a token file; None for the standard library.
+        tokenizer: a ``tokenizer.json`` instead of a BPE trained here.
 
     Raises:
         InputError: vocabulary too small, unreadable data, tokenizer larger than the vocabulary.
@@ -187,10 +186,9 @@ def _store(path: Path, tokens: np.ndarray) -> bool:
 
 
 class TextBatches:
-    """Samples of a token sequence: ``batches(step, sample)`` is (seq + 1,) int64 tokens.
+    """Samples of a token sequence, (seq + 1,) int64 tokens each.
 
-    Windows of ``seq_len`` tokens are visited in an order shuffled by the seed, all of them before
-    any comes again.
+    Windows of ``seq_len`` tokens come in an order shuffled by seed, each once per epoch.
     """
 
     def __init__(self, tokens: np.ndarray, seq_len: int, global_batch: int, seed: int) -> None:
@@ -204,7 +202,7 @@ class TextBatches:
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """The ``sample``-th sample of optimizer step ``step``."""
+        """Sample ``sample`` of optimizer step ``step``."""
         epoch, position = divmod(step * self.global_batch + sample, self.windows)
         if self._order[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
@@ -215,14 +213,14 @@ class TextBatches:
 
 
 class RandomBatches:
-    """Uniformly random tokens by seed, for models whose vocabulary no text fits."""
+    """Uniformly random tokens by seed, for vocabularies that no text fits."""
 
     def __init__(self, vocab: int, seq_len: int, global_batch: int, seed: int) -> None:
         self.vocab, self.seq_len = vocab, seq_len
         self.global_batch, self.seed = global_batch, seed
 
     def __call__(self, step: int, sample: int) -> Tensor:
-        """The ``sample``-th sample of optimizer step ``step``."""
+        """Sample ``sample`` of optimizer step ``step``."""
         number = step * self.global_batch + sample
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         return torch.randint(0, self.vocab, (self.seq_len + 1,), generator=generator)

@@ -1,7 +1,7 @@
-"""Files of token numbers: text that was tokenized before.
+"""Token files: text tokenized before.
 
-``.npy`` states the width of its numbers. ``.bin`` is bare little-endian numbers of the width that
-GPT data tools write: uint16 where the vocabulary fits, else uint32.
+``.npy`` states its integer width. ``.bin`` is bare little-endian integers as GPT data tools write
+them: uint16 where the vocabulary fits, else uint32.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Tokens = np.ndarray[Any, np.dtype[Any]]
 
 
 def is_token_file(path: Path | None) -> bool:
-    """True if a path of ``--data`` holds token numbers instead of text."""
+    """True if a ``--data`` path holds token numbers, not text."""
     return path is not None and path.suffix in SUFFIXES and path.is_file()
 
 
 def load_token_file(path: Path, vocab: int) -> Tokens:
-    """Numbers of a token file, (tokens,), memory-mapped.
+    """Tokens of a file, (tokens,), memory-mapped.
 
     Args:
         path: one of :data:`SUFFIXES`.
-        vocab: every number must be below it.
+        vocab: exclusive upper bound of every number.
 
     Raises:
         InputError: no such numbers, or one outside the vocabulary.

@@ -1,4 +1,4 @@
-"""AdamW of a run: its settings, and the parameters that decay."""
+"""AdamW of a run: settings, and the decayed parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..stage.local_parameters import LocalParameter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamWOptions:
-    """Hyper-parameters (Loshchilov and Hutter, 2019); decay applies to matrices only."""
+    """Hyperparameters (Loshchilov and Hutter, 2019); only matrices decay."""
 
     learning_rate: LearningRate = field(default_factory=LearningRate)
     beta1: float = 0.9
@@ -30,7 +30,7 @@ Pair = tuple[LocalParameter, nn.Parameter]
 
 
 def decayed(pairs: Iterable[Pair], decay: float) -> Groups:
-    """Non-empty groups of leaves: matrices, which decay, and vectors, which do not."""
+    """Non-empty groups of leaves: decayed matrices, then undecayed vectors."""
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for parameter, leaf in pairs:

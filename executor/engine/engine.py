@@ -1,4 +1,4 @@
-"""One rank of a run: its chunks, its passes and its optimizer, stepped together."""
+"""One rank of a run: chunks, passes and optimizer, stepped together."""
 
 from __future__ import annotations
 
@@ -53,12 +53,9 @@ class Engine:
 
     Args:
         plan: a legal plan.
-        rank: this rank.
-        options: seed, device, attention.
         batch: any sample of any step.
-        adamw: optimizer settings.
-        last_step: last step of the run, where a learning rate's decay may end.
-        process_groups: this rank's groups, where they exist already.
+        last_step: last step of the run, where learning-rate decay may end.
+        process_groups: this rank's groups, if they exist already.
     """
 
     def __init__(
@@ -113,17 +110,17 @@ class Engine:
         return self.weight_tensors() + tensors + cached_tables()
 
     def weight_tensors(self) -> list[Tensor]:
-        """This rank's weights on any tier; both copies where the host updates them."""
+        """This rank's weights on any tier, including both copies of offloaded ones."""
         parameters = (*self.parameters, *self.frozen)
         copies = (p.device_tensor for p in parameters)
         return [p.data for p in parameters] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
-        """State that techniques keep between steps and checkpoints save, by name."""
+        """Technique states that checkpoints save, by name."""
         return self.technique_hooks.state()
 
     def load_technique_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the states of techniques, tensor by tensor.
+        """Restore technique states, tensor by tensor.
 
         Raises:
             InputError: an entry is missing, unknown, or of another form.
@@ -131,18 +128,18 @@ class Engine:
         self.technique_hooks.load_state(tensors)
 
     def weights_changed(self) -> None:
-        """Tell techniques that weights or states were loaded: their copies are stale."""
+        """Notify techniques of loaded weights or states: their copies are stale."""
         self.technique_hooks.relocated_changed()
 
     def close(self) -> None:
-        """Free groups and tables; every rank calls this, no later use is possible."""
+        """Free groups and tables. Collective; no use afterwards."""
         dist.barrier()
         self.technique_hooks.close()
         self.process_groups.close()
         forget_tables()
 
     def _start_techniques(self) -> TechniqueHookList:
-        """Start the techniques on this rank and attach them to their chunks."""
+        """Start this rank's techniques and attach them to their chunks."""
         layers = {
             index: (
                 strategy,
@@ -218,10 +215,7 @@ class Engine:
         part: Callable[[Tensor], Tensor],
         leading: int = 0,
     ) -> Tensor:
-        """This rank's tokens of a part of its records of a micro-batch.
-
-        ``leading`` tokens of the layer come before those of the data.
-        """
+        """This rank's tokens of its micro-batch records, after ``leading`` class tokens."""
         with mark(READ_DATA):
             records = part(self._read(micro_batch, strategy))
             tokens = input_tokens(
@@ -252,10 +246,10 @@ class Engine:
         return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
-        """One optimizer step; its time is that of the device's work, not of its launches.
+        """One optimizer step, timed by the device's work, not its launches.
 
         Args:
-            before_update: called when gradients are complete and not yet used.
+            before_update: called between complete gradients and the update.
         """
         device = self.options.device
         finish(device)
@@ -274,16 +268,16 @@ class Engine:
         return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
 
     def dry_run_step(self) -> None:
-        """One step of which no number is read, for fake tensors."""
+        """One step that reads no values, for fake tensors."""
         norm = self.backward_step()[0]
         self.technique_hooks.before_update()
         self.updater.update(norm, self.adamw.learning_rate.peak)
         self.technique_hooks.end_step()
 
     def _update(self, norm: Tensor) -> bool:
-        """Update the weights unless gradients overflowed in fp16; return whether they did.
+        """Update the weights unless fp16 gradients overflowed; return whether they did.
 
-        There the host waits for the norm before the update, which it otherwise need not.
+        fp16 makes the host wait for the norm before the update; other formats need not.
         """
         overflowed = self.loss_scale is not None and not math.isfinite(norm.item())
         with mark(UPDATE):

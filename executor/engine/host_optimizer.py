@@ -1,7 +1,7 @@
-"""AdamW of offloaded parameters, on the host's processor and in its memory.
+"""AdamW of offloaded parameters, on the host's processor and memory.
 
-Its states are made at once and not with the first step, so that all of them are the host's. Each
-layer is a call of its own, as it is priced: its matrices, then its vectors.
+States are made up front, not with the first step, so that all lie on the host. Each layer is one
+call, as priced: its matrices, then its vectors.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ COUNT, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
 
 
 class HostOptimizer:
-    """AdamW over parameters on the host; does nothing without any.
-
-    Args:
-        pairs: those parameters with their leaves, in the order of the layers.
-        options: AdamW's hyper-parameters.
-    """
+    """AdamW over parameters on the host; a no-op without any."""
 
     def __init__(self, pairs: list[Pair], options: AdamWOptions) -> None:
         groups = list(_by_layer(pairs, options.weight_decay))
@@ -45,7 +40,7 @@ class HostOptimizer:
 
     @property
     def param_groups(self) -> Groups:
-        """Its groups, whose learning rate a step sets."""
+        """Parameter groups, whose learning rate a step sets."""
         return [] if self._optimizer is None else self._optimizer.param_groups
 
     def put(self, leaf: nn.Parameter, optimizer_state: Mapping[str, Tensor]) -> None:

@@ -1,9 +1,9 @@
 """Dynamic loss scaling for fp16 (Micikevicius et al., arXiv:1710.03740, section 3.2).
 
-fp16 has no numbers below 6e-8, where many gradients lie. The loss is multiplied by a power of two,
-so gradients are too; they are divided by it in the update, together with clipping. Where a
-gradient has overflowed (the global norm is not finite) the step changes no weight and the scale
-halves; after ``GROWTH_STEPS`` good steps it doubles. Powers of two round nothing.
+Many gradients lie below fp16's smallest number, 6e-8. The loss, and so the gradients, are
+multiplied by a power of two, which rounds nothing, and divided in the update together with
+clipping. On overflow (global norm not finite) the step changes no weight and the scale halves;
+after ``GROWTH_STEPS`` good steps it doubles.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LEAST = 1.0
 
 @dataclass(slots=True)
 class LossScale:
-    """Factor on the loss, and the number of good steps since it changed.
+    """Loss scale, and the good steps since it changed.
 
-    Every rank has the same, for it follows the norm, which all know.
+    Equal on every rank, because it follows the global norm.
     """
 
     value: float = INITIAL
@@ -49,7 +49,7 @@ class LossScale:
 
 
 def scales_loss(param_dtype: str) -> bool:
-    """True if runs in a compute type need loss scaling."""
+    """True if a compute type needs loss scaling."""
     return param_dtype == "fp16"
 
 

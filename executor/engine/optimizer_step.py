@@ -1,7 +1,7 @@
 """From raw gradients to updated weights: pending sums, clipping, AdamW.
 
-All of it works on local parts. The global norm and the loss travel in one all-reduce of two
-float64 numbers over the world: each part's squared norm is divided by the ranks that hold it.
+Everything works on local shards. Global norm and loss travel in one all-reduce of two float64 over
+the world: each part's squared norm is divided by its number of replicas.
 """
 
 from __future__ import annotations
@@ -28,12 +28,9 @@ class Updater:
     """The optimizer of one rank.
 
     Args:
-        parameters: this rank's parameters.
-        process_groups: its groups.
-        clip_norm: global gradient norm to clip to, None for none.
-        options: AdamW's hyper-parameters.
-        kernels: of the run; they choose the form of the step.
-        gradients_final: called when gradients are clipped; fills those on the host.
+        clip_norm: global gradient norm to clip to; None for no clipping.
+        kernels: choose the form of the step.
+        gradients_final: called after clipping; fills gradients on the host.
     """
 
     def __init__(
@@ -61,13 +58,13 @@ class Updater:
         self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options)
 
     def resident_tensors(self) -> list[Tensor]:
-        """States of the optimizer, and gradients that wait for it on the host."""
+        """Optimizer states, and gradients waiting for it on the host."""
         states = (*self.optimizer.state.values(), *self.host.states.values())
         tensors = [value for state in states for value in state.values()]
         return tensors + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
 
     def optimizer_state(self, parameter: LocalParameter) -> dict[str, Tensor]:
-        """Optimizer state of a parameter, by its own names; empty before an update."""
+        """A parameter's optimizer state by its own keys; empty before an update."""
         states = self.host.states if parameter.on_host else self.optimizer.state
         state = states.get(self._leaf(parameter), {})
         return {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -75,9 +72,9 @@ class Updater:
     def load_optimizer_state(
         self, parameter: LocalParameter, optimizer_state: Mapping[str, Tensor]
     ) -> None:
-        """Restore a parameter's optimizer state from :meth:`optimizer_state`.
+        """Restore :meth:`optimizer_state` of a parameter.
 
-        A count stays on the host unless the step is fused, as the optimizer makes it itself.
+        The step count stays on the host unless the step is fused, as torch makes it.
         """
         leaf = self._leaf(parameter)
         if parameter.on_host:
@@ -94,7 +91,7 @@ class Updater:
         return next(leaf for other, leaf in pairs if other is parameter)
 
     def finish_gradients(self) -> None:
-        """Pending sums over ranks: sequence-parallel parts, shared parameters."""
+        """Reduce pending sums over ranks: sequence-parallel parts, shared parameters."""
         self._sum_partial()
         self._sum_tied()
 
@@ -116,7 +113,7 @@ class Updater:
                 grad.copy_(part.view(grad.shape))
 
     def _sum_tied(self) -> None:
-        """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
+        """Sum gradients of tied copies, on this stage and then over stages."""
         for name, tied in self.process_groups.tied.items():
             copies = [_grad(p) for p in self.parameters if p.tied == name]
             for other in copies[1:]:
@@ -150,12 +147,12 @@ class Updater:
             torch._foreach_mul_(grads, 1 / factor)
 
     def drop_gradients(self) -> None:
-        """Drop a step's gradients without using them."""
+        """Discard a step's gradients."""
         for p in self.parameters:
             p.parameter.grad = None
 
     def update(self, norm: Tensor, learning_rate: float) -> None:
-        """Clip to the norm and take one optimizer step; gradients are gone afterwards."""
+        """Clip to the norm and step the optimizer; gradients are freed."""
         for group in (*self.optimizer.param_groups, *self.host.param_groups):
             group["lr"] = learning_rate
         grads = [grad for p in self.parameters if (grad := p.grad) is not None]

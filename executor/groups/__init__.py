@@ -1,4 +1,4 @@
-"""Process groups and meshes of a plan, and the ranks that share or exchange data.
+"""Process groups and meshes of a plan, and ranks that exchange data.
 
 Enters: a plan, this rank.
 Leaves: ``ProcessGroups``, ``TiedGroup``, ``TokenExchange``; ranks and devices of a plan.

@@ -1,7 +1,7 @@
-"""Process groups of a plan, all made up front from the whole plan.
+"""Process groups of a plan, all made up front.
 
 Making a group is collective over the world, so a group made late inside one stage would hang the
-others: every rank makes every group of every stage here, in one order.
+others: every rank makes every stage's groups here, in one order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def channel_of(forward: bool, source: int, target: int) -> Channel:
 
 
 def plan_channels(plan: Plan) -> list[Channel]:
-    """Channels of a plan's messages, in the order in which every rank makes them."""
+    """Channels of a plan's messages, in the creation order of all ranks."""
     stages = plan.program.stages
     positions = len(stages) * len(stages[0].virtual_stages)
     kind = plan.program.schedule.kind
@@ -79,10 +79,8 @@ class ProcessGroups:
 
     Args:
         plan: a legal plan.
-        rank: this rank.
         device_type: ``cpu`` or ``cuda``.
         timeout_s: how long a collective waits for its other ranks.
-        techniques: those that the plan may hold, with groups of their own.
     """
 
     def __init__(
@@ -151,8 +149,8 @@ class ProcessGroups:
     def _make_expert_groups(self, plan: Plan, index: int) -> None:
         """Make the groups of experts' states.
 
-        They are never those of the dense parameters beside them: fully_shard would take parameters
-        of one group for one unit.
+        They differ from those of the dense parameters beside them: fully_shard would take
+        parameters of one group for one unit.
         """
         first, count = self.layout[index]
         strategies = plan.expert_strategies(index)
@@ -169,8 +167,7 @@ class ProcessGroups:
     def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
         """Make the techniques' own groups, in the same order on all ranks.
 
-        Two techniques never share one, nor one with the layers: their collectives may be under way
-        at the same time.
+        No two techniques share one, nor one with the layers: their collectives may overlap.
         """
         first, count = self.layout[index]
         for name, shape in stage_technique_groups(plan, index, techniques):
@@ -197,12 +194,11 @@ class ProcessGroups:
         return groups
 
     def _make_channels(self, plan: Plan) -> dict[Channel, dist.ProcessGroup]:
-        """One group of all ranks for each channel between stages.
+        """Make one group of all ranks per channel between stages.
 
-        NCCL runs all messages that a rank sends or receives in a group one after the other. So
-        forward and backward traffic, both ways of a ring, and what a stage receives and what it
-        sends on need groups of their own: a rank then only sends in a group, or only receives, and
-        no message waits behind one that is not there yet.
+        NCCL serializes all messages of a rank in a group. So forward and backward traffic, both
+        ways of a ring, and receives and sends each need their own group: no message then waits
+        behind one that is not there yet.
         """
         return {
             channel: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
@@ -217,7 +213,7 @@ class ProcessGroups:
         return next(i for i, (first, count) in enumerate(self.layout) if rank < first + count)
 
     def close(self) -> None:
-        """Close the groups' connections; every rank calls this when all are done."""
+        """Close the groups' connections. Collective, after all work."""
         tables = (self._groups, self._expert_groups, self._channels, self._technique_groups)
         for group in [group for table in tables for group in table.values()]:
             dist.destroy_process_group(group)
@@ -235,7 +231,7 @@ class ProcessGroups:
         return self._groups[ranks]
 
     def tensor_parallel(self, strategy: LayerStrategy) -> TensorParallel:
-        """Ranks that split a layer's weights: with Ulysses none do."""
+        """Ranks that split a layer's weights; none under Ulysses."""
         if strategy.weight_split == 1:
             return TensorParallel(None, 1, 0, False)
         shape = tensor_group(strategy)
@@ -243,7 +239,7 @@ class ProcessGroups:
         return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
 
     def sequence_split(self, strategy: LayerStrategy, seq_len: int) -> SequenceSplit:
-        """A layer's split of samples of ``seq_len`` tokens on this rank."""
+        """This rank's share of a layer's ``seq_len`` tokens."""
         tokens, ring = token_layout(strategy, self.local_rank, seq_len), None
         if strategy.cp > 1:
             shape = context_group(strategy)
@@ -266,19 +262,19 @@ class ProcessGroups:
         )
 
     def samples(self, strategy: LayerStrategy) -> IndexRange:
-        """Samples of a micro-batch that this rank works on in a layer."""
+        """Samples of a micro-batch on this rank in a layer."""
         return self.samples_by_rank(strategy)[self.local_rank]
 
     def samples_by_rank(self, strategy: LayerStrategy) -> tuple[IndexRange, ...]:
-        """Samples of a micro-batch that each rank of the stage works on."""
+        """Samples of a micro-batch on each rank of the stage."""
         return batch_partition(self._stage, strategy, self._samples)
 
     def local_tokens(self, strategy: LayerStrategy) -> int:
-        """Tokens of a sample that a rank holds between layers of this strategy."""
+        """A rank's tokens of a sample between layers of this strategy."""
         return self._seq_len // strategy.sequence_split
 
     def token_exchange(self, before: LayerStrategy, after: LayerStrategy) -> TokenExchange:
-        """Exchange of tokens between two layouts, each rank's tokens its own."""
+        """Exchange of tokens between two layouts without replicas."""
         key = (before.layout[:2], after.layout[:2])
         if key not in self._exchanges:
             shape = exchange_group(before, after)
@@ -299,7 +295,7 @@ class ProcessGroups:
         ]
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
-        """Replica × shard mesh of a layer, or the shard axis alone without replicas."""
+        """Replica × shard mesh of a layer; without replicas, one axis."""
         shape = shard_group(strategy), replica_group(strategy, self.stage_ranks)
         if shape not in self._meshes:
             self._meshes[shape] = self._new_mesh(*shape, self._groups)

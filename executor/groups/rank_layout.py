@@ -11,12 +11,12 @@ CPU_DEVICE = CORE
 
 
 def plan_world_size(plan: Plan) -> int:
-    """Ranks that a plan runs on; idle devices have none."""
+    """Ranks of a plan; idle devices have none."""
     return sum(stage.device_count for stage in plan.program.stages)
 
 
 def stage_layout(plan: Plan) -> list[tuple[int, int]]:
-    """First rank and number of ranks of each stage; ranks follow the stages' order."""
+    """First rank and rank count of each stage, in stage order."""
     ranges, first = [], 0
     for stage in plan.program.stages:
         ranges.append((first, stage.device_count))
@@ -25,7 +25,7 @@ def stage_layout(plan: Plan) -> list[tuple[int, int]]:
 
 
 def plan_devices(plan: Plan) -> tuple[str, ...]:
-    """Catalogue names of the devices of a plan's stages, by rank."""
+    """Catalog names of the stages' devices, by rank."""
     return tuple(
         plan.cluster.group(part.device_group).device
         for stage in plan.program.stages
@@ -35,7 +35,7 @@ def plan_devices(plan: Plan) -> tuple[str, ...]:
 
 
 def plan_device(plan: Plan) -> str:
-    """Catalogue name of the one device type that the plan's stages run on.
+    """Catalog name of the only device type under a plan's stages.
 
     Raises:
         InputError: stages on different device types.
@@ -48,5 +48,5 @@ def plan_device(plan: Plan) -> str:
 
 
 def runs_on_cores(plan: Plan) -> bool:
-    """True if a plan's ranks are cores of a machine, not accelerators."""
+    """True if a plan's ranks are CPU cores, not accelerators."""
     return CPU_DEVICE in plan_devices(plan)

@@ -16,8 +16,8 @@ TOKEN_TABLE = "tokens.weight"
 class TiedGroup(NamedTuple):
     """Ranks that sum the gradient of a shared parameter.
 
-    ``copies``: how many ranks of each of the stages are in the group. Those of one stage hold
-    equal gradients already, so each contributes its share of one.
+    ``copies``: ranks of each stage in the group. Those of one stage hold equal gradients, so each
+    contributes its fraction.
     """
 
     ranks: tuple[int, ...]
@@ -30,10 +30,10 @@ class TiedGroup(NamedTuple):
 
 
 def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
-    """Stages with a copy of each parameter that chunks share, by its name.
+    """Stages with a copy of each shared parameter, by name.
 
-    A vocabulary table is one parameter inside a chunk that has the head; elsewhere every layer
-    with one, and every chunk of blocks that share a bias, has its own copy.
+    A vocabulary table is one parameter inside a chunk with the head; elsewhere every layer with
+    one, and every chunk of blocks that share a bias, has its own copy.
     """
     if len(plan.program.stages) == 1:
         return {}
@@ -57,15 +57,15 @@ def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
 def tied_groups(
     plan: Plan, stages: Sequence[int], layout: Sequence[tuple[int, int]]
 ) -> list[TiedGroup]:
-    """Groups that sum one parameter's gradient, in one order.
+    """Groups that sum one parameter's gradient, in a fixed order.
 
-    One rank of each stage where all are equally wide; else all that hold a part, for one stage has
-    more copies of it than another.
+    One rank of each stage where all are equally wide; else all holders, since one stage has more
+    copies than another.
 
     Args:
         plan: the plan.
-        stages: those that hold the parameter.
-        layout: first rank and number of ranks of each stage.
+        stages: those with the parameter.
+        layout: first rank and rank count of each stage.
     """
     ranges = [layout[number] for number in stages]
     strategy = plan.program.first_strategy

@@ -1,6 +1,6 @@
-"""Rows that ranks send each other in an exchange of tokens between two layouts.
+"""Rows that ranks exchange between two token layouts.
 
-Derived from the plan alone: every rank knows the blocks of all others before and after.
+Derived from the plan alone: every rank knows all blocks before and after.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...spec.plan.stage_messages import ActivationBlock
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange:
-    """One rank's part of an exchange of rows; a row is a token of a sample.
+    """One rank's part of a row exchange (row: a sample's token).
 
-    ``packed``: rows of its block in the order of sending; ``arranged``: positions of its new
-    block's rows among those received; ``unpacked`` and ``restored`` are their inverses, for the
-    way back. ``sends`` and ``receives`` count rows by rank.
+    ``packed``: local rows in sending order; ``arranged``: positions of the new block's rows among
+    those received; ``unpacked`` and ``restored``: their inverses, for the way back. ``sends`` and
+    ``receives``: rows by rank.
     """
 
     group: dist.ProcessGroup

@@ -1,4 +1,4 @@
-"""Host memory of a run: offloaded tensors, copies to and from the device, process memory.
+"""Host memory of a run: offloaded tensors, transfers, process memory.
 
 Enters: tensors, local parameters.
 Leaves: host tensors, fetched shards, bytes of the process.

@@ -1,8 +1,8 @@
-"""Shards fetched from the host before each gather, and freed when it is filled.
+"""Shards fetched from the host before each gather, then freed.
 
-fully_shard has an offload of its own (CPUOffloadPolicy), but on cores that copies nothing, and a
-gradient that it moves is gone from the device before norms and clipping. So the shards are fetched
-here, below its public surface, around the start of a gather, on the stream that reads them.
+fully_shard's CPUOffloadPolicy copies nothing on cores, and takes gradients off the device before
+norms and clipping. So shards are fetched here, below its public surface, around the start of a
+gather, on the stream that reads them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..stage.local_parameters import LocalParameter
 
 
 def fetch_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], name: str) -> None:
-    """Keep a unit's shards on the device only while a gather is filled from them.
+    """Keep a unit's shards on the device only during gathers.
 
     Until the first gather they stay where they were made.
 
     Args:
         unit: sharded, its parameters freed after each use.
-        parameters: those of the unit that the host keeps, with their tensors there.
-        name: the mark under which a trace shows the copies.
+        parameters: those with tensors on the host.
+        name: mark of the copies in a trace.
     """
     state: Any = unit._get_fsdp_state()
     (group,) = state._fsdp_param_groups
@@ -36,7 +36,7 @@ def fetch_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], na
 
 
 def device_copy(parameter: LocalParameter) -> Tensor:
-    """Module's tensor of a parameter that the host keeps."""
+    """The module's tensor of a parameter kept on the host."""
     if parameter.device_tensor is None:
         raise RuntimeError(f"{parameter.name} is not on the host")
     return parameter.device_tensor
@@ -46,8 +46,8 @@ class _FetchedShard:
     """A shard's two tensors.
 
     Args:
-        host: its numbers.
-        device: source of the gather; its storage, perhaps padded, has no bytes in between.
+        host: the values.
+        device: source of the gather, perhaps padded; its storage is empty in between.
     """
 
     def __init__(self, host: Tensor, device: Tensor) -> None:

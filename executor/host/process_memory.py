@@ -1,4 +1,4 @@
-"""Memory of this process, as the operating system counts it."""
+"""Memory of this process, as the operating system reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KIB = 1024
 
 
 def resident_bytes() -> int:
-    """Resident bytes now; the peak so far where the system tells no more."""
+    """Resident bytes now; the peak where the system reports only that."""
     current = _status("VmRSS")
     return current if current is not None else peak_resident_bytes()
 
@@ -25,7 +25,7 @@ def peak_resident_bytes() -> int:
 
 
 def reset_peak() -> None:
-    """Count the peak from now on, where the system allows it (Linux)."""
+    """Restart the peak, where the system allows it (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:  # the peak then includes what was before

@@ -1,8 +1,8 @@
-"""Tensors that a run keeps in host memory, told apart from those of its device.
+"""Tensors in host memory, told apart from the device's.
 
-Where the device is a core both lie in one memory, and nothing of a tensor says which it is. So
-tensors of the host are made here and remembered: bytes are counted on their tier, and copies
-between the tiers are recorded as what they are on any device.
+On a core both share one memory, and nothing in a tensor says which it is. So host tensors are made
+here and remembered: bytes count on their tier, and copies between tiers are recorded as on any
+device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAKING: list[bool] = []
 
 
 def host_like(tensor: Tensor, device: torch.device, zero: bool = False) -> Tensor:
-    """A host tensor with the shape and type of ``tensor``, contiguous.
+    """A contiguous host tensor with the shape and type of ``tensor``.
 
     Args:
         tensor: on any tier.
@@ -35,19 +35,19 @@ def host_like(tensor: Tensor, device: torch.device, zero: bool = False) -> Tenso
 
 
 def host_copy(tensor: Tensor, device: torch.device) -> Tensor:
-    """A host tensor with the numbers of ``tensor``; as :func:`host_like`."""
+    """A host copy of ``tensor``; see :func:`host_like`."""
     host_tensor = host_like(tensor, device)
     host_tensor.copy_(tensor)
     return host_tensor
 
 
 def on_host(tensor: Tensor) -> bool:
-    """True if a tensor is one of the host's."""
+    """True if a tensor was made for the host."""
     return bool(_STORAGES) and tensor.untyped_storage()._cdata in _STORAGES
 
 
 def is_allocating() -> bool:
-    """True while an allocation is for the host."""
+    """True during an allocation for the host."""
     return bool(_MAKING)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a host tensor to ``device`` without waiting for its queue.
 
-    A copy from ordinary memory begins when all earlier work of the device is done, so every read
-    of tokens would drain the queue. From pinned memory it only joins the queue.
+    A copy from pageable memory starts only when all earlier device work is done, so every read of
+    tokens would drain the queue. From pinned memory it joins the queue.
     """
     if device.type == "cpu":
         return tensor
@@ -20,13 +20,13 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has finished its queued work; a core has none."""
+    """Wait for the device's queued work; a core has none."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def release(device: torch.device) -> None:
-    """Free the memory of unreferenced objects, cycles included, that the allocator keeps."""
+    """Free unreferenced objects, cycles included, and the allocator's cached memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

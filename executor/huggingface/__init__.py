@@ -1,1 +1,1 @@
-"""Checkpoints of the transformers library: what their tensors are called, read and written."""
+"""Checkpoints of the transformers library: tensor names, reading, writing."""

@@ -1,4 +1,4 @@
-"""The model that a checkpoint's ``config.json`` describes, held against the one that is run."""
+"""The model in a checkpoint's ``config.json``, compared with the plan's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAVED_DTYPE = "float32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A field in which a checkpoint's model is another than the plan's."""
+    """A field in which a checkpoint's model differs from the plan's."""
 
     field: str
     given: Any
@@ -47,7 +47,7 @@ def read_config(folder: Path, where: str) -> Mapping[str, Any]:
 
 
 def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Mapping[str, Any]:
-    """The configuration of a checkpoint that is the plan's model.
+    """The configuration of a checkpoint with the plan's model.
 
     Args:
         folder: the checkpoint's.
@@ -85,7 +85,7 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
 
 
 def difference(actual: ModelSpec, expected: ModelSpec, seq_len: int) -> Difference | None:
-    """The first field in which two models differ, names left out; None if they are the same.
+    """First field in which two models differ, names aside; None if equal.
 
     Args:
         actual: of a checkpoint.
@@ -121,11 +121,7 @@ def _differs(path: str, actual: Any, expected: Any) -> Difference | None:
 
 
 def config_for(model: ModelSpec, seq_len: int) -> Mapping[str, Any]:
-    """A configuration of the library's that describes a model.
-
-    Args:
-        model: of the plan.
-        seq_len: of the workload.
+    """A transformers configuration that describes a model.
 
     Raises:
         NotBuiltError: no family with a mapping computes this model.
@@ -142,6 +138,6 @@ def config_for(model: ModelSpec, seq_len: int) -> Mapping[str, Any]:
 
 
 def saved_config(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration beside weights that are written in float32."""
+    """The configuration beside weights written in float32."""
     key = "dtype" if "dtype" in document else "torch_dtype"
     return {**document, key: SAVED_DTYPE}

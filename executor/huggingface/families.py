@@ -33,7 +33,7 @@ def mapping(config: Mapping[str, Any]) -> TensorPieces:
 
 
 def own_parameters(model: ModelSpec, index: int, seq_len: int) -> list[ParameterSpec]:
-    """A layer's parameters but the projection that is the embedding's table."""
+    """A layer's parameters, except a head tied to the embedding's table."""
     layer = model.layers()[index]
     tied = model.tie_embeddings and isinstance(layer, HeadLayer)
     specs = layer_parameters(layer, seq_len)
@@ -43,7 +43,7 @@ def own_parameters(model: ModelSpec, index: int, seq_len: int) -> list[Parameter
 def layer_pieces(
     model: ModelSpec, index: int, seq_len: int, pieces: TensorPieces
 ) -> Iterator[tuple[ParameterSpec, TensorPiece]]:
-    """Every tensor of a layer with the parameter that it holds, or a part of."""
+    """Every checkpoint tensor of a layer, with its parameter or part."""
     layer = model.layers()[index]
     for spec in own_parameters(model, index, seq_len):
         for piece in pieces(index, layer, spec):
@@ -58,5 +58,5 @@ def tensor_shapes(
 
 
 def is_ignorable(name: str, tied: bool) -> bool:
-    """Return True if a tensor of a checkpoint may be left unread."""
+    """Return True if a checkpoint tensor may stay unread."""
     return name.endswith(BUFFERS) or (tied and name == TIED_PROJECTION)

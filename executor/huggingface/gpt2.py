@@ -1,7 +1,7 @@
 """Names of GPT-2's tensors.
 
-Its projections are Conv1D: weights lie as (in, out). One of them, ``c_attn``, makes queries, keys
-and values, in this order.
+Its projections are Conv1D: weights are (in, out). ``c_attn`` fuses queries, keys and values, in
+this order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Names of Llama's tensors, which Mistral, Qwen2 and Qwen3 share.
+"""Names of Llama's tensors, shared by Mistral, Qwen2 and Qwen3.
 
-Every weight is (out, in) as here, and heads turn by halves as here: channel i with channel i +
-head_dim / 2. So each parameter is one tensor as it is.
+Weights are (out, in) and heads rotate by halves, channel i with i + head_dim / 2, both as here: one
+tensor per parameter, unchanged.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from ..torch_compat import all_gather_single
 
 
 def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
-    """Logits of a micro-batch on this rank: its samples, and (samples, seq, vocabulary) of them.
+    """Logits of a micro-batch on this rank, with its samples.
 
-    Collective over the stage; no state changes.
+    The logits are (samples, seq, vocabulary). Collective over the stage; no state changes.
 
     Args:
-        engine: of a plan of one stage.
+        engine: of a single-stage plan.
         tokens: (samples of a micro-batch over all replicas, seq).
 
     Raises:
@@ -42,7 +42,7 @@ def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
 
 
 def _whole_vocabulary(engine: Engine, local: Tensor) -> Tensor:
-    """All tensor-parallel ranks' parts of the vocabulary, side by side."""
+    """All tensor-parallel ranks' vocabulary parts, side by side."""
     strategy = engine.chunks[0].last_strategy
     if strategy.tp == 1:
         return local

@@ -1,4 +1,4 @@
-"""A ``config.json`` for a model that came from none: the family whose class computes the same."""
+"""A ``config.json`` for a model without one, by equivalent family."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GPT2_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
 
 
 def candidates(model: ModelSpec, seq_len: int) -> list[Document]:
-    """Configurations of the families that could be this model; the caller reads them back.
+    """Candidate configurations of this model, for the caller to verify.
 
     Args:
-        model: of one tower of embedding, blocks and head.
-        seq_len: the longest sequence that it has seen.
+        model: one tower of embedding, blocks and head.
+        seq_len: the longest sequence in training.
     """
     layers = model.layers()
     block = next((x for x in layers if isinstance(x, BlockLayer)), None)

@@ -1,7 +1,7 @@
-"""Names of the tensors of Mixtral and Qwen3-MoE: Llama's, a router, three matrices an expert.
+"""Names of Mixtral's and Qwen3-MoE's tensors.
 
-Mixtral's files call the gate w1, the projection that it gates w3, and the one back w2; Qwen3's
-name them as a dense MLP's.
+Llama's, a router, and three matrices per expert: Mixtral calls the gate w1, the gated projection w3
+and the output w2; Qwen3 names them as in a dense MLP.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Adapters as the PEFT library keeps them: a folder beside the checkpoint that they belong to.
+"""Adapters in PEFT's format: a folder beside their base checkpoint.
 
-PEFT has one adapter a module. Where a checkpoint fuses several of our projections into one module,
-adapters beside them become one of their joint rank: the A matrices above each other, and each B in
-the rows of its own projection and the columns of its own A. ``rank_pattern`` and ``alpha_pattern``
-say so, and keep alpha / rank as it was.
+PEFT has one adapter per module. Where a checkpoint fuses several of our projections, their adapters
+become one of joint rank: the A matrices stacked, each B in its projection's rows and its own A's
+columns. ``rank_pattern`` and ``alpha_pattern`` record it and keep alpha / rank.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ PREFIX = "base_model.model."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptedModule:
-    """A module of a checkpoint with the adapters beside it.
+    """A checkpoint module with its adapters.
 
-    ``name`` is the module's, ``short`` the part of it within a block; ``slots`` are our names of
-    the projections with the row at which each begins; ``shapes`` are those of A and B joined.
+    ``short``: the name within a block; ``slots``: our projections and their first rows; ``shapes``:
+    of joint A and B.
     """
 
     name: str
@@ -60,15 +59,7 @@ class AdaptedModule:
 def adapted_modules(
     model: ModelSpec, index: int, seq_len: int, pieces: TensorPieces, lora: Lora
 ) -> list[AdaptedModule]:
-    """The modules of a layer that have adapters.
-
-    Args:
-        model: of the plan.
-        index: the layer's number.
-        seq_len: of the workload.
-        pieces: the checkpoint's mapping.
-        lora: what adapters there are.
-    """
+    """The modules of a layer with adapters."""
     groups: dict[str, list[tuple[str, int]]] = {}
     outs: dict[str, tuple[int, int, bool]] = {}
     for spec, piece in layer_pieces(model, index, seq_len, pieces):
@@ -99,7 +90,7 @@ def adapter_config(modules: list[AdaptedModule], lora: Lora, base: str) -> dict[
     Args:
         modules: of all layers.
         lora: what adapters there are.
-        base: folder of the checkpoint that they stand beside.
+        base: folder of the base checkpoint.
     """
     joint = {m.short: len(m.slots) for m in modules if len(m.slots) > 1}
     return {

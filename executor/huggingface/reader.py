@@ -1,7 +1,7 @@
 """HuggingFaceCheckpoint: initial weights from a folder of the transformers library.
 
-Files are safetensors: they are mapped, not loaded, and a slice reads its own bytes only, so a rank
-reads what it holds. Files that unpickle are never opened.
+Files are memory-mapped safetensors; a slice reads only its own bytes, so a rank reads only its
+shards. Pickled files are never opened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class HuggingFaceCheckpoint:
     Args:
         folder: with config.json and safetensors files.
         model: of the plan; the folder's must be the same.
-        seq_len: of the workload.
         where: how to name the folder in an error.
 
     Raises:
@@ -54,7 +53,7 @@ class HuggingFaceCheckpoint:
         self._check(model, seq_len)
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """A part of a parameter, in float32 on the CPU; see :class:`weight_source.Values`."""
+        """A part of a parameter, float32 on the CPU; see :class:`weight_source.Values`."""
         values = []
         for piece in self._pieces(index, self._layers[index], spec):
             if piece.holds(ranges):
@@ -65,7 +64,7 @@ class HuggingFaceCheckpoint:
         return torch.stack(values) if stacked else values[0]
 
     def digest(self) -> str:
-        """A short name of the weights: sizes, headers and samples of all files."""
+        """Short digest of the weights: sizes, headers and samples of all files."""
         digest = hashlib.sha256()
         for path in self.files:
             size = path.stat().st_size
@@ -79,7 +78,7 @@ class HuggingFaceCheckpoint:
     def _stored_name(self, name: str) -> str | None:
         """Return a tensor's name in the files.
 
-        Those of a bare model leave the first word out.
+        Bare models drop the first word.
         """
         bare = next((name.removeprefix(base) for base in BASES if name.startswith(base)), name)
         return next((alias for alias in (name, bare) if alias in self._holders), None)
@@ -113,7 +112,7 @@ class HuggingFaceCheckpoint:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The folder's safetensors files: those that its index names, or the one there is."""
+    """The folder's safetensors files: the indexed ones, or the only one."""
     index = folder / INDEX
     if not index.is_file():
         if (folder / SINGLE).is_file():

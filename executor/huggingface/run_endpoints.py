@@ -23,11 +23,10 @@ class RunEndpoints:
     """Source of initial weights and target of trained ones.
 
     Args:
-        plan: what is run.
-        rank: this one; rank 0 writes.
-        init_from: folder of a checkpoint.
+        rank: rank 0 writes.
+        init_from: folder of a checkpoint to read.
         save_hf: folder to write.
-        tokenizer: the ``tokenizer.json`` that a person gave.
+        tokenizer: ``tokenizer.json`` given by the user.
 
     Raises:
         InputError: a checkpoint of another model, or a folder that cannot be written.
@@ -60,7 +59,7 @@ class RunEndpoints:
 
     @property
     def weight_source(self) -> WeightSource | None:
-        """The source of the first weights; None: random ones by the seed."""
+        """Source of the initial weights; None for random ones by seed."""
         return self._source
 
     def facts(self) -> dict[str, str]:
@@ -69,7 +68,7 @@ class RunEndpoints:
         return {"checkpoint (--init-from)": digest}
 
     def save(self, engine: Engine) -> None:
-        """Write the last weights, where that was asked for. Collective over the world."""
+        """Write the final weights if requested. Collective over the world."""
         if self._target is None:
             return
         folder = None if self._source is None else self._source.folder
@@ -84,10 +83,10 @@ class RunEndpoints:
 def default_tokenizer(
     data: Path | None, tokenizer: str | None, init_from: str | None
 ) -> Path | None:
-    """The tokenizer of a run's text: the one given, else the checkpoint's, else none.
+    """The run's tokenizer: the user's, else the checkpoint's, else none.
 
     Args:
-        data: the text; token numbers need no tokenizer.
+        data: the text; token files need no tokenizer.
         tokenizer: ``--tokenizer``.
         init_from: the checkpoint's folder.
     """

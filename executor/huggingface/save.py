@@ -1,7 +1,7 @@
-"""The way out: a trained model as a checkpoint of the transformers library.
+"""Export of a trained model as a transformers checkpoint.
 
-Ranks put one parameter together at a time and hand it to rank 0, which writes it: no rank ever
-holds more than its part, a layer, and a file that is about to be written.
+Ranks gather one parameter at a time to rank 0, which writes it: no rank holds more than its shards,
+a layer, and an unwritten file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def save_hf(
     extra_files: tuple[Path, ...] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write the weights of a run, in float32. Collective over the world.
+    """Write a run's weights in float32. Collective over the world.
 
     Args:
         engine: between two steps.
@@ -81,7 +81,7 @@ def save_adapters(
     base: Path,
     extra_files: tuple[Path, ...] = (),
 ) -> None:
-    """Write the adapters of a run as a folder of PEFT, in float32. Collective over the world.
+    """Write a run's adapters as a PEFT folder, in float32. Collective.
 
     Args:
         engine: between two steps.
@@ -115,11 +115,13 @@ def save_adapters(
 def gathered_layers(
     engine: Engine, adapters: bool = False
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Every layer's whole parameters by name, on rank 0's host; empty elsewhere. Collective.
+    """Whole parameters layer by layer, on rank 0's host. Collective.
+
+    Empty on other ranks.
 
     Args:
         engine: between two steps.
-        adapters: whether the adapters are meant instead of the weights.
+        adapters: True for the adapters instead of the weights.
     """
     plan = engine.plan
     stages = _stages_of_layers(plan)
@@ -139,7 +141,7 @@ def gathered_layers(
 def _gathered_parameter(
     engine: Engine, index: int, spec: ParameterSpec, stage: int
 ) -> Tensor | None:
-    """One whole parameter on rank 0, None elsewhere; ranks of other stages do nothing."""
+    """One whole parameter on rank 0, None elsewhere; other stages do nothing."""
     process_groups, device = engine.process_groups, engine.options.device
     value: Tensor | None = None
     if process_groups.stage == stage:

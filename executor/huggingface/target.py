@@ -10,7 +10,7 @@ from ...spec.plan.plan import Plan
 
 
 def check_target(target: Path, where: str) -> None:
-    """Refuse a folder that could not be put in place at the end.
+    """Refuse a folder that could not be committed at the end.
 
     Args:
         target: the folder to write.
@@ -26,12 +26,7 @@ def check_target(target: Path, where: str) -> None:
 
 
 def check_adapters(plan: Plan, init_from: object, save_hf: object) -> None:
-    """Refuse to save adapters alone where no checkpoint holds what they stand beside.
-
-    Args:
-        plan: what is run.
-        init_from: the checkpoint's folder, None for none.
-        save_hf: the folder to write.
+    """Refuse to save adapters without a base checkpoint.
 
     Raises:
         InputError: adapters beside random weights.

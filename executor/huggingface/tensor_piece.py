@@ -1,4 +1,4 @@
-"""TensorPiece: what one tensor of a checkpoint holds of one of our parameters."""
+"""TensorPiece: a parameter's place in a checkpoint tensor."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from ..stage.weight_source import Ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPiece:
-    """A tensor of a checkpoint, and which of its rows are a parameter of ours.
+    """A checkpoint tensor, and the rows that are one of our parameters.
 
-    ``shape`` is the tensor's in the checkpoint. ``transposed``: a weight lies there as (in, out).
-    ``first`` is the row, counted as we hold it, at which the parameter begins where several are
-    fused into one tensor. ``expert`` is the row of the parameter that the tensor holds where a
-    checkpoint has a tensor an expert; None: all of it.
+    ``shape``: in the checkpoint. ``transposed``: stored as (in, out). ``first``: the parameter's
+    first row, in our orientation, in a fused tensor. ``expert``: the parameter's row where a
+    checkpoint has one tensor per expert; None for all of it.
     """
 
     name: str
@@ -29,7 +28,7 @@ class TensorPiece:
     expert: int | None = None
 
     def place(self, ranges: Ranges) -> tuple[slice, ...]:
-        """Locate the part ``ranges`` of the parameter, by dimension."""
+        """Locate the parameter's ``ranges``, by dimension."""
         rows = list(ranges if self.expert is None else ranges[1:])
         rows[0] = (rows[0][0] + self.first, rows[0][1] + self.first)
         if self.transposed:
@@ -41,7 +40,7 @@ class TensorPiece:
         return self.expert is None or ranges[0][0] <= self.expert < ranges[0][1]
 
     def put(self, value: Tensor, tensor: Tensor) -> None:
-        """Write the whole parameter ``value`` where it lies in the whole ``tensor``."""
+        """Write the whole parameter ``value`` into the whole ``tensor``."""
         part = value if self.expert is None else value[self.expert]
         target = tensor.t() if self.transposed else tensor
         target.narrow(0, self.first, part.shape[0]).copy_(part)

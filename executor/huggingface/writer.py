@@ -1,8 +1,8 @@
-"""A checkpoint of the transformers library, written layer by layer and put in place as a whole.
+"""A transformers checkpoint, written by layer and committed whole.
 
-Tensors are collected until a file is full; never more than one file's worth is held. Everything
-goes to a temporary folder beside the target, is flushed to the disk, and is renamed at the end, so
-that a folder of the target's name is always a whole checkpoint.
+Tensors are collected until a file is full, so at most one file's worth is in memory. All goes to a
+temporary folder beside the target, is flushed and then renamed, so a folder with the target's name
+is always complete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOKENIZER_FILES = (
 
 
 def split_files(shapes: Mapping[str, tuple[int, ...]], limit_bytes: int) -> list[list[str]]:
-    """Names of tensors file by file, in order, each file within the limit where it can be."""
+    """Tensor names by file, in order, within the limit if possible."""
     files: list[list[str]] = [[]]
     held_bytes = 0
     for name, shape in shapes.items():
@@ -56,13 +56,13 @@ def split_files(shapes: Mapping[str, tuple[int, ...]], limit_bytes: int) -> list
 
 
 class FolderWriter:
-    """Writes weights into a folder that appears when all of them are there.
+    """Writes weights into a folder that appears only when complete.
 
     Args:
         target: the folder; see :func:`check_target`.
-        shapes: of every tensor that will come, in the order in which they come.
-        stem: of the files' names.
-        shard_bytes: of a file.
+        shapes: every tensor to come, in order.
+        stem: prefix of file names.
+        shard_bytes: size limit of a file.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FolderWriter:
             raise _failed(target, error) from None
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """The next tensor, in float32; files that are complete are written.
+        """Add the next tensor, in float32; complete files are written.
 
         Raises:
             RunError: the disk is full, or not to be written.
@@ -115,7 +115,7 @@ class FolderWriter:
     def finish(
         self, documents: Mapping[str, Mapping[str, Any]], copied: Iterable[Path] = ()
     ) -> None:
-        """Write what stands beside the weights, and put the folder in place.
+        """Write the files beside the weights, and put the folder in place.
 
         Args:
             documents: JSON documents by file name, such as ``config.json``.
@@ -160,8 +160,8 @@ def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Pat
     """Return tokenizer files to save beside the weights.
 
     Args:
-        source: the checkpoint that a run started from.
-        tokenizer: the ``tokenizer.json`` that its text was read with instead.
+        source: the run's initial checkpoint.
+        tokenizer: the ``tokenizer.json`` used instead.
     """
     if tokenizer is not None and (source is None or tokenizer.parent != source):
         return [tokenizer] if tokenizer.name == TOKENIZER_FILES[0] else []

@@ -1,7 +1,7 @@
-"""Activity of a process for its heartbeat: working, starved, or waiting for other ranks.
+"""Activity of a process for its heartbeat: working, starved or waiting.
 
-A process that neither computes nor makes progress may be starved of a core or wait for a disk;
-only one that does none of it is idle. The main thread does all of a rank's work.
+A process without computation or progress may lack a core or wait for a disk; only one that does
+neither is idle. The main thread does all of a rank's work.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ IN_COLLECTIVES = (f"{os.sep}torch{os.sep}distributed{os.sep}", f"{os.sep}mailbox
 
 
 class Activity:
-    """Busy time of a process: this one, read from another thread, or a child.
+    """Busy time of a process, read from another thread or its parent.
 
     Args:
-        process: number of the child; None for this process.
+        process: number of a child; None for this process.
     """
 
     def __init__(self, process: int | None = None) -> None:
@@ -30,7 +30,10 @@ class Activity:
         self._sampled_s = time.monotonic()
 
     def busy_s(self) -> float:
-        """Seconds of computing, waiting for a core and (sampled) for a disk, since the start."""
+        """Busy seconds since the start.
+
+        Computing, waiting for a core, and (sampled) waiting for a disk.
+        """
         now_s = time.monotonic()
         status = self._status()
         if status[:1] == ["D"]:
@@ -40,7 +43,7 @@ class Activity:
         return cpu_s + self._waited_for_core_s() + self._disk_s
 
     def _status(self) -> list[str]:
-        """Fields of ``/proc/PID/stat`` from the main thread's state (R, S, D) on."""
+        """Fields of ``/proc/PID/stat``, from the main thread's state (R, S, D) on."""
         try:
             text = (self._folder / "stat").read_text()
         except OSError:
@@ -48,7 +51,7 @@ class Activity:
         return text.rpartition(")")[2].split()
 
     def _waited_for_core_s(self) -> float:
-        """Seconds that its main thread was ready to run and did not; 0 if unknown."""
+        """Seconds its main thread was runnable but not running; 0 if unknown."""
         try:
             return int((self._folder / "schedstat").read_text().split()[1]) * 1e-9
         except (OSError, IndexError, ValueError):
@@ -65,5 +68,5 @@ def waits_for_ranks() -> bool:
 
 
 def _processor_s(status: list[str]) -> float:
-    """Seconds that a process has computed; 0 if unknown."""
+    """Seconds of computation of a process; 0 if unknown."""
     return sum(map(int, status[11:13])) / os.sysconf("SC_CLK_TCK")

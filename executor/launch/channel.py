@@ -1,4 +1,4 @@
-"""JSON messages, one a line, between a launcher and a worker, over pipes of their own.
+"""JSON lines between launcher and worker, over dedicated pipes.
 
 Standard output and error stay free for whatever a worker or a library prints.
 """
@@ -16,11 +16,11 @@ READ_BYTES = 1 << 16
 
 
 class Sender:
-    """Writes messages to a pipe; thread-safe.
+    """Thread-safe writer of messages to a pipe.
 
     Args:
         descriptor: the pipe's writing end.
-        timeout_s: how long a reader may leave the pipe full; None to wait for ever.
+        timeout_s: how long a reader may leave the pipe full; None for no limit.
     """
 
     def __init__(self, descriptor: int, timeout_s: float | None = None) -> None:
@@ -62,7 +62,7 @@ class Receiver:
         self._partial = b""
 
     def receive(self) -> list[Message] | None:
-        """Messages of the next read, perhaps none; None at the end of the stream."""
+        """Messages of the next read, perhaps none; None at end of stream."""
         data = os.read(self.descriptor, READ_BYTES)
         if not data:
             return None

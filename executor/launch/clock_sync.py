@@ -1,8 +1,8 @@
-"""Offset of a rank's clock from rank 0's, where ranks run on several machines.
+"""Offset of a rank's clock from rank 0's across machines.
 
-Rank 0 asks every other rank for its time, several times over. The answer was given between the
-question and its arrival; of all rounds, the shortest one bounds the difference most tightly
-(Cristian, 1989, section 3). Ranks of one machine share a clock and ask nothing.
+Rank 0 asks every other rank for its time, several times. The answer falls between question and
+arrival; the shortest round trip gives the tightest bound (Cristian, 1989, section 3). Ranks of one
+machine share a clock and ask nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Clock = Callable[[], int]
 
 
 def this_machine() -> str:
-    """Name of the machine: equal on all its ranks, different elsewhere."""
+    """Machine name, equal on all its ranks and unique among machines."""
     try:
         return BOOT.read_text().strip()
     except OSError:
@@ -34,7 +34,7 @@ def this_machine() -> str:
 def clock_lead_ns(
     device: torch.device, machine: str | None = None, clock: Clock = time.time_ns
 ) -> int:
-    """Nanoseconds by which this rank's clock is ahead of rank 0's. Collective.
+    """Nanoseconds by which this rank's clock leads rank 0's. Collective.
 
     Args:
         device: of the world's messages.

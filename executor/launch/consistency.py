@@ -1,4 +1,4 @@
-"""Consistency of what ranks on several machines start from, checked before they train."""
+"""Consistency of ranks on several machines, checked before training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = 32
 
 
 def gather_json(value: Any, device: torch.device) -> list[Any]:
-    """Every rank's ``value``, by rank, on every rank; sent as bytes, nothing is pickled.
+    """Every rank's ``value``, by rank, on every rank; no pickling.
 
     Args:
         value: JSON-ready.
@@ -52,7 +52,7 @@ def require_consistency(facts: Mapping[str, str], device: torch.device) -> None:
 
 
 def check_consistency(facts_by_rank: Sequence[Mapping[str, str]]) -> None:
-    """Compare all ranks' facts with those of rank 0.
+    """Compare all ranks' facts with rank 0's.
 
     Raises:
         RunError: one differs.

@@ -1,7 +1,7 @@
-"""Fault injection: break a rank at a chosen step, for tests.
+"""Fault injection for tests: break a rank at a chosen step.
 
-Nothing a person runs has faults: a job's payload names them, or the variable
-``SHARDWRIGHT_FAULTS`` of a worker's environment, as JSON.
+Only a job's payload or ``SHARDWRIGHT_FAULTS`` in a worker's environment, as JSON, injects faults;
+user runs have none.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ FOREVER_S = 86_400.0
 class Fault:
     """A fault of a rank in a step.
 
-    ``how``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``hang`` (sleeps for ever), ``slow`` (sleeps
-    ``seconds`` in this step and every later one), ``raise`` or ``exit``. ``at``: at the beginning
-    of the step, when its gradients are complete, or, of step 1, before the rank joins the others
-    (``join``, which only the environment can request). ``attempt``: only in this restart of the
-    run.
+    ``how``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``hang`` (sleeps forever), ``slow`` (sleeps
+    ``seconds`` in this and every later step), ``raise`` or ``exit``. ``at``: at the step's
+    beginning, at complete gradients, or, in step 1, before joining the world (``join``, from the
+    environment only). ``attempt``: only in this restart of the run.
     """
 
     rank: int
@@ -54,7 +53,7 @@ class FaultList:
     faults: tuple[Fault, ...] = ()
 
     def inject(self, rank: int, step: int, at: str, attempt: int) -> None:
-        """Inject a rank's faults at this moment of a step."""
+        """Inject a rank's faults at this point of a step."""
         for fault in self.faults:
             if (fault.rank, fault.at, fault.attempt) != (rank, at, attempt):
                 continue
@@ -65,7 +64,7 @@ class FaultList:
 
 
 def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
-    """Faults in a worker's environment, in the form of a job's payload; usually none.
+    """Faults in a worker's environment, formatted as a payload's; usually none.
 
     Raises:
         InputError: no JSON list of faults.

@@ -32,15 +32,14 @@ LINGER_S = 1.0
 
 
 def join(device_name: str, timeout_s: float, store_path: str | None, join_s: float) -> torch.device:
-    """Make the world's process group; NCCL between CUDA devices, gloo between cores.
+    """Make the world's process group: NCCL on CUDA, gloo on cores.
 
     Args:
-        device_name: catalogue name of the device.
-        timeout_s: how long a collective waits.
-        store_path: a file store, where a launcher watches the ranks; None to meet at MASTER_ADDR
-            and
+        device_name: catalog name of the device.
+        timeout_s: of a collective.
+        store_path: a file store, where a launcher watches the ranks; None for MASTER_ADDR and
             MASTER_PORT.
-        join_s: how long to wait there for the next rank to come.
+        join_s: how long to wait there for the next rank.
 
     Raises:
         RunError: this machine lacks the device, or a rank does not come.
@@ -71,10 +70,10 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
 
 
 def _rendezvous(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
-    """Store of the ranks' addresses, returned once all have come.
+    """Store of the ranks' addresses, returned once all have joined.
 
-    torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
-    ended, so each start of the ranks has a prefix of its own. Elsewhere rank 0 hosts it.
+    torchrun keeps one store for all its restarts, with addresses of ended ranks, so each start has
+    its own key prefix. Elsewhere rank 0 hosts it.
 
     Raises:
         RunError: a rank does not come, or rank 0 hosts no store.
@@ -102,7 +101,9 @@ def _rendezvous(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store
 
 
 def _await_master(address: str, port: int, join_s: float) -> None:
-    """Wait until rank 0, or the launcher, hosts the store; torch's own wait fills the screen.
+    """Wait until rank 0 or the launcher hosts the store.
+
+    torch's own wait floods the terminal.
 
     Raises:
         RunError: nobody does.
@@ -152,14 +153,14 @@ def _arrival(rank: int) -> str:
 
 
 def _claim_device(device: torch.device) -> None:
-    """Make ``device`` this process's own, before any library chooses one for it."""
+    """Claim ``device`` for this process before any library picks another."""
     torch.cuda.set_device(device)
     if os.environ.get(LATE_RANKS) not in ENDED:
         os.environ[LATE_RANKS] = ENDED[-1]
 
 
 def local_device(device_name: str, local_rank: int) -> torch.device:
-    """The torch device of a local rank, which must be what the plan names.
+    """The torch device of a local rank, matching the plan's; no fallback.
 
     Raises:
         RunError: no such device here; nothing else is used instead.
@@ -177,10 +178,10 @@ def local_device(device_name: str, local_rank: int) -> torch.device:
 
 
 def is_device(device_name: str, reported: str) -> bool:
-    """True if a driver's device name is one of the catalogue's name.
+    """True if a driver's device name matches the catalog's.
 
-    Its words, but for form and memory, must be words of the report: ``A10`` is no ``A100``. A
-    report that says PCIe is of no SXM device.
+    Its words, except form factor and memory, must be words of the report: ``A10`` is no ``A100``. A
+    report with PCIe is no SXM device.
 
     Args:
         device_name: ``H100-SXM-80GB``, ``RTX-4090-24GB``.

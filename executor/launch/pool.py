@@ -1,12 +1,11 @@
-"""Worker pool: start ranks on this machine, give them jobs, end them when one breaks.
+"""Worker pool: start local ranks, give them jobs, end them on failure.
 
 A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a job
 often less. A job is a function ``package.module:name`` that every rank calls with a context and a
 JSON payload; its result is JSON too. Nothing here imports torch.
 
-A rank that dies, raises, stops answering or waits in vain ends the whole pool within seconds: all
-ranks are killed and one RunError names the rank and the cause. Workers end with their launcher,
-however it ends.
+A rank that dies, raises, stops answering or waits in vain ends the pool within seconds: all ranks
+are killed and one RunError names the rank and the cause. Workers always end with their launcher.
 """
 
 from __future__ import annotations
@@ -46,13 +45,11 @@ OnEvent = Callable[[int, dict[str, Any]], None]
 class PoolOptions:
     """Limits in seconds, and the packages of jobs.
 
-    ``collective_timeout_s``: how long a rank waits in a collective for the others.
-    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how
-    long all ranks may neither work nor progress; None for a little longer than a collective waits.
-    ``missing_after_s``: how long a rank that has yet to join the others may show no sign of life.
-    ``start_timeout_s``: until every rank has loaded its libraries and found the others.
-    ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of the
-    workers.
+    ``collective_timeout_s``: wait in a collective. ``silent_after_s``: a working rank without a
+    heartbeat. ``stalled_after_s``: all ranks without work or progress; None for slightly more than
+    ``collective_timeout_s``. ``missing_after_s``: a joining rank without a sign of life.
+    ``start_timeout_s``: until every rank has loaded its libraries and joined. ``job_packages``:
+    packages whose functions may be jobs. ``environment``: added to the workers'.
     """
 
     collective_timeout_s: float = CPU_TIMEOUTS.collective_s
@@ -75,7 +72,7 @@ class PoolOptions:
 
 
 class _RelayedError(ShardwrightError):
-    """A user's mistake found by a worker; its message and exit code."""
+    """A user's mistake found by a worker: message and exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -83,12 +80,10 @@ class _RelayedError(ShardwrightError):
 
 
 class WorkerPool:
-    """Ranks on this machine that take jobs one after another.
+    """Local ranks that take jobs one after another.
 
     Args:
-        ranks: how many.
-        device: catalogue name of the device that a rank runs on; ``cpu`` for a core.
-        options: limits.
+        device: catalog name of a rank's device; ``cpu`` for a core.
     """
 
     def __init__(
@@ -153,15 +148,15 @@ class WorkerPool:
         """Every rank's result of a job.
 
         Args:
-            job: ``package.module:function`` of one of the allowed packages.
+            job: ``package.module:function`` of an allowed package.
             payload: JSON-ready argument, the same for every rank.
-            timeout_s: how long the job may take in all.
-            on_event: called with rank and event for every report of a rank.
-            peers: ranks that do equal work; a note names one that the others wait for.
+            timeout_s: limit of the whole job.
+            on_event: called with rank and event.
+            peers: ranks with equal work; a note names one that delays the others.
 
         Raises:
-            RunError: a rank died, raised, stopped answering or waited in vain; the pool is
-                gone then.
+            RunError: a rank died, raised, stopped answering or waited in vain; the pool is gone
+                then.
             ShardwrightError: a mistake in the payload that a rank found.
         """
         if self._closed:
@@ -292,7 +287,7 @@ class WorkerPool:
         return self._watchdog.diagnose(time.monotonic())
 
     def close(self) -> None:
-        """Let the workers end by themselves, and end those that do not."""
+        """Let the workers exit, and kill those that do not."""
         if self._closed:
             return
         for worker in self._workers:
@@ -304,7 +299,7 @@ class WorkerPool:
         self.kill()
 
     def kill(self) -> None:
-        """End all workers at once and leave nothing behind."""
+        """Kill all workers at once and clean up."""
         if self._closed:
             return
         self._closed = True
@@ -322,10 +317,10 @@ def _error(failure: Failure) -> ShardwrightError:
 
 
 def late_report(line: str) -> Report | None:
-    """Report of a rank that NCCL ended because its peers did not come.
+    """Report of a rank that NCCL aborted because its peers were late.
 
     Args:
-        line: of its error output, in which NCCL says so; empty if there is none.
+        line: NCCL's report in its error output; empty if none.
     """
     if not line:
         return None
@@ -334,7 +329,7 @@ def late_report(line: str) -> Report | None:
 
 
 def rank_environment(rank: int, ranks: int) -> dict[str, str]:
-    """Environment of one local rank: torchrun's names, one thread, only this machine."""
+    """A local rank's environment: torchrun's variables, one thread, loopback only."""
     environment = dict(os.environ)
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     environment.update({name: str(number) for name, number in numbers.items()})
@@ -355,14 +350,14 @@ def run_plan(
     options: PoolOptions | None = None,
     timeout_s: float | None = None,
 ) -> dict[str, Any]:
-    """Train a plan on ranks of this machine; return rank 0's result of the train job.
+    """Train a plan on local ranks; return rank 0's job result.
 
     Args:
         plan: a legal plan.
         payload: the train job's settings; see ``executor.train.job``.
         on_event: called with rank and event; rank 0 reports every step.
         options: limits; by default those of ``timeouts`` for the plan.
-        timeout_s: how long it may take in all.
+        timeout_s: limit of the whole run.
 
     Raises:
         RunError: the run failed.

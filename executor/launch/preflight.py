@@ -1,9 +1,9 @@
-"""Before a run builds anything: are the ranks where the plan puts them, and is there room?
+"""Placement and memory of all ranks, checked before anything is built.
 
-Every rank tells where it is. A node of the plan has to be one host, or the groups that the plan
-keeps inside a node would talk between hosts; a host may stand for several nodes (a trial on one
-machine). Every rank needs a device of its own. And weights, gradients and optimizer states, which
-no run can do without, must fit what is free now; activations are left out, so passing is no proof.
+A node of the plan must be one host, or its intra-node groups would talk between hosts; a host may
+stand for several nodes (a trial on one machine). Every rank needs its own device. Weights,
+gradients and optimizer states must fit free memory; activations are left out, so passing is no
+proof.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 class RankLocation(NamedTuple):
     """A rank's host, device (None for a core) and free bytes.
 
-    ``free_bytes`` of a core are the host's, which all its ranks share; None: not known.
+    ``free_bytes`` of a core are the host's, shared by all its ranks; None if unknown.
     """
 
     host: str
@@ -44,7 +44,7 @@ class RankLocation(NamedTuple):
 
 
 def preflight(plan: Plan, device: torch.device, techniques: Values = TECHNIQUES) -> None:
-    """Refuse a run whose ranks are in the wrong places or that has no room. Collective.
+    """Refuse a run with misplaced ranks or too little memory. Collective.
 
     Raises:
         RunError: the same on every rank.
@@ -55,7 +55,7 @@ def preflight(plan: Plan, device: torch.device, techniques: Values = TECHNIQUES)
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that a rank may still take; None where the system does not tell."""
+    """Bytes that a rank may still allocate; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -68,7 +68,7 @@ def free_bytes(device: torch.device) -> int | None:
 def check_locations(
     plan: Plan, places: Sequence[RankLocation], techniques: Values = TECHNIQUES
 ) -> None:
-    """Hold the ranks' places against the plan.
+    """Check the ranks' locations against the plan.
 
     Raises:
         RunError: two ranks on one device, a node on two hosts, or too little room.
@@ -105,7 +105,7 @@ def _check_nodes(plan: Plan, places: Sequence[RankLocation]) -> None:
 
 
 def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
-    """The device group and the number of the node that each rank of a plan is in."""
+    """Device group and node number of each rank of a plan."""
     return [
         (part.device_group, place // plan.cluster.group(part.device_group).devices_per_node)
         for stage in plan.program.stages
@@ -115,7 +115,7 @@ def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
 
 
 def _check_memory(plan: Plan, places: Sequence[RankLocation], techniques: Values) -> None:
-    """Cores of a host share its memory; a device has its own."""
+    """Check free memory, which cores of a host share."""
     ranks_of = [n for n, stage in enumerate(plan.program.stages) for _ in range(stage.device_count)]
     needed = [
         min_bytes(plan, stage, place.device is None, techniques)
@@ -137,12 +137,12 @@ def _check_memory(plan: Plan, places: Sequence[RankLocation], techniques: Values
 
 
 def min_bytes(plan: Plan, stage: int, on_core: bool = True, techniques: Values = TECHNIQUES) -> int:
-    """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least.
+    """Least bytes of weights, gradients and optimizer states on a stage's rank.
 
     Args:
         plan: the plan.
         stage: number of the stage.
-        on_core: True if the rank's device is a core, whose memory has the host's states too.
+        on_core: True if the device is a core, whose memory also has the host's states.
         techniques: those that the plan may hold.
     """
     dtype = plan.workload.dtype

@@ -1,4 +1,4 @@
-"""One worker process of a pool: started, watched and ended; loads no torch."""
+"""One worker process of a pool: started, watched, ended; loads no torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ TAIL_LINES = 3
 
 
 class WorkerProcess:
-    """A started worker with its control channel; its output goes to two files.
+    """A started worker, its control channel and its two output files.
 
     Args:
-        rank: its rank.
-        arguments: command line of the worker module, the channel's left out.
-        environment: of the process.
-        folder: of its output files.
+        arguments: command line of the worker module without the channel's.
     """
 
     def __init__(
@@ -80,7 +77,7 @@ class WorkerProcess:
             return f"was killed by signal {-code}"
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` seconds; return whether the process ended."""
+        """Wait up to ``timeout_s`` seconds; return True if the process ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -88,11 +85,11 @@ class WorkerProcess:
         return True
 
     def busy_s(self) -> float:
-        """Seconds of work, of waiting for a core and for a disk; 0 if unknown."""
+        """Busy seconds, as of :class:`Activity`; 0 if unknown."""
         return self._activity.busy_s()
 
     def is_stopped(self) -> bool:
-        """True if the process is stopped (SIGSTOP, a debugger); false if unknown."""
+        """True if the process is stopped (SIGSTOP, debugger); False if unknown."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
@@ -100,7 +97,7 @@ class WorkerProcess:
         return status.rpartition(")")[2].split()[0] in ("T", "t")
 
     def kill(self) -> None:
-        """End the process and whatever it started, at once."""
+        """Kill the process and its children at once."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it just ended
                 os.killpg(self.pid, signal.SIGKILL)
@@ -112,11 +109,11 @@ class WorkerProcess:
         self.receiver.close()
 
     def error_tail(self) -> str:
-        """Last lines of its error output, joined into one."""
+        """Last lines of its error output, joined."""
         return " | ".join(self._last_lines(TAIL_BYTES)[-TAIL_LINES:])
 
     def error_line(self, words: str) -> str:
-        """First line near the end of its error output with ``words``, else ""."""
+        """First line with ``words`` near the error output's end, else ""."""
         return next((line for line in self._last_lines(SEARCHED_BYTES) if words in line), "")
 
     def _last_lines(self, size_bytes: int) -> list[str]:

@@ -11,9 +11,9 @@ JOINING = "joining the other ranks"
 
 
 class Progress:
-    """Count of marks and the latest name; written by one thread, read by another.
+    """Count of marks and the latest name; one writer, one reader thread.
 
-    ``times_ns`` are the moments of the marks, since 1970, while :meth:`timed` is open.
+    ``times_ns``: moments of the marks, since 1970, while :meth:`timed` is open.
     """
 
     __slots__ = ("count", "times_ns", "where")
@@ -31,12 +31,12 @@ class Progress:
             self.times_ns.append(time.time_ns())
 
     def tick(self) -> None:
-        """Count a step without a name; any thread may."""
+        """Count an unnamed step; thread-safe."""
         self.count += 1
 
     @contextmanager
     def timed(self) -> Iterator[list[int]]:
-        """Moments of entering, of every mark inside, and of leaving, as they come."""
+        """Moments of entry, every mark inside and exit, as they come."""
         self.times_ns = times_ns = [time.time_ns()]
         try:
             yield times_ns

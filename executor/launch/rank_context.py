@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class RankContext:
     """The rank that runs a job.
 
-    ``emit`` reports an event (a JSON-ready dict) to whoever started the job.
+    ``emit`` reports a JSON-ready event to the job's owner.
     """
 
     rank: int

@@ -1,8 +1,8 @@
-"""Timeouts of ranks: longer where a driver or a compiler may hold one still.
+"""Timeouts of ranks, longer under a driver or a compiler.
 
-On an accelerator a rank's first step may compile kernels, and a driver that loads code may hold a
-process still for seconds. Where layers are compiled, each stage does it in the first step, when
-its turn comes, and the others wait for it.
+On an accelerator the first step may compile kernels, and a driver that loads code may stall a
+process for seconds. Compiled layers are compiled stage by stage in the first step while the other
+stages wait.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..groups.rank_layout import CPU_DEVICE, runs_on_cores
 class Timeouts(NamedTuple):
     """Seconds until a rank counts as missing.
 
-    ``collective_s``: in a collective, for the others. ``silent_s``: without a heartbeat of a rank
-    at work. ``stalled_s``: in which all ranks neither work nor progress; on cores a rank that
-    waits does not work, on a device nobody can tell. ``join_s``: without a sign of life of a rank
-    that has yet to join the others; loading its libraries is one.
+    ``collective_s``: in a collective. ``silent_s``: a working rank without a heartbeat.
+    ``stalled_s``: all ranks without work or progress; on cores a waiting rank does no work, on a
+    device nobody can tell. ``join_s``: a joining rank without a sign of life, such as loading
+    libraries.
     """
 
     collective_s: float
@@ -35,7 +35,7 @@ COMPILE_TIMEOUTS = Timeouts(600.0, 60.0, 610.0, 30.0)
 
 
 def device_timeouts(device: str) -> Timeouts:
-    """Default timeouts of ranks on a device with this catalogue name."""
+    """Default timeouts for a device of the catalog."""
     return CPU_TIMEOUTS if device == CPU_DEVICE else GPU_TIMEOUTS
 
 

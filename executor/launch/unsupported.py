@@ -1,4 +1,4 @@
-"""Reasons why no machine runs a plan, for launchers and ranks; loads no torch."""
+"""Unsupported parts of a plan, for launchers and ranks; loads no torch."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ class Unsupported(NamedTuple):
 
 
 def find_unsupported(plan: Plan, techniques: Values = TECHNIQUES) -> Unsupported | None:
-    """Reason why the executor would not run a plan as written; None if it would.
-
-    Args:
-        plan: a legal plan.
-        techniques: those that it may hold.
-    """
+    """Obstacle to running a plan as written; None if none."""
     if reason := unsupported_model(plan.model, plan.workload.seq_len):
         return Unsupported(reason, f"a plan of {RUN_MODELS}", "plan simulate")
     if reason := unsupported_devices(plan_devices(plan)):

@@ -1,8 +1,8 @@
-"""A launcher's view of its ranks during a job, and the diagnosis of the one that broke it.
+"""A launcher's view of its ranks, and diagnosis of the broken one.
 
-A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes its
-peers fail too, with errors about connections and time limits, so the cause is chosen by kind: a
-death before an exception, an exception before silence, silence before a time-out.
+A rank can die, raise, stop answering or wait forever. One broken rank soon fails its peers with
+connection errors and timeouts, so the cause is chosen by kind: a death before an exception, an
+exception before silence, silence before a timeout.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Failure:
 class Report:
     """An exception that a rank reported before it ended.
 
-    ``communication`` marks errors that a broken peer causes: closed connections, time-outs.
-    ``plain``: the message was written for a person and says all.
+    ``communication``: an error that a broken peer causes (closed connection, timeout). ``plain``:
+    the message is complete and meant for the user.
     """
 
     message: str
@@ -48,7 +48,7 @@ class Report:
 
 @dataclass(slots=True)
 class RankState:
-    """One rank as seen from outside; times are of the launcher's monotonic clock."""
+    """A rank seen from outside; times are on the launcher's monotonic clock."""
 
     state: RankStatus = "starting"
     heard_s: float = 0.0
@@ -82,7 +82,7 @@ class Watchdog:
         self.states = [RankState() for _ in range(self.ranks)]
 
     def begin(self, state: RankStatus, where: str, now_s: float) -> None:
-        """All ranks start something; silence before this does not count."""
+        """Begin an operation on all ranks; earlier silence does not count."""
         for rank in self.states:
             rank.state, rank.where = state, where
             rank.heard_s = rank.heartbeat_s = rank.active_s = now_s
@@ -90,18 +90,18 @@ class Watchdog:
             rank.is_slow = False
 
     def skip_gap(self, gap_s: float) -> None:
-        """Discount ``gap_s`` in which the launcher itself was not running."""
+        """Discount ``gap_s`` in which the launcher itself was suspended."""
         for rank in self.states:
             rank.heard_s += gap_s
             rank.heartbeat_s += gap_s
             rank.active_s += gap_s
 
     def heard(self, rank: int, now_s: float) -> None:
-        """Note that anything arrived from a rank."""
+        """Note a message from a rank."""
         self.states[rank].heard_s = now_s
 
     def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
-        """Note a heartbeat: the rank's state, its busy time, whether it waits for others."""
+        """Note a heartbeat: state, busy time, waiting for others or not."""
         state = self.states[rank]
         count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
         elapsed_s = max(now_s - state.heartbeat_s, 1e-3)
@@ -115,15 +115,15 @@ class Watchdog:
         state.heard_s = state.heartbeat_s = now_s
 
     def note_cpu(self, rank: int, now_s: float, busy_s: float) -> None:
-        """Note a process's work seen from outside: it may be too busy to beat."""
+        """Note work seen from outside; busy processes may not beat."""
         state = self.states[rank]
         if busy_s - state.noted_cpu_s > MIN_CPU_S:
             state.noted_cpu_s, state.active_s = busy_s, now_s
 
     def missing(self, now_s: float) -> list[int]:
-        """Ranks yet to join the others, without a sign of life for too long.
+        """Joining ranks without a sign of life for too long.
 
-        One that waits for the others only has to go on beating.
+        One that waits for the others only has to keep beating.
         """
         limit_s = self.missing_after_s
         return [
@@ -143,17 +143,17 @@ class Watchdog:
         ]
 
     def stalled(self, now_s: float) -> bool:
-        """True if every rank that still runs has been waiting for too long."""
+        """True if every running rank has waited too long."""
         running = [state for state in self.states if state.state == "running"]
         return bool(running) and all(
             now_s - state.active_s > self.stalled_after_s for state in running
         )
 
     def new_stragglers(self, peers: Sequence[Sequence[int]]) -> list[str]:
-        """Notes on ranks that the others of their stage wait for; each once.
+        """Notes on ranks that delay their stage, each once.
 
-        Ranks of one stage do the same work, so one that hardly ever waits while all its peers
-        often do is slower than they are. Waits between stages are the plan's doing.
+        Ranks of one stage do equal work, so one that hardly ever waits while all its peers often do
+        is slower. Waits between stages are the plan's doing.
 
         Args:
             peers: the ranks of each stage.
@@ -181,14 +181,14 @@ class Watchdog:
         return any(state.report or state.ending for state in self.states)
 
     def has_root_cause(self) -> bool:
-        """True if a failure is known that no other rank's failure explains."""
+        """True if a known failure is not explained by another rank's."""
         return any(
             (state.report and not state.report.communication) or (state.ending and not state.report)
             for state in self.states
         )
 
     def diagnose(self, now_s: float) -> Failure:
-        """The rank that broke the job and how, in one line."""
+        """The broken rank and its failure, in one line."""
         return (
             self._died()
             or self._raised()

@@ -1,4 +1,4 @@
-"""Torch modules of each layer type, split over tensor, sequence and expert ranks.
+"""Torch modules of each layer type, split over tensor, sequence, expert ranks.
 
 Enters: layer specs, a ``LayerBuild`` (ranks, kernels, strategy), activations.
 Leaves: ``LayerModule`` objects whose files pair with those of ``costmodel/layers``.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Self-attention of a block.
 
-    ``bias`` (seq, seq, local heads) is added to the scores where the block has relative positions.
+    ``bias`` (seq, seq, local heads) of relative positions is added to the scores.
     """
     attended = _core(block, spec, block.column(x, "query", "key", "value"), bias)
     return block.row(attended, "output")

@@ -63,15 +63,15 @@ class Block(LayerModule):
         """The block's computation; a technique may replace it."""
 
     def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
-        """Run the block; ``full`` recomputation keeps its inputs only.
+        """Run the block; ``full`` recomputation keeps only its inputs.
 
         Args:
             x: (seq, batch, hidden).
-            source: the other tower's output, where the block attends to one.
-            bias: of relative positions, where an earlier block made it.
+            source: the other tower's output, if the block attends to one.
+            bias: of relative positions, from an earlier block.
 
         Returns:
-            Like ``x``; and the bias, where this block makes one.
+            Like ``x``; and the bias, if made here.
         """
         inputs = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
         if self.recompute == "full":
@@ -79,7 +79,7 @@ class Block(LayerModule):
         return self.body(self, *inputs)
 
     def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Inputs beside the activations: the tower output it reads, a shared bias."""
+        """Inputs beside the activations: another tower's output, a shared bias."""
         shares = isinstance(self.attention, Attention) and self.attention.shared_bias
         if shares and bias is None:
             raise RuntimeError("no block before this one made the bias of its tower")
@@ -87,7 +87,7 @@ class Block(LayerModule):
 
     @property
     def makes_bias(self) -> bool:
-        """True if later blocks of the tower add the bias that this one makes."""
+        """True if later blocks of the tower share this block's bias."""
         return isinstance(self.attention, Attention) and self.attention.relative_buckets > 0
 
     def _run(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:

@@ -1,8 +1,8 @@
-"""A block's regions in plain torch operations, for a compiler that fuses them.
+"""A block's regions in plain torch operations, for a fusing compiler.
 
-The same sums as in ``block``, without dispatch, autograd functions or collectives, which a
-compiler cannot see through. torch differentiates them while it traces. Activations are (seq,
-batch, width).
+The same arithmetic as ``block`` without dispatch, autograd functions or collectives, which a
+compiler cannot see through. torch differentiates while tracing. Activations are (seq, batch,
+width).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Angles = tuple[Tensor, Tensor] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockForm:
-    """Properties of a block that are fixed when it is compiled."""
+    """Properties of a block fixed at compilation."""
 
     norm: str
     eps: float
@@ -63,7 +63,10 @@ def positioned(
     weights: RegionWeights,
     angles: Angles,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Split into heads, (seq, batch, heads, head_dim); normalize and rotate queries and keys."""
+    """Queries, keys and values: heads split, normalized, rotated.
+
+    Each is (seq, batch, heads, head_dim).
+    """
     width = form.head_dim
     query, key, value = (x.view(*x.shape[:-1], -1, width) for x in (query, key, value))
     if "query_norm.weight" in weights:
@@ -88,7 +91,7 @@ def attend(
     weights: RegionWeights,
     angles: Angles,
 ) -> Tensor:
-    """Core attention of projected queries, keys and values: (seq, batch, heads · head_dim)."""
+    """Core attention of projected inputs, (seq, batch, heads · head_dim)."""
     heads = positioned(form, query, key, value, weights, angles)
     q, k, v = (x.permute(1, 2, 0, 3) for x in heads)
     if not form.flash:

@@ -1,7 +1,7 @@
 """Core attention of every mixer; runs what ``costmodel.layers.core_attention`` prices.
 
-Splits of the sequence inside attention (rings of key and value shards, inside an exchange of heads
-for tokens) wrap the kernel here; projections, norms and positions stand outside.
+Sequence splits inside attention (rings of key and value shards, within an exchange of heads for
+tokens) wrap the kernel here; projections, norms and positions stand outside.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def core_attention(
         split: the layer's split of the sequence.
         attend: the kernel on one rank.
         heads: of the whole mixer, before any split.
-        recompute: True to run the kernel again in the backward pass.
-        query: (seq, batch, heads, width of a key).
-        key: (seq, batch, kv_heads, width of a key).
-        value: (seq, batch, kv_heads, width of a value).
-        causal: a query sees the tokens up to its own; without a ring ``attend`` decides.
+        recompute: True to rerun the kernel in the backward pass.
+        query: (seq, batch, heads, key width).
+        key: (seq, batch, kv_heads, key width).
+        value: (seq, batch, kv_heads, value width).
+        causal: mask later tokens; without a ring ``attend`` decides.
 
     Returns:
-        (seq, batch, heads · width of a value).
+        (seq, batch, heads · value width).
     """
     if split.ring is not None:
         attend = partial(ring_attention, ring=split.ring, causal=causal)

@@ -1,9 +1,9 @@
 """Weight gradients deferred to a pass of their own.
 
-A split backward makes the gradient of a layer's input first, for which the stage before waits, and
-those of its weights later (Qi et al., "Zero bubble pipeline parallelism", 2024, section 2). Until
-then the products of weight gradients are closures that hold the input and the output gradient of
-each linear layer and nothing else: what the cost model counts between the two passes.
+A split backward makes input gradients first, for which the previous stage waits, and weight
+gradients later (Qi et al., "Zero bubble pipeline parallelism", 2024, section 2). Until then
+closures hold only the input and output gradient of each linear layer, as the cost model counts
+between the two passes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DeferredProducts = deque[Callable[[], None]]
 class DeferredGradients:
     """Deferred weight gradients of one layer, by micro-batch.
 
-    A layer's backward passes run one after the other, so the layer needs no lock.
+    A layer's backward passes are serial, so it needs no lock.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class DeferredGradients:
 
     @property
     def is_deferring(self) -> bool:
-        """True while a backward makes input gradients alone."""
+        """True during a backward of input gradients alone."""
         return self._open is not None
 
     @contextmanager
@@ -50,7 +50,7 @@ class DeferredGradients:
         self._open.append(product)
 
     def run(self, micro_batch: int) -> None:
-        """Run the deferred products of a micro-batch in order, freeing each."""
+        """Run a micro-batch's deferred products in order, freeing each."""
         products = self._waiting.pop(micro_batch)
         with torch.no_grad():
             while products:
@@ -58,7 +58,7 @@ class DeferredGradients:
 
 
 def add_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Accumulate gradients as autograd does: the first is stored without a copy."""
+    """Accumulate gradients as autograd does: the first without a copy."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if parameter.grad is None:
             parameter.grad = gradient

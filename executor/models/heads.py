@@ -26,7 +26,7 @@ class Embedding(LayerModule):
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Token, position and segment vectors, normalized where the layer has a norm."""
+        """Token, position and segment vectors, normalized if the layer has a norm."""
         positions, segments = (
             self.slot(name).weight if name in self._modules else None
             for name in ("positions", "token_types")

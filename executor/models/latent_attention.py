@@ -1,8 +1,8 @@
-"""Multi-head latent attention in its training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+"""Multi-head latent attention in training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
 Runs what ``shardwright.costmodel.layers.latent_attention`` prices, in the same order: keys and
-values are made whole from the latent before the core. The last ``rope_dim`` numbers of a query or
-key head rotate by position; those of the keys are one head that all heads share.
+values are expanded from the latent before the core. The last ``rope_dim`` channels of a query or
+key head rotate by position; the keys' are one head shared by all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> 
 
 
 class _ForAllHeads(Function):
-    """The rotary key of all tokens on each rank; its gradient is summed over the ranks."""
+    """The replicated rotary key; its gradient is summed over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
@@ -74,7 +74,7 @@ class _ForAllHeads(Function):
 
 
 class _KeysAndValues(Function):
-    """Keys copied together with the rotary part; values stay part of the projection."""
+    """Keys copied beside the rotary part; values stay in the projection."""
 
     @staticmethod
     def forward(ctx: Any, up: Tensor, rotary_key: Tensor, nope_dim: int) -> tuple[Tensor, Tensor]:

@@ -29,8 +29,8 @@ from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, 
 class LayerBuild:
     """Build arguments of a layer: its ranks, kernels and strategy.
 
-    ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample; ``sequence``:
-    those on this rank; ``experts``: the ranks that hold experts.
+    ``flash``: core attention is the flash kernel; ``sequence``: tokens on this rank; ``seq_len``:
+    tokens of a sample; ``experts``: ranks with experts.
     """
 
     tp: TensorParallel
@@ -74,7 +74,7 @@ class LayerModule(nn.Module):
         return child
 
     def holder(self, name: str) -> tuple[nn.Module, str]:
-        """Module that holds the parameter of this name, and its name there."""
+        """Module that holds a named parameter, and its name there."""
         slot, _, kind = name.rpartition(".")
         return (self.slot(slot) if slot else self), kind
 
@@ -83,11 +83,11 @@ class LayerModule(nn.Module):
         return [self.slot(name).weight for name in names]
 
     def biases(self, *names: str) -> list[Tensor]:
-        """Biases of these slots; empty where they have none."""
+        """Biases of these slots; empty without any."""
         return [b for name in names if (b := self.slot(name).bias) is not None]
 
     def column(self, x: Tensor, *names: str) -> tuple[Tensor, ...]:
-        """Projections of one input by these slots, split along their outputs."""
+        """Projections of one input by these slots, split along outputs."""
         weights, biases = self.weights(*names), self.biases(*names)
         if weights[0].requires_grad:
             return column_linear(x, weights, biases, self.tp)
@@ -95,14 +95,14 @@ class LayerModule(nn.Module):
         return lora_column_linear(x, weights, biases, adapters, self.tp)
 
     def row(self, x: Tensor, name: str) -> Tensor:
-        """A projection by this slot, split along its inputs."""
+        """A projection by this slot, split along inputs."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
             return row_linear(x, slot.weight, slot.bias, self.tp)
         return lora_row_linear(x, slot.weight, slot.bias, self._adapter(name), self.tp)
 
     def replicated(self, x: Tensor, name: str) -> Tensor:
-        """A projection by this slot that no rank splits."""
+        """An unsplit projection by this slot."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
             return replicated_linear(x, slot.weight, slot.bias, self.tp.deferred)
@@ -117,7 +117,7 @@ class LayerModule(nn.Module):
         return None if a is None or b is None else LoraAdapter(a, b, self.adapter_scale)
 
     def apply_norm(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
-        """``x`` through the norm whose parameters are in slot ``name``."""
+        """``x`` through the norm in slot ``name``."""
         slot = self.slot(name)
         if kind == "rmsnorm" or slot.bias is None:
             return norm.rms_norm(self.kernels, x, slot.weight, eps)
@@ -132,7 +132,7 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
 
 
 def recomputed(function: object, *inputs: object) -> Any:
-    """Run now, keep only the inputs, run again in the backward pass."""
+    """Run now keeping only the inputs, and rerun in the backward pass."""
     return checkpoint(
         function,
         *inputs,
@@ -143,7 +143,7 @@ def recomputed(function: object, *inputs: object) -> Any:
 
 
 def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-    """Contexts of the first and the second run: the second is marked in traces."""
+    """Contexts of the first and the second run, marked in traces."""
     return nullcontext(), mark(RECOMPUTE)
 
 

@@ -1,13 +1,12 @@
 """Frozen linear layers with low-rank adapters (Hu et al., arXiv:2106.09685, section 4).
 
 y = W x + s · B A x, with A (rank, in), B (out, rank) and s = alpha / rank. W has no gradient, so
-the layer keeps its input for the gradient of A, and A x for that of B, and nothing else. Where
-tensor parallelism splits W along its outputs B is split so too: A x is whole, and its gradient is
-a sum over the ranks. Where W is split along its inputs so is A: A x is a sum over the ranks, and
-each rank adds its share of B A x to what is summed after it. ``costmodel/ops/linear.py`` prices
-the same work in the same order. Where a schedule splits the backward, the gradients of A and B
-still come with the input's: they are r (in + out) of in · out of the work, but would hold as many
-bytes as W's would until their pass.
+the layer keeps only its input for the gradient of A and A x for that of B. A column-split W splits
+B: A x is whole, and its gradient is summed over the ranks. A row-split W splits A: A x is summed
+over the ranks, and each adds its share of B A x before the output's sum.
+``costmodel/ops/linear.py`` prices the same work in the same order. A split backward still makes the
+gradients of A and B with the input's: they are r (in + out) of in · out of the work, but would hold
+as many bytes as W's until their pass.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .tensor_parallel import TensorParallel
 
 @dataclass(frozen=True, slots=True)
 class LoraAdapter:
-    """This rank's parts of the two matrices of an adapter, and their scale."""
+    """This rank's parts of an adapter's two matrices, and its scale."""
 
     a: Tensor
     b: Tensor
@@ -39,7 +38,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """``scale · left · right`` as one product; beta = 0 ignores the added term."""
+    """``scale · left · right`` in one product; beta = 0 ignores added."""
     empty = left.new_empty(1)
     return torch.addmm(empty, left, right, beta=0, alpha=scale)
 
@@ -58,7 +57,10 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _added(x: Tensor, out: Tensor, adapter: LoraAdapter, tp: TensorParallel | None) -> Tensor:
-    """Add an adapter's product to ``out`` in place; return A x. ``tp``: the ranks that split A."""
+    """Add an adapter's product to ``out`` in place; return A x.
+
+    ``tp``: the ranks that split A.
+    """
     a_x = _flat(x).mm(adapter.a.t())
     share = adapter.scale
     if tp is not None:
@@ -75,15 +77,15 @@ def _gradients(
     adapter: LoraAdapter,
     tp: TensorParallel | None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of A and B; the adapter's share is added to ``grad_x`` in place.
+    """Gradients of A and B; the adapter's share adds to ``grad_x``.
 
     Args:
         x: (tokens, in) input of A.
         a_x: (tokens, rank) A x.
         grad: (tokens, out) of the layer's output.
-        grad_x: (tokens, in).
+        grad_x: (tokens, in), changed in place.
         adapter: its matrices.
-        tp: the ranks that split B, over which the gradient of A x is summed.
+        tp: the ranks that split B and sum the gradient of A x.
     """
     grad_a_x = _scaled_product(grad, adapter.b, adapter.scale)
     grad_b = _scaled_product(grad.t(), a_x, adapter.scale)
@@ -94,7 +96,10 @@ def _gradients(
 
 
 class _LoraColumnLinear(Function):
-    """Takes x, tp, scales (None: no adapter), weights, biases, and A and B in turn."""
+    """Column-parallel projections with adapters.
+
+    Takes x, tp, scales (None: no adapter), weights, biases, and A and B in turn.
+    """
 
     @staticmethod
     def forward(
@@ -218,9 +223,9 @@ class _BackwardBoundary(Function):
 
 
 def backward_boundary(x: Tensor) -> Tensor:
-    """``x``, the output of frozen layers alone, as the end of the backward.
+    """``x``, the output of frozen layers, as the end of the backward.
 
-    A leaf that asks for gradients would be held, and its gradient too, until the backward.
+    A leaf that requires gradients would keep itself and its gradient alive until the backward.
     """
     out: Tensor = _BackwardBoundary.apply(  # type: ignore[no-untyped-call]
         x, torch.empty(0, device=x.device, requires_grad=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def mlp(block: Block, spec: Mlp, x: Tensor, prefix: str = "") -> Tensor:
-    """MLP of each token; the names of its weights begin with ``prefix``."""
+    """MLP of each token; its weights' names begin with ``prefix``."""
     return block.row(_activated(block, spec, x, prefix), f"{prefix}down")
 
 

@@ -1,8 +1,8 @@
-"""Position tables: rows of a rank's tokens, and T5's learned biases of relative positions.
+"""Position tables: rows of a rank's tokens, and T5's relative biases.
 
-Pairs of positions fall into buckets: half of them one for each short distance, half for ranges
-that grow with the distance; where queries see both sides, each side has half of all (Raffel et
-al., 2020, section 2.1). Runs what ``shardwright.costmodel.ops.position.score_bias`` prices.
+Pairs of positions fall into buckets: half of them one per short distance, half for growing ranges;
+where queries see both sides, each side has half of all (Raffel et al., 2020, section 2.1). Runs
+what ``shardwright.costmodel.ops.position.score_bias`` prices.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MAX_DISTANCE = 128
 
 
 def position_rows(table: Tensor, spans: IndexRanges) -> Tensor:
-    """Rows of these tokens as one view, (spans, tokens of a span, hidden).
+    """Rows of these tokens as one view, (spans, span length, hidden).
 
     Args:
         table: (positions, hidden).
-        spans: token numbers, in one span or in two of equal length, as those of a ring are.
+        spans: token numbers, in one span or two of equal length, as in a ring.
 
     Raises:
         ValueError: spans that no single view has.
@@ -50,18 +50,17 @@ def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tens
         table: (buckets, local heads).
         queries: number of query positions.
         keys: number of key positions.
-        both_sides: queries see later keys too, which have buckets of their own.
+        both_sides: queries also see later keys, in buckets of their own.
 
     Returns:
-        (queries, keys, local heads): heads last, since the output of a sharded block must be no
-        view.
+        (queries, keys, local heads): heads last, since a sharded block's output must be no view.
     """
     buckets = _buckets(queries, keys, len(table), both_sides, table.device)
     return F.embedding(buckets, table)
 
 
 def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torch.device) -> Tensor:
-    """Bucket of each pair, (queries, keys) int64; arbitrary for keys that are not seen."""
+    """Bucket of each pair, (queries, keys) int64; arbitrary for masked keys."""
     order = torch.arange(keys, device=device) - torch.arange(queries, device=device).unsqueeze(1)
     side = count // 2 if both_sides else count
     distance, exact = order.abs(), max(1, side // 2)

@@ -1,4 +1,4 @@
-"""A projection that no rank splits: each runs it on its own tokens.
+"""An unsplit projection; each rank runs it on its own tokens.
 
 Runs what ``shardwright.costmodel.ops.linear.replicated_linear`` prices.
 """
@@ -40,7 +40,7 @@ class _ReplicatedLinear(Function):
 
 
 def _weight_gradient(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) -> Callable[[], None]:
-    """Deferred gradients of a weight and its bias from (tokens, width) ``grad`` and ``x``."""
+    """Deferred weight and bias gradients from (tokens, width) ``grad`` and ``x``."""
 
     def product() -> None:
         gradients = [grad.t().mm(x)]
@@ -54,12 +54,12 @@ def _weight_gradient(grad: Tensor, x: Tensor, parameters: tuple[Tensor, ...]) ->
 def replicated_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, deferred: DeferredGradients | None = None
 ) -> Tensor:
-    """``x`` (tokens, batch, in) through a weight (out, in) and an optional bias (out,).
+    """Apply a replicated weight and optional bias to ``x``.
 
     Args:
-        x: the input.
-        weight: whole on every rank.
-        bias: the same; None for none.
+        x: (tokens, batch, in).
+        weight: (out, in), whole on every rank.
+        bias: (out,), whole on every rank; None for none.
         deferred: takes the weights' gradients where the schedule splits the backward.
     """
     out: Tensor = _ReplicatedLinear.apply(x, deferred, weight, bias)  # type: ignore[no-untyped-call]

@@ -1,10 +1,10 @@
 """Ring attention; runs what ``shardwright.costmodel.layers.ring_attention`` prices.
 
-Keys and values go round the ranks that hold pieces of a sequence while attention works on those at
-hand; results are merged by their log-sum-exps in float32. In the backward pass they go round
-again, and their gradients travel with them and one step further, home (Liu et al.,
-arXiv:2310.01889). Under a causal mask the keys that a query sees follow from the token numbers of
-the ring's ranks; without one every step is a full block.
+Keys and values circulate among the ranks of a sequence while attention works on those at hand;
+results are merged by log-sum-exp in float32. They circulate again in the backward pass, and their
+gradients travel with them and one step further, home (Liu et al., arXiv:2310.01889). Causal
+visibility follows from the token numbers of the ring's ranks; without a mask every step is a full
+block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .token_layout import TokenLayout
 
 
 class RingTransfer:
-    """Tensors in flight to the next rank of a ring and from the previous one."""
+    """In-flight tensors to the next ring rank and from the previous one."""
 
     def __init__(self, ring: Ring, tensors: list[Tensor]) -> None:
         after, before = ring.neighbors
@@ -46,7 +46,7 @@ class RingTransfer:
             self._works = dist.batch_isend_irecv([*sends, *receives])
 
     def wait(self) -> list[Tensor]:
-        """The received tensors, once all have arrived and all sends are done."""
+        """The received tensors, once receives and sends are done."""
         with mark(COMMUNICATE_CP):
             for work in self._works:
                 work.wait()
@@ -56,7 +56,7 @@ class RingTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ranks that split each sequence: a group, its ranks and their tokens."""
+    """The ranks of each split sequence: group, ranks and tokens."""
 
     group: dist.ProcessGroup
     ranks: tuple[int, ...]
@@ -69,7 +69,7 @@ class Ring:
 
     @property
     def neighbors(self) -> tuple[int, int]:
-        """The next and the previous rank, in the world's numbers."""
+        """The next and the previous rank, as global ranks."""
         place = self.tokens.position
         return self.ranks[(place + 1) % self.size], self.ranks[place - 1]
 
@@ -80,7 +80,7 @@ class Ring:
         return self.tokens.seen((self.tokens.position - step) % self.size)
 
     def send_next(self, *tensors: Tensor) -> RingTransfer:
-        """Start to send contiguous tensors to the next rank, and to receive as many."""
+        """Start sending contiguous tensors to the next rank and receiving as many."""
         return RingTransfer(self, list(tensors))
 
 
@@ -90,14 +90,14 @@ def ring_attention(
     """Flash attention of local queries to the keys of the whole ring.
 
     Args:
-        query: (local seq, batch, heads, width of a key).
-        key: (local seq, batch, kv_heads, width of a key).
-        value: (local seq, batch, kv_heads, width of a value).
+        query: (local seq, batch, heads, key width).
+        key: (local seq, batch, kv_heads, key width).
+        value: (local seq, batch, kv_heads, value width).
         ring: the ranks.
-        causal: a query sees the tokens up to its own; else all.
+        causal: mask later tokens.
 
     Returns:
-        (local seq, batch, heads · width of a value).
+        (local seq, batch, heads · value width).
 
     Raises:
         RunError: no flash kernel for these tensors on this device.

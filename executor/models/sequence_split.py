@@ -13,9 +13,10 @@ from .token_layout import TokenLayout, token_layout
 
 @dataclass(frozen=True, slots=True)
 class SequenceSplit:
-    """A rank's tokens in a layer, its ring and its Ulysses group; None: no such split.
+    """A rank's tokens in a layer, its ring and Ulysses group.
 
-    The ranks of ``ulysses_group`` hold other tokens outside attention and other heads inside it.
+    None: no such split. The ranks of ``ulysses_group`` hold other tokens outside attention and
+    other heads inside it.
     """
 
     tokens: TokenLayout

@@ -1,14 +1,13 @@
-"""Linear layers and embeddings split over tensor-parallel ranks, optionally with sequence shards.
+"""Tensor-parallel linear layers and embeddings, optionally with sequence shards.
 
-Column-parallel weights split their outputs, row-parallel weights their inputs (Shoeybi et al.,
-2019, section 3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2)
-activations between the two are shards of the sequence: the column side gathers them and the row
-side reduce-scatters, and the gathered input is gathered again in the backward pass instead of
-being kept. Activations are (seq, batch, width), so a sequence shard is contiguous. Every
-collective stands in one of these functions, so a layer's communication can be read here. Where a
-schedule splits the backward, the products that make weight gradients (and the sums of biases
-beside them) wait in the layer's ``DeferredGradients``. Collectives do not wait: an input that is
-gathered again is gathered with the input gradient, and held until its product.
+Column-parallel weights split outputs, row-parallel weights inputs (Shoeybi et al., 2019, section
+3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2) activations between
+the two are sequence shards: the column side gathers them, the row side reduce-scatters, and the
+backward pass gathers the input again instead of keeping it. Activations are (seq, batch, width), so
+sequence shards are contiguous. All collectives of a layer stand in these functions. Where a
+schedule splits the backward, products for weight gradients (and bias sums) wait in the layer's
+``DeferredGradients``. Collectives do not: a regathered input is gathered with the input gradient
+and held until its product.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ from .positions import position_rows
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """The tensor-parallel ranks of a layer; ``group`` is None for one rank.
+    """The tensor-parallel ranks of a layer; ``group`` is None for one.
 
-    ``deferred`` takes the layer's weight gradients where the schedule splits the backward, else
-    None.
+    ``deferred`` takes weight gradients where the schedule splits the backward, else None.
     """
 
     group: dist.ProcessGroup | None
@@ -55,7 +53,7 @@ class TensorParallel:
         return out
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Sum over the ranks: this rank's sequence shard of it, or all of it, in place."""
+        """Sum over the ranks: this rank's sequence shard, or all in place."""
         if self.size == 1:
             return x
         if not self.sequence_parallel:
@@ -76,7 +74,7 @@ def _tokens(x: Tensor) -> Tensor:
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x · weightᵀ + bias`` for x (seq, batch, in), weight (out, in)."""
+    """``x · weightᵀ + bias`` of (seq, batch, in) and (out, in)."""
     flat = _tokens(x)
     product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
     return product.view(*x.shape[:2], weight.shape[0])
@@ -116,9 +114,9 @@ class _ColumnLinear(Function):
 def _column_product(
     grads: list[Tensor], gathered: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
 ) -> Callable[[], None]:
-    """Deferred gradients of several projections' parameters; holds what they need alone.
+    """Deferred gradients of several projections' parameters.
 
-    ``grads`` of the outputs and ``gathered``, the joined input, are (tokens, width).
+    Holds only ``grads`` of the outputs and ``gathered``, the joined input, (tokens, width) each.
     """
 
     def product() -> None:
@@ -134,7 +132,7 @@ def _column_product(
 def column_linear(
     x: Tensor, weights: list[Tensor], biases: list[Tensor], tp: TensorParallel
 ) -> tuple[Tensor, ...]:
-    """Several projections of one input, each split along its outputs.
+    """Projections of one input, each split along its outputs.
 
     Args:
         x: (seq, batch, in), or this rank's sequence shard of it.
@@ -183,7 +181,7 @@ def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
 
 
 def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel) -> Tensor:
-    """A projection split along its inputs; the partial products are summed over the ranks.
+    """A projection split along its inputs, reduced over the ranks.
 
     Args:
         x: (seq, batch, local in).
@@ -253,9 +251,9 @@ class _Embedding(Function):
 
 
 def segments_of(spans: IndexRanges, seq_len: int, types: int, tokens: Tensor) -> Tensor:
-    """Segment of each local token: ``types`` equal parts of a sample, in order.
+    """Segment of each local token: ``types`` equal parts per sample.
 
-    So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
+    So a sample is a pair of texts, as in BERT (Devlin et al., 2019, section 3).
 
     Args:
         spans: token numbers.
@@ -286,7 +284,7 @@ def embedding(
 
     Args:
         tokens: (seq, batch) token numbers.
-        weight: (local vocabulary, hidden), this rank's rows.
+        weight: (local vocabulary, hidden).
         positions: (maximum positions, hidden), or None.
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.

@@ -1,7 +1,7 @@
-"""Token numbers that a rank works on in a layer; needs no torch.
+"""Token numbers of a rank in a layer; needs no torch.
 
-Positions, the causal mask, targets and what is read of the data all follow these numbers, so a
-layout is changed here and in ``spec.parallel.sequence_partition`` alone.
+Positions, causal mask, targets and data all follow them, so a layout changes only here and in
+``spec.parallel.sequence_partition``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from ...spec.strategy import LayerStrategy
 class TokenLayout:
     """Token numbers of a rank in a layer.
 
-    ``read``: input of its projections; ``held``: those that it holds between layers; ``ring``:
-    those of each rank of its ring inside attention, by position in the ring; ``position``: its
-    own.
+    ``read``: input of its projections; ``held``: between layers; ``ring``: each ring rank's inside
+    attention, by position; ``position``: this rank's position.
     """
 
     seq_len: int
@@ -30,16 +29,15 @@ class TokenLayout:
 
     @property
     def positions(self) -> IndexRanges:
-        """Numbers that positions are taken from; empty for 0 to ``seq_len``."""
+        """Positions of the tokens; empty for 0 to ``seq_len``."""
         return () if self.read == ((0, self.seq_len),) else self.read
 
     def seen(self, other: int) -> list[int]:
-        """Keys of another ring rank that this rank's queries see under a causal mask.
+        """Another ring rank's keys visible to local queries under a causal mask.
 
         Returns:
-            ``first, end, keys`` for each rectangle: queries ``first`` to before ``end`` see the
-            other's
-            first ``keys`` keys.
+            ``first, end, keys`` per rectangle: queries ``first`` to before ``end`` see the first
+            ``keys`` keys.
         """
         rectangles: list[int] = []
         start = 0

@@ -18,7 +18,7 @@ from ...spec.report.trace_marks import COMMUNICATE_CP
 
 
 def _exchanged(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Equal parts of contiguous ``x`` along its first axis, sent to the ranks in order."""
+    """All-to-all of equal parts of contiguous ``x`` along its first axis."""
     out = torch.empty_like(x)
     with mark(COMMUNICATE_CP):
         dist.all_to_all_single(out, x, group=group)
@@ -26,7 +26,10 @@ def _exchanged(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def _gather_tokens(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width)."""
+    """All-to-all from local tokens to local heads.
+
+    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width).
+    """
     ranks = group.size()
     tokens, batch, heads, width = x.shape
     by_rank = x.view(tokens, batch, ranks, heads // ranks, width).permute(2, 0, 1, 3, 4)
@@ -35,7 +38,10 @@ def _gather_tokens(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def _gather_heads(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """(tokens, batch, heads / P, width) as (tokens / P, batch, heads, width)."""
+    """All-to-all from local heads to local tokens.
+
+    (tokens, batch, heads / P, width) becomes (tokens / P, batch, heads, width).
+    """
     ranks = group.size()
     tokens, batch, heads, width = x.shape
     received = _exchanged(x.contiguous(), group)
@@ -68,7 +74,9 @@ class _HeadsForTokens(Function):
 
 
 def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width).
+    """All tokens of local heads, from all heads of local tokens.
+
+    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width).
 
     Args:
         x: local tokens, all heads.
@@ -81,7 +89,9 @@ def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 
 
 def heads_for_tokens(x: Tensor, heads: int, group: dist.ProcessGroup | None) -> Tensor:
-    """(tokens, batch, heads / P · width) as (tokens / P, batch, heads · width).
+    """All heads of local tokens, from all tokens of local heads.
+
+    (tokens, batch, heads / P · width) becomes (tokens / P, batch, heads · width).
 
     Args:
         x: attention's output on this rank's heads.

@@ -1,8 +1,8 @@
 """Patch embedding of images, and the classifier of an image's first token.
 
 Runs what ``shardwright.costmodel.layers.vision`` and ``costmodel.layers.heads.classifier`` price.
-Where the sequence is split each rank has its own tokens, the first rank the class token. Tokens
-are numbered with the class token, patches without it.
+Where the sequence is split each rank has its own tokens, the first rank the class token. Tokens are
+numbered with the class token, patches without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .positions import position_rows
 
 
 class _AddPositions(Function):
-    """A class token before the patches where it is held, then each token's position added."""
+    """Class token, where held, before the patches; plus positions."""
 
     @staticmethod
     def forward(
@@ -72,7 +72,7 @@ class _FirstToken(Function):
 
 
 class Patches(LayerModule):
-    """Patches (patches of an image, batch, values of a patch) to activations."""
+    """Patches (patches of an image, batch, patch values) to activations."""
 
     class_token: Tensor
 

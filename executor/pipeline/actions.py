@@ -1,20 +1,19 @@
-"""Actions of a rank in a step, as an explicit list: compute, receive, send, reduce, free.
+"""Actions of a rank in a step: compute, receive, send, reduce, free.
 
-The list follows the passes of the stage's schedule. Around each pass it starts to receive the
-input of the *next* one, so that the message travels while this one computes, and waits for the
-messages of the pass before the last, so that few live at once; in V-shaped schedules some stay
-longer (``spec.plan.send_buffers``).
+The explicit list follows the passes of the stage's schedule. Around each pass it starts receiving
+the *next* one's input, so that messages overlap compute, and waits for the messages of the pass
+before the last, so that few are in flight; in V-shaped schedules some stay longer
+(``spec.plan.send_buffers``).
 
-Passes that overlap in a schedule run one after the other, in its order: what one rank does beside
-another's message it does here too, but it never starts two passes together.
+Passes that overlap in a schedule run serially, in its order; a rank's own work overlaps another's
+message, but two passes never start together.
 
-No rank waits for ever, on any backend, not even where a message only moves once both its ends have
-come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
-neighbors run the passes that they exchange messages for in one order, each receives one pass ahead
-and sends are only waited for a pass later, or when the receiver is bound to be there, so as actors
-they are the two ends of ordered queues, which no schedule of ``spec.schedules`` closes to a ring.
-A rank's own waits are some of its stage's. ``tests/executor/test_actions.py`` plays the lists of
-all ranks against each other.
+No rank deadlocks on any backend, even where a message moves only once both ends are posted. Take
+each stage as one actor that waits whenever one of its ranks would. Two neighbors run the passes
+that they exchange messages for in one order, each receives one pass ahead, and sends are waited for
+only a pass later, or when the receiver is bound to be there; so actors are ends of ordered queues,
+which no schedule of ``spec.schedules`` closes to a ring. A rank's waits are a subset of its
+stage's. ``tests/executor/test_actions.py`` plays all ranks' lists against each other.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "sen
 class Action(NamedTuple):
     """One action of a rank for a pass.
 
-    ``post``: start to receive the pass's input. ``wait_sent``: wait for due sends, usually those
-    of the pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
-    ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which its gradients
-    are reduced over ranks. ``send``: start to send the pass's output. Weight gradients, the second
-    part of a split backward, wait for no message and make none. ``passes``: how many passes later
-    the send must be done.
+    ``post``: start to receive the pass's input. ``wait_sent``: wait for due sends, usually those of
+    the pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
+    ``backward``: compute; ``reduces`` marks a chunk's last backward pass, which reduces its
+    gradients over ranks. ``send``: start to send the pass's output, done ``passes`` passes later.
+    Weight gradients, the second part of a split backward, have no messages.
     """
 
     kind: ActionKind
@@ -56,8 +54,8 @@ def stage_actions(
 
     Args:
         order: the passes of its stage, from ``spec.schedules.stage_order``.
-        receives: ``(forward, chunk)`` of passes whose input comes from a neighboring chunk.
-        sends: those whose output goes to one.
+        receives: ``(forward, chunk)`` of passes with input from a neighboring chunk.
+        sends: those with output to one.
         until: from ``spec.plan.send_buffers``.
     """
     until_pass = (

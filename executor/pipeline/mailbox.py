@@ -1,7 +1,7 @@
-"""A rank's messages: rows of activations and gradients to and from ranks of other stages.
+"""A rank's messages: activations and gradients between stages.
 
-Sends and receives are posted in one order on both sides: pass by pass, and inside a pass by rank.
-A message is a contiguous tensor of a shape that both sides know from the plan.
+Both sides post sends and receives in one order, by pass and then by rank. A message is a contiguous
+tensor of a shape that both know from the plan.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIDE_TAG = 1 << 29
 
 
 class _PendingReceive(NamedTuple):
-    """A block under way: its buffer, and messages to be copied into it on arrival."""
+    """An in-flight block: its buffer, and messages to copy on arrival."""
 
     block: Tensor
     works: list[dist.Work]
@@ -37,7 +37,7 @@ class _PendingReceive(NamedTuple):
 
 
 class _PendingSend(NamedTuple):
-    """An outgoing message, held until it is gone; counted from the first pass ever."""
+    """An in-flight outgoing message; passes count from the first ever."""
 
     work: dist.Work
     part: Tensor
@@ -48,10 +48,7 @@ class Mailbox:
     """Messages of one rank.
 
     Args:
-        rank: this rank.
         channel: process group of a message.
-        dtype: of activations.
-        device: of activations.
     """
 
     def __init__(
@@ -67,10 +64,10 @@ class Mailbox:
         self._local: dict[tuple[Pass, int], Tensor] = {}
 
     def wait_sent(self) -> None:
-        """Wait for the messages that must be gone before the next pass, and free them.
+        """Wait for and free messages due before the next pass.
 
-        A peer starts to receive one pass ahead, so a message may travel during one more pass of
-        its sender. Waiting then bounds the memory of messages.
+        A peer receives one pass ahead, so a message may travel during one more pass of its sender.
+        Waiting then bounds the memory of messages.
         """
         self._passes += 1
         due = [sent for sent in self._sent if sent.until <= self._passes]
@@ -81,7 +78,7 @@ class Mailbox:
         self._sent = [sent for sent in self._sent if sent.until > self._passes]
 
     def post(self, item: Pass, route: Route) -> None:
-        """Start receiving the input of ``item``, unless this rank makes it itself."""
+        """Start receiving the input of ``item``, unless this rank makes it."""
         for number, part in enumerate(route.all_routes):
             self._post(item, number, part)
 
@@ -114,7 +111,7 @@ class Mailbox:
         return buffer
 
     def receive(self, item: Pass, route: Route) -> Activations:
-        """Input received for ``item``: activations, or their gradients in a backward pass."""
+        """Input received for ``item``: activations, or gradients in a backward pass."""
         return tuple(self._receive(item, number) for number in range(len(route.all_routes)))
 
     def _receive(self, item: Pass, number: int) -> Tensor:
@@ -133,7 +130,7 @@ class Mailbox:
         return arrival.block
 
     def send(self, item: Pass, route: Route, values: Activations, passes: int) -> None:
-        """Start sending the output of ``item``; it must be gone ``passes`` passes later."""
+        """Start sending the output of ``item``, due ``passes`` passes later."""
         for number, (part, value) in enumerate(zip(route.all_routes, values, strict=True)):
             self._send(item, number, part, value, passes)
 

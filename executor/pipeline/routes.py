@@ -1,7 +1,7 @@
-"""Rows that a rank sends and receives at each end of a chunk, and their peers.
+"""Rows that a rank exchanges at each end of a chunk.
 
-Derived from the plan alone, so every rank knows the shape of every message before the first step.
-Needs no torch.
+Derived from the plan alone, so every rank knows all message shapes before the first step. Needs no
+torch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..groups.rank_layout import stage_layout
 
 @dataclass(frozen=True, slots=True)
 class MessageRows:
-    """Rows that cross between this rank and a peer, numbered inside this rank's own block.
+    """Rows between this rank and a peer, numbered in the local block.
 
-    ``peer`` is a rank of the world; it may be this one, where a stage holds both chunks.
+    ``peer`` is a global rank, perhaps this one where a stage holds both chunks.
     """
 
     peer: int
@@ -40,12 +40,11 @@ class MessageRows:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One end of a chunk: its neighbor there, and the rows that cross.
+    """One end of a chunk: its neighbor there, and the crossing rows.
 
-    ``chunk`` is the neighbor's number on its stage; ``shape`` (tokens, samples, hidden) of this
-    rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
-    start of a chunk activations come in and gradients go out. ``side_routes``: outputs of other
-    towers that cross beside it, as messages of their own.
+    ``chunk``: the neighbor's number on its stage; ``shape``: (tokens, samples, hidden) of this
+    rank's block. ``sends`` and ``receives`` go opposite ways: at a chunk's start activations come
+    in and gradients go out. ``side_routes``: other towers' outputs, as separate messages.
     """
 
     chunk: int
@@ -56,7 +55,7 @@ class Route:
 
     @property
     def all_routes(self) -> tuple[Route, ...]:
-        """This route and its side routes, in the order of what crosses."""
+        """This route and its side routes, in crossing order."""
         return (self, *self.side_routes)
 
     def covers(self, message: MessageRows) -> bool:
@@ -67,7 +66,7 @@ class Route:
 def chunk_routes(
     plan: Plan, stage: int, chunk: int, local_rank: int
 ) -> tuple[Route | None, Route | None]:
-    """Routes at the start and at the end of a chunk; None at the ends of the model.
+    """Routes at a chunk's start and end; None at the model's ends.
 
     Args:
         plan: a legal plan.
@@ -86,7 +85,7 @@ def chunk_routes(
 
 
 def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
-    """Route to the chunk after (+1) or before (-1) the one at a position."""
+    """Route to the chunk after (+1) or before (-1) a position."""
     parts = crossing_parts(plan, position + min(direction, 0))
     first, *side_routes = (_tensor_route(plan, position, direction, rank, part) for part in parts)
     return replace(first, side_routes=tuple(side_routes))
@@ -95,7 +94,7 @@ def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
 def _tensor_route(
     plan: Plan, position: int, direction: int, rank: int, part: tuple[int, int]
 ) -> Route:
-    """Route of one of the crossing activations: its tokens of a sample and its width."""
+    """Route of one crossing activation, by tokens of a sample and width."""
     kind, stages = plan.program.schedule.kind, len(plan.program.stages)
     neighbor_stage, chunk = chunk_location(kind, position + direction, stages)
     boundary, forward = position + min(direction, 0), direction > 0

@@ -1,9 +1,9 @@
-"""Runtime that executes a rank's actions in the order of its stage's schedule.
+"""Runtime that executes a rank's actions in schedule order.
 
-torch's own pipeline runtime is not used: it allocates receive buffers for every micro-batch up
-front and gathers and reduces a whole stage at once, so zero2 and zero3 inside a pipeline would not
-be what the plan says, and its stages have one width. Here the buffer of a pass is allocated one
-pass ahead, so that the message travels while the stage computes, and lives until its backward.
+torch's pipeline runtime allocates receive buffers for every micro-batch up front and gathers and
+reduces a whole stage at once, so zero2 and zero3 inside a pipeline would not match the plan, and
+its stages have one width. Here a pass's buffer is allocated one pass ahead, so that the message
+overlaps compute, and lives until its backward.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .routes import Route
 
 
 class _BackwardHook:
-    """Carries the gradients that arrive from the next stage to the chunk's outputs."""
+    """Feeds gradients from the next stage into the chunk's outputs."""
 
     def __init__(self) -> None:
         self.grads: Activations = ()
 
 
 class _FreeOutputs(Function):
-    """End of a chunk: frees the outputs' storage once they are sent."""
+    """End of a chunk: frees the outputs' storage once sent."""
 
     @staticmethod
     def forward(ctx: Any, backward_hook: _BackwardHook, *outs: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class _FreeOutputs(Function):
 
 @dataclass
 class _InFlight:
-    """State that a forward pass keeps for its backward pass."""
+    """State of a forward pass, kept for its backward pass."""
 
     inputs: Activations | None
     output: Tensor
@@ -58,10 +58,11 @@ class _InFlight:
 
 @dataclass
 class ChunkPort:
-    """One chunk of this stage with its routes; None at the two ends of the model.
+    """One chunk of this stage with its routes.
 
-    ``run(inputs, micro_batch)`` computes the chunk; ``around_backward(pass, last)`` surrounds its
-    backward, or the first part of one; ``weights(micro_batch, last)`` is the second part.
+    Routes are None at the model's ends. ``run(inputs, micro_batch)`` computes the chunk;
+    ``around_backward(pass, last)`` surrounds its backward, or its first part;
+    ``weights(micro_batch, last)`` is the second part.
     """
 
     run: Callable[[Activations | None, int], Activations]
@@ -87,10 +88,7 @@ class PipelineRuntime:
         ports: the stage's chunks.
         order: its passes, from ``spec.plan.Program.passes``.
         until: last pass of each send buffer, from ``spec.plan.send_buffers``.
-        rank: this rank.
         channel: process group of a message.
-        dtype: of activations.
-        device: of activations.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class PipelineRuntime:
         self._now: Pass | None = None
 
     def step(self) -> Tensor:
-        """Run all actions; return the sum of this stage's losses (0 without a head)."""
+        """Run all actions; return this stage's summed losses (0 without head)."""
         loss = torch.zeros((), device=self.device)
         for action in self.actions:
             if action.kind == "wait_sent":

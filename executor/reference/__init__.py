@@ -1,1 +1,1 @@
-"""executor reference."""
+"""Single-process reference of a run, and verification against it."""

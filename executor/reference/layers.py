@@ -1,7 +1,7 @@
-"""The layers of the reference, in torch's own operations: (batch, seq, hidden) in and out.
+"""Layers of the reference in torch's own operations.
 
-Nothing here is the executor's: where that has a kernel or an order of its own, this has the
-definition.
+Inputs and outputs are (batch, seq, hidden). Nothing here is the executor's: where that has its own
+kernel or order, this has the definition.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def run_layer(
     layer: Layer, weights: ReferenceWeights, x: Tensor, source: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """A layer's output (logits of a last one), and the bias that its tower's blocks share.
+    """A layer's output (or final logits), and its tower's shared bias.
 
     Args:
         layer: the layer.
         weights: by their names in it.
         x: tokens (batch, seq), images (batch, channels, side, side) or activations.
-        source: the other tower's output, where the layer reads one.
-        bias: what an earlier block of the tower made.
+        source: the other tower's output, if read.
+        bias: from an earlier block of the tower.
     """
     if isinstance(layer, BlockLayer):
         return _block(layer, weights, x, source, bias)

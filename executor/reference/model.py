@@ -1,8 +1,8 @@
-"""The reference: the model on a single process, in torch's own operations and autograd.
+"""The reference: the model on one process, by torch's autograd.
 
-It shares the table of parameters and the initial values with the executor, and nothing else: no
-custom kernel, no sharding, no pipeline; activations are (batch, seq, hidden). The whole global
-batch goes through it in slices of samples whose gradients add up.
+It shares only the parameter table and initial values with the executor: no custom kernel, no
+sharding, no pipeline; activations are (batch, seq, hidden). The global batch runs in slices of
+samples whose gradients add up.
 """
 
 from __future__ import annotations
@@ -31,14 +31,10 @@ class Reference:
     """A model and its optimizer on one process.
 
     Args:
-        plan: whose model and workload.
-        seed: of the initial weights.
-        device: where to compute.
-        batch: gives any sample of any step, a record of whole numbers.
+        batch: any sample of any step, a record of integers.
         dtype: of the computation; weights and gradients are float32.
-        adamw: optimizer settings.
-        last_step: the step at which a decaying learning rate ends.
-        weight_source: gives the first weights; None: random ones by the seed.
+        last_step: end of learning-rate decay.
+        weight_source: of initial weights; None for random ones by seed.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class Reference:
     def _make(
         self, plan: Plan, index: int, layer: Layer, training: LayerTraining, weights: WeightSource
     ) -> dict[str, nn.Parameter]:
-        """A layer's parameters by their names in it; a tied one is the embedding's."""
+        """A layer's parameters by local name; a tied one is the embedding's."""
         values = {}
         for spec in parameters_with_adapters(layer, self.places[index].tokens, training):
             source, original = tied_source(plan.model, index, spec)
@@ -101,7 +97,7 @@ class Reference:
         )
 
     def backward_step(self) -> float:
-        """The loss of the next step's global batch; gradients are left in ``parameters``."""
+        """Loss of the next global batch; gradients stay in ``parameters``."""
         self.optimizer.zero_grad(set_to_none=True)
         batch, seq = self.workload.global_batch, self.workload.seq_len
         at_once = max(1, SLICE_TOKENS // seq)
@@ -120,7 +116,7 @@ class Reference:
         return total
 
     def update(self) -> None:
-        """Clip the gradients and take one optimizer step, unless they overflowed in fp16."""
+        """Clip gradients and step the optimizer, unless fp16 gradients overflowed."""
         if self.loss_scale is not None:
             grads = self.gradients().values()
             overflowed = not all(bool(torch.isfinite(grad).all()) for grad in grads)
@@ -141,7 +137,7 @@ class Reference:
         return {n: p.grad.float() for n, p in self.parameters.items() if p.grad is not None}
 
     def name_of(self, name: str) -> str:
-        """The reference's name of a parameter: a shared table has that of the first layer."""
+        """The reference's name of a parameter; a shared table's first layer."""
         if name in self._own_names:
             return self._own_names[name]
         index = int(name.split(".")[1])  # a copy of a table of relative positions
@@ -179,8 +175,8 @@ class Reference:
 class _ReferenceInputs:
     """Inputs and targets of (batch, record) samples.
 
-    A record is an image's class and bytes; or all tokens that towers read one after the other, and
-    then one more, or the tokens again where the model is to restore them.
+    A record is an image's class and bytes; or all towers' tokens in reading order, then one more,
+    or the original tokens where masked ones are restored.
     """
 
     def __init__(self, plan: Plan, records: Tensor) -> None:
@@ -188,12 +184,12 @@ class _ReferenceInputs:
         self.of_images = isinstance(plan.model.layers()[0], PatchLayer)
 
     def data(self, layer: Layer, tokens: int, start: int) -> tuple[Tensor, int]:
-        """Return a tower's input, and the start of the next part."""
+        """Return a tower's input and the next part's start."""
         if isinstance(layer, PatchLayer):
             images = self.records[:, 1:].float() / 127.5 - 1
             return images.view(-1, layer.channels, layer.image, layer.image), 0
         return self.records[:, start : start + tokens], start + tokens
 
     def targets(self, count: int) -> Tensor:
-        """The class of each image, or ``count`` tokens of each sample."""
+        """Class of each image, or ``count`` tokens of each sample."""
         return self.records[:, :1] if self.of_images else self.records[:, -count:]

@@ -1,7 +1,7 @@
-"""Experts and latent attention as the reference computes them: by definition, in plain loops.
+"""Experts and latent attention of the reference, in plain loops.
 
-Nothing here is shared with the layers that ranks run. Activations are (batch, seq, width), and
-weights come by their names in the layer.
+Nothing is shared with the layers that ranks run. Activations are (batch, seq, width); weights come
+by local name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCALE = "adapter_scale"
 
 
 def linear(weights: ReferenceWeights, name: str, x: Tensor) -> Tensor:
-    """The projection called ``name``, and the adapter beside it if there is one."""
+    """The projection called ``name``, plus its adapter if any."""
     out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
     if f"{name}.adapter_a" not in weights:
         return out
@@ -28,7 +28,7 @@ def linear(weights: ReferenceWeights, name: str, x: Tensor) -> Tensor:
 
 
 def reference_moe(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
-    """Every expert run on the tokens that chose it, one after another."""
+    """Every expert run on its tokens, one after another."""
     tokens = x.flatten(0, 1)
     logits = F.linear(tokens, weights["router.weight"], weights.get("router.bias")).float()
     scores = logits.softmax(-1) if moe.score == "softmax" else logits.sigmoid()
@@ -70,7 +70,7 @@ def _shared(moe: Moe, weights: ReferenceWeights, x: Tensor) -> Tensor:
 
 
 def activation_function(kind: Activation, *projected: Tensor) -> Tensor:
-    """The activation of one projection, or of a gate and what it gates."""
+    """Activation of one projection, or of a gate and its gated projection."""
     if len(projected) == 2:
         return F.silu(projected[0]) * projected[1]
     return F.gelu(projected[0], approximate="tanh" if kind == "gelu_tanh" else "none")
@@ -79,7 +79,7 @@ def activation_function(kind: Activation, *projected: Tensor) -> Tensor:
 def reference_latent_attention(
     spec: LatentAttention, eps: float, weights: ReferenceWeights, x: Tensor
 ) -> Tensor:
-    """Latent attention with keys and values made whole; ``eps`` of its norms."""
+    """Latent attention with whole keys and values; ``eps`` of its norms."""
 
     def project(name: str, y: Tensor) -> Tensor:
         return linear(weights, name, y)

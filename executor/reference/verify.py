@@ -1,10 +1,10 @@
-"""Holding a run against the single-process reference.
+"""Verification of a run against the single-process reference.
 
-The norm: a gradient is off by max|g - r| over the larger of max|r| of its tensor and a thousandth
-of the largest gradient of all tensors; a loss by its relative difference. Bounds for float32 are
-far above rounding and far below any mistake in a sum. bfloat16 keeps 8 bits of every number, so
-there the bounds are what right runs need, whose sums have other orders: 60 plans of small models
-were off by up to 5e-2 in a gradient and 4e-5 in a loss.
+A gradient is off by max|g - r| over the larger of max|r| of its tensor and a thousandth of the
+largest gradient of all tensors; a loss by its relative difference. float32 bounds are far above
+rounding and far below any mistake in a sum. bfloat16 keeps 8 bits, so its bounds come from correct
+runs with other summation orders: 60 plans of small models were off by up to 5e-2 in a gradient and
+4e-5 in a loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMALL_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Largest relative differences of a right run: gradients, first loss, any loss."""
+    """Largest relative differences of a correct run: gradients, first loss, any loss."""
 
     gradient: float
     first_loss: float
@@ -48,10 +48,10 @@ ROUTED_GRADIENT = 1.0
 
 
 def bounds_of(plan: Plan) -> Bounds:
-    """Return the error bounds of a correct run.
+    """Error bounds of a correct run.
 
-    In bfloat16 a router's closest calls fall either way, and an expert that sees one token more or
-    less has another gradient: of small models, up to half of its largest element.
+    In bfloat16 a router's closest calls fall either way, and an expert with one token more or less
+    has another gradient: in small models off by up to half of its largest element.
     """
     bounds = BOUNDS[plan.workload.dtype.param]
     routed = any(experts_of(layer) is not None for layer in plan.model.kinds())
@@ -93,7 +93,7 @@ def gradient_difference(
     reference: dict[str, Tensor],
     name_of: Callable[[str], str] = str,
 ) -> tuple[float, str]:
-    """The largest difference over all tensors in the norm of this module, and its tensor.
+    """Largest gradient difference in this module's norm, and its tensor.
 
     Args:
         gradients: by name.
@@ -123,7 +123,7 @@ def loss_differences(losses: list[float], reference: list[float]) -> list[float]
 
 
 def gather_gradients(engine: Engine) -> dict[str, Tensor]:
-    """Whole gradients of the whole model on rank 0's host; empty elsewhere. Collective."""
+    """Whole-model gradients on rank 0's host, empty elsewhere. Collective."""
     process_groups, device = engine.process_groups, engine.options.device
     mine: dict[str, Tensor] = {}
     speaks = process_groups.local_rank == 0
@@ -149,13 +149,13 @@ def gather_gradients(engine: Engine) -> dict[str, Tensor]:
 def verify(
     plan: Plan, reference: Reference, losses: list[float], gradients: dict[str, Tensor]
 ) -> Verification:
-    """Run the reference as far as the run went and compare; on rank 0 alone.
+    """Rerun training on the reference and compare; rank 0 only.
 
     Args:
         plan: the plan that ran.
         reference: not yet stepped.
-        losses: of every step of the run.
-        gradients: of its first step, from :func:`gather_gradients`.
+        losses: of every step.
+        gradients: of the first step, from :func:`gather_gradients`.
     """
     expected: list[float] = []
     gradient_off, worst = 0.0, ""

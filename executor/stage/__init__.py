@@ -1,4 +1,4 @@
-"""Chunks of a stage: layers built, filled, split, sharded; their parameters and technique hooks.
+"""Chunks of a stage: layers built, filled, split and sharded.
 
 Enters: a plan, ``BuildOptions``, ``ProcessGroups``, initial weights.
 Leaves: ``Chunk``, ``ChunkBackward``, ``LocalParameter``.

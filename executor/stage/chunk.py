@@ -1,9 +1,9 @@
-"""A chunk: the consecutive layers of one virtual stage, built, split and sharded.
+"""A chunk: one virtual stage's consecutive layers, built, split and sharded.
 
-Sharding is torch's fully_shard, one unit a layer, under one root a chunk. The lattice of degrees
-maps onto it so: the mesh shards over the optimizer's degree and replicates over the rest;
-parameters of degree 1 stay gathered between forward and the last backward; gradients of degree 1
-are reduced only by the last micro-batch's backward.
+Sharding is torch's fully_shard, one unit per layer under one root per chunk. The lattice of degrees
+maps onto it: the mesh shards over the optimizer's degree and replicates over the rest; parameters
+of degree 1 stay gathered between forward and the last backward; gradients of degree 1 are reduced
+only by the last micro-batch's backward.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.flo
 
 
 class Chunk(nn.Module):
-    """Layers of one virtual stage; maps tokens or activations to activations or the loss."""
+    """Layers of one virtual stage; tokens or activations to activations or loss."""
 
     def __init__(
         self,
@@ -79,14 +79,13 @@ class Chunk(nn.Module):
         targets: Tensor | None = None,
         scale: float = 1.0,
     ) -> tuple[Tensor, ...]:
-        """Run the layers; with ``targets`` the result is the loss alone.
+        """Run the layers; with ``targets`` return the loss alone.
 
         Args:
-            inputs: activations (seq, batch, hidden) of the chunk before, unless this chunk begins
-                a
-                tower, and outputs of other towers.
-            feeds: data for the layers that begin a tower, by number.
-            targets: this rank's targets of the last layer, where the chunk has it.
+            inputs: the previous chunk's activations (seq, batch, hidden), unless a tower begins
+                here, and other towers' outputs.
+            feeds: data for layers that begin a tower, by number.
+            targets: this rank's targets, if the chunk has the last layer.
             scale: factor on the summed loss.
         """
         before, first = self.before, min(self.strategies)
@@ -128,7 +127,7 @@ class Chunk(nn.Module):
         targets: Tensor | None,
         scale: float,
     ) -> Tensor:
-        """One layer; a bias that it makes for later ones is kept."""
+        """Run one layer, keeping a bias that it makes for later ones."""
         out: Any
         if isinstance(module, HEADS):
             out = module(x, targets, scale)
@@ -154,7 +153,7 @@ class Chunk(nn.Module):
         """Call techniques' hooks after a micro-batch's backward.
 
         Args:
-            reads: True if it went through layers that read data.
+            reads: True if it passed layers that read data.
             last: True if gradients are complete.
         """
         if self.technique_hooks is None:
@@ -167,7 +166,7 @@ class Chunk(nn.Module):
 
     @property
     def has_head(self) -> bool:
-        """True if the last layer gives the loss."""
+        """True if the last layer computes the loss."""
         return self.loss_replicas > 0
 
     @property
@@ -183,7 +182,7 @@ class Chunk(nn.Module):
 
     @property
     def last_strategy(self) -> LayerStrategy:
-        """Strategy of the last layer, which fixes the layout of the chunk's output."""
+        """Strategy of the last layer, which fixes the output's layout."""
         return self.strategies[max(self.strategies)]
 
     def units(self) -> list[tuple[FSDPModule, LayerStrategy]]:
@@ -195,7 +194,7 @@ class Chunk(nn.Module):
         ]
 
     def set_last_micro_batch(self, last: bool) -> None:
-        """Arm the next backward: only the last one reduces and frees what waits."""
+        """Arm the next backward: only the last one reduces and frees."""
         for unit, strategy in self.units():
             shard = strategy.shard
             unit.set_requires_gradient_sync(last or shard.reduces_each_micro_batch, recurse=False)
@@ -205,7 +204,7 @@ class Chunk(nn.Module):
 def needs_sharding_wrapper(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> bool:
-    """True if a layer has anything to gather, reduce or cast; else a plain module."""
+    """True if a layer gathers, reduces or casts; else a plain module."""
     if experts_of(layer) is not None and strategy.expert_data_parallel(stage_ranks) > 1:
         return True
     return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
@@ -218,9 +217,9 @@ def build_chunk(
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> Chunk:
-    """Build, fill, split and shard the layers of this stage's chunk ``number`` on this rank.
+    """Build, fill, split and shard this stage's chunk ``number``.
 
-    Layers are sharded one by one: a rank holds its part and one whole layer at most.
+    Layers are sharded one by one: a rank holds at most its shards and one whole layer.
     """
     dtype = plan.workload.dtype
     policy = _precision(dtype)
@@ -332,10 +331,7 @@ def _build_module(
 def _tied_embeddings(
     plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
 ) -> tuple[int, ...]:
-    """Tables and head that are one weight in this chunk, where it has the head.
-
-    Tables without the head in their chunk are copies, each a weight of its own.
-    """
+    """Tables tied to the head within this chunk; other copies stay separate."""
     tables = shared_tables(plan.model)
     ends = tuple(i for i, _, _ in layers if i in tables)
     return ends if len(ends) > 1 and isinstance(layers[-1][1], HeadLayer) else ()

@@ -1,9 +1,8 @@
-"""Backward passes of a chunk: whole ones, and ones in two parts.
+"""Backward passes of a chunk, whole or in two parts.
 
-The first part goes back through the layers and makes the gradient of the chunk's input; recomputed
-layers run again in it, and its collectives are all there are. The second makes the weight
-gradients deferred in ``DeferredGradients``, last layer first; sharding of complete gradients
-follows each layer.
+The first part makes the gradient of the chunk's input; it includes recomputation and all
+collectives. The second makes the weight gradients deferred in ``DeferredGradients``, last layer
+first, each layer followed by sharding of its complete gradients.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ class ChunkBackward:
     """Backward passes of one chunk around autograd's own part.
 
     Args:
-        chunk: the chunk.
-        splits: True if any of its backward passes comes in two parts.
+        splits: True if any backward pass comes in two parts.
         dtype: number formats of the workload.
     """
 
@@ -35,7 +33,7 @@ class ChunkBackward:
 
     @contextmanager
     def around(self, item: Pass, reduces: bool) -> Iterator[None]:
-        """Context of autograd's backward of a pass: all of it, or the input gradient.
+        """Context of a pass's backward in autograd, whole or input gradient.
 
         Args:
             item: the pass.
@@ -80,7 +78,7 @@ class ChunkBackward:
 
 
 def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitBackwardUnit]:
-    """Sharded units by the first of their layers, where their backward ends."""
+    """Sharded units by their first layer, where their backward ends."""
     first: dict[int, int] = {}
     for index in sorted(chunk.strategies, reverse=True):
         module = chunk.layers[str(index)]

@@ -1,7 +1,7 @@
 """Sharding of experts over other ranks than the layer's dense parameters.
 
-One unit gathers and reduces both, each over its own ranks. fully_shard takes a mesh for each
-parameter by names that are not public yet; they are used here and nowhere else.
+One unit gathers and reduces both, each over its own ranks. fully_shard takes a mesh per parameter
+by names that are not public yet, used only here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXPERT_PREFIX = "experts_"
 def expert_placement(
     module: LayerModule, strategy: LayerStrategy, process_groups: ProcessGroups
 ) -> Callable[[nn.Parameter], ShardPlacementResult | None]:
-    """fully_shard's placement of each parameter of a layer; None: the layer's mesh."""
+    """fully_shard's placement of a layer's parameters; None: the layer's mesh."""
     mesh = process_groups.expert_mesh(strategy)
     if mesh.ndim == 1:
         info = FSDPMeshInfo(mesh, shard_mesh_dim=0)
@@ -50,7 +50,7 @@ def _expert_parameters(module: LayerModule) -> set[nn.Parameter]:
 def ignored_parameters(
     module: LayerModule, strategy: LayerStrategy, stage_ranks: int
 ) -> set[nn.Parameter]:
-    """Frozen parameters that are not sharded, so neither gathered nor reduced.
+    """Frozen unsharded parameters, neither gathered nor reduced.
 
     Args:
         module: a layer.

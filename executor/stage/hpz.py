@@ -1,9 +1,9 @@
 """Secondary parameter shards for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
 
-After the forward pass each rank keeps a piece of the gathered parameters, so that the backward
-pass gathers over few ranks that lie close together. fully_shard does this where it is given a
-number of ranks, but makes process groups of its own then, layer by layer, which would hang ranks
-of other stages. So it is given the groups here, below its public surface.
+After the forward pass each rank keeps a shard of the gathered parameters, so that the backward
+gathers over few nearby ranks. Given a rank count, fully_shard does this with process groups made
+layer by layer, which would hang ranks of other stages; so it gets our groups, below its public
+surface.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..groups.process_groups import ProcessGroups
 def keep_secondary_shards(
     unit: FSDPModule, strategy: LayerStrategy, process_groups: ProcessGroups
 ) -> None:
-    """Have a unit keep secondary shards from its forward until its backward.
+    """Keep a unit's secondary shards from forward until backward.
 
-    Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again as
-    before the forward pass.
+    Experts keep shards among ranks with the same experts, or none, and are then gathered as before
+    the forward pass.
 
     Args:
         unit: sharded, its parameters freed after the forward pass.

@@ -1,7 +1,7 @@
-"""Initial weights from seed and model only, and their part under a strategy.
+"""Initial weights from seed and model, and their part under a strategy.
 
-Every parameter has its own random stream, seeded by the run's seed and the parameter's name, so a
-rank can make just the part it holds and any plan starts from the same model.
+Every parameter has its own random stream, seeded by the run's seed and its name, so a rank can make
+just its part and any plan starts from the same model.
 """
 
 from __future__ import annotations
@@ -54,11 +54,7 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
 
 
 class SeededWeights:
-    """Random initial weights; see :class:`weight_source.WeightSource`.
-
-    Args:
-        seed: of the run.
-    """
+    """Random initial weights; see :class:`weight_source.WeightSource`."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -72,11 +68,12 @@ class SeededWeights:
 
 
 class InitialWeights:
-    """Initial weights of a run: a checkpoint's if given; adapters and the rest seeded.
+    """Initial weights of a run: a checkpoint's, the rest by seed.
+
+    Adapters are always seeded.
 
     Args:
         checkpoint: its weights, None for none.
-        seed: of the run.
     """
 
     def __init__(self, checkpoint: WeightSource | None, seed: int) -> None:
@@ -102,7 +99,7 @@ def fill_layer(
     training: LayerTraining = FULLY_TRAINED,
     frozen_dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Give a layer module its parameters: this rank's part of the initial values.
+    """Fill a layer module with this rank's part of the initial values.
 
     Args:
         module: from ``build_layer``.
@@ -114,7 +111,7 @@ def fill_layer(
         seq_len: rows of a position table whose length the model leaves open.
         weight_source: source of the initial values.
         device: of the parameters.
-        training: the trained part of the layer; the rest is frozen.
+        training: the trained part; the rest is frozen.
         frozen_dtype: format of the frozen rest.
     """
     if training.adapters is not None:
@@ -132,7 +129,7 @@ def fill_layer(
 
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
-    """Part of a whole parameter that a tensor-parallel rank holds."""
+    """A tensor-parallel rank's part of a whole parameter."""
     ranges = list(full_ranges(spec))
     if spec.split_dim is not None and tp.size > 1:
         ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
@@ -140,7 +137,7 @@ def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
 
 
 def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
-    """Part of all experts' parameters that a rank holds: its experts, its parts of them."""
+    """A rank's part of all experts' parameters: its experts, its shards."""
     ranges = list(full_ranges(spec))
     ranges[0] = split_range(spec.shape[0], ranks.ep, ranks.ep_rank)
     if spec.split_dim is not None:
@@ -152,7 +149,7 @@ def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
 def tied_source(
     model: ModelSpec, layer_index: int, spec: ParameterSpec
 ) -> tuple[int, ParameterSpec]:
-    """Layer and spec of a parameter's value: the first layer that has it, or its own."""
+    """Layer and spec of a parameter's value, following ties."""
     if spec.name == TABLE:
         return table_blocks(model).get(layer_index, layer_index), spec
     if spec.name not in TABLES:

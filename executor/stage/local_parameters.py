@@ -1,8 +1,8 @@
-"""Parameters that a rank holds, as plain local tensors.
+"""A rank's parameters as plain local tensors.
 
-Sharded parameters are DTensors over meshes that differ from layer to layer; the optimizer,
-gradient clipping and the sums over tensor-parallel ranks only need the local part, its other
-holders, and whether its gradient is still a partial sum.
+Sharded parameters are DTensors over meshes that vary by layer; the optimizer, clipping and sums
+over tensor-parallel ranks need only the local shard, its replicas, and whether its gradient is
+still a partial sum.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .initial_weights import parameter_name, tied_source
 class LocalParameter:
     """One parameter of this rank.
 
-    ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
+    ``data``: the shard that the optimizer updates and checkpoints save. It shares storage with the
     module's parameter unless a technique keeps it on the host; then ``device_tensor`` shares it,
-    and the gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage
-    hold the same part; ``tied`` names a parameter that other chunks hold too, ``in_norm`` is false
-    for the copies that norms leave out.
+    and the gradient goes to ``host_gradient`` for the update. ``replicas``: ranks of the stage with
+    the same shard; ``tied``: a parameter shared with other chunks; ``in_norm``: false for copies
+    left out of norms.
     """
 
     name: str
@@ -60,7 +60,7 @@ class LocalParameter:
 
     @property
     def on_host(self) -> bool:
-        """True if the optimizer works on it in the host's memory."""
+        """True if the optimizer updates it in host memory."""
         return self.host_gradient is not None
 
     @property
@@ -78,7 +78,7 @@ class LocalParameter:
 def local_parameters(
     plan: Plan, chunks: list[Chunk], process_groups: ProcessGroups
 ) -> list[LocalParameter]:
-    """This rank's parameters in the order of the model, frozen ones included.
+    """This rank's parameters in model order, frozen ones included.
 
     A weight tied in place appears once.
     """
@@ -145,7 +145,7 @@ def _local_data(parameter: nn.Parameter) -> Tensor:
 
 
 def gather_full(local: LocalParameter, value: Tensor, process_groups: ProcessGroups) -> Tensor:
-    """A whole parameter or gradient. Collective over the ranks that hold its parts."""
+    """A whole parameter or gradient. Collective over its shards' ranks."""
     parameter, spec, strategy = local.parameter, local.spec, local.strategy
     if isinstance(parameter, DTensor):
         value = _gather_shards(local, parameter, value, process_groups)
@@ -164,7 +164,7 @@ def gather_full(local: LocalParameter, value: Tensor, process_groups: ProcessGro
 def _gather_shards(
     local: LocalParameter, parameter: DTensor, value: Tensor, process_groups: ProcessGroups
 ) -> Tensor:
-    """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last short."""
+    """Undo dimension-0 sharding: equal chunks of ceil(rows / shards), the last short."""
     strategy, is_expert = local.strategy, local.spec.expert
     shape = shard_group(strategy)
     if is_expert:
@@ -184,7 +184,7 @@ def _gather_shards(
 def _gather_split(
     spec: ParameterSpec, dim: int, value: Tensor, process_groups: ProcessGroups, shape: RankGroup
 ) -> Tensor:
-    """The parts along ``dim`` of the ranks of a group, joined."""
+    """A group's parts along ``dim``, joined."""
     if shape.size == 1:
         return value
     size = spec.shape[dim]

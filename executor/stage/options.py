@@ -1,4 +1,4 @@
-"""BuildOptions: the decisions of a run beside the plan."""
+"""BuildOptions: decisions of a run beside the plan."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ operation of the library: for checks, which need no compiler of the device."""
 class BuildOptions:
     """Seed, device, kernels and techniques of a run.
 
-    ``techniques`` are those that the plan may hold. ``compiler``: of the layers that the plan
-    compiles. ``collective_timeout_s``: how long a rank waits in a collective for the others.
-    ``weight_source`` gives the first weights; None: random ones by the seed.
+    ``techniques``: those the plan may hold. ``compiler``: of compiled layers.
+    ``collective_timeout_s``: wait in a collective. ``weight_source``: initial weights; None for
+    random ones by seed.
     """
 
     seed: int

@@ -1,12 +1,11 @@
 """Redistribution of activations between adjacent layers with different layouts.
 
-A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, the same on
-all its tensor-parallel ranks, or where it splits the sequence its part of that. A change takes a
-few steps: join the sequence, split or join the batch, split the sequence. Where a ring or Ulysses
-splits the sequence on either side, ranks exchange tokens directly instead. A join in the forward
-pass is a split in the backward pass and vice versa; replicated activations have equal, complete
-gradients on every rank, so no step sums anything. Priced by
-``shardwright.costmodel.ops.redistribute``.
+A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, replicated
+over its tensor-parallel ranks, or sequence-sharded over them. A change takes a few steps: join the
+sequence, split or join the batch, split the sequence. With a ring or Ulysses split on either side,
+ranks exchange tokens directly instead. A join in the forward pass is a split in the backward pass
+and vice versa; replicated activations have equal, complete gradients on every rank, so no step sums
+anything. Priced by ``shardwright.costmodel.ops.redistribute``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SEQUENCE, BATCH = 0, 1
 
 
 def _gather(x: Tensor, dim: int, group: dist.ProcessGroup, full_size: int) -> Tensor:
-    """All ranks' parts joined along ``dim`` to length ``full_size``; last parts may be short."""
+    """All ranks' parts joined along ``dim``; last ones may be short."""
     size = group.size()
     part = -(-full_size // size)
     if x.shape[dim] < part:
@@ -96,7 +95,7 @@ class _ExchangeTokens(Function):
 def _exchanged(
     x: Tensor, order: Tensor, sends: list[int], receives: list[int], group: dist.ProcessGroup
 ) -> Tensor:
-    """Rows of ``x`` sent in an order, and those received instead, (rows, hidden)."""
+    """All-to-all of rows of ``x`` in a given order, (rows, hidden)."""
     packed = x.flatten(0, 1)[order]
     received = packed.new_empty((sum(receives), packed.shape[1]))
     with mark(COMMUNICATE_CP):
@@ -117,12 +116,12 @@ def _local_part(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
 def redistribute(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
 ) -> Tensor:
-    """Activations in the layout of ``before`` redistributed to that of ``after``.
+    """Redistribute activations from the layout of ``before`` to that of ``after``.
 
     Args:
         x: this rank's part after the layer with strategy ``before``.
-        before: strategy of the layer that made it.
-        after: strategy of the layer that takes it.
+        before: strategy of the producing layer.
+        after: strategy of the consuming layer.
         process_groups: the rank's groups.
     """
     if before.layout == after.layout:
@@ -141,7 +140,7 @@ def redistribute(
 def _exchange(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
 ) -> Tensor:
-    """Replicated tokens are split, all are exchanged, and joined where ``after`` replicates."""
+    """Exchange tokens, splitting replicas first and joining where ``after`` replicates."""
     if before.tp > 1 and not before.layout[2]:
         x = _local_part(x, SEQUENCE, process_groups.group(tensor_group(before)))
     x = _ExchangeTokens.apply(x, process_groups.token_exchange(before, after))  # type: ignore[no-untyped-call]

@@ -1,8 +1,7 @@
-"""Side inputs of a chunk beside its activations: other towers' outputs, score biases.
+"""Side inputs of a chunk: other towers' outputs, score biases.
 
-An output travels from the layer that made it to the last one that reads it, in the layout of the
-activations. A bias of relative positions is made by the block that has the table and added by the
-later blocks of its tower.
+An output travels from its layer to its last reader, in the activations' layout. A bias of relative
+positions is made by the block with the table and added by later blocks of its tower.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class SideInputs:
 
     Args:
         contexts: of every layer of the model.
-        incoming: outputs that came in with the activations.
+        incoming: outputs received with the activations.
         values: theirs.
     """
 
@@ -37,7 +36,7 @@ class SideInputs:
     def redistribute(
         self, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
     ) -> None:
-        """Redistribute everything to the layout of the next layer."""
+        """Redistribute everything to the next layer's layout."""
         for source, value in self._outputs.items():
             self._outputs[source] = redistribute(value, before, after, process_groups)
 
@@ -46,7 +45,7 @@ class SideInputs:
         return tuple(self._outputs[source] for source in self._contexts[index].read)
 
     def after_layer(self, index: int, x: Tensor) -> None:
-        """Keep a layer's output if another tower reads it; drop what none reads."""
+        """Keep a layer's output that another tower reads; drop unread ones."""
         following = tower_outputs_after(self._contexts, index)
         new = {source: x for source in following if source.layer == index}
         self._outputs = {s: v for s, v in {**self._outputs, **new}.items() if s in following}
@@ -54,7 +53,7 @@ class SideInputs:
             self.bias = None
 
     def outgoing(self, index: int) -> tuple[Tensor, ...]:
-        """Outputs sent on from the last layer of a chunk, in the receiver's order."""
+        """Outputs sent on from a chunk's last layer, in receiver order."""
         return tuple(self._outputs[source] for source in tower_outputs_after(self._contexts, index))
 
 

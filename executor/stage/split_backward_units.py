@@ -1,12 +1,12 @@
 """FSDP units under schedules that split the backward.
 
-fully_shard ends a unit's backward where the gradient of its input is known: it frees gathered
-parameters, and casts, keeps or reduces gradients. In a split backward the weights have none there
-yet, so each part has its share: after the input gradient, parameters that are gathered for each
-use are freed; the rest follows the weight gradients, which need no parameters. Gradients of norms,
-tables and biases of row-split layers come with the input gradient. Where a micro-batch starts anew
-(its gradients are reduced or cast on their own) they are set aside, for the next micro-batch's
-input gradient may come before this one's weight gradients.
+fully_shard ends a unit's backward at its input gradient: it frees gathered parameters, and casts,
+keeps or reduces gradients. A split backward has no weight gradients there yet, so each part has its
+share: after the input gradient, parameters gathered for each use are freed; the rest follows the
+weight gradients, which need no parameters. Gradients of norms, tables and biases of row-split
+layers come with the input gradient. Where each micro-batch starts anew (its gradients are reduced
+or cast separately) they are set aside, because the next micro-batch's input gradient may precede
+this one's weight gradients.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..models.deferred_gradients import add_gradients
 
 
 class SplitBackwardUnit:
-    """A unit of a chunk whose backward may come in two parts.
+    """A chunk's unit whose backward may come in two parts.
 
     Args:
-        unit: fully_shard's unit of one layer, or of several that move together.
+        unit: fully_shard's unit of one or more layers.
         gathers_each_use: True if parameters are freed after each use.
-        resets_gradients: True if a micro-batch starts without gradients to add to.
+        resets_gradients: True if a micro-batch starts with empty gradients.
     """
 
     def __init__(self, unit: FSDPModule, gathers_each_use: bool, resets_gradients: bool) -> None:
@@ -43,15 +43,15 @@ class SplitBackwardUnit:
             group.post_backward = partial(self._end, group, group.post_backward)
 
     def begin(self, micro_batch: int) -> None:
-        """The next backward makes this micro-batch's input gradient alone."""
+        """Make the next backward this micro-batch's input gradient alone."""
         self._micro_batch = micro_batch
 
     def end_input_gradient(self) -> None:
-        """The input gradient is made."""
+        """Mark the input gradient as done."""
         self._micro_batch = None
 
     def finish(self, micro_batch: int) -> None:
-        """Reduce or keep a micro-batch's complete gradients, as the unit is armed."""
+        """Reduce or keep a micro-batch's complete gradients, as armed."""
         with torch.no_grad():
             for parameter, gradient in self._set_aside.pop(micro_batch, ()):
                 add_gradients([parameter], [gradient])
@@ -59,7 +59,7 @@ class SplitBackwardUnit:
                 end()
 
     def _end(self, group: Any, end_whole: Callable[..., None], *arguments: Any) -> None:
-        """Called by fully_shard once or more after a backward has passed the unit."""
+        """Called by fully_shard, perhaps repeatedly, after the unit's backward."""
         if self._micro_batch is None:
             end_whole(*arguments)
             return

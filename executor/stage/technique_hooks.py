@@ -1,4 +1,4 @@
-"""Hooks of all techniques on one rank, called together around layers and steps.
+"""Hooks of all techniques on one rank, called together.
 
 Their work is marked with the technique's name, so that a trace counts it under its term.
 """
@@ -29,10 +29,9 @@ class TechniqueHookList:
 
     Args:
         plan: a legal plan.
-        process_groups: the groups of this rank, techniques' too.
         options: the techniques, device and seed.
         layers: this rank's layers by number: strategy and parameters.
-        units: those of them that are sharded.
+        units: the sharded ones.
     """
 
     def __init__(
@@ -68,27 +67,27 @@ class TechniqueHookList:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The techniques at work anywhere in the plan."""
+        """Active techniques of the plan."""
         return tuple(self._hooks)
 
     def is_active(self, layer: int) -> bool:
-        """True if any technique is at work in a layer."""
+        """True if any technique is active in a layer."""
         return bool(self._names[layer])
 
     @contextmanager
     def around_layer(self, layer: int) -> Iterator[None]:
-        """Around a layer's forward."""
+        """Surround a layer's forward."""
         with ExitStack() as stack:
             for name in self._names[layer]:
                 stack.enter_context(self._hooks[name].around_layer(layer))
             yield
 
     def after_backward(self, layer: int) -> None:
-        """A micro-batch's gradient of a layer's input is known."""
+        """Called at a micro-batch's gradient of a layer's input."""
         self._call(self._names[layer], lambda hooks: hooks.after_backward(layer))
 
     def gradients_ready(self, layer: int) -> None:
-        """A layer's gradients are complete."""
+        """Called at a layer's complete gradients."""
         self._call(self._names[layer], lambda hooks: hooks.gradients_ready(layer))
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
@@ -98,27 +97,27 @@ class TechniqueHookList:
         return parameter
 
     def relocated_changed(self) -> None:
-        """Numbers of relocated parameters changed."""
+        """Called when relocated parameters' values changed."""
         self._call(self._hooks, lambda hooks: hooks.relocated_changed())
 
     def begin_step(self) -> None:
-        """Before the first pass of a step."""
+        """Called before the first pass of a step."""
         self._call(self._hooks, lambda hooks: hooks.begin_step())
 
     def before_update(self) -> None:
-        """Gradients are complete, and the norm is known."""
+        """Called at complete gradients and known norm."""
         self._call(self._hooks, lambda hooks: hooks.before_update())
 
     def gradients_final(self) -> None:
-        """Gradients are clipped, and the optimizer is next."""
+        """Called between clipping and the optimizer."""
         self._call(self._hooks, lambda hooks: hooks.gradients_final())
 
     def end_step(self) -> None:
-        """After the update."""
+        """Called after the update."""
         self._call(self._hooks, lambda hooks: hooks.end_step())
 
     def close(self) -> None:
-        """No later use is possible."""
+        """Free resources; no use afterwards."""
         self._call(self._hooks, lambda hooks: hooks.close())
 
     def _call(self, names: Iterable[str], hook: Callable[[TechniqueHooks], None]) -> None:
@@ -127,7 +126,7 @@ class TechniqueHookList:
                 hook(self._hooks[name])
 
     def state(self) -> dict[str, NamedState]:
-        """States of all techniques from step to step, as ``TECHNIQUE.NAME``."""
+        """All techniques' persistent states, as ``TECHNIQUE.NAME``."""
         return {
             f"{name}.{key}": entry
             for name, hooks in self._hooks.items()
@@ -135,7 +134,7 @@ class TechniqueHookList:
         }
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put values back in place.
+        """Restore values in place.
 
         Args:
             tensors: a tensor of the same shape and type for each entry of :meth:`state`.

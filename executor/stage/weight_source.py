@@ -1,7 +1,7 @@
 """Sources of initial weights: seeded at random, or a checkpoint's.
 
-The executor asks for the part that a rank holds, the reference for the whole, both from the same
-source, so that a run can be compared with the reference whatever it starts from.
+The executor reads a rank's part, the reference the whole, from the same source, so that a run can
+be compared with the reference whatever it starts from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WeightSource(Protocol):
     """A source of initial weights."""
 
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
-        """Part of a parameter, in float32 on the CPU, in storage of its own.
+        """Part of a parameter, float32 on the CPU, in its own storage.
 
         Args:
             index: the layer's number in the model.

@@ -1,14 +1,12 @@
 """The run of compile: blocks given to torch.compile, with eager parts between.
 
-A block on one rank is one region. Elsewhere collectives stay eager, so that messages are those of
-the
-plan, and so does core attention that is recomputed: the parts between them are regions.
-Every region is traced whole (``fullgraph``): what the compiler cannot take is an error, and never
-runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled, and
-fully_shard may gather them as it likes.
+A block on one rank is one region. Elsewhere collectives stay eager, so that messages match the
+plan, and so does recomputed core attention: the parts between are regions. Every region is traced
+whole (``fullgraph``): what the compiler cannot take is an error, never an eager fallback. Weights
+are arguments, so blocks of one form share compiled code, and fully_shard gathers freely.
 
-CUDA graphs are those of torch's graph trees. They hold what a pass leaves until the step ends, of
-every micro-batch, so a step begins by telling them that the last one is over.
+CUDA graphs are torch's graph trees. They hold every micro-batch's leftovers until the step ends, so
+a step begins by telling them that the last one is over.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ CPU_COMPILERS = ("g++", "clang++")
 
 
 def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
-    """Have a layer run compiled if its strategy says so; before it is sharded.
+    """Compile a layer if its strategy says so; before sharding.
 
     Args:
         module: the layer with its parameters.
@@ -64,7 +62,7 @@ def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOp
 
 
 def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -> str | None:
-    """The lack of a device for compiled blocks; None if it can run them."""
+    """Reason that a device cannot run compiled blocks; None if it can."""
     if mode == "cuda_graph" and device.type != "cuda":
         return "CUDA graphs need a CUDA device"
     if compiler != "inductor":
@@ -81,35 +79,31 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
 
 
 def hides_bytes(plan: Plan, device: torch.device) -> bool:
-    """True if generated code allocates where no dispatch or allocator counts it."""
+    """True if generated code hides allocations from dispatch and the allocator."""
     return device.type == "cpu"
 
 
 def begin_step(strategies: Iterable[LayerStrategy]) -> None:
-    """Say that no tensor of the last step is read again, where graphs hold any."""
+    """Mark a new step for CUDA graphs: old tensors are dead."""
     if any(mode_of(strategy) == "cuda_graph" for strategy in strategies):
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def forget_compiled() -> None:
-    """Forget compiled regions; they are compiled again when needed."""
+    """Forget compiled regions, recompiled when needed."""
     if _region.cache_info().currsize:
         _region.cache_clear()
         torch.compiler.reset()
 
 
 class CompileHooks(TechniqueHooks):
-    """Step hooks of compiled layers.
-
-    Args:
-        context: this rank's layers.
-    """
+    """Step hooks of compiled layers."""
 
     def __init__(self, context: TechniqueContext) -> None:
         self._strategies = tuple(context.strategies.values())
 
     def begin_step(self) -> None:
-        """The last step's tensors are not read again."""
+        """Mark the last step's tensors as dead."""
         begin_step(self._strategies)
 
     def close(self) -> None:
@@ -119,7 +113,7 @@ class CompileHooks(TechniqueHooks):
 
 @cache
 def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
-    """A compiled function of ``compiled_regions``: one for all blocks, a trace for each form."""
+    """A compiled function of ``compiled_regions``, traced once per form."""
     torch_mode = "reduce-overhead" if mode == "cuda_graph" else None
     function: Callable[..., Any] = getattr(compiled_regions, name)
     return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=torch_mode)
@@ -130,10 +124,7 @@ class CompiledBlock:
 
     Args:
         block: the block, with its parameters and ranks.
-        strategy: its decisions.
-        mode: of compilation.
         flash: True if core attention is the flash kernel.
-        compiler: of the regions.
 
     Raises:
         NotBuiltError: an activation that has no form for a compiler.
@@ -163,7 +154,7 @@ class CompiledBlock:
         )
 
     def __call__(self, block: Block, x: Tensor) -> Tensor:
-        """One block on activations (seq, batch, hidden)."""
+        """Run one block on activations (seq, batch, hidden)."""
         weights: compiled_regions.RegionWeights = {
             f"{name}.{kind}": value
             for name, slot in iter_slots(block)
@@ -183,7 +174,7 @@ class CompiledBlock:
         angles: compiled_regions.Angles,
     ) -> Tensor:
         def only(*names: str) -> compiled_regions.RegionWeights:
-            """The weights that a region reads: its guards look at nothing else."""
+            """The weights that a region reads, so its guards see no others."""
             return {key: w for key, w in weights.items() if key.partition(".")[0] in names}
 
         first, second = "attention_norm", "mlp_norm"

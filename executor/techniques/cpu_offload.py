@@ -1,12 +1,12 @@
 """The run of cpu_offload: states of blocks in the host's memory.
 
-The optimizer has the host's copy of a weight in place of the device's: it updates that, and
-checkpoints hold it. Gradients are copied down when they are clipped and final, layer by layer, and
-updated weights come back when the optimizer is done; or, where parameters are offloaded too, before
-each gather, whose shards live on the device only until it is filled.
+The optimizer updates the host's copy of a weight, which checkpoints save. Clipped, final gradients
+are copied down layer by layer, and updated weights come back after the optimizer; or, where
+parameters are offloaded too, before each gather, whose shards live on the device only until it is
+filled.
 
-On a core all of this happens in one memory: the copies are made all the same, so that what a step
-does and holds is what it does and holds beside an accelerator.
+On a core both tiers share one memory: the copies are made all the same, so that work and live bytes
+match an accelerator's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
 
 
 class CpuOffloadHooks(TechniqueHooks):
-    """Copies between the device's and the host's states of this rank's offloaded layers.
-
-    Args:
-        context: this rank's layers.
-    """
+    """Copies of this rank's offloaded states between device and host."""
 
     def __init__(self, context: TechniqueContext) -> None:
         self._context = context
@@ -41,7 +37,7 @@ class CpuOffloadHooks(TechniqueHooks):
         self._updating = False
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
-        """A parameter with a master copy on the host, and room for its gradient there."""
+        """A parameter with a host master copy and gradient buffer."""
         moved = replace(
             parameter,
             data=host_copy(parameter.data, self._device),
@@ -56,15 +52,15 @@ class CpuOffloadHooks(TechniqueHooks):
         return moved
 
     def _fetches(self, layer: int) -> bool:
-        """True if the device has a layer's parameters only while it gathers them."""
+        """True if a layer's parameters are on the device only during gathers."""
         return offloads_parameters(self._context.strategies[layer])
 
     def relocated_changed(self) -> None:
-        """Weights on the host changed, as after a restart: the device's follow."""
+        """Copy changed host weights to the device, as after a restart."""
         self._copy_to_device()
 
     def gradients_final(self) -> None:
-        """Gradients go down to the host, for the update."""
+        """Copy gradients to the host for the update."""
         for parameters in self._with_data():
             gradients = [_gradient(parameter) for parameter in parameters]
             targets = [_host_gradient(parameter) for parameter in parameters]
@@ -73,7 +69,7 @@ class CpuOffloadHooks(TechniqueHooks):
         _finish(self._device)
 
     def end_step(self) -> None:
-        """Updated weights come back to the device; a step that was skipped has none."""
+        """Copy updated weights to the device, unless the step was skipped."""
         if self._updating:
             self._copy_to_device()
         self._updating = False

@@ -1,1 +1,1 @@
-"""executor tracing."""
+"""Traces of a run: times by breakdown term, live bytes, memory snapshots."""

@@ -1,10 +1,9 @@
-"""A step's segments on an accelerator: its kernels, named by the host operations that launch them.
+"""Segments of a step on an accelerator, named by launching host operations.
 
-The host runs ahead of the device, so a kernel's term is that of the host's segment in which it was
-launched, and the host's own time counts only while the device does nothing. Where the host says
-nothing (one launch of a graph of many kernels, a compiled region), the kernel's own name decides.
-Each stream of the device keeps its number, so what overlaps stays apart. Written after the
-profiler's event format; it has been tried on synthetic events, not on a device.
+The host runs ahead, so a kernel's term is that of the host segment that launched it, and host time
+counts only while the device is idle. Where the host says nothing (a graph launch of many kernels, a
+compiled region), the kernel's name decides. Streams keep their numbers, so overlaps stay visible.
+Written for the profiler's event format; tried on synthetic events, not on a device.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OWN_TERMS = (
 
 
 class DeviceOperation(NamedTuple):
-    """One operation of the device; ``launched`` is the host's operation that started it."""
+    """One device operation; ``launched`` is the host operation that started it."""
 
     name: str
     start_ns: int
@@ -39,7 +38,7 @@ class DeviceOperation(NamedTuple):
 def device_segments(
     host: list[Segment], operations: list[DeviceOperation]
 ) -> tuple[list[Segment], dict[str, int]]:
-    """The device's segments with the host's idle-time ones, and when each message was sent.
+    """Device segments, host idle-time segments, and send time of each message.
 
     Args:
         host: segments of the host's thread, in order.
@@ -75,7 +74,7 @@ def _device_segment(operation: DeviceOperation, around: Segment) -> Segment:
 
 
 def own_term(name: str) -> str:
-    """The breakdown term that a kernel's own name tells."""
+    """Breakdown term given by a kernel's name."""
     return next((term for words, term in OWN_TERMS if words.search(name)), "elementwise")
 
 
@@ -90,11 +89,11 @@ def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _outside(host: list[Segment], busy: list[tuple[int, int]]) -> list[Segment]:
-    """The parts of the host's segments in which the device does nothing, as host time.
+    """Parts of host segments with an idle device, as host time.
 
     Args:
-        host: in order, none overlapping another.
-        busy: the device's, in order, apart from each other.
+        host: in order, without overlap.
+        busy: the device's, in order, disjoint.
     """
     parts: list[Segment] = []
     ends = [end for _, end in busy]

@@ -1,12 +1,12 @@
-"""Snapshots of device memory: who allocated what, and when; one schema for GPUs and cores.
+"""Device memory snapshots in one schema for GPUs and cores.
 
-The schema is the CUDA allocator's (``torch.cuda.memory._snapshot``), as plain JSON, so the
-library's viewers and our own readers take both: ``segments`` with the blocks alive at the end,
-``device_traces`` with what happened, in order. On cores the recorder of live bytes tells it, and
-every storage is a segment of its own, for nothing there keeps freed memory.
+The schema is the CUDA allocator's (``torch.cuda.memory._snapshot``), as plain JSON for torch's
+viewers and our readers: ``segments`` with the blocks alive at the end, ``device_traces`` with the
+ordered events. On cores the live-bytes recorder supplies it, one segment per storage, since nothing
+there caches freed memory.
 
-Times are seconds since 1970, the clock of torch's profiler; where a trace has none, its indices.
-Bytes are those that were asked for: the CUDA allocator's own counters round each up to 512.
+Times are seconds since 1970, the profiler's clock, or indices where a trace has none. Bytes are as
+requested: the CUDA allocator's counters round each up to 512.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ CHANGES = {"alloc": 1, "free_requested": -1}
 
 
 class Snapshot(TypedDict):
-    """Segments with their blocks, and one list of trace entries a device."""
+    """Segments with their blocks, and one trace per device."""
 
     segments: list[dict[str, Any]]
     device_traces: list[list[dict[str, Any]]]
 
 
 def cpu_snapshot(history: Sequence[MemoryChange]) -> Snapshot:
-    """The snapshot of a core's live storages.
+    """Snapshot of a core's live storages.
 
-    Addresses are made up: each allocation has a range that no other has.
+    Addresses are synthetic: each allocation has its own range.
 
     Args:
-        history: what :class:`recorder.LiveBytes` noted, in order.
+        history: from :class:`recorder.LiveBytes`, in order.
     """
     trace: list[dict[str, Any]] = []
     alive: dict[int, dict[str, Any]] = {}
@@ -67,7 +67,7 @@ def cpu_snapshot(history: Sequence[MemoryChange]) -> Snapshot:
 
 
 def _segment(block: dict[str, Any]) -> dict[str, Any]:
-    """The segment that one living storage is."""
+    """Segment of one live storage."""
     address, size = block["addr"], block["size"]
     inside = {
         "address": address,
@@ -91,7 +91,7 @@ def _segment(block: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def recording_cuda(device: torch.device) -> Iterator[None]:
-    """Note every allocation of CUDA devices meanwhile; take :func:`cuda_snapshot` inside."""
+    """Record every allocation of CUDA devices; take :func:`cuda_snapshot` inside."""
     import torch
 
     record = torch.cuda.memory._record_memory_history
@@ -121,7 +121,7 @@ def cuda_snapshot(device: torch.device) -> Snapshot:
 
 
 def device_snapshot(allocator: dict[str, Any], index: int) -> Snapshot:
-    """The part of the allocator's snapshot that is of one device, as plain JSON."""
+    """One device's part of the allocator's snapshot, as plain JSON."""
     segments = [_plain(row) for row in allocator["segments"] if row.get("device", index) == index]
     traces = allocator["device_traces"]
     return {
@@ -139,8 +139,8 @@ def _plain(value: Any) -> Any:
 def allocated_curve(snapshot: Snapshot) -> list[tuple[float, int]]:
     """Allocated bytes after every change, with its time.
 
-    The trace may begin late (allocated before, or overwritten): what is alive at its end says what
-    was alive at its beginning, which is the first point.
+    The trace may begin late (earlier allocations, overwritten events): the live bytes at its end
+    imply those at its beginning, the first point.
     """
     trace = [entry for entry in snapshot["device_traces"][0] if entry["action"] in CHANGES]
     changes = [CHANGES[entry["action"]] * int(entry["size"]) for entry in trace]
@@ -161,7 +161,7 @@ def _bytes_at_end(snapshot: Snapshot) -> int:
 
 
 def peak_allocated_bytes(snapshot: Snapshot) -> int:
-    """The most bytes that were allocated at once within the trace."""
+    """Peak allocated bytes within the trace."""
     return max(level for _, level in allocated_curve(snapshot))
 
 

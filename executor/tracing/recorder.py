@@ -1,8 +1,8 @@
-"""Recording what a rank really does: kernels, collectives and live bytes, by dispatch.
+"""Record of a rank's kernels, collectives and live bytes, by dispatch.
 
-A :class:`Recorder` sees every operation below autograd. Views cost nothing and are left out. It
-names work in the cost model's words, so that a recorded step and a lowered one compare line by
-line. Storage that fully_shard frees and refills in place is followed too.
+A :class:`Recorder` sees every operation below autograd, except free views. It uses the cost model's
+names, so that a recorded step and a lowered one compare line by line. Storage that fully_shard
+frees and refills in place is followed too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AFTER_COLLECTIVE_S = 0.001
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the operations of the code it surrounds."""
+    """Records the operations inside its context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled layers stay compiled while they are recorded."""
+        """Keep compiled layers compiled while recording."""
         return True
 
     def __torch_dispatch__(
@@ -195,7 +195,7 @@ def _largest(operands: list[Any]) -> int:
 
 
 def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] | None:
-    """Sizes and floating-point operations of a matrix product or attention, else None."""
+    """Sizes and FLOPs of a matrix product or attention, else None."""
     if op in GROUPED:
         return _grouped_work(op, inputs)
     if op in MATMULS:
@@ -206,10 +206,9 @@ def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] 
 
 
 def _grouped_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
-    """Sizes and work of a grouped product, whose last operand says where groups end.
+    """Sizes and FLOPs of a grouped product, by its last operand's offsets.
 
-    It is rows (rows, k) times weights (groups, k, n), or for a gradient of weights (n, rows) times
-    (rows, k).
+    Rows (rows, k) times weights (groups, k, n), or for a weight gradient (n, rows) times (rows, k).
     """
     left, right, offsets = inputs[-3:]
     rows = right.shape[0] if op == WEIGHT_GRADIENT else left.shape[0]
@@ -246,7 +245,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _collective(name: str, args: Any) -> Collective | None:
-    """The collective behind a c10d operation; None for bookkeeping such as barriers."""
+    """Collective of a c10d operation; None for bookkeeping such as barriers."""
     kind = _KINDS.get(name)
     if kind is None:
         return None
@@ -268,9 +267,9 @@ def _collective(name: str, args: Any) -> Collective | None:
 
 
 class MemoryChange(NamedTuple):
-    """A storage that was made, grown, emptied or freed, why, and the bytes that live then.
+    """A storage's allocation, growth or release, its cause, and live bytes.
 
-    ``storage`` identifies it among those alive; ``time_ns`` is since 1970.
+    ``storage`` identifies it among live ones; ``time_ns`` is since 1970.
     """
 
     change_bytes: int
@@ -281,14 +280,13 @@ class MemoryChange(NamedTuple):
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the bytes of every storage made or grown while it is active.
+    """Follows bytes of every storage made or grown while active.
 
-    ``resident`` storages (parameters, optimizer state) are counted from the start. Buffers that a
-    communication library makes for itself are not: gloo's reduce-scatter works on a copy of its
-    input, which shows here only through views. Its threads let go of a buffer a moment after the
-    collective is over; each collective is followed by a pause for that, so that a peak does not
-    depend on who is scheduled first; ``pauses`` false where none has threads. What is in the
-    host's memory beside a device is counted apart, in ``host_bytes``.
+    ``resident`` storages (parameters, optimizer state) count from the start. A communication
+    library's own buffers do not: gloo's reduce-scatter works on a copy of its input, visible here
+    only through views. Its threads release a buffer shortly after the collective, so each
+    collective is followed by a pause, which makes peaks independent of scheduling; ``pauses`` is
+    false without such threads. Host memory beside a device counts separately, in ``host_bytes``.
     """
 
     def __init__(self, resident: list[Tensor], pauses: bool = True) -> None:
@@ -308,7 +306,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operation and follow what it made."""
+        """Run the operation and follow its storages."""
         if self._collective_before and self._pauses:
             time.sleep(AFTER_COLLECTIVE_S)
         self._collective_before = str(func).startswith("c10d.")
@@ -357,7 +355,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def following_resizes(self) -> Iterator[None]:
-        """Also follow storages that are freed and refilled in place, known before or not."""
+        """Also follow storages freed and refilled in place."""
         original = torch.UntypedStorage.resize_
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:

@@ -1,9 +1,8 @@
-"""From the operations of one rank's thread to seconds by breakdown term.
+"""Seconds by breakdown term from one rank thread's operations.
 
-A profiler gives nested operations with start and duration. At every moment the innermost one that
-means something decides: a mark of communication, a kernel (views and allocations are host work),
-the recomputation or the update that it happens in. What no operation covers is the host's time.
-Nothing here needs torch.
+A profiler gives nested operations with start and duration. At every moment the innermost meaningful
+one decides: a communication mark, a kernel (views and allocations are host work), the surrounding
+recomputation or update. Uncovered time is the host's. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ class Operation(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of a thread's time, or of a device's, with one term.
+    """A stretch of a thread's or device's time with one term.
 
-    ``key`` names the message that a ``message`` segment waits for; ``within`` the pass; ``stream``
-    numbers the device's stream, None is the host's thread.
+    ``key``: the message that a ``message`` segment waits for; ``within``: the pass; ``stream``: the
+    device's stream, None for the host's thread.
     """
 
     start_ns: int
@@ -89,7 +88,7 @@ class _Context:
 
 @dataclass(slots=True)
 class _Frame:
-    """An open operation: its context, and whether a collective has begun in it."""
+    """An open operation: its context, and whether a collective has begun."""
 
     end_ns: int
     context: _Context
@@ -97,11 +96,11 @@ class _Frame:
 
 
 def segments(operations: Iterable[Operation]) -> list[Segment]:
-    """The step's time cut by term, in order, without gaps between its start and end.
+    """The step's time cut by term, in order, without gaps.
 
     Args:
-        operations: of the thread that runs the passes, nested properly; those outside the
-            operation named ``step`` are left out.
+        operations: of the thread that runs the passes, properly nested; those outside the operation
+            named ``step`` are left out.
     """
     merged: list[Segment] = []
     for piece in _pieces(sorted(operations, key=lambda o: (o.start_ns, -o.end_ns))):

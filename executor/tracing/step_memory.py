@@ -1,8 +1,7 @@
-"""Memory of one step: its peak on the fullest rank of every stage, and its curve over time.
+"""Memory of one step: peak of every stage's fullest rank, and curve.
 
-Following every allocation slows a step down, so memory is followed in a step of its own. Its
-passes are those of the step whose times are traced, so the moments of their beginnings tie the
-two: between two of them, the curve is stretched evenly.
+Following every allocation slows a step, so memory has a step of its own. Its passes match the
+traced step's, so their start times tie the two: the curve is stretched evenly between them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ MAX_POINTS = 2000
 class StepMemory(NamedTuple):
     """One rank's memory in one step.
 
-    ``reserved_bytes`` is what a device's allocator held at most, None on cores; ``host_bytes``
-    what techniques keep in the host's memory; ``snapshot`` and ``marks_ns`` (moments of the step's
-    beginning, of its passes and of its end) are there where they were asked for.
+    ``reserved_bytes``: the allocator's peak on a device, None on cores; ``host_bytes``: techniques'
+    host memory; ``snapshot`` and ``marks_ns`` (start, passes, end of the step): if requested.
     """
 
     peak_bytes: int
@@ -41,7 +39,7 @@ class StepMemory(NamedTuple):
     host_bytes: int = 0
 
     def curve_on(self, marks_ns: Sequence[int]) -> list[tuple[int, int]]:
-        """Allocated bytes at moments of another step of the same passes, thinned out.
+        """Allocated bytes at times of another identical step, thinned.
 
         Args:
             marks_ns: of that step's beginning, passes and end.
@@ -62,7 +60,7 @@ class StepMemory(NamedTuple):
 
 
 def thinned(points: Sequence[tuple[float, int]], most: int = MAX_POINTS) -> list[tuple[float, int]]:
-    """At most ``most`` points of a curve, the highest of every stretch, and the last."""
+    """At most ``most`` points: each stretch's highest, and the last."""
     if len(points) <= most:
         return list(points)
     size = -(-len(points) // (most - 1))
@@ -75,7 +73,7 @@ def follow_step(engine: Engine, snapshot: bool) -> StepMemory:
 
     Args:
         engine: a trained engine.
-        snapshot: whether to keep every allocation, not only the peak.
+        snapshot: True to keep every allocation, not only the peak.
     """
     device = engine.options.device
     release(device)  # what plans of earlier jobs left in an allocator is not of this step
@@ -103,7 +101,7 @@ def _follow_cores(engine: Engine, snapshot: bool) -> StepMemory:
 
 @contextmanager
 def _recorded(device: torch.device, wanted: bool) -> Iterator[list[Snapshot]]:
-    """Inside, allocations are noted where that is ``wanted``; the snapshot is there afterwards."""
+    """Record allocations if ``wanted``; the snapshot is complete on exit."""
     taken: list[Snapshot] = []
     if not wanted:
         yield taken
@@ -114,11 +112,11 @@ def _recorded(device: torch.device, wanted: bool) -> Iterator[list[Snapshot]]:
 
 
 def by_stage(engine: Engine, memory: StepMemory) -> dict[str, list[int]]:
-    """Peaks of the fullest rank of each stage, for the result. Collective.
+    """Peaks of the fullest rank of each stage. Collective.
 
     Returns:
-        ``allocated_bytes``; where an allocator keeps freed memory, ``reserved_bytes``; where any
-        rank has something there, ``host_bytes``.
+        ``allocated_bytes``; with a caching allocator, ``reserved_bytes``; with host memory on any
+        rank, ``host_bytes``.
     """
     local_peaks = [memory.peak_bytes, memory.reserved_bytes or 0, memory.host_bytes]
     peaks = gather_json(local_peaks, engine.options.device)

@@ -1,9 +1,8 @@
-"""From the segments of all ranks to one measured Timeline, and its terms. Free of torch.
+"""Measured Timeline and its terms from all ranks' segments; needs no torch.
 
-Ranks of one machine share a clock, so a wait can be split: until its message was sent, or until
-the last rank came to the global norm, it is the pipeline's bubble, as is the time before a rank
-begins its step and after it has ended it, when others have not. The rest of the norm is part of
-the update.
+Ranks of one machine share a clock, so waits can be split: until its message was sent, or the last
+rank reached the global norm, a wait is pipeline bubble, as is time before a rank begins and after
+it ends its step while others run. The rest of the norm is part of the update.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ STREAM_ORDER: tuple[StreamKind, ...] = ("compute", "communication", "host_copy",
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's step: its segments, and when it sent each message (``pass to rank``).
+    """One rank's step: segments, and message send times (``pass to rank``).
 
-    ``allocated`` are moments, in nanoseconds on the segments' clock, with the bytes that its
-    device then holds; empty where memory was not followed.
+    ``allocated``: moments, in nanoseconds on the segments' clock, with the device's live bytes;
+    empty if memory was not followed.
     """
 
     segments: tuple[Segment, ...]
@@ -54,7 +53,7 @@ class RankTrace:
         return cls(segments, document["sent_ns"], points)
 
     def shifted(self, by_ns: int) -> RankTrace:
-        """The same on a clock that shows ``by_ns`` more."""
+        """The same trace on a clock ahead by ``by_ns``."""
         return RankTrace(
             tuple(
                 s._replace(start_ns=s.start_ns + by_ns, end_ns=s.end_ns + by_ns)
@@ -66,7 +65,7 @@ class RankTrace:
 
 
 def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
-    """The step of all ranks on one clock that starts with the first of them.
+    """The step of all ranks on one clock, from the first start.
 
     Args:
         traces: by rank; every rank has at least one segment.
@@ -151,10 +150,10 @@ def _stream(segment: Segment) -> tuple[StreamKind, str]:
 
 
 def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
-    """Seconds of the step by term on a rank; they add up to the timeline's step time.
+    """Seconds by term on a rank; their sum is the step time.
 
-    Where streams overlap, compute hides communication and communication hides the host. What no
-    span covers is ``unattributed``.
+    Where streams overlap, compute hides communication and communication hides the host. Uncovered
+    time is ``unattributed``.
     """
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
     edges: list[tuple[float, int, int]] = []
@@ -176,9 +175,9 @@ def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
 
 
 def critical_rank(timeline: Timeline) -> int:
-    """The rank that waits least for others, the lowest number on a tie.
+    """The rank that waits least for others, the lowest on a tie.
 
-    A wait that computation hides, as of a message that a device posts early, is none.
+    A wait hidden by computation, as for an early posted receive, counts as none.
     """
     ranks = sorted({span.stream.rank for span in timeline.spans})
     waiting = {rank: measured_breakdown(timeline, rank)[BUBBLE] for rank in ranks}

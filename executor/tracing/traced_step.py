@@ -25,11 +25,11 @@ from .timeline import RankTrace, critical_rank, measured_breakdown, measured_tim
 
 
 def traced_timeline(engine: Engine, memory: StepMemory | None = None) -> Timeline:
-    """Run one more step under the profiler; the Timeline of all ranks, on every rank.
+    """Trace one more step; the Timeline of all ranks, on every rank.
 
     Args:
         engine: a trained engine.
-        memory: of another step, shown in this one's time.
+        memory: of another step, mapped to this one's time.
     """
     device = engine.options.device
     activities = [ProfilerActivity.CPU]
@@ -56,13 +56,10 @@ def _events(profiler: profile) -> Sequence[Any]:
 
 
 def rank_trace(events: Sequence[Any]) -> RankTrace:
-    """A rank's segments: of the thread that ran the step, or of the device that it drove.
+    """A rank's segments, of its step's thread or of its device.
 
-    Backward passes of a device run on a thread of their own while the step's thread waits for
-    them, so there the operations of all threads that gave the device work are one sequence.
-
-    Args:
-        events: of torch's profiler.
+    A device's backward passes run on a thread of their own while the step's thread waits, so there
+    the operations of all launching threads form one sequence.
     """
     host = [event for event in events if torch_compat.is_host_operation(event)]
     device = [event for event in events if torch_compat.is_on_device(event)]
@@ -94,7 +91,7 @@ def _operation(event: Any) -> Operation:
 def trace_step(
     engine: Engine, where: Path | None, memory: StepMemory | None = None
 ) -> dict[str, Any]:
-    """Trace one step; where the time went, rank by rank.
+    """Trace one step and attribute its time, rank by rank.
 
     Args:
         engine: a trained engine; this is one more step of it.

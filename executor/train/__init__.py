@@ -1,1 +1,1 @@
-"""executor train."""
+"""Training of a plan: the train job, its step loop, dry runs."""

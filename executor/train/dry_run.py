@@ -1,11 +1,10 @@
-"""A rank's steps without data, device or peers: what it would compute, send and hold.
+"""Dry run of a rank's steps, without data, device or peers.
 
-``python -m shardwright.executor.train.dry_run < PLAN.json`` builds one rank of every stage exactly
-as a run does, on a process group that communicates with nobody and with tensors that have shapes
-and no contents, and takes two steps. Collectives and live bytes of the second one are those of a
-run: sizes depend on what tensors hold among experts only, whose load is even here. Models of any
-size and any number of ranks take seconds, for a rank has its own part only and every layer is
-there once.
+``python -m shardwright.executor.train.dry_run < PLAN.json`` builds one rank of every stage as a run
+does, with a fake process group and tensors that have shapes but no contents, and takes two steps.
+The second one's collectives and live bytes are those of a run: sizes depend on tensor values only
+among experts, whose load is even here. Any model and any number of ranks take seconds, since a rank
+has only its shards and every layer exists once.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED)
 
     Args:
         plan: a plan that the executor runs.
-        flash: whether core attention is the flash kernel where no biases of scores are learned.
+        flash: True for the flash kernel where no score biases are learned.
         techniques: those that the plan may hold.
 
     Returns:
         For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, host_bytes, collectives:
         [{kind, ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's
-        ``stride`` is the distance to its peer. The rank is of the first stage of the kind, which
-        holds the most micro-batches at a time.
+        ``stride`` is the distance to its peer. The rank is of the kind's first stage, which has the
+        most micro-batches in flight.
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
@@ -63,7 +62,7 @@ def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED)
 
 
 def _identical_stages(plan: Plan) -> list[list[int]]:
-    """Numbers of the stages, those with equal layers, strategies and messages together."""
+    """Stage numbers, grouped by equal layers, strategies and messages."""
     groups: dict[object, list[int]] = {}
     last = len(plan.program.stages) - 1
     for number, stage in enumerate(plan.program.stages):
@@ -99,9 +98,9 @@ def _dry_run_stages(plan: Plan, stages: list[int], options: BuildOptions) -> dic
 
 
 def _shortened(plan: Plan) -> tuple[Plan, Plan | None]:
-    """The plan with just enough micro-batches to fill the pipeline, and with some more.
+    """The plan with just enough micro-batches to fill the pipeline, and more.
 
-    What a step does is so much, and so much more for each further micro-batch.
+    A step's work is affine in the number of micro-batches.
     """
     schedule, stages = plan.program.schedule, len(plan.program.stages)
     enough = 2 * stages * plan.program.chunks_per_stage
@@ -166,7 +165,7 @@ def _forget_tables() -> None:
 
 @contextmanager
 def alone_in_world(rank: int, ranks: int) -> Iterator[None]:
-    """A world of ``ranks`` ranks of which only this one is there; it communicates with nobody."""
+    """A fake world of ``ranks`` ranks without communication."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # brings the backend "fake"
 
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
@@ -191,7 +190,7 @@ def _listed(counts: Counter[Collective]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Read a plan, print what its ranks would do; the exit code."""
+    """Read a plan, print its ranks' dry run; return the exit code."""
     try:
         plan = load_plan(sys.stdin.read(), "PLAN.json")
         json.dump(dry_run(plan), sys.stdout, allow_nan=False)

@@ -1,7 +1,7 @@
-"""The train job: build a plan's part on every rank, run its steps, measure, verify, trace.
+"""The train job: build, run, measure, verify and trace a plan.
 
-Measured steps run alone: live bytes are followed in a step of their own after the last one, and so
-is the trace. Those extra steps go on training, but their losses are not reported.
+Measured steps run alone: live bytes, and the trace, each take an extra step after the last one.
+Extra steps go on training, but report no loss.
 """
 
 from __future__ import annotations
@@ -59,12 +59,11 @@ TEXT = "text (--data, --tokenizer, or Python's own sources)"
 class TrainSettings:
     """Settings of a run beside its plan.
 
-    ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
-    ``init_from`` is the folder of a checkpoint whose weights the run starts from, ``save_hf`` the
-    one to write at its end. ``trace_file`` is where a traced step is written, with its memory
-    where ``follow_bytes`` measures that; ``trace`` without it only reports where the time went.
-    ``kernels`` is one of ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps``
-    is the step to reach, from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
+    ``data``, ``tokenizer``: paths; ``random_tokens``: train on noise instead of text.
+    ``init_from``: folder of a checkpoint with initial weights; ``save_hf``: folder to write at the
+    end. ``trace_file``: Perfetto trace of a step, with memory if ``follow_bytes``; ``trace`` alone
+    only reports times. ``kernels``: one of ``KERNEL_POLICIES``. ``compiler``: of compiled layers.
+    ``steps``: the step to reach, counted across resumes from ``checkpoint``. ``faults``: for tests.
     """
 
     steps: int = 10
@@ -96,7 +95,7 @@ class TrainSettings:
 def train(
     context: RankContext, payload: dict[str, Any], techniques: RunTechniques = SHIPPED
 ) -> dict[str, Any] | None:
-    """Run a plan as the payload says; the result on rank 0, None elsewhere.
+    """Run a plan per its payload; return rank 0's result, else None.
 
     Args:
         context: this rank.
@@ -128,7 +127,7 @@ def train(
 
 
 class _Ran(NamedTuple):
-    """Result on rank 0, steps, gradients of the first of them if verified, where it went on."""
+    """Rank 0's result, steps, verified first gradients, and resume point."""
 
     result: dict[str, Any] | None
     steps: list[StepResult]
@@ -145,7 +144,7 @@ def _trained(
     endpoints: RunEndpoints,
     text: str,
 ) -> _Ran:
-    """Train; the engine lives only in here."""
+    """Train; the engine lives only in this scope."""
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch, techniques, endpoints.weight_source)
@@ -199,7 +198,9 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
 
 
 def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
-    """Refuse a plan that would run as another one than it says, however its ranks started.
+    """Refuse a plan that the executor would not run as written.
+
+    Independent of how its ranks started.
 
     Args:
         plan: a legal plan.
@@ -232,7 +233,7 @@ def make_engine(
     techniques: RunTechniques = SHIPPED,
     weight_source: WeightSource | None = None,
 ) -> Engine:
-    """This rank's part of the plan."""
+    """This rank's engine of the plan."""
     options = BuildOptions(
         seed=settings.seed,
         device=context.device,
@@ -253,7 +254,7 @@ def _hooks(
     checkpoints: CheckpointSession,
     inspect: Callable[[], None],
 ) -> StepHooks:
-    """Faults that were asked for, a look at gradients, and checkpoints."""
+    """Fault injection, gradient capture and checkpoints around a step."""
     faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
 
     def look(step: int) -> None:
@@ -302,7 +303,7 @@ def _verify(
     ran: _Ran,
     endpoints: RunEndpoints,
 ) -> dict[str, Any]:
-    """Against a single process that starts where the run did: anew, or from the checkpoint."""
+    """Verify against a single process from the same start, fresh or checkpoint."""
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
     reference = Reference(
         plan,

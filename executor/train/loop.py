@@ -1,4 +1,4 @@
-"""Steps one after another: reported, looked at, with garbage collected between them."""
+"""Steps in sequence: reported, hooked, with garbage collection between them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run_steps(
 
 
 def reported_norm(step: StepResult) -> float | None:
-    """A step's gradient norm; None where gradients overflowed and the step changed nothing."""
+    """Gradient norm of a step; None on overflow, which changes nothing."""
     return None if step.skipped else step.gradient_norm
 
 

@@ -1,1 +1,1 @@
-"""A user's own module under a plan: its layers found, described, and parallelised in place."""
+"""A user's module under a plan: layers found, described, parallelized in place."""

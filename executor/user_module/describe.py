@@ -1,10 +1,9 @@
-"""A ModelSpec of a module that somebody else wrote.
+"""ModelSpec of a foreign module.
 
-A module with a Hugging Face ``config`` says what it is. Any other is run once on fake tensors,
-which have shapes and no contents, and what its first layer does is read off: the linear layers
-before and after its attention, the heads that attention is given, the activation between the
-others. The result must have as many parameters as the module, or it is refused: what was not
-understood is never priced as something else.
+A module with a Hugging Face ``config`` states its shape. Any other is run once on fake tensors, and
+its first layer is read off: the linear layers before and after attention, the heads passed to
+attention, the activation between the others. The result must have as many parameters as the module,
+or it is refused: nothing is priced as something else.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ACTIVATIONS: dict[Any, Activation] = {F.gelu: "gelu", F.relu: "relu", F.silu: "s
 
 
 class _Linear(NamedTuple):
-    """A linear layer that was called: widths, whether it has a bias."""
+    """A called linear layer: widths, and bias or not."""
 
     inputs: int
     outputs: int
@@ -66,7 +65,7 @@ class _LayerTrace:
 
 
 class _CallTracer(TorchFunctionMode):
-    """Notes linear layers, attention and activations while it is told to."""
+    """Records linear layers, attention and activations while enabled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +74,7 @@ class _CallTracer(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the function and note it."""
+        """Run the function and record it."""
         kwargs = kwargs or {}
         if self.seen is not None:
             self._note(self.seen, func, args, kwargs)
@@ -117,8 +116,8 @@ def describe(module: nn.Module, name: str = "module", layers: str | None = None)
     """Describe a module as far as plans need.
 
     Args:
-        module: with a Hugging Face ``config``, or one that maps token numbers (batch, seq) to
-            logits (batch, seq, vocabulary) by layers of one kind.
+        module: with a Hugging Face ``config``, or one from token numbers (batch, seq) to logits
+            (batch, seq, vocabulary) by layers of one kind.
         name: of the model.
         layers: dotted name of the list of layers; None to take the repeated ones.
 
@@ -213,7 +212,9 @@ def _training(module: nn.Module) -> Iterator[None]:
 
 
 def _block(kind: str, seen: _LayerTrace, hidden: int, norm: NormKind, rotary: bool) -> BlockLayer:
-    """The layer that made these calls; without a table of positions heads are taken to turn.
+    """The block that made these calls.
+
+    Without a position table, heads are assumed to rotate.
 
     Raises:
         InputError: it is no attention followed by a perceptron.

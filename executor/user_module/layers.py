@@ -10,14 +10,14 @@ from ...spec.errors import InputError, nearest_name
 
 
 class RepeatedLayers(NamedTuple):
-    """Layers of one class, in the order in which a list of the module holds them."""
+    """Layers of one class, in the order of the module's list."""
 
     name: str
     blocks: tuple[nn.Module, ...]
 
 
 def find_layers(module: nn.Module, named: str | None = None) -> RepeatedLayers:
-    """The list of layers that holds most of the module's parameters, or the one that is named.
+    """The named layer list, or the one with most parameters.
 
     Args:
         module: any module.

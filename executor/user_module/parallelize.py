@@ -1,12 +1,12 @@
-"""``sw.parallelize(module, plan)``: a user's module made parallel in place, for the user's loop.
+"""``sw.parallelize(module, plan)``: in-place parallelization of a user's module.
 
-Each layer is sharded as its strategy says by torch's ``fully_shard`` and recomputed where the plan
-says so; embedding, head and all that stands outside the layers join one unit. Gradients are means
-over the data-parallel ranks, as torch's own data parallelism leaves them, so a loop whose loss is
-a mean over its own samples needs no change.
+Each layer is sharded per its strategy by torch's ``fully_shard``, and recomputed where the plan
+says so; embedding, head and everything outside the layers join one unit. Gradients are means over
+data-parallel ranks, as in torch's data parallelism, so a loop with a mean loss over its own samples
+needs no change.
 
-What a plan can say beyond that needs to know what a layer computes: tensor, context and expert
-parallelism, pipelines and techniques are refused by name.
+Tensor, context and expert parallelism, pipelines and techniques need to know what a layer computes;
+they are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALLOWED = "what a foreign module can follow: dp, sharding and full recomputation
 
 
 def parallelize(module: ModuleType, plan: Plan, *, layers: str | None = None) -> ModuleType:
-    """Make a module parallel in place as a plan says. Collective over all ranks.
+    """Parallelize a module in place by a plan. Collective over all ranks.
 
     Args:
         module: the whole module on this rank's device, equal on every rank.
@@ -62,15 +62,15 @@ def parallelize(module: ModuleType, plan: Plan, *, layers: str | None = None) ->
 
 
 def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
-    """Say before each backward of a step whether it is the step's last.
+    """Mark, before each backward of a step, the step's last one.
 
-    Where a plan sums gradients whole over the micro-batches (``shard.gradients`` 1) they are
-    reduced by the last backward only; others are reduced by each.
+    Where a plan keeps gradients whole over micro-batches (``shard.gradients`` 1) only the last
+    backward reduces them; otherwise each does.
 
     Args:
         module: from :func:`parallelize`.
         plan: its plan.
-        last: whether no further micro-batch of the step follows.
+        last: True if no further micro-batch of the step follows.
     """
     whole = all(not s.shard.reduces_each_micro_batch for s in plan.layer_strategies())
     if isinstance(module, FSDPModule):
@@ -78,7 +78,7 @@ def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
 
 
 def _strategies(plan: Plan, repeated: RepeatedLayers) -> tuple[list[LayerStrategy], LayerStrategy]:
-    """The strategies of the module's layers, and the one of what stands outside them.
+    """Strategies of the module's layers, and of everything outside them.
 
     Raises:
         InputError: another number of blocks, or decisions that the module cannot follow.
@@ -112,7 +112,7 @@ def _check_shape(plan: Plan) -> None:
 
 
 def _unsupported(strategy: LayerStrategy) -> str | None:
-    """Return why a foreign layer cannot follow a strategy, or None."""
+    """Return the reason a foreign layer cannot follow a strategy, or None."""
     for name in ("tp", "cp", "ep", "etp"):
         if getattr(strategy, name) > 1:
             return f"{name} {getattr(strategy, name)}"
@@ -139,7 +139,7 @@ def _meshes(plan: Plan, strategies: list[LayerStrategy]) -> dict[int, DeviceMesh
 
 
 def _recompute(block: nn.Module) -> None:
-    """Keep a layer's inputs only. Its forward is wrapped, so that names of parameters stay."""
+    """Keep only a layer's inputs; wrapping its forward preserves parameter names."""
     forward = partial(checkpoint, block.forward, use_reentrant=False)
     block.forward = forward
 

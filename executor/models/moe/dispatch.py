@@ -1,8 +1,8 @@
-"""Exchange of rows between ranks that hold different experts, or parts of the same ones.
+"""Exchange of rows between ranks with different or split experts.
 
 Runs what ``shardwright.costmodel.layers.moe`` prices. Real loads are uneven: ranks first exchange
-row counts, then just those rows. Where ranks join the rows of experts that they split, parts are
-padded to the longest one.
+row counts, then just those rows. Where ranks join rows of split experts, parts are padded to the
+longest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ Sizes = list[int]
 class ExpertRanks:
     """The ranks that hold a layer's experts.
 
-    ``ep_group`` (ep) hold different experts and exchange rows, ``etp_group`` (etp) split the same
-    ones; groups are None where there is one rank. ``exchanges_rows``: every rank has tokens of its
-    own, so rows go to other ranks; otherwise tensor-parallel ranks have the same tokens and sum
-    their results.
+    ``ep_group`` (ep) hold different experts and exchange rows; ``etp_group`` (etp) split the same
+    ones; None for one rank. ``exchanges_rows``: every rank has its own tokens, so rows travel;
+    otherwise tensor-parallel ranks share tokens and sum results.
     """
 
     ep_group: dist.ProcessGroup | None = None
@@ -52,9 +51,9 @@ NO_EXPERT_PARALLEL = ExpertRanks()
 class DispatchPlan:
     """Rows between ranks, known on the host.
 
-    ``sent`` and ``received``: rows to and from each rank that holds other experts. ``joined``:
-    rows of each rank that splits the same experts. ``rows_by_source``: rows of each local expert,
-    source by source, in the order after the exchange.
+    ``sent`` and ``received``: rows to and from each rank with other experts. ``joined``: rows of
+    each rank that splits the same experts. ``rows_by_source``: rows of each local expert by source,
+    in exchanged order.
     """
 
     sent: Sizes
@@ -104,7 +103,7 @@ def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPla
 
 
 def dispatch_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
-    """Rows of this rank's tokens, by expert, to rows of this rank's experts, by expert."""
+    """Send this rank's rows, by expert, to the experts' ranks, by expert."""
     if ranks.ep > 1:
         rows = _apply(
             _ExchangeRows, rows, dispatch_plan.sent, dispatch_plan.received, ranks.ep_group
@@ -115,7 +114,7 @@ def dispatch_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks)
 
 
 def return_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
-    """Inverse of :func:`dispatch_rows`; results of ranks that split experts are summed."""
+    """Invert :func:`dispatch_rows`; results of split experts are summed."""
     rows = _sorted(rows, dispatch_plan.rows_by_source, back=True)
     if ranks.etp > 1:
         rows = _apply(_ReduceScatterRows, rows, dispatch_plan.joined, ranks)
@@ -156,7 +155,6 @@ class _ExchangeRows(Function):
 
 
 def _filled_up(rows: Tensor, longest: int) -> Tensor:
-    """Rows padded with zeros to ``longest``."""
     if rows.shape[0] == longest:
         return rows.contiguous()
     out = rows.new_zeros(longest, rows.shape[1])

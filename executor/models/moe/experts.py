@@ -1,7 +1,7 @@
 """A mixture of experts: route, dispatch, compute, return, combine.
 
-Runs what ``shardwright.costmodel.layers.moe`` prices, in the same order, with no token dropped. A
-rank's experts are held with experts and outputs as one dimension, so that they shard by rows.
+Runs what ``shardwright.costmodel.layers.moe`` prices, in the same order; no token is dropped.
+Experts and outputs form one dimension, so that they shard by rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """Mixture of experts of each token of (seq, batch, hidden) ``x``."""
+    """Mixture of experts of each token of ``x`` (seq, batch, hidden)."""
     logits = block.replicated(x, "router")
     weights, expert_ids = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
@@ -70,7 +70,7 @@ def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> DeferGradients | None:
-    """Callback that defers the gradients of experts' weights, (experts · out, in) each."""
+    """Callback that defers expert weight gradients, (experts · out, in) each."""
     if deferred is None:
         return None
 
@@ -84,7 +84,7 @@ def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> Defe
 
 
 def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """Output of the shared experts, an MLP of their joint width, for every token."""
+    """Output of the shared experts, one MLP of joint width, per token."""
     joint = Mlp(ffn=spec.shared_ffn, activation=spec.activation, bias=spec.bias)
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:
@@ -93,7 +93,7 @@ def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
 
 
 class _ForAllRanks(Function):
-    """Input of work that tensor-parallel ranks split: its gradients are summed over them."""
+    """Input of tensor-parallel work; its gradients are summed over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
@@ -108,8 +108,7 @@ class _ForAllRanks(Function):
 class _SumOverRanks(Function):
     """Sum of partial outputs over the tensor-parallel ranks.
 
-    It keeps an empty tensor, so that a recomputed block repeats it, as it repeats the sum of an
-    MLP.
+    It keeps an empty tensor, so that a recomputed block repeats it like an MLP's sum.
     """
 
     @staticmethod
@@ -123,7 +122,7 @@ class _SumOverRanks(Function):
 
 
 class _Added(Function):
-    """Sum of routed and shared experts; part of what a recomputed block repeats."""
+    """Sum of routed and shared experts, repeated by recomputation."""
 
     @staticmethod
     def forward(ctx: Any, routed: Tensor, shared: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Routing: the experts of each token, their weights, and the rows that follow.
+"""Routing: each token's experts and weights, and the resulting rows.
 
 Runs what ``shardwright.costmodel.ops.routing`` prices in its plain form, in the same order. Scores
-are in float32, and the weights of a token's experts add up to 1. A row is one assignment of a
-token; rows lie expert by expert, and those of one expert in the order of their tokens.
+are float32, and a token's weights add up to 1. A row is one assignment of a token; rows are sorted
+by expert, then by token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ....spec.model.feed_forward import Moe, group_votes
 
 
 def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
-    """The highest (tokens, experts) scores of each token, and their experts, (tokens, topk)."""
+    """Each token's highest scores and their experts, (tokens, topk), from (tokens, experts)."""
     if moe.groups_per_token < moe.groups:
         scores = _of_best_groups(scores, moe)
     best = torch.topk(scores, moe.topk, dim=-1)
@@ -28,7 +28,7 @@ def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
 def _of_best_groups(scores: Tensor, moe: Moe) -> Tensor:
     """Scores with zeros outside each token's best groups of experts.
 
-    A group scores as its best expert (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), and with
+    A group scores as its best expert (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), or with
     sigmoid scores as the sum of its two best (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
     """
     grouped = scores.unflatten(-1, (moe.groups, -1))  # type: ignore[no-untyped-call]
@@ -86,8 +86,8 @@ def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
 class RoutedRows(NamedTuple):
     """Origin of each row.
 
-    ``order``: (rows,) int64, the assignment of each, token · topk + choice. ``token``: its token.
-    ``offsets``: (experts,) int32, the end of each expert's rows.
+    ``order``: (rows,) int64 assignments, token · topk + choice. ``token``: its token. ``offsets``:
+    (experts,) int32 end of each expert's rows.
     """
 
     order: Tensor
@@ -101,7 +101,7 @@ def _row_numbers(count: int, device: torch.device) -> Tensor:
 
 
 def clear_row_numbers() -> None:
-    """Free the cached row numbers; they are made again on demand."""
+    """Free the cached row numbers, remade on demand."""
     _row_numbers.cache_clear()
 
 
