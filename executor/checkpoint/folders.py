@@ -64,13 +64,7 @@ def sweep(root: Path) -> None:
 def prune(root: Path, newest: int, keep: int, protected: Path | None = None) -> None:
     """Keep ``keep`` checkpoints up to step ``newest``.
 
-    Later steps belong to another run.
-
-    Args:
-        root: folder of checkpoints.
-        newest: step of the one that was just committed.
-        keep: number of checkpoints to keep.
-        protected: one that stays in any case.
+    Later steps belong to another run. ``protected`` always stays.
     """
     older = [path for path in step_folders(root) if (step_of(path) or 0) <= newest]
     for path in older[keep:]:

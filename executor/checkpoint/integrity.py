@@ -31,10 +31,7 @@ class Damage:
 def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None) -> list[Damage]:
     """All differences between a checkpoint's files and its manifest.
 
-    Args:
-        folder: of the checkpoint.
-        manifest: its own.
-        files: those to verify; all of them if None.
+    ``files``: those to verify; None for all.
     """
     return [
         damage

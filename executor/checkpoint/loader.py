@@ -33,13 +33,8 @@ class FoundCheckpoint:
 def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) -> FoundCheckpoint:
     """The newest checkpoint with every byte intact. Collective.
 
-    Ranks share the verification. A damaged checkpoint is reported and the previous one tried.
-
-    Args:
-        path: a folder of checkpoints, or one checkpoint's.
-        rank: this rank.
-        device: of the world's collectives.
-        notify: reports damage, on rank 0.
+    Ranks share the verification. Rank 0 reports a damaged checkpoint to ``notify``, and the
+    previous one is tried. ``device``: of the world's collectives.
 
     Raises:
         InputError: no checkpoint is there.

@@ -23,14 +23,7 @@ from .settings import EVERY, CheckpointSettings
 
 
 def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts:
-    """Facts of a run for its checkpoints.
-
-    Args:
-        plan: of the run.
-        seed: of weights and data order.
-        text: digest of the text that it reads.
-        adamw: the optimizer's settings.
-    """
+    """Facts of a run for its checkpoints."""
     workload = plan.workload
     return RunFacts(
         plan=plan.hash,

@@ -94,7 +94,6 @@ def _offsets(local: LocalParameter, process_groups: ProcessGroups) -> tuple[list
 def _expert_offsets(
     local: LocalParameter, process_groups: ProcessGroups
 ) -> tuple[list[int], RankGroup]:
-    """Global offsets of experts, whose rows are one dimension."""
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank
     local_experts = experts // strategy.ep
@@ -116,12 +115,6 @@ def state_slice(
 
     Where its group is smaller than the stage, each group has a tensor of its own, which a plan with
     as many groups finds again. A rank's private state is found by that rank alone.
-
-    Args:
-        name: of the state.
-        state: its tensor, and its placement on ranks.
-        process_groups: groups of this rank.
-        parameters: this rank's, by name.
 
     Raises:
         InputError: the state is not split as its placement says.

@@ -142,9 +142,6 @@ def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan]
 
     Deterministic, so every rank computes the same.
 
-    Args:
-        records: by rank.
-
     Raises:
         ValueError: slices leave a gap in a tensor, or overlap.
     """

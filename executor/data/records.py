@@ -122,12 +122,8 @@ def random_batches(plan: Plan, seed: int) -> Batch:
 def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: int) -> Batch:
     """Records of a plan's model from text, stored images or random images.
 
-    Args:
-        plan: its model and batch size the records.
-        data: text file or folder of them (None: the standard library's sources); for images a
-            folder of arrays.
-        tokenizer: a ``tokenizer.json``, or None.
-        seed: of the order.
+    ``data``: a text file or a folder of them (None: the standard library), or a folder of image
+    arrays.
 
     Raises:
         InputError: data or tokenizer that cannot be used.

@@ -71,9 +71,7 @@ class Task:
     def feed(self, layer: int, records: Tensor) -> Tensor:
         """Input of a tower's first layer.
 
-        Args:
-            layer: its number.
-            records: (record, batch) on the host.
+        ``records`` are (record, batch) on the host.
 
         Returns:
             Tokens (seq, batch), or float32 patches (patches, batch, values of a patch).

@@ -69,10 +69,8 @@ def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
 def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = None) -> np.ndarray:
     """The corpus as (tokens,) uint32 token numbers, cached on disk.
 
-    Args:
-        vocab: at least 257.
-        data: a text file, a folder of them or a token file; None for the standard library.
-        tokenizer: a ``tokenizer.json`` instead of a BPE trained here.
+    ``data``: a text file, a folder of them or a token file; None for the standard library.
+    ``tokenizer``: a ``tokenizer.json`` instead of a BPE trained here. ``vocab`` is at least 257.
 
     Raises:
         InputError: vocabulary too small, unreadable data, tokenizer larger than the vocabulary.

@@ -28,9 +28,7 @@ def is_token_file(path: Path | None) -> bool:
 def load_token_file(path: Path, vocab: int) -> Tokens:
     """Tokens of a file, (tokens,), memory-mapped.
 
-    Args:
-        path: one of :data:`SUFFIXES`.
-        vocab: exclusive upper bound of every number.
+    ``path`` ends in one of :data:`SUFFIXES`; every number is below ``vocab``.
 
     Raises:
         InputError: no such numbers, or one outside the vocabulary.

@@ -248,8 +248,7 @@ class Engine:
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
         """One optimizer step, timed by the device's work, not its launches.
 
-        Args:
-            before_update: called between complete gradients and the update.
+        ``before_update`` is called between complete gradients and the update.
         """
         device = self.options.device
         finish(device)

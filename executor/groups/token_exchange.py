@@ -45,12 +45,7 @@ def token_exchange(
 ) -> TokenExchange:
     """Exchange after which every rank of a group has its new block.
 
-    Args:
-        group: the ranks.
-        before: blocks before, by position in the group; no row twice.
-        after: blocks after, of the same rows.
-        position: this rank's.
-        device: of the activations.
+    ``before`` and ``after`` are the group's blocks by position, of the same rows, none twice.
     """
     source, target = before[position], after[position]
     sent = [_rows(source, source.intersection(other)) for other in after]

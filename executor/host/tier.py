@@ -21,10 +21,7 @@ _MAKING: list[bool] = []
 def host_like(tensor: Tensor, device: torch.device, zero: bool = False) -> Tensor:
     """A contiguous host tensor with the shape and type of ``tensor``.
 
-    Args:
-        tensor: on any tier.
-        device: of the run; the host's side of copies to and from a CUDA device is page-locked.
-        zero: True to fill it with zeros; else it is uninitialized.
+    Page-locked beside a CUDA ``device``; uninitialized unless ``zero``.
     """
     pinned = device.type == "cuda"
     with _making():

@@ -49,11 +49,8 @@ def read_config(folder: Path, where: str) -> Mapping[str, Any]:
 def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Mapping[str, Any]:
     """The configuration of a checkpoint with the plan's model.
 
-    Args:
-        folder: the checkpoint's.
-        model: of the plan.
-        seq_len: rows of a position table whose length the model leaves open.
-        where: how to name the folder in an error, such as ``--init-from``.
+    ``seq_len``: length of a position table that the model leaves open; ``where``: the folder's name
+    in errors, such as ``--init-from``.
 
     Raises:
         InputError: another model; the first field that differs.
@@ -87,10 +84,7 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
 def difference(actual: ModelSpec, expected: ModelSpec, seq_len: int) -> Difference | None:
     """First field in which two models differ, names aside; None if equal.
 
-    Args:
-        actual: of a checkpoint.
-        expected: of the plan.
-        seq_len: rows of a position table whose length ``expected`` leaves open.
+    ``seq_len``: length of a position table that ``expected`` leaves open.
     """
     for field in ("tie_embeddings", "hidden", "vocab", "block_count"):
         values = getattr(actual, field), getattr(expected, field)

@@ -16,9 +16,7 @@ GPT2_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
 def candidates(model: ModelSpec, seq_len: int) -> list[Document]:
     """Candidate configurations of this model, for the caller to verify.
 
-    Args:
-        model: one tower of embedding, blocks and head.
-        seq_len: the longest sequence in training.
+    ``model`` has one tower of embedding, blocks and head; ``seq_len`` is the longest in training.
     """
     layers = model.layers()
     block = next((x for x in layers if isinstance(x, BlockLayer)), None)

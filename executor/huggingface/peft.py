@@ -85,13 +85,7 @@ def adapted_modules(
 
 
 def adapter_config(modules: list[AdaptedModule], lora: Lora, base: str) -> dict[str, Any]:
-    """PEFT's ``adapter_config.json``.
-
-    Args:
-        modules: of all layers.
-        lora: what adapters there are.
-        base: folder of the base checkpoint.
-    """
+    """PEFT's ``adapter_config.json`` for all layers' modules and a base checkpoint's folder."""
     joint = {m.short: len(m.slots) for m in modules if len(m.slots) > 1}
     return {
         "peft_type": "LORA",

@@ -85,10 +85,7 @@ def default_tokenizer(
 ) -> Path | None:
     """The run's tokenizer: the user's, else the checkpoint's, else none.
 
-    Args:
-        data: the text; token files need no tokenizer.
-        tokenizer: ``--tokenizer``.
-        init_from: the checkpoint's folder.
+    Token files need none.
     """
     if tokenizer is not None:
         return Path(tokenizer)

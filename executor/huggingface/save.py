@@ -35,14 +35,10 @@ def save_hf(
     extra_files: tuple[Path, ...] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write a run's weights in float32. Collective over the world.
+    """Write a run's weights in float32, between steps. Collective.
 
-    Args:
-        engine: between two steps.
-        target: a folder that does not exist yet, or is empty.
-        config: of the checkpoint that the run started from; made from the model if None.
-        extra_files: files to put beside the weights.
-        shard_bytes: of a file.
+    ``target`` is missing or empty; a ``config`` of None is made from the model; ``extra_files`` go
+    beside the weights; a file has ``shard_bytes`` at most.
 
     Raises:
         NotBuiltError: a model that transformers has no class for.
@@ -83,13 +79,7 @@ def save_adapters(
 ) -> None:
     """Write a run's adapters as a PEFT folder, in float32. Collective.
 
-    Args:
-        engine: between two steps.
-        target: a folder that does not exist yet, or is empty.
-        lora: what adapters there are.
-        config: of the checkpoint that the run started from.
-        base: its folder.
-        extra_files: files to put beside the adapters.
+    ``target`` is missing or empty; ``config`` and ``base`` are of the base checkpoint.
 
     Raises:
         RunError: the folder cannot be written.
@@ -115,13 +105,9 @@ def save_adapters(
 def gathered_layers(
     engine: Engine, adapters: bool = False
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Whole parameters layer by layer, on rank 0's host. Collective.
+    """Whole parameters by layer on rank 0's host, between steps. Collective.
 
-    Empty on other ranks.
-
-    Args:
-        engine: between two steps.
-        adapters: True for the adapters instead of the weights.
+    Empty on other ranks; adapters alone if ``adapters``.
     """
     plan = engine.plan
     stages = _stages_of_layers(plan)

@@ -12,9 +12,7 @@ from ...spec.plan.plan import Plan
 def check_target(target: Path, where: str) -> None:
     """Refuse a folder that could not be committed at the end.
 
-    Args:
-        target: the folder to write.
-        where: how to name it in an error, such as ``--save-hf``.
+    ``where`` names it in errors, such as ``--save-hf``.
 
     Raises:
         InputError: it exists and is not an empty folder, or has no folder to stand in.

@@ -117,9 +117,7 @@ class FolderWriter:
     ) -> None:
         """Write the files beside the weights, and put the folder in place.
 
-        Args:
-            documents: JSON documents by file name, such as ``config.json``.
-            copied: files to copy.
+        ``documents`` are JSON by file name, ``copied`` files to copy.
 
         Raises:
             RunError: the disk is full, or not to be written.
@@ -157,12 +155,7 @@ class FolderWriter:
 
 
 def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Path]:
-    """Return tokenizer files to save beside the weights.
-
-    Args:
-        source: the run's initial checkpoint.
-        tokenizer: the ``tokenizer.json`` used instead.
-    """
+    """Tokenizer files to save: ``tokenizer``, else those of checkpoint ``source``."""
     if tokenizer is not None and (source is None or tokenizer.parent != source):
         return [tokenizer] if tokenizer.name == TOKENIZER_FILES[0] else []
     if source is None:

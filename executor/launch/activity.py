@@ -68,5 +68,4 @@ def waits_for_ranks() -> bool:
 
 
 def _processor_s(status: list[str]) -> float:
-    """Seconds of computation of a process; 0 if unknown."""
     return sum(map(int, status[11:13])) / os.sysconf("SC_CLK_TCK")

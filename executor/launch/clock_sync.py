@@ -36,10 +36,7 @@ def clock_lead_ns(
 ) -> int:
     """Nanoseconds by which this rank's clock leads rank 0's. Collective.
 
-    Args:
-        device: of the world's messages.
-        machine: this machine's name, looked up if None.
-        clock: nanoseconds now.
+    ``machine``: looked up if None; ``clock``: nanoseconds now.
     """
     names = gather_json(this_machine() if machine is None else machine, device)
     lead = 0

@@ -19,11 +19,9 @@ SAMPLES = 32
 
 
 def gather_json(value: Any, device: torch.device) -> list[Any]:
-    """Every rank's ``value``, by rank, on every rank; no pickling.
+    """Every rank's JSON ``value``, by rank, on every rank; no pickling.
 
-    Args:
-        value: JSON-ready.
-        device: of the world's collectives.
+    ``device``: of the world's collectives.
     """
     payload = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     size = torch.tensor([payload.numel()], dtype=torch.int64, device=device)
@@ -41,9 +39,7 @@ def gather_json(value: Any, device: torch.device) -> list[Any]:
 def require_consistency(facts: Mapping[str, str], device: torch.device) -> None:
     """Refuse to train where a rank's facts differ from rank 0's. Collective.
 
-    Args:
-        facts: values that must be equal, by their names in an error.
-        device: of the world's messages.
+    ``facts`` are by their names in errors.
 
     Raises:
         RunError: the first fact and rank that differ; the same on every rank.
@@ -67,12 +63,7 @@ def check_consistency(facts_by_rank: Sequence[Mapping[str, str]]) -> None:
 
 
 def text_digest(batch: Callable[[int, int], Tensor], global_batch: int) -> str:
-    """Digest of the text that a run reads.
-
-    Args:
-        batch: any sample of any step, (seq + 1,) tokens.
-        global_batch: samples of a step.
-    """
+    """Digest of a run's text: some (seq + 1,) samples of ``batch``."""
     stride = max(1, global_batch // SAMPLES)
     digest = hashlib.sha256()
     for sample in range(0, global_batch, stride):

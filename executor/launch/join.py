@@ -123,11 +123,7 @@ def _await_master(address: str, port: int, join_s: float) -> None:
 def await_all_ranks(store: Store, rank: int, ranks: int, join_s: float) -> None:
     """Register with a store, and wait until every rank has.
 
-    Args:
-        store: the store.
-        rank: this rank.
-        ranks: how many there are.
-        join_s: how long to wait for the next one to come.
+    ``join_s``: wait for the next rank, in seconds.
 
     Raises:
         RunError: some did not come; names them.

@@ -319,8 +319,7 @@ def _error(failure: Failure) -> ShardwrightError:
 def late_report(line: str) -> Report | None:
     """Report of a rank that NCCL aborted because its peers were late.
 
-    Args:
-        line: NCCL's report in its error output; empty if none.
+    ``line``: NCCL's report in its error output; empty if none.
     """
     if not line:
         return None

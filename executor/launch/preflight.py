@@ -139,11 +139,7 @@ def _check_memory(plan: Plan, places: Sequence[RankLocation], techniques: Values
 def min_bytes(plan: Plan, stage: int, on_core: bool = True, techniques: Values = TECHNIQUES) -> int:
     """Least bytes of weights, gradients and optimizer states on a stage's rank.
 
-    Args:
-        plan: the plan.
-        stage: number of the stage.
-        on_core: True if the device is a core, whose memory also has the host's states.
-        techniques: those that the plan may hold.
+    On a core (``on_core``) they include the host's states.
     """
     dtype = plan.workload.dtype
     weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]

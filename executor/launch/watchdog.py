@@ -154,9 +154,6 @@ class Watchdog:
 
         Ranks of one stage do equal work, so one that hardly ever waits while all its peers often do
         is slower. Waits between stages are the plan's doing.
-
-        Args:
-            peers: the ranks of each stage.
         """
         notes = []
         for ranks in peers:

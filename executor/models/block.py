@@ -65,10 +65,8 @@ class Block(LayerModule):
     def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
         """Run the block; ``full`` recomputation keeps only its inputs.
 
-        Args:
-            x: (seq, batch, hidden).
-            source: the other tower's output, if the block attends to one.
-            bias: of relative positions, from an earlier block.
+        ``x`` is (seq, batch, hidden); ``source``, another tower's output; ``bias``, of relative
+        positions from an earlier block.
 
         Returns:
             Like ``x``; and the bias, if made here.

@@ -143,7 +143,6 @@ def recomputed(function: object, *inputs: object) -> Any:
 
 
 def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-    """Contexts of the first and the second run, marked in traces."""
     return nullcontext(), mark(RECOMPUTE)
 
 

@@ -22,9 +22,8 @@ MAX_DISTANCE = 128
 def position_rows(table: Tensor, spans: IndexRanges) -> Tensor:
     """Rows of these tokens as one view, (spans, span length, hidden).
 
-    Args:
-        table: (positions, hidden).
-        spans: token numbers, in one span or two of equal length, as in a ring.
+    ``table`` is (positions, hidden); ``spans``, token numbers in one span or two equal ones, as in
+    a ring.
 
     Raises:
         ValueError: spans that no single view has.
@@ -46,11 +45,8 @@ def position_rows(table: Tensor, spans: IndexRanges) -> Tensor:
 def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tensor:
     """Bias of every pair of positions.
 
-    Args:
-        table: (buckets, local heads).
-        queries: number of query positions.
-        keys: number of key positions.
-        both_sides: queries also see later keys, in buckets of their own.
+    ``table`` is (buckets, local heads). With ``both_sides`` queries also see later keys, in buckets
+    of their own.
 
     Returns:
         (queries, keys, local heads): heads last, since a sharded block's output must be no view.

@@ -76,11 +76,8 @@ class _HeadsForTokens(Function):
 def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """All tokens of local heads, from all heads of local tokens.
 
-    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width).
-
-    Args:
-        x: local tokens, all heads.
-        group: the P ranks; None for one.
+    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width). ``group`` None: P
+    is 1.
     """
     if group is None:
         return x
@@ -91,12 +88,8 @@ def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 def heads_for_tokens(x: Tensor, heads: int, group: dist.ProcessGroup | None) -> Tensor:
     """All heads of local tokens, from all tokens of local heads.
 
-    (tokens, batch, heads / P · width) becomes (tokens / P, batch, heads · width).
-
-    Args:
-        x: attention's output on this rank's heads.
-        heads: of the whole mixer.
-        group: the P ranks; None for one.
+    (tokens, batch, heads / P · width) becomes (tokens / P, batch, heads · width). ``heads``: of the
+    whole mixer. ``group`` None: P is 1.
     """
     if group is None:
         return x

@@ -66,14 +66,7 @@ class Route:
 def chunk_routes(
     plan: Plan, stage: int, chunk: int, local_rank: int
 ) -> tuple[Route | None, Route | None]:
-    """Routes at a chunk's start and end; None at the model's ends.
-
-    Args:
-        plan: a legal plan.
-        stage: number of the stage.
-        chunk: number of its virtual stage.
-        local_rank: the rank inside the stage.
-    """
+    """Routes at a chunk's start and end; None at the model's ends."""
     program = plan.program
     stages = len(program.stages)
     position = chunk_position(program.schedule.kind, stage, chunk, stages)
@@ -85,7 +78,6 @@ def chunk_routes(
 
 
 def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
-    """Route to the chunk after (+1) or before (-1) a position."""
     parts = crossing_parts(plan, position + min(direction, 0))
     first, *side_routes = (_tensor_route(plan, position, direction, rank, part) for part in parts)
     return replace(first, side_routes=tuple(side_routes))

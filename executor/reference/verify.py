@@ -95,10 +95,7 @@ def gradient_difference(
 ) -> tuple[float, str]:
     """Largest gradient difference in this module's norm, and its tensor.
 
-    Args:
-        gradients: by name.
-        reference: every tensor of the model.
-        name_of: the reference's name of a gradient.
+    ``reference`` has every tensor; ``name_of`` maps a gradient's name to it.
 
     Raises:
         RunError: a tensor of the reference has no gradient.
@@ -151,11 +148,8 @@ def verify(
 ) -> Verification:
     """Rerun training on the reference and compare; rank 0 only.
 
-    Args:
-        plan: the plan that ran.
-        reference: not yet stepped.
-        losses: of every step.
-        gradients: of the first step, from :func:`gather_gradients`.
+    ``reference`` is not yet stepped; ``losses`` are of every step, ``gradients`` of the first
+    (:func:`gather_gradients`).
     """
     expected: list[float] = []
     gradient_off, worst = 0.0, ""

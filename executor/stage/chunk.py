@@ -152,9 +152,7 @@ class Chunk(nn.Module):
     def after_backward(self, reads: bool, last: bool) -> None:
         """Call techniques' hooks after a micro-batch's backward.
 
-        Args:
-            reads: True if it passed layers that read data.
-            last: True if gradients are complete.
+        ``reads``: it passed layers that read data; ``last``: gradients are complete.
         """
         if self.technique_hooks is None:
             return

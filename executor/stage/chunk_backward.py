@@ -35,9 +35,7 @@ class ChunkBackward:
     def around(self, item: Pass, reduces: bool) -> Iterator[None]:
         """Context of a pass's backward in autograd, whole or input gradient.
 
-        Args:
-            item: the pass.
-            reduces: True if it completes the chunk's gradients.
+        ``reduces``: it completes the chunk's gradients.
         """
         chunk = self.chunk
         if item.part == "input":
@@ -59,11 +57,9 @@ class ChunkBackward:
             yield
 
     def weights(self, micro_batch: int, reduces: bool) -> None:
-        """The second part of a backward.
+        """Run the second part of a backward.
 
-        Args:
-            micro_batch: its number.
-            reduces: True if it completes the chunk's gradients.
+        ``reduces``: it completes the chunk's gradients.
         """
         chunk = self.chunk
         chunk.set_last_micro_batch(reduces)

@@ -50,13 +50,7 @@ def _expert_parameters(module: LayerModule) -> set[nn.Parameter]:
 def ignored_parameters(
     module: LayerModule, strategy: LayerStrategy, stage_ranks: int
 ) -> set[nn.Parameter]:
-    """Frozen unsharded parameters, neither gathered nor reduced.
-
-    Args:
-        module: a layer.
-        strategy: its decisions.
-        stage_ranks: ranks of its stage.
-    """
+    """Frozen unsharded parameters, neither gathered nor reduced."""
     frozen = {p for p in module.parameters() if not p.requires_grad}
     if strategy.shard.optimizer == 1:
         return frozen

@@ -25,12 +25,7 @@ def keep_secondary_shards(
     """Keep a unit's secondary shards from forward until backward.
 
     Experts keep shards among ranks with the same experts, or none, and are then gathered as before
-    the forward pass.
-
-    Args:
-        unit: sharded, its parameters freed after the forward pass.
-        strategy: of its layers.
-        process_groups: process groups of the plan.
+    the forward pass. ``unit`` is sharded and frees its parameters after forward.
     """
     state: Any = unit._get_fsdp_state()
     for group in state._fsdp_param_groups:

@@ -101,18 +101,9 @@ def fill_layer(
 ) -> None:
     """Fill a layer module with this rank's part of the initial values.
 
-    Args:
-        module: from ``build_layer``.
-        model: the whole model (tied weights are the embedding's).
-        layer_index: the layer's number in the model.
-        layer: the layer.
-        tp: tensor-parallel ranks.
-        experts: ranks that hold experts.
-        seq_len: rows of a position table whose length the model leaves open.
-        weight_source: source of the initial values.
-        device: of the parameters.
-        training: the trained part; the rest is frozen.
-        frozen_dtype: format of the frozen rest.
+    ``layer_index`` numbers the layer in the whole ``model``, where tied weights are the
+    embedding's. ``seq_len``: length of an open position table. ``training``: the trained part; the
+    rest is frozen in ``frozen_dtype``.
     """
     if training.adapters is not None:
         module.adapter_scale = training.adapters.scale

@@ -116,14 +116,7 @@ def _local_part(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
 def redistribute(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, process_groups: ProcessGroups
 ) -> Tensor:
-    """Redistribute activations from the layout of ``before`` to that of ``after``.
-
-    Args:
-        x: this rank's part after the layer with strategy ``before``.
-        before: strategy of the producing layer.
-        after: strategy of the consuming layer.
-        process_groups: the rank's groups.
-    """
+    """Redistribute activations from the layout of ``before`` to that of ``after``."""
     if before.layout == after.layout:
         return x
     if exchanges_tokens(before, after):

@@ -134,10 +134,7 @@ class TechniqueHookList:
         }
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore values in place.
-
-        Args:
-            tensors: a tensor of the same shape and type for each entry of :meth:`state`.
+        """Restore tensors of the shapes and types of :meth:`state`, in place.
 
         Raises:
             InputError: an entry is missing, unknown, or of another form.

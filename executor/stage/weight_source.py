@@ -27,8 +27,5 @@ class WeightSource(Protocol):
     def read_range(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
         """Part of a parameter, float32 on the CPU, in its own storage.
 
-        Args:
-            index: the layer's number in the model.
-            spec: the parameter; a tied projection is read as the embedding's table.
-            ranges: the part.
+        A tied projection is read as the embedding's table; ``index`` is the layer's in the model.
         """

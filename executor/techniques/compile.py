@@ -43,11 +43,6 @@ CPU_COMPILERS = ("g++", "clang++")
 def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
     """Compile a layer if its strategy says so; before sharding.
 
-    Args:
-        module: the layer with its parameters.
-        strategy: its decisions.
-        options: device, kernels and compiler.
-
     Raises:
         InputError: the device cannot do it.
     """
@@ -113,7 +108,6 @@ class CompileHooks(TechniqueHooks):
 
 @cache
 def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
-    """A compiled function of ``compiled_regions``, traced once per form."""
     torch_mode = "reduce-overhead" if mode == "cuda_graph" else None
     function: Callable[..., Any] = getattr(compiled_regions, name)
     return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=torch_mode)

@@ -52,7 +52,6 @@ class CpuOffloadHooks(TechniqueHooks):
         return moved
 
     def _fetches(self, layer: int) -> bool:
-        """True if a layer's parameters are on the device only during gathers."""
         return offloads_parameters(self._context.strategies[layer])
 
     def relocated_changed(self) -> None:

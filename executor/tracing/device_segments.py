@@ -40,9 +40,7 @@ def device_segments(
 ) -> tuple[list[Segment], dict[str, int]]:
     """Device segments, host idle-time segments, and send time of each message.
 
-    Args:
-        host: segments of the host's thread, in order.
-        operations: of the device, within the step.
+    ``host`` segments are ordered; ``operations`` lie within the step.
     """
     starts = [segment.start_ns for segment in host]
     kernels: list[Segment] = []
@@ -91,9 +89,7 @@ def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _outside(host: list[Segment], busy: list[tuple[int, int]]) -> list[Segment]:
     """Parts of host segments with an idle device, as host time.
 
-    Args:
-        host: in order, without overlap.
-        busy: the device's, in order, disjoint.
+    Both inputs are ordered and free of overlaps.
     """
     parts: list[Segment] = []
     ends = [end for _, end in busy]

@@ -40,10 +40,8 @@ class Snapshot(TypedDict):
 def cpu_snapshot(history: Sequence[MemoryChange]) -> Snapshot:
     """Snapshot of a core's live storages.
 
-    Addresses are synthetic: each allocation has its own range.
-
-    Args:
-        history: from :class:`recorder.LiveBytes`, in order.
+    Addresses are synthetic: each allocation has its own range. ``history``: from
+    :class:`recorder.LiveBytes`.
     """
     trace: list[dict[str, Any]] = []
     alive: dict[int, dict[str, Any]] = {}
@@ -110,11 +108,7 @@ def recording_cuda(device: torch.device) -> Iterator[None]:
 
 
 def cuda_snapshot(device: torch.device) -> Snapshot:
-    """Take the CUDA allocator's snapshot of a device.
-
-    Args:
-        device: a CUDA device, with its index.
-    """
+    """The CUDA allocator's snapshot of an indexed device."""
     import torch
 
     return device_snapshot(torch.cuda.memory._snapshot(device), device.index)

@@ -195,7 +195,6 @@ def _largest(operands: list[Any]) -> int:
 
 
 def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] | None:
-    """Sizes and FLOPs of a matrix product or attention, else None."""
     if op in GROUPED:
         return _grouped_work(op, inputs)
     if op in MATMULS:

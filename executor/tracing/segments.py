@@ -98,9 +98,8 @@ class _Frame:
 def segments(operations: Iterable[Operation]) -> list[Segment]:
     """The step's time cut by term, in order, without gaps.
 
-    Args:
-        operations: of the thread that runs the passes, properly nested; those outside the operation
-            named ``step`` are left out.
+    Operations of the passes' thread, properly nested; those outside the operation named ``step``
+    are ignored.
     """
     merged: list[Segment] = []
     for piece in _pieces(sorted(operations, key=lambda o: (o.start_ns, -o.end_ns))):

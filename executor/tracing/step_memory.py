@@ -41,8 +41,7 @@ class StepMemory(NamedTuple):
     def curve_on(self, marks_ns: Sequence[int]) -> list[tuple[int, int]]:
         """Allocated bytes at times of another identical step, thinned.
 
-        Args:
-            marks_ns: of that step's beginning, passes and end.
+        ``marks_ns``: that step's start, passes and end.
         """
         if self.snapshot is None:
             return []
@@ -71,9 +70,7 @@ def thinned(points: Sequence[tuple[float, int]], most: int = MAX_POINTS) -> list
 def follow_step(engine: Engine, snapshot: bool) -> StepMemory:
     """Run one more step and follow this rank's memory in it.
 
-    Args:
-        engine: a trained engine.
-        snapshot: True to keep every allocation, not only the peak.
+    ``snapshot`` keeps every allocation, not only the peak.
     """
     device = engine.options.device
     release(device)  # what plans of earlier jobs left in an allocator is not of this step

@@ -67,8 +67,7 @@ class RankTrace:
 def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
     """The step of all ranks on one clock, from the first start.
 
-    Args:
-        traces: by rank; every rank has at least one segment.
+    Every rank has at least one segment.
     """
     begin_ns = min(trace.segments[0].start_ns for trace in traces)
     finish_ns = max(segment.end_ns for trace in traces for segment in trace.segments)
@@ -113,7 +112,6 @@ def _resolve(segment: Segment, norm_ns: int | None, sent_ns: int | None) -> list
 
 
 def _split(segment: Segment, ready_ns: int | None, term: str) -> list[Segment]:
-    """Bubble until ``ready_ns``, ``term`` after it."""
     start_ns, end_ns = segment.start_ns, segment.end_ns
     cut_ns = start_ns if ready_ns is None else min(max(ready_ns, start_ns), end_ns)
     parts = [

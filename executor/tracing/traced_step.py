@@ -27,9 +27,7 @@ from .timeline import RankTrace, critical_rank, measured_breakdown, measured_tim
 def traced_timeline(engine: Engine, memory: StepMemory | None = None) -> Timeline:
     """Trace one more step; the Timeline of all ranks, on every rank.
 
-    Args:
-        engine: a trained engine.
-        memory: of another step, mapped to this one's time.
+    ``memory`` of another step is mapped to this one's time.
     """
     device = engine.options.device
     activities = [ProfilerActivity.CPU]
@@ -91,12 +89,10 @@ def _operation(event: Any) -> Operation:
 def trace_step(
     engine: Engine, where: Path | None, memory: StepMemory | None = None
 ) -> dict[str, Any]:
-    """Trace one step and attribute its time, rank by rank.
+    """Trace one more step and attribute its time, rank by rank.
 
-    Args:
-        engine: a trained engine; this is one more step of it.
-        where: rank 0 writes the Timeline here, as Perfetto JSON; None for nowhere.
-        memory: of another step with its snapshot, drawn beside the times.
+    Rank 0 writes the Timeline to ``where``, if any, as Perfetto JSON, with the ``memory`` of
+    another step.
     """
     timeline = traced_timeline(engine, memory)
     if where is not None and engine.process_groups.rank == 0:

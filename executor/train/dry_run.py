@@ -45,10 +45,7 @@ HOST = torch.device("cpu")
 def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
     """Dry-run a step on the first rank of each distinct stage.
 
-    Args:
-        plan: a plan that the executor runs.
-        flash: True for the flash kernel where no score biases are learned.
-        techniques: those that the plan may hold.
+    ``flash``: the flash kernel where no score biases are learned.
 
     Returns:
         For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, host_bytes, collectives:

@@ -97,10 +97,7 @@ def train(
 ) -> dict[str, Any] | None:
     """Run a plan per its payload; return rank 0's result, else None.
 
-    Args:
-        context: this rank.
-        payload: ``plan`` (a document) and the fields of :class:`TrainSettings`.
-        techniques: those that the plan may hold.
+    ``payload``: ``plan`` (a document) and the fields of :class:`TrainSettings`.
 
     Raises:
         InputError: settings, data or tokenizer that cannot be used.
@@ -201,10 +198,6 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     """Refuse a plan that the executor would not run as written.
 
     Independent of how its ranks started.
-
-    Args:
-        plan: a legal plan.
-        techniques: those that it may hold.
 
     Raises:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.

@@ -19,9 +19,7 @@ class RepeatedLayers(NamedTuple):
 def find_layers(module: nn.Module, named: str | None = None) -> RepeatedLayers:
     """The named layer list, or the one with most parameters.
 
-    Args:
-        module: any module.
-        named: dotted name of an ``nn.ModuleList`` or ``nn.Sequential``; None to find it.
+    ``named``: dotted name of an ``nn.ModuleList`` or ``nn.Sequential``.
 
     Raises:
         InputError: there is none.

@@ -65,12 +65,7 @@ def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
     """Mark, before each backward of a step, the step's last one.
 
     Where a plan keeps gradients whole over micro-batches (``shard.gradients`` 1) only the last
-    backward reduces them; otherwise each does.
-
-    Args:
-        module: from :func:`parallelize`.
-        plan: its plan.
-        last: True if no further micro-batch of the step follows.
+    backward reduces them; otherwise each does. ``module``: from :func:`parallelize`.
     """
     whole = all(not s.shard.reduces_each_micro_batch for s in plan.layer_strategies())
     if isinstance(module, FSDPModule):

@@ -70,10 +70,7 @@ class DispatchPlan:
 def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPlan:
     """Exchange row counts with the other ranks; waits for the device.
 
-    Args:
-        offsets: (experts,) end of each expert's rows on this rank.
-        rows: of all experts.
-        ranks: the ranks that hold experts.
+    ``offsets``: (experts,) end of each expert's rows on this rank; ``rows``: their number.
     """
     counts = [after - before for before, after in pairwise([0, *read_offsets(offsets, rows)])]
     local = len(counts) // ranks.ep

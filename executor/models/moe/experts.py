@@ -84,7 +84,6 @@ def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> Defe
 
 
 def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """Output of the shared experts, one MLP of joint width, per token."""
     joint = Mlp(ffn=spec.shared_ffn, activation=spec.activation, bias=spec.bias)
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:

@@ -70,11 +70,7 @@ class _Route(Function):
 
 
 def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
-    """Weights and ids of each token's experts.
-
-    Args:
-        logits: (seq, batch, experts).
-        moe: experts per token and the score function.
+    """Weights and ids of each token's experts, from (seq, batch, experts) ``logits``.
 
     Returns:
         (tokens, topk) float32 and int64.
@@ -169,13 +165,9 @@ class _Combine(Function):
 
 
 def combine(outputs: Tensor, weights: Tensor, rows: RoutedRows, shape: torch.Size) -> Tensor:
-    """Weighted sum of each token's rows, in float32.
+    """Weighted float32 sum of each token's rows, of shape (seq, batch, width).
 
-    Args:
-        outputs: (rows, width) outputs of the experts.
-        weights: (tokens, topk).
-        rows: their origin.
-        shape: (seq, batch, width) of the tokens.
+    ``outputs`` of the experts are (rows, width), ``weights`` (tokens, topk).
     """
     row_weights = _PermuteWeights.apply(weights, rows.order)  # type: ignore[no-untyped-call]
     out: Tensor = _Combine.apply(outputs, row_weights, rows.token, shape)  # type: ignore[no-untyped-call]
