@@ -34,10 +34,9 @@ class Placement:
     """Layout of a state over ranks.
 
     ``replicated``: equal on every rank of ``group``. ``split``: equal parts along ``dim`` over
-    ``group``. ``parameter``: sharded as the parameter named ``parameter``. ``own``: private to each
-    rank. No group means the whole stage. A checkpoint of another plan joins and cuts states by
-    this; private state cannot be cut, so only the same plan restores it. States with one name on
-    several stages are one state.
+    ``group``. ``parameter``: sharded as that parameter. ``own``: private to each rank. No group
+    means the whole stage. A checkpoint of another plan joins and cuts states by this; private state
+    cannot be cut, so only the same plan restores it. A name on several stages is one state.
     """
 
     kind: Literal["replicated", "split", "parameter", "own"]

@@ -1,8 +1,7 @@
 """torch names that differ between releases, and checks of private ones.
 
-The executor runs on torch 2.11 and later. Renamed names are defined here once; names that are
-private or unstable are listed, so that one call reports what a given torch lacks before anything is
-built on it.
+For torch 2.11 and later. Renamed names are defined here once; private or unstable ones are listed,
+so that one call reports what a given torch lacks before anything is built on it.
 """
 
 from __future__ import annotations

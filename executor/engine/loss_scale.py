@@ -1,9 +1,9 @@
 """Dynamic loss scaling for fp16 (Micikevicius et al., arXiv:1710.03740, section 3.2).
 
-Many gradients lie below fp16's smallest number, 6e-8. The loss, and so the gradients, are
-multiplied by a power of two, which rounds nothing, and divided in the update together with
-clipping. On overflow (global norm not finite) the step changes no weight and the scale halves;
-after ``GROWTH_STEPS`` good steps it doubles.
+Many gradients lie below fp16's smallest number, 6e-8. The loss is multiplied by a power of two,
+which rounds nothing, and gradients are divided by it in the update, together with clipping. On
+overflow (global norm not finite) the step changes no weight and the scale halves; after
+``GROWTH_STEPS`` good steps it doubles.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ class ProcessGroups:
         """Make one group of all ranks per channel between stages.
 
         NCCL serializes all messages of a rank in a group. So forward and backward traffic, both
-        ways of a ring, and receives and sends each need their own group: no message then waits
-        behind one that is not there yet.
+        ways of a ring, and receives and sends need separate groups, lest a message wait behind one
+        that is not there yet.
         """
         return {
             channel: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)

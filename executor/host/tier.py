@@ -1,8 +1,7 @@
 """Tensors in host memory, told apart from the device's.
 
-On a core both share one memory, and nothing in a tensor says which it is. So host tensors are made
-here and remembered: bytes count on their tier, and copies between tiers are recorded as on any
-device.
+On a core both share one memory, and tensors do not say which it is. So host tensors are made here
+and remembered, to count bytes by tier and record copies between tiers as on any device.
 """
 
 from __future__ import annotations

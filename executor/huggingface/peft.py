@@ -1,8 +1,8 @@
 """Adapters in PEFT's format: a folder beside their base checkpoint.
 
-PEFT has one adapter per module. Where a checkpoint fuses several of our projections, their adapters
-become one of joint rank: the A matrices stacked, each B in its projection's rows and its own A's
-columns. ``rank_pattern`` and ``alpha_pattern`` record it and keep alpha / rank.
+PEFT has one adapter per module. Where a checkpoint fuses several projections, their adapters become
+one of joint rank: A matrices stacked, each B in its projection's rows and its own A's columns.
+``rank_pattern`` and ``alpha_pattern`` record it and keep alpha / rank.
 """
 
 from __future__ import annotations

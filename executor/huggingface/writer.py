@@ -1,8 +1,7 @@
 """A transformers checkpoint, written by layer and committed whole.
 
-Tensors are collected until a file is full, so at most one file's worth is in memory. All goes to a
-temporary folder beside the target, is flushed and then renamed, so a folder with the target's name
-is always complete.
+At most one file's worth of tensors is in memory. Files go to a temporary folder beside the target,
+are flushed and then renamed, so the target is always complete.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Offset of a rank's clock from rank 0's across machines.
 
-Rank 0 asks every other rank for its time, several times. The answer falls between question and
-arrival; the shortest round trip gives the tightest bound (Cristian, 1989, section 3). Ranks of one
-machine share a clock and ask nothing.
+Rank 0 asks every other rank for its time, several times; the shortest round trip gives the tightest
+bound (Cristian, 1989, section 3). Ranks of one machine share a clock and ask nothing.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
 def _rendezvous(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
     """Store of the ranks' addresses, returned once all have joined.
 
-    torchrun keeps one store for all its restarts, with addresses of ended ranks, so each start has
-    its own key prefix. Elsewhere rank 0 hosts it.
+    torchrun keeps one store across restarts, with addresses of ended ranks, so each start has its
+    own key prefix. Elsewhere rank 0 hosts it.
 
     Raises:
         RunError: a rank does not come, or rank 0 hosts no store.

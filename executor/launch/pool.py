@@ -1,8 +1,8 @@
 """Worker pool: start local ranks, give them jobs, end them on failure.
 
-A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a job
-often less. A job is a function ``package.module:name`` that every rank calls with a context and a
-JSON payload; its result is JSON too. Nothing here imports torch.
+Workers outlive jobs, because starting one costs seconds and a job often less. A job is a function
+``package.module:name`` that every rank calls with a context and a JSON payload; its result is JSON.
+Nothing here imports torch.
 
 A rank that dies, raises, stops answering or waits in vain ends the pool within seconds: all ranks
 are killed and one RunError names the rank and the cause. Workers always end with their launcher.

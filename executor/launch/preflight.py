@@ -2,8 +2,7 @@
 
 A node of the plan must be one host, or its intra-node groups would talk between hosts; a host may
 stand for several nodes (a trial on one machine). Every rank needs its own device. Weights,
-gradients and optimizer states must fit free memory; activations are left out, so passing is no
-proof.
+gradients and optimizer states must fit free memory; without activations, so passing is no proof.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A launcher's view of its ranks, and diagnosis of the broken one.
 
-A rank can die, raise, stop answering or wait forever. One broken rank soon fails its peers with
-connection errors and timeouts, so the cause is chosen by kind: a death before an exception, an
-exception before silence, silence before a timeout.
+One broken rank soon fails its peers with connection errors and timeouts, so the cause is chosen by
+kind: a death before an exception, an exception before silence, silence before a timeout.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A split backward makes input gradients first, for which the previous stage waits, and weight
 gradients later (Qi et al., "Zero bubble pipeline parallelism", 2024, section 2). Until then
-closures hold only the input and output gradient of each linear layer, as the cost model counts
-between the two passes.
+closures hold only each linear layer's input and output gradient, as the cost model counts.
 """
 
 from __future__ import annotations

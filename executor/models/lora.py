@@ -1,12 +1,11 @@
 """Frozen linear layers with low-rank adapters (Hu et al., arXiv:2106.09685, section 4).
 
 y = W x + s · B A x, with A (rank, in), B (out, rank) and s = alpha / rank. W has no gradient, so
-the layer keeps only its input for the gradient of A and A x for that of B. A column-split W splits
-B: A x is whole, and its gradient is summed over the ranks. A row-split W splits A: A x is summed
-over the ranks, and each adds its share of B A x before the output's sum.
-``costmodel/ops/linear.py`` prices the same work in the same order. A split backward still makes the
-gradients of A and B with the input's: they are r (in + out) of in · out of the work, but would hold
-as many bytes as W's until their pass.
+the layer keeps only its input (for A) and A x (for B). A column-split W splits B: A x is whole, its
+gradient summed over the ranks. A row-split W splits A: A x is summed over the ranks, and each adds
+its share of B A x before the output's sum. ``costmodel/ops/linear.py`` prices the same order. A
+split backward still makes the gradients of A and B with the input's: r (in + out) of in · out of
+the work, but until their pass they would hold as many bytes as W's.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """``scale · left · right`` in one product; beta = 0 ignores added."""
+    """``scale · left · right`` as one product; beta = 0 adds nothing."""
     empty = left.new_empty(1)
     return torch.addmm(empty, left, right, beta=0, alpha=scale)
 

@@ -1,10 +1,9 @@
 """Ring attention; runs what ``shardwright.costmodel.layers.ring_attention`` prices.
 
-Keys and values circulate among the ranks of a sequence while attention works on those at hand;
-results are merged by log-sum-exp in float32. They circulate again in the backward pass, and their
-gradients travel with them and one step further, home (Liu et al., arXiv:2310.01889). Causal
-visibility follows from the token numbers of the ring's ranks; without a mask every step is a full
-block.
+Keys and values circulate among a sequence's ranks during attention; results are merged by
+log-sum-exp in float32. They circulate again in the backward pass; their gradients travel along and
+one step further, home (Liu et al., arXiv:2310.01889). Causal visibility follows from the ranks'
+token numbers; without a mask every step is a full block.
 """
 
 from __future__ import annotations

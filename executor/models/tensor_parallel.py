@@ -1,13 +1,12 @@
 """Tensor-parallel linear layers and embeddings, optionally with sequence shards.
 
 Column-parallel weights split outputs, row-parallel weights inputs (Shoeybi et al., 2019, section
-3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2) activations between
-the two are sequence shards: the column side gathers them, the row side reduce-scatters, and the
-backward pass gathers the input again instead of keeping it. Activations are (seq, batch, width), so
-sequence shards are contiguous. All collectives of a layer stand in these functions. Where a
-schedule splits the backward, products for weight gradients (and bias sums) wait in the layer's
-``DeferredGradients``. Collectives do not: a regathered input is gathered with the input gradient
-and held until its product.
+3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2) the column side
+gathers sequence shards, the row side reduce-scatters, and the backward pass gathers the input again
+instead of keeping it. Activations are (seq, batch, width), so shards are contiguous. All
+collectives of a layer stand here. Where a schedule splits the backward, weight-gradient products
+(and bias sums) wait in ``DeferredGradients``; collectives do not: a regathered input is held until
+its product.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """Actions of a rank in a step: compute, receive, send, reduce, free.
 
-The explicit list follows the passes of the stage's schedule. Around each pass it starts receiving
-the *next* one's input, so that messages overlap compute, and waits for the messages of the pass
-before the last, so that few are in flight; in V-shaped schedules some stay longer
-(``spec.plan.send_buffers``).
-
-Passes that overlap in a schedule run serially, in its order; a rank's own work overlaps another's
-message, but two passes never start together.
+The list follows the passes of the stage's schedule. Around each pass it starts receiving the *next*
+one's input, so that messages overlap compute, and waits for the messages of the pass before the
+last, so that few are in flight; V-shaped schedules keep some longer (``spec.plan.send_buffers``).
+Passes that overlap in a schedule run serially, in its order.
 
 No rank deadlocks on any backend, even where a message moves only once both ends are posted. Take
-each stage as one actor that waits whenever one of its ranks would. Two neighbors run the passes
-that they exchange messages for in one order, each receives one pass ahead, and sends are waited for
-only a pass later, or when the receiver is bound to be there; so actors are ends of ordered queues,
-which no schedule of ``spec.schedules`` closes to a ring. A rank's waits are a subset of its
-stage's. ``tests/executor/test_actions.py`` plays all ranks' lists against each other.
+each stage as one actor that waits whenever one of its ranks would. Two neighbors run their common
+passes in one order, each receives one pass ahead, and sends are waited for a pass later, or when
+the receiver is bound to be there; so actors are ends of ordered queues, which no schedule of
+``spec.schedules`` closes to a ring. ``tests/executor/test_actions.py`` plays all ranks' lists
+against each other.
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "sen
 class Action(NamedTuple):
     """One action of a rank for a pass.
 
-    ``post``: start to receive the pass's input. ``wait_sent``: wait for due sends, usually those of
-    the pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
-    ``backward``: compute; ``reduces`` marks a chunk's last backward pass, which reduces its
-    gradients over ranks. ``send``: start to send the pass's output, done ``passes`` passes later.
-    Weight gradients, the second part of a split backward, have no messages.
+    ``post``: start receiving the pass's input. ``wait_sent``: wait for due sends, usually of the
+    pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
+    ``backward``: compute; ``reduces``: a chunk's last backward, which reduces its gradients.
+    ``send``: start sending the output, due ``passes`` passes later. Weight gradients, the second
+    part of a split backward, have no messages.
     """
 
     kind: ActionKind

@@ -42,9 +42,9 @@ class MessageRows:
 class Route:
     """One end of a chunk: its neighbor there, and the crossing rows.
 
-    ``chunk``: the neighbor's number on its stage; ``shape``: (tokens, samples, hidden) of this
-    rank's block. ``sends`` and ``receives`` go opposite ways: at a chunk's start activations come
-    in and gradients go out. ``side_routes``: other towers' outputs, as separate messages.
+    ``chunk``: the neighbor's number on its stage; ``shape``: (tokens, samples, hidden) of the local
+    block. ``sends`` and ``receives`` go opposite ways: at a chunk's start activations come in and
+    gradients go out. ``side_routes``: other towers' outputs.
     """
 
     chunk: int

@@ -1,10 +1,9 @@
 """Verification of a run against the single-process reference.
 
-A gradient is off by max|g - r| over the larger of max|r| of its tensor and a thousandth of the
-largest gradient of all tensors; a loss by its relative difference. float32 bounds are far above
-rounding and far below any mistake in a sum. bfloat16 keeps 8 bits, so its bounds come from correct
-runs with other summation orders: 60 plans of small models were off by up to 5e-2 in a gradient and
-4e-5 in a loss.
+Gradient error: max|g - r| over the larger of max|r| of its tensor and a thousandth of the largest
+gradient of all; loss error: relative. float32 bounds are far above rounding and far below any
+mistake in a sum. bfloat16 keeps 8 bits, so its bounds come from correct runs with other summation
+orders: 60 plans of small models were off by up to 5e-2 in a gradient and 4e-5 in a loss.
 """
 
 from __future__ import annotations

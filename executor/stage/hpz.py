@@ -1,9 +1,8 @@
 """Secondary parameter shards for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
 
 After the forward pass each rank keeps a shard of the gathered parameters, so that the backward
-gathers over few nearby ranks. Given a rank count, fully_shard does this with process groups made
-layer by layer, which would hang ranks of other stages; so it gets our groups, below its public
-surface.
+gathers over few nearby ranks. fully_shard would make process groups for this layer by layer, which
+would hang ranks of other stages; so it gets ours, below its public surface.
 """
 
 from __future__ import annotations

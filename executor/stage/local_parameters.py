@@ -38,11 +38,10 @@ from .initial_weights import parameter_name, tied_source
 class LocalParameter:
     """One parameter of this rank.
 
-    ``data``: the shard that the optimizer updates and checkpoints save. It shares storage with the
-    module's parameter unless a technique keeps it on the host; then ``device_tensor`` shares it,
-    and the gradient goes to ``host_gradient`` for the update. ``replicas``: ranks of the stage with
-    the same shard; ``tied``: a parameter shared with other chunks; ``in_norm``: false for copies
-    left out of norms.
+    ``data``: the shard that the optimizer updates and checkpoints save, sharing the module's
+    storage unless a technique keeps it on the host; then ``device_tensor`` shares it, and the
+    gradient goes to ``host_gradient``. ``replicas``: ranks of the stage with the same shard;
+    ``tied``: a parameter shared with other chunks; ``in_norm``: false for copies left out of norms.
     """
 
     name: str

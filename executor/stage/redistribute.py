@@ -1,11 +1,10 @@
 """Redistribution of activations between adjacent layers with different layouts.
 
-A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, replicated
-over its tensor-parallel ranks, or sequence-sharded over them. A change takes a few steps: join the
-sequence, split or join the batch, split the sequence. With a ring or Ulysses split on either side,
-ranks exchange tokens directly instead. A join in the forward pass is a split in the backward pass
-and vice versa; replicated activations have equal, complete gradients on every rank, so no step sums
-anything. Priced by ``shardwright.costmodel.ops.redistribute``.
+Activations are (seq, batch, hidden): the data-parallel part of the batch, replicated or
+sequence-sharded over tensor-parallel ranks. Steps: join the sequence, split or join the batch,
+split the sequence. With a ring or Ulysses split on either side, ranks exchange tokens directly. A
+join is a split in the backward pass and vice versa; replicas have equal, complete gradients, so no
+step sums anything. Priced by ``shardwright.costmodel.ops.redistribute``.
 """
 
 from __future__ import annotations

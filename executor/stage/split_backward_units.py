@@ -1,12 +1,11 @@
 """FSDP units under schedules that split the backward.
 
 fully_shard ends a unit's backward at its input gradient: it frees gathered parameters, and casts,
-keeps or reduces gradients. A split backward has no weight gradients there yet, so each part has its
-share: after the input gradient, parameters gathered for each use are freed; the rest follows the
-weight gradients, which need no parameters. Gradients of norms, tables and biases of row-split
-layers come with the input gradient. Where each micro-batch starts anew (its gradients are reduced
-or cast separately) they are set aside, because the next micro-batch's input gradient may precede
-this one's weight gradients.
+keeps or reduces gradients. A split backward has no weight gradients there yet. So after the input
+gradient, parameters gathered for each use are freed; the rest follows the weight gradients, which
+need no parameters. Gradients of norms, tables and biases of row-split layers come with the input
+gradient. Where each micro-batch's gradients are reduced or cast separately, these are set aside,
+because the next micro-batch's input gradient may precede this one's weight gradients.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The run of compile: blocks given to torch.compile, with eager parts between.
 
 A block on one rank is one region. Elsewhere collectives stay eager, so that messages match the
-plan, and so does recomputed core attention: the parts between are regions. Every region is traced
-whole (``fullgraph``): what the compiler cannot take is an error, never an eager fallback. Weights
-are arguments, so blocks of one form share compiled code, and fully_shard gathers freely.
+plan, as does recomputed core attention; the parts between are regions. Regions are traced whole
+(``fullgraph``): what the compiler cannot take is an error, never an eager fallback. Weights are
+arguments, so blocks of one form share code, and fully_shard gathers freely.
 
-CUDA graphs are torch's graph trees. They hold every micro-batch's leftovers until the step ends, so
-a step begins by telling them that the last one is over.
+CUDA graphs are torch's graph trees, which hold leftovers of every micro-batch until told at the
+next step's beginning that this one is over.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The run of cpu_offload: states of blocks in the host's memory.
 
-The optimizer updates the host's copy of a weight, which checkpoints save. Clipped, final gradients
-are copied down layer by layer, and updated weights come back after the optimizer; or, where
-parameters are offloaded too, before each gather, whose shards live on the device only until it is
-filled.
+The optimizer updates the host's copy of a weight, which checkpoints save. Clipped gradients are
+copied down layer by layer; updated weights come back after the optimizer, or, where parameters are
+offloaded too, before each gather, whose shards live on the device only until it is filled.
 
-On a core both tiers share one memory: the copies are made all the same, so that work and live bytes
+On a core both tiers share one memory; copies are made all the same, so that work and live bytes
 match an accelerator's.
 """
 

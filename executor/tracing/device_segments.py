@@ -1,9 +1,9 @@
 """Segments of a step on an accelerator, named by launching host operations.
 
-The host runs ahead, so a kernel's term is that of the host segment that launched it, and host time
-counts only while the device is idle. Where the host says nothing (a graph launch of many kernels, a
-compiled region), the kernel's name decides. Streams keep their numbers, so overlaps stay visible.
-Written for the profiler's event format; tried on synthetic events, not on a device.
+The host runs ahead, so a kernel has the term of the host segment that launched it, and host time
+counts only while the device is idle. Without a host term (a graph launch of many kernels, a
+compiled region) the kernel's name decides. Streams keep their numbers, so overlaps stay visible.
+Tried on synthetic events in the profiler's format, not on a device.
 """
 
 from __future__ import annotations

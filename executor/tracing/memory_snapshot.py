@@ -1,9 +1,8 @@
 """Device memory snapshots in one schema for GPUs and cores.
 
-The schema is the CUDA allocator's (``torch.cuda.memory._snapshot``), as plain JSON for torch's
-viewers and our readers: ``segments`` with the blocks alive at the end, ``device_traces`` with the
-ordered events. On cores the live-bytes recorder supplies it, one segment per storage, since nothing
-there caches freed memory.
+The schema is the CUDA allocator's (``torch.cuda.memory._snapshot``) as plain JSON: ``segments``
+with the blocks alive at the end, ``device_traces`` with ordered events. On cores the live-bytes
+recorder supplies it, one segment per storage, since nothing there caches freed memory.
 
 Times are seconds since 1970, the profiler's clock, or indices where a trace has none. Bytes are as
 requested: the CUDA allocator's counters round each up to 512.

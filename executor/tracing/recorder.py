@@ -1,8 +1,8 @@
 """Record of a rank's kernels, collectives and live bytes, by dispatch.
 
-A :class:`Recorder` sees every operation below autograd, except free views. It uses the cost model's
-names, so that a recorded step and a lowered one compare line by line. Storage that fully_shard
-frees and refills in place is followed too.
+A :class:`Recorder` sees every operation below autograd, except free views, and uses the cost
+model's names, so that recorded and lowered steps compare line by line. It also follows storage that
+fully_shard frees and refills in place.
 """
 
 from __future__ import annotations
@@ -282,10 +282,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows bytes of every storage made or grown while active.
 
     ``resident`` storages (parameters, optimizer state) count from the start. A communication
-    library's own buffers do not: gloo's reduce-scatter works on a copy of its input, visible here
-    only through views. Its threads release a buffer shortly after the collective, so each
-    collective is followed by a pause, which makes peaks independent of scheduling; ``pauses`` is
-    false without such threads. Host memory beside a device counts separately, in ``host_bytes``.
+    library's buffers do not: gloo's reduce-scatter works on a copy of its input, visible only
+    through views. Its threads release buffers late, so each collective is followed by a pause,
+    which makes peaks independent of scheduling; ``pauses`` is false without such threads. Host
+    memory beside a device counts in ``host_bytes``.
     """
 
     def __init__(self, resident: list[Tensor], pauses: bool = True) -> None:

@@ -1,8 +1,8 @@
 """Seconds by breakdown term from one rank thread's operations.
 
-A profiler gives nested operations with start and duration. At every moment the innermost meaningful
-one decides: a communication mark, a kernel (views and allocations are host work), the surrounding
-recomputation or update. Uncovered time is the host's. Nothing here needs torch.
+The innermost meaningful operation decides: a communication mark, a kernel (views and allocations
+are host work), the surrounding recomputation or update. Uncovered time is the host's. Needs no
+torch.
 """
 
 from __future__ import annotations

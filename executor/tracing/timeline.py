@@ -1,8 +1,8 @@
 """Measured Timeline and its terms from all ranks' segments; needs no torch.
 
 Ranks of one machine share a clock, so waits can be split: until its message was sent, or the last
-rank reached the global norm, a wait is pipeline bubble, as is time before a rank begins and after
-it ends its step while others run. The rest of the norm is part of the update.
+rank reached the global norm, a wait is pipeline bubble, as is idle time before and after a rank's
+step. The rest of the norm belongs to the update.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Dry run of a rank's steps, without data, device or peers.
 
 ``python -m shardwright.executor.train.dry_run < PLAN.json`` builds one rank of every stage as a run
-does, with a fake process group and tensors that have shapes but no contents, and takes two steps.
-The second one's collectives and live bytes are those of a run: sizes depend on tensor values only
-among experts, whose load is even here. Any model and any number of ranks take seconds, since a rank
-has only its shards and every layer exists once.
+does, with a fake process group and tensors without contents, and takes two steps. The second one's
+collectives and live bytes are a run's: only experts' sizes depend on values, and their load is even
+here. Any model and rank count take seconds: one rank has only its shards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """ModelSpec of a foreign module.
 
-A module with a Hugging Face ``config`` states its shape. Any other is run once on fake tensors, and
-its first layer is read off: the linear layers before and after attention, the heads passed to
-attention, the activation between the others. The result must have as many parameters as the module,
-or it is refused: nothing is priced as something else.
+A Hugging Face ``config`` states its shape. Any other module runs once on fake tensors, and its
+first layer is read off: linear layers around attention, heads, activation. The parameter count must
+match the module's, or it is refused: nothing is priced as something else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """``sw.parallelize(module, plan)``: in-place parallelization of a user's module.
 
-Each layer is sharded per its strategy by torch's ``fully_shard``, and recomputed where the plan
-says so; embedding, head and everything outside the layers join one unit. Gradients are means over
-data-parallel ranks, as in torch's data parallelism, so a loop with a mean loss over its own samples
-needs no change.
+Layers are sharded per their strategies by torch's ``fully_shard``, and recomputed where the plan
+says so; everything outside them joins one unit. Gradients are means over data-parallel ranks, as in
+torch's data parallelism, so a loop with a mean loss needs no change.
 
-Tensor, context and expert parallelism, pipelines and techniques need to know what a layer computes;
+Tensor, context and expert parallelism, pipelines and techniques depend on what a layer computes;
 they are refused by name.
 """
 

@@ -1,8 +1,8 @@
 """Routing: each token's experts and weights, and the resulting rows.
 
 Runs what ``shardwright.costmodel.ops.routing`` prices in its plain form, in the same order. Scores
-are float32, and a token's weights add up to 1. A row is one assignment of a token; rows are sorted
-by expert, then by token.
+are float32; a token's weights add up to 1. A row is one assignment of a token; rows are sorted by
+expert, then by token.
 """
 
 from __future__ import annotations
