@@ -120,9 +120,8 @@ def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
 def parameter_groups(unit: FSDPModule) -> list[Any]:
     """Parameter groups of a fully_shard unit, in gather and reduce order.
 
-    ``post_backward()`` of a group casts, keeps or reduces the gradients of
-    :func:`unsharded_parameters`, as armed, after the unit's backward; ``reshard()`` frees gathered
-    parameters.
+    A group's ``post_backward()`` casts, keeps or reduces gradients of :func:`unsharded_parameters`,
+    as armed; ``reshard()`` frees gathered parameters.
     """
     state: Any = unit._get_fsdp_state()
     if hasattr(state, "_fsdp_param_groups"):

@@ -62,11 +62,7 @@ def _expert_runs(
 ) -> tuple[tuple[int, int], ...]:
     """Runs of row-split experts' rows among all experts' rows.
 
-    Args:
-        local: the experts' parameter.
-        process_groups: groups of this rank.
-        first: this rank's first row among those of its experts' parts.
-        count: number of rows.
+    ``first`` and ``count`` are this rank's rows among those of its experts' parts.
     """
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, process_groups.local_rank

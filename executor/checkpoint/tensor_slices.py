@@ -138,9 +138,7 @@ class SliceSavePlanner(DefaultSavePlanner):
 
 
 def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan], Metadata]:
-    """Save plans of all ranks, and the resulting tensors.
-
-    Deterministic, so every rank computes the same.
+    """Save plans of all ranks and resulting tensors, equal on every rank.
 
     Raises:
         ValueError: slices leave a gap in a tensor, or overlap.

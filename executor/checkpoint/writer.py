@@ -1,8 +1,7 @@
 """Storage writer of torch's distributed checkpoint for our files.
 
-Each rank writes one safetensors file: numbers and offsets, no code; the manifest is JSON. Each rank
-leaves an index beside its complete file; rank 0 merges all indexes into the manifest and commits
-the folder.
+Each rank writes a safetensors file (numbers and offsets, no code) and a JSON index beside it; rank
+0 merges the indexes into the manifest and commits the folder.
 """
 
 from __future__ import annotations

@@ -68,8 +68,6 @@ class StoredImages:
 
     Args:
         folder: holds ``images.npy`` (images, channels, side, side) uint8 and ``classes.npy``.
-        layer: the patch layer that reads them.
-        classes: of the model.
 
     Raises:
         InputError: arrays that are not there or do not fit the model.

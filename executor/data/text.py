@@ -1,8 +1,7 @@
 """Training text: the standard library's sources, tokenized to the model's vocabulary.
 
 No download: a byte-level BPE is trained on the sources and cut to the vocabulary; tokens are cached
-by files, interpreter version and vocabulary. A sample's window depends only on the seed and its
-number.
+by files, interpreter version and vocabulary. A window depends only on seed and sample number.
 """
 
 from __future__ import annotations

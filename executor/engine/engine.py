@@ -52,7 +52,6 @@ class Engine:
     """Builds this rank's part of a plan and runs steps.
 
     Args:
-        plan: a legal plan.
         batch: any sample of any step.
         last_step: last step of the run, where learning-rate decay may end.
         process_groups: this rank's groups, if they exist already.

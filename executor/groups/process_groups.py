@@ -78,9 +78,7 @@ class ProcessGroups:
     """Process groups and meshes of one rank.
 
     Args:
-        plan: a legal plan.
         device_type: ``cpu`` or ``cuda``.
-        timeout_s: how long a collective waits for its other ranks.
     """
 
     def __init__(

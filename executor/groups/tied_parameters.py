@@ -60,8 +60,7 @@ def tied_groups(
     """Groups that sum one parameter's gradient, in a fixed order.
 
     One rank of each stage where all are equally wide; else all holders, since one stage has more
-    copies than another. ``stages`` hold the parameter; ``layout`` has their first ranks and rank
-    counts.
+    copies. ``stages`` hold the parameter; ``layout`` has their first ranks and rank counts.
     """
     ranges = [layout[number] for number in stages]
     strategy = plan.program.first_strategy

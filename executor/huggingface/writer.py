@@ -58,7 +58,6 @@ class FolderWriter:
     """Writes weights into a folder that appears only when complete.
 
     Args:
-        target: the folder; see :func:`check_target`.
         shapes: every tensor to come, in order.
         stem: prefix of file names.
         shard_bytes: size limit of a file.

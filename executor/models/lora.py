@@ -37,7 +37,10 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """``scale · left · right`` as one product; beta = 0 adds nothing."""
+    """Compute ``scale · left · right`` as one product.
+
+    beta = 0 ignores the added term.
+    """
     empty = left.new_empty(1)
     return torch.addmm(empty, left, right, beta=0, alpha=scale)
 

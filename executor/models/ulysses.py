@@ -76,8 +76,8 @@ class _HeadsForTokens(Function):
 def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """All tokens of local heads, from all heads of local tokens.
 
-    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width). ``group`` None: P
-    is 1.
+    (tokens / P, batch, heads, width) becomes (tokens, batch, heads / P, width); P is 1 without a
+    group.
     """
     if group is None:
         return x
@@ -88,8 +88,8 @@ def tokens_for_heads(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 def heads_for_tokens(x: Tensor, heads: int, group: dist.ProcessGroup | None) -> Tensor:
     """All heads of local tokens, from all tokens of local heads.
 
-    (tokens, batch, heads / P · width) becomes (tokens / P, batch, heads · width). ``heads``: of the
-    whole mixer. ``group`` None: P is 1.
+    (tokens, batch, heads / P · width) becomes (tokens / P, batch, heads · width); P is 1 without a
+    group.
     """
     if group is None:
         return x

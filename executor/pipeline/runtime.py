@@ -85,10 +85,8 @@ class PipelineRuntime:
     """Runs the actions of a rank.
 
     Args:
-        ports: the stage's chunks.
         order: its passes, from ``spec.plan.Program.passes``.
         until: last pass of each send buffer, from ``spec.plan.send_buffers``.
-        channel: process group of a message.
     """
 
     def __init__(

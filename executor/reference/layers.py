@@ -44,12 +44,8 @@ def run_layer(
 ) -> tuple[Tensor, Tensor | None]:
     """A layer's output (or final logits), and its tower's shared bias.
 
-    Args:
-        layer: the layer.
-        weights: by their names in it.
-        x: tokens (batch, seq), images (batch, channels, side, side) or activations.
-        source: the other tower's output, if read.
-        bias: from an earlier block of the tower.
+    ``x`` is tokens (batch, seq), images (batch, channels, side, side) or activations; ``source``,
+    the other tower's output; ``bias``, from an earlier block.
     """
     if isinstance(layer, BlockLayer):
         return _block(layer, weights, x, source, bias)

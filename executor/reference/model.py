@@ -1,8 +1,7 @@
 """The reference: the model on one process, by torch's autograd.
 
-It shares only the parameter table and initial values with the executor: no custom kernel, no
-sharding, no pipeline; activations are (batch, seq, hidden). The global batch runs in slices of
-samples whose gradients add up.
+It shares only the parameter table and initial values with the executor: no custom kernel, sharding
+or pipeline; activations are (batch, seq, hidden). Slices of the global batch accumulate gradients.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ class ChunkBackward:
 
     Args:
         splits: True if any backward pass comes in two parts.
-        dtype: number formats of the workload.
     """
 
     def __init__(self, chunk: Chunk, splits: bool, dtype: DtypeRecord) -> None:

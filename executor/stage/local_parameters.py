@@ -1,8 +1,8 @@
 """A rank's parameters as plain local tensors.
 
-Sharded parameters are DTensors over meshes that vary by layer; the optimizer, clipping and sums
-over tensor-parallel ranks need only the local shard, its replicas, and whether its gradient is
-still a partial sum.
+Sharded parameters are DTensors over meshes that vary by layer; the optimizer, clipping and
+tensor-parallel sums need only the local shard, its replicas, and whether its gradient is a partial
+sum.
 """
 
 from __future__ import annotations

@@ -17,10 +17,7 @@ from .redistribute import redistribute
 class SideInputs:
     """Side inputs of one forward pass of a chunk.
 
-    Args:
-        contexts: of every layer of the model.
-        incoming: outputs received with the activations.
-        values: theirs.
+    ``values`` are those of the ``incoming`` outputs.
     """
 
     def __init__(

@@ -28,9 +28,7 @@ class TechniqueHookList:
     """The hooks of a plan's techniques on this rank.
 
     Args:
-        plan: a legal plan.
         options: the techniques, device and seed.
-        layers: this rank's layers by number: strategy and parameters.
         units: the sharded ones.
     """
 

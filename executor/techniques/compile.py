@@ -117,7 +117,6 @@ class CompiledBlock:
     """A block's forward in compiled regions.
 
     Args:
-        block: the block, with its parameters and ranks.
         flash: True if core attention is the flash kernel.
 
     Raises:
