@@ -40,7 +40,8 @@ def test_so_is_one_that_somebody_watched(made: list[weakref.ref[BranchAndBound]]
     status, _ = run_operation(
         "plan", json.dumps(PLAN).encode(), 60.0, lambda name, _: told.append(name)
     )
-    assert (status, told[-1]) == (200, "best")
+    assert status == 200
+    assert "best" in told  # and progress once more, where the search went on for a while
     assert {search() for search in made} == {None}
 
 
