@@ -1,1 +1,1 @@
-"""Device code: a family a file, each with its reference."""
+"""Device kernels, one family per file, each with a reference."""

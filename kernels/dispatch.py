@@ -1,8 +1,7 @@
-"""Dispatch of kernels by device, type and shape, with reasons.
+"""Kernel dispatch by device, type and shape, with reasons.
 
-A family is one operation with several implementations, the best first; the last one runs
-everywhere. Each says why it cannot run what is asked, in words, so a choice explains itself and
-none is ever made that cannot run.
+A family is one operation with several implementations, best first; the last runs everywhere. Each
+says in words why it cannot run a request, so a choice explains itself and always runs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ IN_PARTS = "in parts"
 
 
 class Request(NamedTuple):
-    """A request to a family: device, type, shape; ``interpret`` on cores.
+    """Request to a family: device, type, shape; ``interpret`` on CPU.
 
     ``shape`` is of the operand that the family's docstring names.
     """
@@ -39,7 +38,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One implementation; ``unsupported`` says why it cannot run a request, else None."""
+    """One implementation; ``unsupported`` says why it cannot run a request, or None."""
 
     name: str
     run: Callable[..., Any]
@@ -49,14 +48,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The implementations of one operation, the best first; the last one refuses nothing."""
+    """One operation's implementations, best first; the last refuses nothing."""
 
     name: str
     variants: tuple[Variant, ...]
 
 
 class Choice(NamedTuple):
-    """The chosen implementation, and the reasons against better ones."""
+    """Chosen implementation, and the reasons against better ones."""
 
     family: str
     request: Request
@@ -76,7 +75,7 @@ class Choice(NamedTuple):
 
 
 def choose(family: Family, request: Request, policy: Policy = "auto") -> Choice:
-    """The first implementation that runs the request.
+    """Choose the first implementation that runs the request.
 
     Raises:
         RunError: the policy is ``fused``, the family has a fused form, and none runs this.
@@ -101,7 +100,7 @@ def _in_words(request: Request) -> str:
 
 
 class Dispatcher:
-    """Picks kernels for one run and remembers its choices.
+    """Kernel choices of one run, cached.
 
     Args:
         policy: see :data:`Policy`.
@@ -112,7 +111,7 @@ class Dispatcher:
         self._chosen: dict[tuple[str, Request], Choice] = {}
 
     def pick(self, family: Family, deciding: torch.Tensor) -> Callable[..., Any]:
-        """The implementation for operands like ``deciding``.
+        """Pick the implementation for operands like ``deciding``.
 
         Raises:
             RunError: see :func:`choose`.
@@ -131,21 +130,21 @@ class Dispatcher:
         interpret = self.policy == "fused"
         request = Request(deciding.device, deciding.dtype, tuple(deciding.shape), interpret)
         key = (family.name, request)
-        found = self._chosen.get(key)
-        if found is None:
-            found = choose(family, request, self.policy)
-            if or_parts and not found.variant.fused:
-                found = found._replace(variant=replace(found.variant, name=IN_PARTS))
-            self._chosen[key] = found
-        return found
+        choice = self._chosen.get(key)
+        if choice is None:
+            choice = choose(family, request, self.policy)
+            if or_parts and not choice.variant.fused:
+                choice = choice._replace(variant=replace(choice.variant, name=IN_PARTS))
+            self._chosen[key] = choice
+        return choice
 
     def choices(self) -> tuple[Choice, ...]:
-        """Everything picked so far, in the order of first use."""
+        """Choices so far, in order of first use."""
         return tuple(self._chosen.values())
 
 
 def explain(choices: Iterable[Choice]) -> list[str]:
-    """A line a choice: what was picked for what, and why not better."""
+    """One line per choice: request, pick, and reasons against better ones."""
     lines = []
     for choice in choices:
         reasons = "; ".join(f"not {name}: {why}" for name, why in choice.passed_over)

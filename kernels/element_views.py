@@ -14,7 +14,7 @@ SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def as_integers(x: Tensor) -> Tensor:
-    """The same memory as integers as wide, for what only moves it; 16 bytes stay what they are."""
+    """View as integers of equal width, for copying; 16-byte elements stay."""
     return x.view(_INTEGERS.get(x.element_size(), x.dtype))
 
 
@@ -34,7 +34,7 @@ def summing_unsupported(request: Request) -> str | None:
 
 
 def summing_type(dtype: torch.dtype) -> torch.dtype:
-    """In what sums of this type are taken: float32, or wider where the type is."""
+    """Accumulation type: float32, or the element type if wider."""
     return torch.promote_types(dtype, torch.float32)
 
 

@@ -1,8 +1,8 @@
-"""Requirements of fused kernels: a device of Triton's, and libraries.
+"""Requirements of fused kernels: a Triton device, and libraries.
 
 Fused kernels are operations of the namespace ``shardwright``, so that a recorded run names them as
-the lowering does, and a compiler sees one opaque operation. On cores Triton's interpreter runs
-them, slowly, for checks: it is on in a process that starts with ``TRITON_INTERPRET=1``.
+the lowering does and a compiler sees one opaque operation. On CPU, Triton's slow interpreter runs
+them for checks, in a process started with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -32,23 +32,21 @@ _LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-ca
 
 @cache
 def unusable(package: str, least: str = "0") -> str | None:
-    """Return why a library is unusable, or None.
-
-    Not installed, too old, or broken.
+    """Return why a library is missing, too old or broken, or None.
 
     Args:
-        package: name to import it by; underscores stand for the hyphens of the distribution's.
-        least: the oldest version whose functions are called as they are here.
+        package: import name; underscores stand for the distribution's hyphens.
+        least: the oldest version with the functions as called here.
     """
     if find_spec(package) is None:
         return f"{package} is not installed"
-    found = metadata.version(package.replace("_", "-"))
-    if _numbers(found) < _numbers(least):
-        return f"{package} {found} is older than {least}"
+    version = metadata.version(package.replace("_", "-"))
+    if _numbers(version) < _numbers(least):
+        return f"{package} {version} is older than {least}"
     try:
         import_module(package)
     except Exception as error:
-        return f"{package} {found} does not load: {' '.join(str(error).split())[:120]}"
+        return f"{package} {version} does not load: {' '.join(str(error).split())[:120]}"
     return None
 
 
@@ -71,9 +69,9 @@ def triton_unsupported(request: Request) -> str | None:
     """Return why Triton cannot run a request, or None."""
     kind = request.device.type
     if kind == "cuda":
-        found = capability(request.device.index or 0)
-        if found < MIN_CAPABILITY:
-            return f"compute capability {found[0]}.{found[1]} is below 8.0"
+        version = capability(request.device.index or 0)
+        if version < MIN_CAPABILITY:
+            return f"compute capability {version[0]}.{version[1]} is below 8.0"
     elif kind != "cpu":
         return f"no Triton for {kind}"
     elif not request.interpret:
@@ -91,7 +89,7 @@ def liger_unsupported(request: Request) -> str | None:
 
 
 def liger_rows_unsupported(request: Request) -> str | None:
-    """The same of kernels of which a program holds a whole row, (..., width)."""
+    """Like :func:`liger_unsupported`, for kernels that hold whole rows, (..., width)."""
     if reason := liger_unsupported(request):
         return reason
     width = request.shape[-1]
@@ -99,7 +97,7 @@ def liger_rows_unsupported(request: Request) -> str | None:
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below a positive number."""
+    """Smallest power of two not below a positive number."""
     return 1 << (number - 1).bit_length()
 
 
@@ -107,11 +105,11 @@ def operation(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., 
     """Register a function as the operation ``shardwright::NAME`` of a schema.
 
     Args:
-        schema: ``name(Tensor x, ...) -> ...``; arguments that are written to say so.
-        fake: the same for tensors without data: makes outputs of the right shapes and types.
+        schema: ``name(Tensor x, ...) -> ...``, marking arguments that are written to.
+        fake: the same for tensors without data: outputs of the right shapes and types.
 
     Returns:
-        A decorator, which gives the callable operation in the function's place.
+        A decorator that replaces the function with the callable operation.
     """
     name = schema.partition("(")[0]
     _LIBRARY.define(schema)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """Ends of row groups, read on the host.
 
-In a dry run, of shapes alone, an even load.
+A dry run, of shapes alone, assumes an even load.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def read_offsets(offsets: Tensor, rows: int) -> list[int]:
-    """The numbers in ``offsets``; waits for the device.
+    """Read ``offsets`` on the host, waiting for the device.
 
     Args:
-        offsets: (groups,) where each group's rows end.
+        offsets: (groups,) end of each group's rows.
         rows: of all groups, shared out evenly where ``offsets`` has no contents.
     """
     if isinstance(offsets, FakeTensor):
         groups = offsets.shape[0]
         return [rows * (group + 1) // groups for group in range(groups)]
-    found: list[int] = offsets.tolist()
-    return found
+    ends: list[int] = offsets.tolist()
+    return ends

@@ -1,7 +1,7 @@
-"""The Hadamard transform of groups of 32 numbers, which spreads an outlier over its group.
+"""Hadamard transform of groups of 32, which spreads outliers.
 
-H is Sylvester's matrix of ±1 (H₁ = 1, H₂ₙ = [[H, H], [H, -H]]), symmetric, and H·H = 32 I: so the
-transform is its own inverse up to a division by 32, which is exact in binary.
+H is Sylvester's matrix of ±1 (H₁ = 1, H₂ₙ = [[H, H], [H, -H]]), symmetric, and H·H = 32 I: the
+transform is its own inverse up to a division by 32, exact in binary.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ def hadamard_matrix(order: int = GROUP) -> Tensor:
 
 
 def hadamard_reference(x: Tensor) -> Tensor:
-    """H times each group of the last axis (a multiple of 32), in float64."""
+    """H times each group of 32 on the last axis, in float64."""
     groups = x.double().reshape(*x.shape[:-1], x.shape[-1] // GROUP, GROUP)
     return torch.matmul(groups, hadamard_matrix().to(x.device)).flatten(-2)
 
 
 def hadamard(x: Tensor) -> Tensor:
-    """The same by sums and differences of pairs 1, 2, 4, 8 and 16 apart, in the type of ``x``.
+    """Hadamard transform by butterflies of stride 1 to 16, in ``x``'s type.
 
-    The fused kernel takes the same sums in the same order, so the two agree bit by bit.
+    The fused kernel takes the same sums in the same order, so both agree bit by bit.
     """
     apart = 1
     while apart < GROUP:

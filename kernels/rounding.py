@@ -1,10 +1,10 @@
-"""Rounding to whole numbers: to the nearest, or up by chance with reproducible random bits.
+"""Rounding to nearest, or stochastically with reproducible random bits.
 
 The bits are Philox-4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3",
-section 3.3): a counter of four 32-bit words goes through ten rounds under a key of two, and four
-random words come out. So any element finds its bits from its place alone, on any device, in any
-order. The mapping is Triton's: the seed is the key, low word first; the counter holds 64 bits, low
-word first, and two zeros.
+section 3.3): ten rounds turn a counter of four 32-bit words and a key of two into four random
+words. So an element's bits depend on its place alone, on any device, in any order. The mapping is
+Triton's: the seed is the key, low word first; the counter holds 64 bits, low word first, and two
+zeros.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _LIMIT = 2**63
 
 
 class Philox(NamedTuple):
-    """A source of random bits: a stream (``seed``) and its first counter.
+    """Random bits: a stream (``seed``) and its first counter.
 
-    Two uses of one stream are independent if their counters do not meet; what draws from it says
-    how many counters it uses.
+    Two uses of one stream are independent if their counters are disjoint; each user of a stream
+    says how many counters it takes.
     """
 
     seed: int
     offset: int = 0
 
     def checked(self) -> Philox:
-        """Itself.
+        """Return itself, checked.
 
         Raises:
             InputError: a number outside 0 … 2⁶³ - 1.
@@ -48,7 +48,10 @@ class Philox(NamedTuple):
 
 
 def _product(factor: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """High and low word of factor · x, all below 2³², without leaving 63 bits."""
+    """High and low word of factor · x.
+
+    All below 2³², without leaving 63 bits.
+    """
     upper = (factor >> 16) * x
     lower = (factor & 0xFFFF) * x
     high = (upper + (lower >> 16)) >> 16
@@ -68,7 +71,7 @@ def philox_rounds(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Te
 
 
 def random_words(seed: int, counters: Tensor) -> Tensor:
-    """The four words of each counter on a new last axis, int64 below 2³².
+    """Four words per counter on a new last axis, int64 below 2³².
 
     Args:
         seed: 0 to 2⁶³ - 1.
@@ -80,12 +83,12 @@ def random_words(seed: int, counters: Tensor) -> Tensor:
 
 
 def uniforms(words: Tensor) -> Tensor:
-    """Numbers in [0, 1) in float32: the upper 24 bits of each word, so none is rounded."""
+    """Float32 in [0, 1) from each word's upper 24 bits, unrounded."""
     return (words >> 8).float() * 2.0**-24
 
 
 def stochastic_round(x: Tensor, uniform: Tensor) -> Tensor:
-    """Up with the probability of the fraction, else down: right on average.
+    """Round up with the fraction's probability, else down: unbiased.
 
     The fraction is compared, not added to, so that no sum is rounded up to the next number.
     """

@@ -1,1 +1,1 @@
-"""kernels attention."""
+"""Attention kernels."""

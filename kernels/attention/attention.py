@@ -1,9 +1,9 @@
-"""Core attention: the library's flash kernel, or matrix products and a softmax.
+"""Core attention: the library's flash kernel, or unfused matrix products.
 
-Queries see the keys up to their own (causal), or all keys, of which there may be more or fewer
-than queries (cross-attention).
+Queries see the keys up to their own (causal), or all keys, whose number may differ from theirs
+(cross-attention).
 
-Activations keep the sequence outermost, (seq, batch, heads, head_dim), so that sequence shards are
+Activations are (seq, batch, heads, head_dim), sequence outermost, so that sequence shards are
 contiguous. Flash attention (Dao et al., 2022) keeps no score matrix; the unfused form keeps the
 probabilities, batch · heads · seq² of them.
 """
@@ -26,16 +26,16 @@ KEEP_NO_SCORES = (SDPBackend.FLASH_ATTENTION.value, SDPBackend.CUDNN_ATTENTION.v
 
 
 def flash_attention(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Tensor:
-    """Attention without a score matrix, by the flash kernel and no other.
+    """Attention without a score matrix; flash kernel only.
 
     Args:
         query: (seq, batch, heads, head_dim).
         key: (keys, batch, kv_heads, head_dim), kv_heads dividing heads.
-        value: like ``key``, or of narrower heads where causal; the unfused form takes any width.
-        causal: query i sees keys 0..i, of which there are as many; else all keys.
+        value: like ``key``; narrower heads allowed where causal.
+        causal: query i sees keys 0..i, with as many keys as queries; else all keys.
 
     Returns:
-        (seq, batch, heads · width of a value).
+        (seq, batch, heads · value width).
 
     Raises:
         RunError: the library has no flash kernel for these tensors on this device.
@@ -56,20 +56,19 @@ def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool = True
 
 
 def _flash_on_device(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Tensor:
-    """The library's call, which pads odd head widths, with kernels that keep scores barred.
+    """Call the library's attention with score-materializing kernels barred.
 
-    On Hopper and Blackwell its choice falls on cuDNN's kernels, which keep none either and are
-    written for those chips. Barring costs the host some 10 µs, so it is left out where the choice
-    falls on one of both anyway.
+    On Hopper and Blackwell the library picks cuDNN's kernels, which keep no scores either. Barring
+    costs the host some 10 µs, so it is skipped where the choice is flash or cuDNN anyway.
     """
     grouped = query.shape[1] != key.shape[1]
-    given: dict[str, Any] = {"is_causal": causal, "enable_gqa": grouped}
-    choice = torch._fused_sdp_choice(query, key, value, None, 0.0, **given)
+    options: dict[str, Any] = {"is_causal": causal, "enable_gqa": grouped}
+    choice = torch._fused_sdp_choice(query, key, value, None, 0.0, **options)
     if choice in KEEP_NO_SCORES:
-        return F.scaled_dot_product_attention(query, key, value, **given)
+        return F.scaled_dot_product_attention(query, key, value, **options)
     try:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return F.scaled_dot_product_attention(query, key, value, **given)
+            return F.scaled_dot_product_attention(query, key, value, **options)
     except RuntimeError as error:
         raise _no_flash(query, error) from None
 
@@ -83,7 +82,7 @@ def _no_flash(query: Tensor, error: RuntimeError) -> Exception:
 
 
 def _batched(x: Tensor) -> Tensor:
-    """(seq, batch, heads, d) as (batch · heads, seq, d), a view."""
+    """View (seq, batch, heads, d) as (batch · heads, seq, d)."""
     return x.flatten(1, 2).transpose(0, 1)
 
 
@@ -124,8 +123,8 @@ class _UnfusedAttention(Function):
         grad_query = torch.bmm(grad_scores, _batched(key))
         grad_key = torch.bmm(grad_scores.transpose(1, 2), _batched(query))
         pairs = ((grad_query, query), (grad_key, key), (grad_value, value))
-        found = (g.transpose(0, 1).reshape(x.shape) for g, x in pairs)
-        return (*found, grad_bias, None)
+        gradients = (g.transpose(0, 1).reshape(x.shape) for g, x in pairs)
+        return (*gradients, grad_bias, None)
 
 
 def unfused_attention(
@@ -135,14 +134,10 @@ def unfused_attention(
     causal: bool = True,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Attention as two batched products around a softmax, masked where it is causal.
+    """Attention as two batched products around an optionally causal softmax.
 
-    Args:
-        query: as :func:`flash_attention`.
-        key: likewise.
-        value: likewise.
-        causal: likewise.
-        bias: (heads, seq, keys), added to the scaled scores; it gets a gradient.
+    Operands as in :func:`flash_attention`, with values of any width. ``bias`` (heads, seq, keys) is
+    added to the scaled scores and gets a gradient.
     """
     groups = query.shape[2] // key.shape[2]
     if groups > 1:
@@ -160,7 +155,7 @@ def attention_reference(
     causal: bool = True,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """The definition in float64; shapes as :func:`unfused_attention`."""
+    """Float64 reference; shapes as :func:`unfused_attention`."""
     groups = query.shape[2] // key.shape[2]
     q, k, v = (t.double() for t in (query, key, value))
     k, v = (t.repeat_interleave(groups, dim=2) for t in (k, v))

@@ -1,9 +1,8 @@
-"""Attention under a mask that leaves whole blocks of the scores empty.
+"""Attention under a mask that leaves whole score blocks empty.
 
-On CUDA devices the library's flex attention, compiled, which skips the empty blocks (Dong et al.,
-2024, "Flex Attention"); elsewhere the scores written out under the mask as a table. Flex attention
-on cores has no backward pass. For a plain causal mask ``attention.flash_attention`` is the faster
-kernel.
+On CUDA, the library's compiled flex attention, which skips empty blocks (Dong et al., 2024, "Flex
+Attention"); elsewhere the scores are written out under a mask table, because flex attention on
+CPU has no backward pass. For a plain causal mask ``attention.flash_attention`` is faster.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_CACHED_MAPS = 16
 
 
 class _Shape(NamedTuple):
-    """The compile key of flex attention; sequences and windows are dynamic."""
+    """Compile key of flex attention; sequences and windows are dynamic."""
 
     kind: str
     heads: int
@@ -46,7 +45,7 @@ class _Shape(NamedTuple):
 
 @cache
 def _attend(shape: _Shape) -> Callable[..., Any]:
-    """Flex attention, compiled; what cannot be compiled is an error, never the slow plain form."""
+    """Compiled flex attention; raises rather than fall back to eager."""
     from torch.nn.attention.flex_attention import flex_attention
 
     def attend(*args: Any, **options: Any) -> Any:
@@ -56,9 +55,9 @@ def _attend(shape: _Shape) -> Callable[..., Any]:
 
 
 def _apart(function: Any) -> FunctionType:
-    """The same function with code of its own.
+    """Copy the function with a code object of its own.
 
-    The compiler counts recompilations by code, and after eight (torch 2.11 and 2.13) it gives up.
+    The compiler counts recompilations per code object and gives up after eight (torch 2.11, 2.13).
     """
     code = function.__code__.replace(co_name=f"{function.__name__}_apart")
     return FunctionType(code, function.__globals__, closure=function.__closure__)
@@ -133,7 +132,7 @@ BLOCK_MASKED_ATTENTION = Family(
 def block_masked_attention(
     kernels: Dispatcher, query: Tensor, key: Tensor, value: Tensor, mask: Mask
 ) -> Tensor:
-    """Attention of every query to the keys that the mask shows it.
+    """Attention of every query to the keys its mask shows.
 
     Args:
         kernels: of the run.
@@ -146,7 +145,7 @@ def block_masked_attention(
         (seq, batch, heads · head_dim), as ``attention.flash_attention``.
 
     Raises:
-        InputError: the shapes, or those and the mask, do not fit together.
+        InputError: the shapes, or shapes and mask, do not fit together.
     """
     check_heads(query, key, value)
     seq, batch = query.shape[:2]
@@ -161,13 +160,9 @@ def block_masked_attention(
 def block_masked_attention_reference(
     query: Tensor, key: Tensor, value: Tensor, table: Tensor
 ) -> Tensor:
-    """The definition in float64.
+    """Float64 reference; operands as in :func:`block_masked_attention`.
 
-    Args:
-        query: as :func:`block_masked_attention`.
-        key: likewise.
-        value: likewise.
-        table: (batch or 1, 1, seq, seq), true where a query sees a key.
+    ``table`` is (batch or 1, 1, seq, seq), true where a query sees a key.
     """
     groups = query.shape[2] // key.shape[2]
     q, k, v = query.double(), *(t.double().repeat_interleave(groups, 2) for t in (key, value))

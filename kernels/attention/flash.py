@@ -1,9 +1,9 @@
-"""Attention to one block of keys with its log-sum-exp, forward and backward, for rings.
+"""Attention to one key block with its log-sum-exp, for ring attention.
 
-A query's softmax over keys that lie in several places is put together from each place's output and
-log-sum-exp (``ring_merge``). The backward pass needs no merging: given the output and the
-log-sum-exp over *all* keys, a place's kernel yields the whole gradients of its own keys and values
-and its part of the queries' (Liu, Zaharia and Abbeel, 2023, "Ring Attention", section 3).
+A softmax over keys in several places is assembled from each place's output and log-sum-exp
+(``ring_merge``). The backward pass needs no merging: from the output and log-sum-exp over *all*
+keys, a place's kernel yields the whole gradients of its keys and values and its part of the
+queries' (Liu, Zaharia and Abbeel, 2023, "Ring Attention", section 3).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class _FlashWithLse(Function):
 def flash_attention_with_lse(
     kernels: Dispatcher, query: Tensor, key: Tensor, value: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Attention of all queries to this block of keys, and what its softmax summed to.
+    """Attention to one key block, with the log-sum-exp of its scores.
 
-    Differentiable in the output; the log-sum-exp has no gradient, so a ring takes
+    Differentiable in the output only: the log-sum-exp has no gradient, so a ring uses
     :func:`flash_attention_backward_block` for its backward pass.
 
     Args:
@@ -54,8 +54,8 @@ def flash_attention_with_lse(
         causal: query i sees keys 0..i; as many keys as queries then.
 
     Returns:
-        The output, like ``query``, and the natural log-sum-exp of the scaled scores, (batch,
-        heads, seq) float32 (float64 for float64); without keys zeros and -inf.
+        The output, like ``query``, and the natural log-sum-exp of the scaled scores, (batch, heads,
+        seq) float32 (float64 for float64); without keys zeros and -inf.
 
     Raises:
         InputError: the shapes do not fit together.
@@ -81,7 +81,7 @@ def flash_attention_backward_block(
     merged_lse: Tensor,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of attention to all keys, from one block of keys.
+    """Gradients of attention to all keys, from one key block.
 
     Args:
         kernels: of the run.
@@ -89,13 +89,13 @@ def flash_attention_backward_block(
         query: (seq, batch, heads, head_dim).
         key: this block's, (keys, batch, kv_heads, head_dim).
         value: like ``key``.
-        merged_out: output over all keys, like ``query`` in shape.
+        merged_out: output over all keys, shaped like ``query``.
         merged_lse: log-sum-exp over all keys, (batch, heads, seq).
         causal: of this block.
 
     Returns:
         The block's part of the queries' gradient (to be summed over blocks), and the whole
-        gradient that these queries give its keys and its values; in their types.
+        gradients of its keys and values from these queries; in the operands' types.
 
     Raises:
         InputError: the shapes do not fit together.
@@ -115,7 +115,7 @@ def check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse heads (..., heads, head_dim) that do not fit together.
 
     Raises:
-        InputError: see above.
+        InputError: the head counts or widths do not fit.
     """
     if key.shape != value.shape:
         raise InputError("value", tuple(value.shape), f"the keys' shape {tuple(key.shape)}")

@@ -1,8 +1,8 @@
-"""Flash attention of values that are narrower than keys, on cores.
+"""CPU flash attention with values narrower than keys.
 
-The library's kernel for cores takes one width. Here it gets values filled up with zeros, whose
-part of the output is zeros too and is left out, so that latent attention (DeepSeek-V2) has a flash
-form wherever others have one. Each way is one operation, named as the cost model names it.
+The library's CPU kernel takes one width, so values are zero-padded and the padding's output is
+dropped: latent attention (DeepSeek-V2) gets a flash form wherever others have one. Each pass is
+one operation, named as in the cost model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _fake_forward(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def token_first(query: Tensor, width: int) -> Tensor:
-    """Room for (batch, heads, seq, width) in which a token's heads lie side by side."""
+    """Empty (batch, heads, seq, width) whose heads are contiguous per token."""
     batch, heads, seq, _ = query.shape
     return query.new_empty(seq, batch, heads, width).permute(1, 2, 0, 3)
 
 
 def filled_up(x: Tensor, width: int) -> Tensor:
-    """``x`` with zeros behind its last dimension, up to ``width``."""
+    """``x`` zero-padded to ``width`` along the last dimension."""
     return F.pad(x, (0, width - x.shape[-1]))
 
 
@@ -78,20 +78,20 @@ class _NarrowFlash(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = _backward(grads[0], *ctx.saved_tensors)
-        return found
+        gradients: tuple[Tensor, Tensor, Tensor] = _backward(grads[0], *ctx.saved_tensors)
+        return gradients
 
 
 def narrow_flash_on_cores(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention without a score matrix on cores.
+    """Causal attention on CPU without a score matrix.
 
     Args:
-        query: (batch, heads, seq, width of a key).
-        key: (batch, kv_heads, seq, width of a key).
+        query: (batch, heads, seq, key width).
+        key: (batch, kv_heads, seq, key width).
         value: (batch, kv_heads, seq, a smaller width).
 
     Returns:
-        (batch, heads, seq, width of a value).
+        (batch, heads, seq, value width).
 
     Raises:
         RuntimeError: the library has no flash kernel for these tensors.

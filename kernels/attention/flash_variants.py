@@ -1,8 +1,8 @@
-"""The kernels behind attention with a log-sum-exp: (batch, heads, seq, head_dim) throughout.
+"""Kernels behind attention with log-sum-exp, all (batch, heads, seq, head_dim).
 
 The library's flash kernels (Dao et al., 2022, "FlashAttention", algorithms 2 and 4) for CUDA and
-for cores, and the scores written out in float32. cuDNN's attention is left out: it gives the same
-two results for some of the same shapes, and nothing measured here decides between the two.
+CPU, and the scores written out in float32. cuDNN's attention is left out: it gives the same results
+for some of the same shapes, and no measurement here favors either.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ HEAD_STEP = 8
 def flash_cuda_unsupported(request: Request) -> str | None:
     """Return why CUDA flash attention cannot run a request, or None.
 
-    The conditions are those that ``mha_fwd`` and ``mha_bwd`` check in
+    The conditions are those of ``mha_fwd`` and ``mha_bwd`` in
     ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``.
     """
     if request.device.type != "cuda":
         return "not a CUDA device"
     if not torch.backends.cuda.is_flash_attention_available():
         return "this build of torch has no flash kernel"
-    found = capability(request.device.index or 0)
-    if found < (8, 0):
-        return f"compute capability {found[0]}.{found[1]} is below 8.0"
+    version = capability(request.device.index or 0)
+    if version < (8, 0):
+        return f"compute capability {version[0]}.{version[1]} is below 8.0"
     if request.dtype not in (torch.bfloat16, torch.float16):
         return f"not for {str(request.dtype).removeprefix('torch.')}"
     width = request.shape[-1]
@@ -46,7 +46,7 @@ def _flash_cpu_unsupported(request: Request) -> str | None:
 
 
 def dense_heads(*tensors: Tensor, step: int = 1) -> tuple[Tensor, ...]:
-    """Heads without gaps between their elements, padded with zeros to a multiple of ``step``."""
+    """Dense heads, zero-padded to a multiple of ``step``."""
     return tuple(_dense(t, -t.shape[-1] % step) for t in tensors)
 
 
@@ -106,7 +106,7 @@ def _cpu_backward(
 
 
 def wide(*tensors: Tensor) -> list[Tensor]:
-    """In the type that sums are taken in: float32, or float64 as it is."""
+    """Cast to the accumulation type: float64 stays, all else float32."""
     return [t if t.dtype == torch.float64 else t.float() for t in tensors]
 
 

@@ -1,7 +1,7 @@
 """Causal attention masks by name, comparable as values.
 
-A mask gives a function of (sample, head, query, key) index tensors, made of elementwise operations
-only, so that one definition serves a compiled kernel, its map of empty blocks, and a table.
+A mask yields a function of (sample, head, query, key) index tensors, elementwise only, so that one
+definition serves a compiled kernel, its map of empty blocks, and a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class CausalMask:
-    """A query sees itself and every key before it."""
+    """Causal mask: a query sees itself and every earlier key."""
 
     kind: ClassVar[str] = "causal"
     per_sample: ClassVar[bool] = False
@@ -40,7 +40,9 @@ def _causal(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowMask:
-    """A query sees itself and the ``window - 1`` keys before it (Beltagy et al., 2020).
+    """Sliding window: the query's own key and ``window - 1`` before it.
+
+    Source: Beltagy et al., 2020.
 
     Raises:
         InputError: the window holds no key.
@@ -69,11 +71,11 @@ class SlidingWindowMask:
 
 @dataclass(frozen=True, slots=True)
 class DocumentMask:
-    """A query sees itself and the keys before it in its own document.
+    """Document mask: the query's own and earlier keys of its document.
 
     Args:
-        lengths: a row a sample: tokens of each document, in order, none of them empty; each row
-            adds up to the sequence.
+        lengths: one row per sample: tokens of each document in order, none empty; each row adds up
+            to the sequence.
 
     Raises:
         InputError: a document has no token.
@@ -91,11 +93,11 @@ class DocumentMask:
         """Refuse shapes that the lengths do not fill.
 
         Raises:
-            InputError: see above.
+            InputError: a row does not add up, or rows and samples differ.
         """
-        found = [sum(row) for row in self.lengths]
-        if found != [seq] * batch:
-            raise InputError("lengths", found, f"{batch} rows that add up to {seq} tokens")
+        totals = [sum(row) for row in self.lengths]
+        if totals != [seq] * batch:
+            raise InputError("lengths", totals, f"{batch} rows that add up to {seq} tokens")
 
     def function(self, device: torch.device) -> MaskFunction:
         """See :data:`MaskFunction`."""
@@ -119,16 +121,16 @@ MOST_AT_ONCE = 1 << 26
 
 
 def visible(mask: Mask, batch: int, seq: int, device: torch.device) -> Tensor:
-    """The mask as a table, (batch or 1, 1, seq, seq) of bool: true where the key is seen."""
+    """Mask table, (batch or 1, 1, seq, seq) bool, true if seen."""
     place = torch.arange(seq, device=device)
     return _visibility(mask, batch, device)(place, place)
 
 
 def visible_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block: int) -> Tensor:
-    """Pairs that are seen in each block of the table, (batch or 1, 1, blocks, blocks).
+    """Seen pairs per table block, (batch or 1, 1, blocks, blocks).
 
-    The last blocks reach over the end of the sequence, where nothing is seen. A few rows of blocks
-    are worked out at a time, so that the whole table never exists.
+    The last blocks overhang the sequence; nothing is seen there. A few block rows are computed at a
+    time, so that the whole table never exists.
     """
     blocks = -(-seq // block)
     sees = _visibility(mask, batch, device)
@@ -145,14 +147,14 @@ def visible_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, bl
 
 
 def _visibility(mask: Mask, batch: int, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
-    """Tables (batch or 1, 1, queries, keys) of a mask for any queries and keys."""
+    """Mask tables (batch or 1, 1, queries, keys) for any index pairs."""
     function = mask.function(device)
     samples = torch.arange(batch if mask.per_sample else 1, device=device).view(-1, 1, 1, 1)
     head = torch.zeros_like(samples)
 
     def table(queries: Tensor, keys: Tensor) -> Tensor:
-        found = function(samples, head, queries.view(-1, 1), keys)
-        return found.expand(len(samples), 1, len(queries), len(keys))
+        visibility = function(samples, head, queries.view(-1, 1), keys)
+        return visibility.expand(len(samples), 1, len(queries), len(keys))
 
     return table
 

@@ -1,7 +1,7 @@
-"""Attention to two sets of keys as attention to their union (Dao et al., 2022, section 3.1).
+"""Merge of attention over two disjoint key sets.
 
-Each set's output is a mean of its values; they are weighed by what their softmaxes summed to:
-``out = (e^lse_a · out_a + e^lse_b · out_b) / (e^lse_a + e^lse_b)``. The weight of the first is the
+Each set's output is a mean of its values, weighted by its softmax sum (Dao et al., 2022, section
+3.1): ``out = (e^lse_a · out_a + e^lse_b · out_b) / (e^lse_a + e^lse_b)``. The first weight is the
 logistic function of ``lse_a - lse_b``, which never overflows.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 def merge_attention(
     out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Join what queries saw in two disjoint sets of keys.
+    """Merge attention over two disjoint key sets.
 
     Args:
         out_a: (seq, batch, heads, head_dim), finite everywhere. Keep a running result in float32:

@@ -1,8 +1,8 @@
-"""One step of ring attention whose values are narrower than its keys: latent attention's.
+"""Ring attention step with values narrower than keys (latent attention).
 
-What :mod:`ring_step` says of a step holds here. The library's kernels take one width, so values
-are filled up with zeros inside a step, whose part of the output is zeros too and is left out: what
-goes round the ring is narrow. Tensors are (batch, heads, seq, width).
+As :mod:`ring_step`, but since the library's kernels take one width, values are zero-padded inside
+a step and the padding's output is dropped: only narrow values travel the ring. Tensors are (batch,
+heads, seq, width).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def flash_narrow_step_backward(
     ``grad`` and ``out`` are as wide as the values.
     """
     wide_grad, wide_value, wide_out = _one_width(query, grad, value, out)
-    given = (wide_grad, query, key, wide_value, wide_out, log_sum)
-    of_query, of_key, of_value = flash_step_backward(*given, parts)
+    operands = (wide_grad, query, key, wide_value, wide_out, log_sum)
+    of_query, of_key, of_value = flash_step_backward(*operands, parts)
     narrow = of_value[..., : value.shape[-1]].transpose(1, 2)
     dense = narrow.clone(memory_format=torch.contiguous_format)
     return of_query, of_key, dense.transpose(1, 2)

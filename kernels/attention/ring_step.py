@@ -1,12 +1,12 @@
-"""One step of ring attention: local queries over the keys and values of one rank of the ring.
+"""Ring attention step: local queries over one rank's keys and values.
 
-Each is an operation of its own, so that a recorded run names it as the lowering does: a step is
-counted as one causal square of local length. What a rank really computes is the square of its own
-keys, or the part of another rank's keys that its queries see; over the ranks of a ring with a
-zigzag layout the two add up to the same (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783,
-section 3.3.2). Tensors are (batch, heads, seq, head_dim).
+Each step is one operation, so that a recorded run names it as the lowering does, which counts a
+step as one causal square of local length. A rank really computes the square of its own keys, or
+the part of another rank's keys that its queries see; over a ring with a zigzag layout both add up
+to the same (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section 3.3.2). Tensors are
+(batch, heads, seq, head_dim).
 
-``parts`` are rectangles, three numbers each: queries ``first`` to before ``end`` see the first
+``parts`` are rectangles of three numbers: queries ``first`` to before ``end`` see the first
 ``keys`` keys. None: the step is a causal square. A query outside all of them sees nothing.
 """
 
@@ -31,14 +31,14 @@ _FAMILIES = {family.name: family for family in (FLASH_LSE, FLASH_BLOCK_BACKWARD)
 
 @cache
 def _flash(name: str, request: Request) -> Callable[..., Any]:
-    """The library's flash kernel; the scores are never written out in its place."""
+    """The library's flash kernel; never falls back to written-out scores."""
     family: Family = _FAMILIES[name]
-    found = choose(family, request)
-    if not found.variant.fused:
-        why = "; ".join(f"{variant}: {reason}" for variant, reason in found.passed_over)
+    choice = choose(family, request)
+    if not choice.variant.fused:
+        why = "; ".join(f"{variant}: {reason}" for variant, reason in choice.passed_over)
         kind = f"{str(request.dtype).removeprefix('torch.')} with head_dim {request.shape[-1]}"
         raise RunError(f"no flash attention for {kind}, which a ring merges the parts of ({why})")
-    return found.variant.run
+    return choice.variant.run
 
 
 def _kernel(family: Family, query: Tensor) -> Callable[..., Any]:
@@ -57,7 +57,7 @@ def _covers(parts: list[int], queries: int) -> bool:
 def fake_forward(
     query: Tensor, key: Tensor, value: Tensor, parts: list[int] | None
 ) -> tuple[Tensor, Tensor]:
-    """Room for the results of a step forward."""
+    """Fake outputs of a forward step."""
     return query.new_empty(*query.shape[:-1], value.shape[-1]), query.new_empty(
         query.shape[:-1], dtype=torch.float32
     )
@@ -98,7 +98,7 @@ def fake_backward(
     log_sum: Tensor,
     parts: list[int] | None,
 ) -> Grads:
-    """Room for the results of a step backward."""
+    """Fake outputs of a backward step."""
     return _batch_first(query), _batch_first(key), _batch_first(value)
 
 
@@ -134,10 +134,10 @@ def flash_step_backward(
     for rows, keys in _rectangles(parts):
         q, o, g = (x[:, :, rows] for x in (query, out, grad))
         k, v = key[:, :, :keys], value[:, :, :keys]
-        own = run(g, q, k, v, o, log_sum[:, :, rows], False)
-        of_query[:, :, rows] = own[0]
-        of_key[:, :, :keys] += own[1]
-        of_value[:, :, :keys] += own[2]
+        piece = run(g, q, k, v, o, log_sum[:, :, rows], False)
+        of_query[:, :, rows] = piece[0]
+        of_key[:, :, :keys] += piece[1]
+        of_value[:, :, :keys] += piece[2]
     return of_query, of_key, of_value
 
 
@@ -146,7 +146,7 @@ def flash_step_backward(
     partial(fake_forward, parts=None),
 )
 def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The same without a mask: every query sees all keys."""
+    """:func:`flash_step` without a mask: every query sees all keys."""
     return _kernel(FLASH_LSE, query)(query, key, value, False)  # type: ignore[no-any-return]
 
 
@@ -158,7 +158,7 @@ def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
 def flash_full_step_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor
 ) -> Grads:
-    """The gradients of a step without a mask, as :func:`flash_step_backward` gives them."""
+    """Gradients of an unmasked step, as :func:`flash_step_backward`."""
     grads = _kernel(FLASH_BLOCK_BACKWARD, query)(grad, query, key, value, out, log_sum, False)
     return tuple(_laid_out(g) for g in grads)  # type: ignore[return-value]
 
@@ -176,9 +176,9 @@ def _fake_merge(out: Tensor, log_sum: Tensor, part: Tensor, part_sum: Tensor) ->
     _fake_merge,
 )
 def merge_attention_(out: Tensor, log_sum: Tensor, part: Tensor, part_sum: Tensor) -> None:
-    """Join what queries saw in one more set of keys to what they saw so far, in place.
+    """Merge one more key set into a running result, in place.
 
-    The same sums as ``ring_merge.merge_attention``; every query has seen a key already.
+    Sums as in ``ring_merge.merge_attention``; every query has seen a key already.
     """
     weight = torch.sigmoid(part_sum - log_sum).unsqueeze(-1)
     out.lerp_(part.to(out.dtype), weight.to(out.dtype))

@@ -1,9 +1,9 @@
 """Rotary position embedding (Su et al., 2021), half-rotation layout as in Llama.
 
-A head's first and second half are the real and imaginary parts of a number that is turned by angle
-``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so nothing but the
-angle table is kept. liger-kernel turns queries and keys in one kernel, in float32 and in place, so
-the tensors that come in must be nobody else's.
+A head's halves are the real and imaginary parts of a number turned by
+``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so only the angle table
+is kept. liger-kernel turns queries and keys in one kernel, in float32 and in place, so the input
+tensors must not be shared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_HALVES = 16384
 class Angles(NamedTuple):
     """Rotary angles of positions 0 to ``seq_len``.
 
-    Where ``positions`` has spans, first and end, theirs instead, ``seq_len`` in all.
+    ``positions``, if not empty, holds the (first, end) spans to use instead, ``seq_len`` in all.
     """
 
     seq_len: int
@@ -41,9 +41,9 @@ _tables: dict[_Key, tuple[Tensor, Tensor]] = {}
 def angle_table(
     angles: Angles, dtype: torch.dtype, device: torch.device, repeats: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every position's angles; made once.
+    """Cosine and sine of every position's angles, cached.
 
-    Each is (seq_len · repeats, head_dim / 2), a position's row standing ``repeats`` times.
+    Each is (seq_len · repeats, head_dim / 2), a position's row repeated ``repeats`` times.
     """
     key = (angles, dtype, device, repeats)
     if key not in _tables:
@@ -52,12 +52,12 @@ def angle_table(
 
 
 def cached_tables() -> list[Tensor]:
-    """The tables that live now."""
+    """Currently cached tables."""
     return [table for pair in _tables.values() for table in pair]
 
 
 def forget_tables() -> None:
-    """Let the tables go; they are made again when they are needed."""
+    """Drop the cached tables; they are rebuilt on demand."""
     _tables.clear()
 
 
@@ -90,10 +90,10 @@ def _rotated_last(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
 
 
 def rotate_heads(x: Tensor, angles: Angles) -> Tensor:
-    """The last ``angles.head_dim`` numbers of every head turned by position, in eager operations.
+    """Rotate the last ``angles.head_dim`` numbers of every head, eagerly.
 
     Args:
-        x: (seq, batch, heads, width), width at least ``angles.head_dim``; it stays as it is.
+        x: (seq, batch, heads, width), width at least ``angles.head_dim``; not modified.
         angles: of positions 0 to seq.
     """
     table = angle_table(angles, x.dtype, x.device)
@@ -102,7 +102,7 @@ def rotate_heads(x: Tensor, angles: Angles) -> Tensor:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
-    """``x`` (s, b, heads, d) turned by the angles of ``cos``/``sin`` (s, d/2) times ``sign``."""
+    """Rotate ``x`` (s, b, heads, d) by ``sign`` times ``cos``/``sin`` (s, d/2)."""
     cos, sin = cos[:, None, None, :], sin[:, None, None, :]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     real, imaginary = x.chunk(2, dim=-1)
@@ -178,7 +178,7 @@ ROPE = Family(
 def apply_rope(
     kernels: Dispatcher, query: Tensor, key: Tensor, angles: Angles
 ) -> tuple[Tensor, Tensor]:
-    """Turn every head of queries and keys by its position; what came in may be overwritten.
+    """Rotate all heads of queries and keys; inputs may be overwritten.
 
     Args:
         kernels: of the run.
@@ -191,7 +191,7 @@ def apply_rope(
 
 
 def rope_reference(x: Tensor, theta: float) -> Tensor:
-    """The definition as complex numbers, in float64; ``x`` (seq, batch, heads, head_dim)."""
+    """Float64 reference with complex numbers; ``x`` (seq, batch, heads, head_dim)."""
     seq, half = x.shape[0], x.shape[-1] // 2
     real, imaginary = x.double().split(half, dim=-1)  # type: ignore[no-untyped-call]
     frequency = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)

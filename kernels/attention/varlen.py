@@ -1,8 +1,7 @@
-"""Self-attention inside each of several sequences that lie packed one after another.
+"""Self-attention within each of several packed sequences.
 
-One kernel over all of them where the library has it (FlashAttention's variable-length form, Dao,
-2023, section 3), else one call for each sequence. Nothing is padded and no token sees another
-sequence.
+One kernel for all of them where the library has it (FlashAttention's variable-length form, Dao,
+2023, section 3), else one call per sequence. No padding; no token sees another sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ needs every sequence to have that token; empty ones may stand between them here.
 
 
 class _PackedFlash(Function):
-    """The library's own operation, whose arguments here are those of torch 2.11 to 2.13."""
+    """The library's packed flash operation, with the arguments of torch 2.11–2.13."""
 
     @staticmethod
     def forward(
@@ -54,10 +53,10 @@ class _PackedFlash(Function):
         q, k, v, out, lse, bounds, *random = ctx.saved_tensors
         width = grads[0].shape[-1]
         (grad,) = dense_heads(grads[0], step=HEAD_STEP)
-        found = torch.ops.aten._flash_attention_backward(
+        gradients = torch.ops.aten._flash_attention_backward(
             grad, q, k, v, out, lse, bounds, bounds, *ctx.options, *random, scale=ctx.scale
         )
-        return (*(g[..., :width] for g in found), None, None, None)
+        return (*(g[..., :width] for g in gradients), None, None, None)
 
 
 def _one_by_one(
@@ -107,9 +106,9 @@ def varlen_attention(
         query: (tokens, heads, head_dim).
         key: (tokens, kv_heads, head_dim), kv_heads dividing heads.
         value: like ``key``.
-        cu_seqlens: (sequences + 1,) int32 on the same device: 0, then where each sequence ends;
-            some may be empty. Checked where they are read on the host anyway, which the packed
-            kernel never does.
+        cu_seqlens: (sequences + 1,) int32 on the same device: 0, then each sequence's end; some may
+            be empty. Checked only where read on the host anyway, which the packed kernel never
+            does.
         longest: tokens of the longest sequence, or a bound on them.
         causal: token i of a sequence sees its tokens 0..i only.
 
@@ -123,8 +122,8 @@ def varlen_attention(
     if key.shape[0] != query.shape[0]:
         raise InputError("key", tuple(key.shape), f"{query.shape[0]} tokens")
     if cu_seqlens.dtype != torch.int32 or cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
-        given = f"{str(cu_seqlens.dtype).removeprefix('torch.')} {tuple(cu_seqlens.shape)}"
-        raise InputError("cu_seqlens", given, "int32 (sequences + 1,), one sequence or more")
+        description = f"{str(cu_seqlens.dtype).removeprefix('torch.')} {tuple(cu_seqlens.shape)}"
+        raise InputError("cu_seqlens", description, "int32 (sequences + 1,), one sequence or more")
     if not query.numel():
         return query.clone()
     out: Tensor = kernels.pick(VARLEN_ATTENTION, query)(
@@ -136,7 +135,7 @@ def varlen_attention(
 def varlen_attention_reference(
     query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, causal: bool = True
 ) -> Tensor:
-    """The definition in float64; shapes as :func:`varlen_attention`."""
+    """Float64 reference; shapes as :func:`varlen_attention`."""
     groups = query.shape[1] // key.shape[1]
     q, k, v = query.double(), *(t.double().repeat_interleave(groups, 1) for t in (key, value))
     place = torch.arange(q.shape[0], device=q.device)

@@ -1,1 +1,1 @@
-"""kernels dense."""
+"""Dense-layer kernels."""

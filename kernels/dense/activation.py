@@ -1,8 +1,8 @@
-"""MLP activations: GELU (library kernel), and gated ones, which keep only their two inputs.
+"""MLP activations: GELU, ReLU, and gated units that keep only inputs.
 
 SwiGLU and GeGLU (Shazeer, 2020) are ``silu(gate) · up`` and ``gelu(gate) · up``; the backward pass
-computes the activated gate again rather than keep it. liger-kernel does each way in one kernel and
-leaves the gradients where the inputs were, so these must be nobody else's.
+recomputes the activated gate. liger-kernel does each pass in one kernel and writes the gradients
+over the inputs, so these must not be shared.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _geglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> None:
 
 
 class _FusedGated(Function):
-    """Forward and backward by two operations; gradients take the inputs' place."""
+    """Gated unit as two operations; gradients overwrite the inputs."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, there: Any, back: Any) -> Tensor:
@@ -142,7 +142,7 @@ GEGLU = Family(
 
 
 def swiglu(kernels: Dispatcher, gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) · up``, elementwise on equal shapes; both may be overwritten going backward."""
+    """``silu(gate) · up`` on equal shapes; the backward pass may overwrite both."""
     out: Tensor = kernels.pick(SWIGLU, gate)(gate, up)
     return out
 
@@ -159,18 +159,18 @@ def gelu(x: Tensor, tanh: bool) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """The positive part."""
+    """ReLU."""
     return F.relu(x)
 
 
 def swiglu_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     g = gate.double()
     return g / (1 + torch.exp(-g)) * up.double()
 
 
 def geglu_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """The tanh approximation's definition, in float64, differentiable by autograd."""
+    """Float64 reference of the tanh approximation, differentiable by autograd."""
     g = gate.double()
     inner = (2 / torch.pi) ** 0.5 * (g + 0.044715 * g**3)
     return 0.5 * g * (1 + torch.tanh(inner)) * up.double()

@@ -1,7 +1,7 @@
-"""One step of AdamW (Loshchilov and Hutter, 2019, algorithm 2) over lists of tensors.
+"""AdamW step (Loshchilov and Hutter, 2019, algorithm 2) over tensor lists.
 
-The library's fused step is one kernel for all tensors of a type on a device, and on cores one pass
-over each tensor; its foreach form, which runs everywhere, is a dozen passes.
+The library's fused step is one kernel per type and device, and on CPU one pass per tensor; its
+foreach form runs everywhere, in a dozen passes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia")
 
 
 class AdamWState(NamedTuple):
-    """Tensors that a step reads and overwrites, lists in one order.
+    """Tensors that a step reads and overwrites, as parallel lists.
 
-    All of a parameter's tensors have its shape, type and device, but for its step count. The fused
-    step takes contiguous ones only; a list with any other takes the foreach form.
+    A parameter's tensors share its shape, type and device, except for its step count. The fused
+    step
+    takes contiguous tensors only; a list with any other uses the foreach form.
     """
 
     parameters: list[Tensor]
@@ -69,7 +70,7 @@ def adamw_step(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Take one step in place; gradients stay as they are.
+    """Take one step in place; gradients are left unchanged.
 
     Args:
         kernels: of the run.
@@ -116,7 +117,7 @@ def adamw_reference(
     eps: float,
     weight_decay: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The definition in float64: parameter and moments after step number ``step``, from 1."""
+    """Float64 reference: parameter and moments after step ``step``, from 1."""
     w, g, m, v = (t.double() for t in (parameter, gradient, first_moment, second_moment))
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g.square()

@@ -1,9 +1,8 @@
-"""Softmax cross-entropy over a vocabulary that may be split over tensor-parallel ranks.
+"""Softmax cross-entropy over a vocabulary, optionally sharded across tensor-parallel ranks.
 
-The logits' buffer is reused for the exponentials and then for the gradient, so one (tokens,
-vocabulary) float32 buffer is all that lives from forward to backward. With a split vocabulary
-three small all-reduces (maximum, target logit, sum) join the parts, as in Megatron-LM (Shoeybi et
-al., 2019, section 3).
+The logits' buffer is reused for the exponentials and then the gradient, so one (tokens, vocabulary)
+float32 buffer lives from forward to backward. With a sharded vocabulary three small all-reduces
+(maximum, target logit, sum) join the parts, as in Megatron-LM (Shoeybi et al., 2019, section 3).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _CrossEntropy(Function):
 
 
 def _local_targets(targets: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
-    """Targets as (tokens, 1) indices into this part, and which of them lie outside it."""
+    """Targets as (tokens, 1) indices into this shard, and the out-of-shard mask."""
     local = targets.reshape(-1, 1) - start
     outside = (local < 0).logical_or_(local >= size)
     return local.masked_fill_(outside, 0), outside
@@ -78,8 +77,8 @@ def cross_entropy(
         logits: (tokens, local vocabulary); overwritten.
         targets: any shape with ``tokens`` elements, global token numbers.
         scale: usually one over the tokens of the global batch.
-        vocab_start: first token number of this rank's part.
-        group: ranks over which the vocabulary is split; None if it is whole.
+        vocab_start: first token number of this rank's shard.
+        group: ranks that shard the vocabulary; None if it is whole.
     """
     out: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
         logits, targets, scale, vocab_start, group

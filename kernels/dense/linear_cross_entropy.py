@@ -1,16 +1,15 @@
-"""The projection to the vocabulary and its cross-entropy, a chunk of tokens at a time.
+"""Vocabulary projection and its cross-entropy, in chunks of tokens.
 
-The logits of a chunk become their gradient at once, which goes into the gradients of the input and
-of the weight; so no more than a chunk's logits ever live, and the backward pass has nothing left
-to do (the idea of liger-kernel's fused linear cross-entropy, Hsu et al., 2024). Its own loop takes
-chunks of about as many bytes as the input, for which the products are too flat to run at their
-rate where the vocabulary is large; ours takes ``spec.kernels.loss_chunks`` around the library's
-kernel of the loss.
+A chunk's logits become their gradient at once, which goes into the gradients of input and weight;
+so only one chunk's logits ever live, and the backward pass has nothing left to do (the idea of
+liger-kernel's fused linear cross-entropy, Hsu et al., 2024). Its own loop takes chunks of about as
+many bytes as the input, whose products are too flat to be efficient with a large vocabulary; ours
+takes ``spec.kernels.loss_chunks`` around the library's loss kernel.
 
-Symbols: T tokens, H width, V vocabulary, c chunks. 6·T·H·V FLOPs, T·V values of logits written
-once and read twice. T = 8192, V = 128,256, bf16: 0.5 GiB of logits live in place of 2 in bf16 and
-4 in float32. Limits: the weight is whole on the rank; its gradient is summed over the chunks in
-the weight's type, so in bf16 it is rounded c times.
+Symbols: T tokens, H width, V vocabulary, c chunks. 6·T·H·V FLOPs; T·V logits written once and read
+twice. T = 8192, V = 128,256, bf16: 0.5 GiB of logits live in place of 2 in bf16 and 4 in float32.
+Limits: the weight is whole on the rank; its gradient is summed over chunks in the weight's type, so
+in bf16 it is rounded c times.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def _fused_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -
 
 
 def _eager_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
-    """The same in float32 by eager operations."""
+    """Eager float32 loss, in place."""
     work = logits.float()
     work.sub_(work.amax(-1, keepdim=True))
     hit = targets.unsqueeze(-1)
@@ -117,15 +116,15 @@ class _Chunked(Function):
         buffer = torch.empty((chunks[0], weight.shape[0]), dtype=x.dtype, device=x.device)
         first = 0
         for rows in chunks:
-            own = slice(first, first + rows)
-            logits = torch.mm(flat[own], weight.t(), out=buffer[:rows])
-            loss_in_place(logits, targets[own], losses[own], scale)
+            chunk = slice(first, first + rows)
+            logits = torch.mm(flat[chunk], weight.t(), out=buffer[:rows])
+            loss_in_place(logits, targets[chunk], losses[chunk], scale)
             if grad_x is not None:
-                torch.mm(logits, weight, out=grad_x[own])
+                torch.mm(logits, weight, out=grad_x[chunk])
             if grad_weight is not None and first:
-                grad_weight.addmm_(logits.t(), flat[own])
+                grad_weight.addmm_(logits.t(), flat[chunk])
             elif grad_weight is not None:
-                torch.mm(logits.t(), flat[own], out=grad_weight)
+                torch.mm(logits.t(), flat[chunk], out=grad_weight)
             first += rows
         ctx.save_for_backward(None if grad_x is None else grad_x.view(x.shape), grad_weight)
         ctx.is_root = is_root
@@ -166,7 +165,7 @@ def linear_cross_entropy(
     scale: float,
     is_root: bool = False,
 ) -> Tensor:
-    """``scale`` times the summed loss of ``x · weightᵀ``; its gradients are made with it.
+    """``scale`` times the summed loss of ``x · weightᵀ``, with its gradients.
 
     Args:
         kernels: of the run.
@@ -174,8 +173,8 @@ def linear_cross_entropy(
         weight: (vocabulary, width).
         targets: token numbers, as many as ``x`` has rows.
         scale: usually one over the tokens of the global batch.
-        is_root: the backward pass starts at this loss, so its gradient is one and nothing has to
-            be multiplied by it.
+        is_root: the backward pass starts at this loss: its gradient is one, so nothing is
+            multiplied by it.
     """
     out: Tensor = kernels.pick(LINEAR_CROSS_ENTROPY, x)(x, weight, targets, scale, is_root)
     return out
@@ -184,7 +183,7 @@ def linear_cross_entropy(
 def linear_cross_entropy_reference(
     x: Tensor, weight: Tensor, targets: Tensor, scale: float
 ) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     logits = x.double().reshape(-1, x.shape[-1]) @ weight.double().t()
     chosen = logits.gather(-1, targets.reshape(-1, 1)).squeeze(-1)
     return (logits.logsumexp(-1) - chosen).sum() * scale

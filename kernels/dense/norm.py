@@ -1,8 +1,8 @@
 """Layer norm and RMS norm over the last axis, forward and backward.
 
 Layer norm (Ba et al., 2016) is the library's fused kernel. RMS norm (Zhang and Sennrich, 2019) is
-one kernel each way where liger-kernel runs, which takes sums and products in float32, and else as
-few passes as eager operations allow.
+one kernel per pass where liger-kernel runs, accumulating in float32, and else as few passes as
+eager operations allow.
 """
 
 from __future__ import annotations
@@ -115,18 +115,18 @@ def rms_norm(kernels: Dispatcher, x: Tensor, weight: Tensor, eps: float) -> Tens
 
 
 def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     y = x.double()
     return y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * weight.double()
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """``(x - mean) / std · weight + bias`` over the last axis; shapes as in :func:`rms_norm`."""
+    """``(x - mean) / std · weight + bias``; shapes as :func:`rms_norm`."""
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     y = x.double()
     centred = y - y.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)

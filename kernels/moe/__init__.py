@@ -1,1 +1,1 @@
-"""kernels moe."""
+"""Mixture-of-experts kernels."""

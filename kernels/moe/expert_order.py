@@ -1,7 +1,7 @@
-"""In which order the rows of a mixture of experts lie: those of one expert side by side.
+"""Row order of a mixture of experts, contiguous by expert.
 
-Assignment number t · topk + j is token t's j-th choice. Sorting is stable, so rows of one expert
-keep the order of their tokens, and the order depends on the choice alone.
+Assignment t · topk + j is token t's j-th choice. Sorting is stable, so an expert's rows keep the
+order of their tokens, and the order depends on the choice alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ...spec.errors import InputError
 
 
 class ExpertOrder(NamedTuple):
-    """Rows in the order of experts, on the device of the choice, made without waiting for it.
+    """Row order by expert, computed on the device without a host sync.
 
     Attributes:
         order: (rows,) int64, the assignment in each row; -1: none, the row is zeros.
         slots: (tokens, topk) int64, the row of each assignment; -1: dropped, it adds zeros.
-        counts: (experts,) int64, assignments that each expert gets.
+        counts: (experts,) int64, assignments per expert.
     """
 
     order: Tensor
@@ -34,9 +34,9 @@ def expert_order(chosen: Tensor, experts: int, capacity: int | None = None) -> E
     Args:
         chosen: (tokens, topk) integers, an expert each, or -1 for a dropped assignment.
         experts: how many there are.
-        capacity: rows of each expert: later assignments are dropped, missing rows stay empty, so
-            there are experts · capacity rows. None: as many rows as assignments, the kept ones
-            first, whose number is ``counts.sum()``.
+        capacity: rows per expert: later assignments are dropped, missing rows stay empty, for
+            experts · capacity rows in all. None: as many rows as assignments, the ``counts.sum()``
+            kept ones first.
 
     Raises:
         InputError: ``chosen`` has other than two axes; experts or capacity below 1.

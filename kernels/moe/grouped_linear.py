@@ -1,9 +1,9 @@
-"""Projections of rows in groups, each group by a weight of its own: the linear layers of experts.
+"""Grouped linear layers of experts: one weight per row group.
 
-Several projections of the same rows go together, as a gate and what it gates. Each way a weight
-takes part in is one operation: its product with the rows, what it adds to their gradient, and its
-own gradient, which comes in the layout of the weight; for that one the rows are kept, unless the
-weights are frozen. Where the library has no single kernel, an operation is a loop over the groups.
+Several projections of the same rows go together, such as a gate and what it gates. Each use of a
+weight is one operation: its product with the rows, its addition to their gradient, and its own
+gradient, in the weight's layout; for that one the rows are kept, unless the weights are frozen.
+Where the library has no single kernel, an operation loops over the groups.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _fake_product(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 
 @operation("grouped_matmul(Tensor x, Tensor weight, Tensor offsets) -> Tensor", _fake_product)
 def _product(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-    """Rows (rows, k) of each group times its (k, n) of ``weight`` (groups, k, n)."""
+    """Product of each group's (rows, k) and its (k, n) of ``weight``."""
     out = _fake_product(x, weight, offsets)
     for group, rows in filled_groups(offsets, x.shape[0]):
         torch.mm(x[rows], weight[group], out=out[rows])
@@ -50,7 +50,6 @@ def _fake_add(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> None:
     "grouped_matmul_(Tensor(a!) out, Tensor x, Tensor weight, Tensor offsets) -> ()", _fake_add
 )
 def _add_product(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> None:
-    """The same, added to ``out`` (rows, n)."""
     for group, rows in filled_groups(offsets, x.shape[0]):
         out[rows].addmm_(x[rows], weight[group])
 
@@ -61,7 +60,7 @@ def _fake_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
 
 @operation("grouped_matmul_wgrad(Tensor grad, Tensor x, Tensor offsets) -> Tensor", _fake_gradient)
 def _weight_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
-    """(groups, n, k) from ``grad`` (n, rows) and ``x`` (rows, k); zeros for empty groups."""
+    """(groups, n, k) from (n, rows) and (rows, k); zeros if empty."""
     out = torch.zeros(offsets.shape[0], grad.shape[0], x.shape[1], dtype=x.dtype, device=x.device)
     for group, rows in filled_groups(offsets, x.shape[0]):
         torch.mm(grad[:, rows], x[rows], out=out[group])
@@ -77,14 +76,12 @@ def _add_one_product(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) ->
 
 
 def _one_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
-    found = F.grouped_mm(kernel_rows(grad.t()).t(), kernel_rows(x), offs=offsets)
-    clear_empty(found, offsets)
-    return found
+    gradient = F.grouped_mm(kernel_rows(grad.t()).t(), kernel_rows(x), offs=offsets)
+    clear_empty(gradient, offsets)
+    return gradient
 
 
 class _Products(NamedTuple):
-    """One implementation of the three."""
-
     product: Callable[..., Any]
     add_product: Callable[..., Any]
     weight_gradient: Callable[..., Any]
@@ -151,18 +148,18 @@ def grouped_linear(
     offsets: Tensor,
     defer: DeferGradients | None = None,
 ) -> tuple[Tensor, ...]:
-    """Projections of every group's rows by the group's part of each weight.
+    """Projections of every group's rows by its part of each weight.
 
     Args:
         kernels: of the run.
-        x: (rows, k), the groups' rows one group after another.
+        x: (rows, k), group after group.
         weights: each (groups, n, k), in the type of ``x``.
-        offsets: (groups,) int32 on the same device: where each group's rows end, the last at
-            ``rows``; a group may be empty.
-        defer: takes the weights' gradients for later, where it wants to.
+        offsets: (groups,) int32 on the same device: each group's end, the last at ``rows``; a group
+            may be empty.
+        defer: may take the weights' gradients for later.
 
     Returns:
-        One (rows, n) a weight.
+        One (rows, n) per weight.
 
     Raises:
         InputError: shapes, types or offsets do not fit together.
@@ -170,11 +167,11 @@ def grouped_linear(
     for weight in weights:
         if x.dim() != 2 or x.shape[1] != weight.shape[2] or x.dtype != weight.dtype:
             kind = str(weight.dtype).removeprefix("torch.")
-            given = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
-            raise InputError("x", given, f"{kind} (rows, {weight.shape[2]})")
+            description = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+            raise InputError("x", description, f"{kind} (rows, {weight.shape[2]})")
     if offsets.shape != weights[0].shape[:1] or offsets.dtype != torch.int32:
-        given = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
-        raise InputError("offsets", given, f"int32 ({weights[0].shape[0]},)")
+        description = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
+        raise InputError("offsets", description, f"int32 ({weights[0].shape[0]},)")
     run = kernels.pick(GROUPED_LINEAR, weights[0]) if x.numel() else _in_a_loop
     out: tuple[Tensor, ...] = run(x, offsets, defer, *weights)
     return out

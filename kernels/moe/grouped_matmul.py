@@ -1,7 +1,7 @@
-"""One matrix product for each of several groups of rows, as for the experts of a layer.
+"""Grouped matrix product over row groups, as for a layer's experts.
 
-The library's grouped product is one kernel on Hopper and Blackwell, and elsewhere a loop that
-reads the offsets on the host; there our own loop does the same with no rule about strides.
+The library's grouped product is one kernel on Hopper and Blackwell; elsewhere it loops, reading the
+offsets on the host, so there our own loop replaces it, with no stride rules.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def one_kernel_unsupported(request: Request) -> str | None:
 
     Sources, the same in torch 2.11 and 2.13: devices and types, ``_grouped_mm_cuda`` in
     ``aten/src/ATen/native/cuda/GroupedBlas.cpp``; strides, ``GroupedMMUtils.h``; number of groups,
-    ``cuda/GroupMM.cu``, which is not built for Windows.
+    ``cuda/GroupMM.cu``, not built for Windows.
     """
     if request.device.type != "cuda" or torch.version.cuda is None or sys.platform == "win32":
         return "no single kernel but for CUDA"
-    found = capability(request.device.index or 0)
-    if found[0] not in (9, 10):
-        return f"a loop on the host at compute capability {found[0]}.{found[1]}, not 9 or 10"
+    version = capability(request.device.index or 0)
+    if version[0] not in (9, 10):
+        return f"a loop on the host at compute capability {version[0]}.{version[1]}, not 9 or 10"
     if request.dtype != torch.bfloat16:
         return f"a loop on the host for {str(request.dtype).removeprefix('torch.')}"
     groups, k, n = request.shape
@@ -52,13 +52,13 @@ def one_kernel_unsupported(request: Request) -> str | None:
 
 
 def kernel_rows(x: Tensor) -> Tensor:
-    """(rows, k) as the kernel takes it: k dense, so that a group may start at any row."""
+    """(rows, k) for the kernel: k dense, so groups may start anywhere."""
     fits = x.stride(1) == 1 and x.stride(0) >= x.shape[1] and _aligned(x, x.stride(0))
     return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def kernel_stack(weight: Tensor) -> Tensor:
-    """(groups, k, n) as the kernel takes it: either k or n dense."""
+    """(groups, k, n) for the kernel: either k or n dense."""
     group, row, column = weight.stride()
     k, n = weight.shape[1:]
     dense = (column == 1 and row >= n) or (row == 1 and column >= k)
@@ -67,10 +67,6 @@ def kernel_stack(weight: Tensor) -> Tensor:
 
 
 def _aligned(x: Tensor, *strides: int) -> bool:
-    """Return True if it starts and steps at multiples of 16 bytes.
-
-    A dense copy always does.
-    """
     places = (x.data_ptr(), *(stride * x.element_size() for stride in strides))
     return all(place % ALIGNMENT_BYTES == 0 for place in places)
 
@@ -103,7 +99,7 @@ class _OneKernel(Function):
 
 
 def filled_groups(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
-    """The groups that have rows, and which.
+    """Yield index and row slice of each nonempty group.
 
     Raises:
         InputError: the offsets do not rise to the number of rows.
@@ -158,11 +154,11 @@ def grouped_matmul(kernels: Dispatcher, x: Tensor, weight: Tensor, offsets: Tens
 
     Args:
         kernels: of the run.
-        x: (rows, k), the groups' rows one group after another.
+        x: (rows, k), group after group.
         weight: (groups, k, n), in the type of ``x``.
-        offsets: (groups,) int32 on the same device: where each group's rows end, the last at
-            ``rows``; a group may be empty. Checked where they are read on the host anyway, which
-            the single kernel never does.
+        offsets: (groups,) int32 on the same device: each group's end, the last at ``rows``; a group
+            may be empty. Checked only where read on the host anyway, which the single kernel never
+            does.
 
     Returns:
         (rows, n).
@@ -173,11 +169,11 @@ def grouped_matmul(kernels: Dispatcher, x: Tensor, weight: Tensor, offsets: Tens
     groups, k, n = weight.shape
     if x.dim() != 2 or x.shape[1] != k or x.dtype != weight.dtype:
         kind = str(weight.dtype).removeprefix("torch.")
-        given = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
-        raise InputError("x", given, f"{kind} (rows, {k})")
+        description = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+        raise InputError("x", description, f"{kind} (rows, {k})")
     if offsets.shape != (groups,) or offsets.dtype != torch.int32:
-        given = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
-        raise InputError("offsets", given, f"int32 ({groups},)")
+        description = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
+        raise InputError("offsets", description, f"int32 ({groups},)")
     # Operands without elements have no strides that the single kernel takes.
     run = kernels.pick(GROUPED_MATMUL, weight) if x.numel() and n else _Loop.apply
     out: Tensor = run(x, weight, offsets)
@@ -185,7 +181,7 @@ def grouped_matmul(kernels: Dispatcher, x: Tensor, weight: Tensor, offsets: Tens
 
 
 def grouped_matmul_reference(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-    """The definition in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     rows = torch.arange(x.shape[0], device=x.device)
     group = torch.bucketize(rows, offsets.to(rows), right=True)
     return torch.einsum("rk,rkn->rn", x.double(), weight.double()[group])

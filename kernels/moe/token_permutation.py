@@ -1,13 +1,13 @@
-"""Tokens into rows sorted by expert, and the weighted sum of a token's rows, both ways.
+"""Token permutation into rows by expert, and back by weighted sum.
 
-A token has a row for each expert that it chose. Permuting copies it there; unpermuting adds its
-rows up again, each times its weight, in float32. The gradient of the one is the other. Every row
-and every token is written by one place, by index and without atomics, so a result never depends on
-what ran first. With a capacity some assignments are dropped and some rows are empty: these give
-and receive zeros (index -1, see :mod:`expert_order`).
+A token has a row per chosen expert. Permuting copies it there; unpermuting sums its rows, each
+times its weight, in float32. Each is the gradient of the other. Every row and token is written by
+one place, by index and without atomics, so results are deterministic. With a capacity some
+assignments are dropped and some rows empty: these give and receive zeros (index -1, see
+:mod:`expert_order`).
 
-Fused, the names are the cost model's: ``permute``, ``unpermute``, ``unpermute_backward``. Indices
-are taken as they are: to check them would mean to wait for the device.
+Fused names are the cost model's: ``permute``, ``unpermute``, ``unpermute_backward``. Indices are
+not checked, which would mean waiting for the device.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def _fused_backward(
 
 
 def _rows_at(x: Tensor, index: Tensor) -> Tensor:
-    """(index, width): the rows of ``x`` at ``index``, zeros where that is below 0."""
+    """(index, width): rows of ``x`` at ``index``, zeros where it is negative."""
     if not x.shape[0]:
         return x.new_zeros((index.shape[0], x.shape[1]))
     bits = as_integers(x)  # some narrow types have no operations of their own
-    found = bits.index_select(0, index.clamp(min=0))
-    return found.masked_fill_((index < 0).unsqueeze(1), 0).view(x.dtype)
+    gathered = bits.index_select(0, index.clamp(min=0))
+    return gathered.masked_fill_((index < 0).unsqueeze(1), 0).view(x.dtype)
 
 
 def _permute(x: Tensor, order: Tensor, topk: int) -> Tensor:
@@ -112,8 +112,6 @@ def _unpermute_backward(
 
 
 class _Moves(NamedTuple):
-    """One implementation of the three."""
-
     permute: Callable[..., Any]
     unpermute: Callable[..., Any]
     unpermute_backward: Callable[..., Any]
@@ -149,8 +147,8 @@ class _Unpermute(Function):
         if not ctx.weighted:
             return None, ctx.moves.permute(grads[0], order, slots.shape[1]), None, None, None
         rows, weights = kept
-        found = ctx.moves.unpermute_backward(grads[0], rows, weights, slots, order)
-        return None, *found, None, None
+        gradients = ctx.moves.unpermute_backward(grads[0], rows, weights, slots, order)
+        return None, *gradients, None, None
 
 
 _FUSED = _Moves(_fused_permute, _fused_unpermute, _fused_backward)
@@ -176,7 +174,7 @@ UNPERMUTE = Family(
 
 
 def permute(kernels: Dispatcher, x: Tensor, order: ExpertOrder) -> Tensor:
-    """(rows, width): the token of each row, or zeros.
+    """(rows, width): each row's token, or zeros.
 
     Args:
         kernels: of the run.
@@ -195,12 +193,12 @@ def permute(kernels: Dispatcher, x: Tensor, order: ExpertOrder) -> Tensor:
 def unpermute(
     kernels: Dispatcher, rows: Tensor, order: ExpertOrder, weights: Tensor | None = None
 ) -> Tensor:
-    """(tokens, width): the sum of each token's rows, times their weights where there are some.
+    """(tokens, width): sum of each token's rows, optionally weighted.
 
     Args:
         kernels: of the run.
         rows: (rows, width) floats, any strides.
-        order: that they lie in.
+        order: of ``rows``.
         weights: (tokens, topk) floats of any type; None where the rows carry them already.
 
     Raises:
@@ -220,13 +218,13 @@ def _with_a_row_of_zeros(x: Tensor) -> Tensor:
 
 
 def permute_reference(x: Tensor, order: ExpertOrder) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     token = order.order.div(order.slots.shape[1], rounding_mode="floor")
     return _with_a_row_of_zeros(x)[token]
 
 
 def unpermute_reference(rows: Tensor, order: ExpertOrder, weights: Tensor | None = None) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     theirs = _with_a_row_of_zeros(rows)[order.slots]
     return (theirs if weights is None else theirs * weights.double().unsqueeze(-1)).sum(1)
 

@@ -1,7 +1,7 @@
-"""Rows of tokens into the order of experts and back on a device; no two programs write one row.
+"""Token permutation in Triton; no two programs write one row.
 
-Rows may lie apart and their elements, too. Sums are taken choice by choice, in float32 or, for
-float64, in that.
+Rows and their elements may be strided. Sums are taken choice by choice, in float32, or in float64
+for float64.
 """
 
 # Triton's language has the looks of Python and types of its own.
@@ -24,9 +24,9 @@ _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 @triton.jit
 def _present(index, column, width):
-    """Columns that lie in a row which is there.
+    """Column mask of a row that exists.
 
-    The index is spread over them first: the interpreter takes the truth of a scalar for a number.
+    The index is broadcast first: the interpreter takes a scalar's truth for a number.
     """
     return (index + column * 0 >= 0) & (column < width)
 
@@ -48,7 +48,7 @@ def _unpermute(
     rows, slots, weights, out, width, row_stride, column_stride,
     TOPK: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """Columns of one token: the sum of its rows, each times its weight."""
+    """Some columns of one token: the weighted sum of its rows."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
     total = tl.zeros((COLUMNS,), SUM)
@@ -66,11 +66,11 @@ def _unpermute(
 
 @triton.jit
 def _unpermute_backward(
-    grad, rows, weights, slots, order, grad_rows, grad_weights, count, each, width,
+    grad, rows, weights, slots, order, grad_rows, grad_weights, count, per_program, width,
     grad_row_stride, grad_column_stride, row_stride, column_stride,
     TOPK: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """One token: the gradients of its rows and weights; and zeros in its share of empty rows."""
+    """Gradients of one token's rows and weights, and zeros for empty rows."""
     token = tl.program_id(0).to(tl.int64)
     inside = tl.arange(0, COLUMNS).to(tl.int64)
     for choice in range(TOPK):
@@ -88,10 +88,10 @@ def _unpermute_backward(
             product += value * tl.load(source, mask=present, other=0).to(SUM)
             share = (value * tl.where(present, weight, 0.0)).to(grad_rows.dtype.element_ty)
             tl.store(grad_rows + at * width + column, share, mask=present)
-        found = tl.sum(product, axis=0).to(grad_weights.dtype.element_ty)
-        tl.store(grad_weights + assignment, found)
-    for number in range(each):
-        row = tl.minimum(token * each + number, count - 1)  # a last row twice does no harm
+        gradient = tl.sum(product, axis=0).to(grad_weights.dtype.element_ty)
+        tl.store(grad_weights + assignment, gradient)
+    for number in range(per_program):
+        row = tl.minimum(token * per_program + number, count - 1)  # a last row twice does no harm
         empty = -1 - tl.load(order + row)
         for start in range(0, width, COLUMNS):
             column = start + inside
@@ -133,7 +133,7 @@ def unpermute_backward(
     grad: Tensor, rows: Tensor, weights: Tensor, slots: Tensor, order: Tensor,
     grad_rows: Tensor, grad_weights: Tensor,
 ) -> None:  # fmt: skip
-    """Write the gradients of rows and weights; all but ``grad`` and ``rows`` are contiguous."""
+    """Write gradients of rows and weights; only ``grad``, ``rows`` may be strided."""
     tokens, (count, width) = slots.shape[0], grad_rows.shape
     if not tokens or not width:
         grad_rows.zero_()

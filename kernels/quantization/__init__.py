@@ -1,1 +1,1 @@
-"""kernels quantization."""
+"""Quantization kernels."""

@@ -22,18 +22,18 @@ MIN_SCALE = torch.finfo(torch.float32).tiny
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFormat:
-    """Symmetric levels of ``bits`` bits with one float32 scale to ``block`` elements.
+    """Symmetric levels of ``bits`` bits with one float32 scale per block.
 
     Attributes:
         bits: 4 (two to a byte, uint8, the first in the low half) or 8 (int8).
         block: elements that share a scale, even; blocks run along the last axis and never across
-            its end. A short last block is filled up with zeros, which are written too.
-        hadamard: whether groups of 32 elements are transformed before and, divided by 32, after.
-            To stay in the transformed domain, decode with a format that says no.
+            its end. A short last block is zero-filled, and the zeros are stored too.
+        hadamard: transform groups of 32 elements before and, divided by 32, after. To stay in the
+            transformed domain, decode with a format that says no.
 
     Raises:
-        InputError: other bits; an odd, too small or too large block; one that is no multiple of
-            32 with ``hadamard``.
+        InputError: other bits; an odd, too small or too large block; one that is no multiple of 32
+            with ``hadamard``.
     """
 
     bits: int
@@ -42,7 +42,7 @@ class BlockFormat:
 
     def __post_init__(self) -> None:
         if self.bits not in LEVELS:
-            nearest = min(LEVELS, key=lambda known: abs(known - self.bits))
+            nearest = min(LEVELS, key=lambda level: abs(level - self.bits))
             raise InputError("bits", self.bits, "4 or 8", nearest)
         step = GROUP if self.hadamard else 2
         if self.block % step or not step <= self.block <= MAX_BLOCK:
@@ -58,7 +58,7 @@ class BlockFormat:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the packed levels."""
+        """Type of the packed levels."""
         return torch.uint8 if self.bits == 4 else torch.int8
 
     def blocks(self, width: int) -> int:
@@ -66,16 +66,19 @@ class BlockFormat:
         return -(-width // self.block)
 
     def packed_bytes(self, width: int) -> int:
-        """Bytes of the levels of a row of ``width`` elements, filling included."""
+        """Bytes of a row's ``width`` levels, filling included."""
         return self.blocks(width) * self.block * self.bits // 8
 
     @property
     def counters_of_block(self) -> int:
-        """Counters of a random stream to a block: element j takes word j % 4 of number j // 4."""
+        """Random counters per block.
+
+        Element j takes word j % 4 of number j // 4.
+        """
         return -(-self.block // 4)
 
     def counters(self, x: Tensor) -> int:
-        """Counters of a random stream that stochastic rounding of ``x`` uses, block by block."""
+        """Random counters that stochastic rounding of ``x`` uses, over all blocks."""
         return x.shape[:-1].numel() * self.blocks(x.shape[-1]) * self.counters_of_block
 
 
@@ -84,9 +87,9 @@ class Quantized(NamedTuple):
 
     Attributes:
         packed: (…, bytes) levels, int8 or, two to a byte, uint8.
-        scales: (…, blocks) float32, highest magnitude of a block over its highest level. Zero
-            where all of a block is zero or it is below 2⁻¹²⁶; NaN where any of it is NaN or
-            infinite (or becomes so in the transform), and so all of the block decodes to NaN.
+        scales: (…, blocks) float32, a block's highest magnitude over its highest level. Zero where
+            a block is all zero or below 2⁻¹²⁶; NaN, so that the whole block decodes to NaN, where
+            any of it is NaN or infinite (or becomes so in the transform).
     """
 
     packed: Tensor
@@ -106,8 +109,8 @@ def check_fits(quantised: Quantized, form: BlockFormat, shape: tuple[int, ...]) 
         ("scales", scales, torch.float32, form.blocks(width)),
     ):
         if part.dtype != dtype or tuple(part.shape) != (*rows, size):
-            given = f"{part.dtype} of shape {tuple(part.shape)}"
-            raise InputError(name, given, f"{dtype} of shape {(*rows, size)}")
+            description = f"{part.dtype} of shape {tuple(part.shape)}"
+            raise InputError(name, description, f"{dtype} of shape {(*rows, size)}")
 
 
 __all__ = ["BlockFormat", "Quantized", "check_fits"]

@@ -1,6 +1,6 @@
-"""Block quantisation as operations of the library, each one fused kernel.
+"""Block quantization as operations of the library, each one fused kernel.
 
-The modules with the kernels import triton, so they are imported only where one runs.
+The kernel modules import Triton, so they are imported only on use.
 """
 
 from __future__ import annotations

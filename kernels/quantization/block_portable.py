@@ -1,4 +1,4 @@
-"""Block quantisation in eager torch, on any device, and its definition in float64."""
+"""Block quantization in eager torch, and its float64 reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _blocks_of(x: Tensor, form: BlockFormat) -> Tensor:
 
 
 def block_uniforms(x: Tensor, form: BlockFormat, philox: Philox) -> Tensor:
-    """The number in [0, 1) that decides about each element, (…, blocks, block) float32."""
+    """Per-element thresholds in [0, 1), (…, blocks, block) float32."""
     blocks, counters_each = form.blocks(x.shape[-1]), form.counters_of_block
     counters = torch.arange(x.shape[:-1].numel() * blocks * counters_each, device=x.device)
     words = random_words(philox.seed, counters + philox.offset)
@@ -61,7 +61,7 @@ def encode(x: Tensor, form: BlockFormat, philox: Philox | None) -> Quantized:
 
 
 def decode_sum(peers: Quantized, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
-    """Sum over the first axis, in its order and in float32."""
+    """Sum over the first axis, in order, in float32."""
     total = torch.zeros((*peers.scales.shape[1:], form.block), device=peers.scales.device)
     for packed, scales in zip(*peers, strict=True):
         total += unpack(packed, form).float() * scales.unsqueeze(-1)
@@ -71,7 +71,7 @@ def decode_sum(peers: Quantized, width: int, form: BlockFormat, dtype: torch.dty
 
 
 def add_decoded(weight: Tensor, quantised: Quantized, form: BlockFormat) -> None:
-    """Add to (…, width) ``weight`` in float32, and round once."""
+    """Add to (…, width) ``weight`` in float32, rounded once."""
     peers = Quantized(*(part[None] for part in quantised))
     difference = decode_sum(peers, weight.shape[-1], form, torch.float32)
     weight.copy_(weight.float() + difference)
@@ -80,12 +80,12 @@ def add_decoded(weight: Tensor, quantised: Quantized, form: BlockFormat) -> None
 def encode_reference(
     x: Tensor, form: BlockFormat, uniform: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The definition in float64: levels before packing, (…, blocks, block), and scales.
+    """Float64 reference: levels before packing, (…, blocks, block), and scales.
 
     Args:
         x: (…, width), finite.
         form: of the blocks.
-        uniform: in [0, 1), of the levels' shape: rounds by chance; without it to the nearest.
+        uniform: in [0, 1), shaped like the levels: stochastic rounding; None: to nearest.
     """
     values = _blocks_of(x.double(), form)
     if form.hadamard:
@@ -98,7 +98,7 @@ def encode_reference(
 
 
 def decode_reference(levels: Tensor, scales: Tensor, width: int, form: BlockFormat) -> Tensor:
-    """The definition in float64: (…, width) numbers from levels and scales."""
+    """Float64 reference: (…, width) numbers from levels and scales."""
     values = levels.double() * scales.double().unsqueeze(-1)
     if form.hadamard:
         values = hadamard_reference(values) / GROUP

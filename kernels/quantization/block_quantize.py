@@ -1,15 +1,14 @@
-"""Block quantisation: levels of 4 or 8 bits with a scale a block, in place of 16 or 32 bits.
+"""Block quantization to 4- or 8-bit levels with one scale per block.
 
-What SDP4Bit (2024, sections 3.1 to 3.3) and ZeRO++ (2023) send between ranks. One kernel encodes
+SDP4Bit (2024, sections 3.1 to 3.3) and ZeRO++ (2023) send these between ranks. One kernel encodes
 (transform, highest magnitude, rounding, packing) and one decodes (unpacking, sum over peers,
-transform back, addition); no kept library has 4 bits, stochastic rounding and the transform
-together. Numbers are taken to float32 first, also those of 16 bits: the transform adds 32 of them.
-Rounded to the nearest, a number is off by at most half its block's scale, by chance by less than
-one (in the transformed domain, where there is one).
+inverse transform, addition); no library combines 4 bits, stochastic rounding and the transform.
+Numbers, 16-bit ones too, are taken to float32 first: the transform adds 32 of them. Rounding to
+nearest is off by at most half the block's scale, stochastic rounding by less than one (in the
+transformed domain, if any).
 
-Nothing here is differentiable: what is sent are gradients and differences of weights, which nobody
-differentiates again, so no result carries a gradient, whatever went in. Tensors that are not
-contiguous are copied first.
+Nothing is differentiable: gradients and weight differences are sent, which nobody differentiates
+again, so no result carries a gradient. Strided tensors are copied first.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ BLOCK_DEQUANTIZE_ADD = Family(
 def quantize(
     kernels: Dispatcher, x: Tensor, form: BlockFormat, philox: Philox | None = None
 ) -> Quantized:
-    """Levels and scales of ``x``.
+    """Quantize ``x`` to levels and scales.
 
     Args:
         kernels: of the run.
-        x: (…, width) floats; blocks run along the last axis. Gradients that are reduced and
-            scattered are (ranks, shard), so that every shard has blocks of its own.
+        x: (…, width) floats; blocks run along the last axis. Gradients to reduce-scatter are
+            (ranks, shard), so that every shard has blocks of its own.
         form: bits, block, transform.
-        philox: rounds up or down at random, right on average: the stream of bits and the first
-            of the ``form.counters(x)`` counters that are used. None: to the nearest, the even
-            level on a tie. Every implementation draws the same bits.
+        philox: stochastic, unbiased rounding: the random stream and the first of the
+            ``form.counters(x)`` counters it uses, the same bits in every implementation. None: to
+            nearest, ties to even.
 
     Raises:
         InputError: ``x`` has no axis; a seed or an offset out of range.
@@ -84,13 +83,13 @@ def dequantize(
     width: int,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """(…, width) numbers from their levels and scales.
+    """Dequantize to (…, width) numbers.
 
     Args:
         kernels: of the run.
         quantised: (…, bytes) and (…, blocks).
         form: that they were written in.
-        width: elements of a row, without the filling of its last block.
+        width: elements of a row, without the last block's filling.
         dtype: of the result; computed in float32.
 
     Raises:
@@ -107,9 +106,9 @@ def dequantize_sum(
     width: int,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The sum over the first axis of what came from each peer, in the order of the peers.
+    """Dequantized sum over peers (first axis), in peer order.
 
-    The reduction of a quantised reduce-scatter. Between its two hops the sum may stay in the
+    The reduction of a quantized reduce-scatter. Between its two hops the sum may stay in the
     transformed domain: decode and encode with ``hadamard=False`` there.
 
     Args:
@@ -123,8 +122,8 @@ def dequantize_sum(
         InputError: parts that do not belong to such numbers, or no peers.
     """
     if peers.scales.ndim < 2 or not peers.scales.shape[0]:
-        given = f"scales of shape {tuple(peers.scales.shape)}"
-        raise InputError("peers", given, "(peers, …, blocks) with at least one peer")
+        description = f"scales of shape {tuple(peers.scales.shape)}"
+        raise InputError("peers", description, "(peers, …, blocks) with at least one peer")
     check_fits(peers, form, (*peers.scales.shape[:-1], width))
     with torch.no_grad():
         out: Tensor = kernels.pick(BLOCK_DEQUANTIZE, peers.scales)(peers, width, form, dtype)
@@ -134,7 +133,9 @@ def dequantize_sum(
 def dequantize_add_(
     kernels: Dispatcher, weight: Tensor, difference: Quantized, form: BlockFormat
 ) -> Tensor:
-    """Add a difference to weights in place, in float32 and rounded once; gives the weights back.
+    """Add a difference to weights in place and return the weights.
+
+    Computed in float32 and rounded once.
 
     Args:
         kernels: of the run.

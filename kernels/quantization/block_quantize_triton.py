@@ -1,7 +1,7 @@
-"""Block quantisation on a device: one kernel to encode, one to decode, sum and add.
+"""Block quantization in Triton: an encoding and a decoding kernel.
 
-A program holds whole blocks, a row of the tile each, so a scale is found where it is used. Numbers
-are float32 from right after the load until right before the store.
+A program holds whole blocks, one per tile row, so a scale is computed where it is used. Numbers are
+float32 from load to store.
 """
 
 # Triton's language has the looks of Python and types of its own.
@@ -44,7 +44,7 @@ def _hadamard(x, ROWS: tl.constexpr, PADDED: tl.constexpr):
 
 @triton.jit
 def _uniforms(seed, first, ROWS: tl.constexpr, PADDED: tl.constexpr):
-    """Numbers in [0, 1) for a tile whose rows start at the counters ``first``."""
+    """Numbers in [0, 1) for a tile, from each row's ``first`` counter."""
     counters = first[:, None] + tl.arange(0, PADDED // 4)[None, :]
     w0, w1, w2, w3 = tl.randint4x(seed, counters)
     words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
@@ -54,7 +54,7 @@ def _uniforms(seed, first, ROWS: tl.constexpr, PADDED: tl.constexpr):
 
 @triton.jit
 def _whole(x):
-    """The nearest whole number, the even one on a tie, of magnitudes below 2²²."""
+    """Round to nearest even, for magnitudes below 2²²."""
     return (x + 12582912.0) - 12582912.0  # 1.5·2²³, from where on float32 has no fractions
 
 
@@ -64,7 +64,7 @@ def _encode(
     BLOCK: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, BITS: tl.constexpr,
     LEVELS: tl.constexpr, SMALLEST: tl.constexpr, HADAMARD: tl.constexpr, CHANCE: tl.constexpr,
 ):  # fmt: skip
-    """ROWS blocks: transform, highest magnitude, rounding, packing."""
+    """Encode ROWS blocks: transform, highest magnitude, rounding, packing."""
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = tl.arange(0, PADDED)
     column = (block % row_blocks * BLOCK)[:, None] + inside[None, :]
@@ -108,7 +108,7 @@ def _decode(
     BLOCK: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, BITS: tl.constexpr,
     HADAMARD: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """ROWS blocks: levels times scales, summed over peers, transformed back, stored or added."""
+    """Decode ROWS blocks: scale, sum over peers, inverse transform, store or add."""
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = tl.arange(0, PADDED)
     written = (block < blocks)[:, None] & (inside < BLOCK)[None, :]
@@ -162,7 +162,10 @@ def encode(
 
 
 def decode(quantised: Quantized, out: Tensor, form: BlockFormat, peers: int, add: bool) -> None:
-    """Write, or add to contiguous (…, width) ``out``, the sum over the first axis of ``peers``."""
+    """Write, or add, the sum over ``peers`` to ``out``.
+
+    ``peers``' first axis is summed; ``out`` is contiguous (…, width).
+    """
     packed, scales = quantised
     blocks, width = scales.numel() // peers, out.shape[-1]
     if not blocks:

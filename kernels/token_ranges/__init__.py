@@ -1,1 +1,1 @@
-"""kernels token_ranges."""
+"""Token-range kernels."""

@@ -1,13 +1,12 @@
-"""Ranges of tokens into one buffer and back, as moving or swapping pieces of sequences needs it.
+"""Gather token ranges into one buffer, and scatter them back.
 
-Sequences that are balanced over ranks (Zeppelin, 2025) and activations that are swapped token by
-token (MEMO, 2024) both move ranges of tokens of many lengths. Fused, one kernel copies all of
-them. Gathered ranges may overlap: a token's gradient is then the sum over its copies, taken range
-by range in float32, without atomics. Scattered ranges must not, for which copy would win is then
-anyone's guess.
+Balancing sequences over ranks (Zeppelin, 2025) and swapping activations token by token (MEMO, 2024)
+move ranges of many lengths. Fused, one kernel copies all of them. Gathered ranges may overlap: a
+token's gradient is the sum over its copies, range by range in float32, without atomics. Scattered
+ranges must not, as the winning copy would be undefined.
 
-Into memory of another device, such as the host's, it is one copy a range: those run on the copy
-engines, beside computation. Into pinned memory they are not waited for.
+Into another device's memory, such as the host's, it is one copy per range: those run on the copy
+engines, beside computation. Copies into pinned memory are asynchronous.
 """
 
 from __future__ import annotations
@@ -103,8 +102,8 @@ def _check(name: str, x: Tensor, count: int, out: Tensor | None, out_count: int)
         return
     shape = (out_count, *x.shape[1:])
     if out.dtype != x.dtype or tuple(out.shape) != shape:
-        given = f"{out.dtype} of shape {tuple(out.shape)}"
-        raise InputError("out", given, f"{x.dtype} of shape {shape}")
+        description = f"{out.dtype} of shape {tuple(out.shape)}"
+        raise InputError("out", description, f"{x.dtype} of shape {shape}")
     if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
         allowed = "a buffer where no gradient is needed"
         raise InputError("out", "a buffer in a differentiable copy", allowed, "torch.no_grad()")
@@ -119,43 +118,43 @@ def gather_token_ranges(
         kernels: of the run.
         source: (tokens, …), any type, any strides.
         ranges: of these tokens, on their device; they may overlap.
-        out: written in place, at no cost in memory and without gradients, on any device.
+        out: written in place, without extra memory or gradients, on any device.
 
     Raises:
-        InputError: shapes or types that do not fit; a given ``out`` where gradients are needed.
+        InputError: shapes or types that do not fit; ``out`` where gradients are needed.
     """
     _check("source", source, ranges.tokens, out, ranges.total)
     if out is not None and out.device != source.device:
         return _gather(EAGER, source, ranges, out)
-    found: Tensor = kernels.pick(GATHER_TOKEN_RANGES, source)(source, ranges, out)
-    return found
+    gathered: Tensor = kernels.pick(GATHER_TOKEN_RANGES, source)(source, ranges, out)
+    return gathered
 
 
 def scatter_token_ranges(
     kernels: Dispatcher, rows: Tensor, ranges: TokenRanges, out: Tensor | None = None
 ) -> Tensor:
-    """The inverse: rows back to their tokens, (ranges.tokens, …).
+    """Rows scattered back to their tokens, (ranges.tokens, …).
 
     Args:
         kernels: of the run.
         rows: (ranges.total, …), any type, any strides.
         ranges: of the tokens, on the device of ``rows``.
-        out: written in place, only where a range lies, on any device and without gradients; not
-            given: zeros elsewhere.
+        out: written in place, only where a range lies, on any device and without gradients; if
+            None, zeros elsewhere.
 
     Raises:
-        InputError: ranges that overlap; shapes or types that do not fit; a given ``out`` where
-            gradients are needed.
+        InputError: ranges that overlap; shapes or types that do not fit; ``out`` where gradients
+            are needed.
     """
     if both := ranges.overlap():
         (first, length), (second, _) = both
-        given = f"{first} to {first + length - 1} and one from {second}"
-        raise InputError("ranges", given, "ranges that share no token, to be written once")
+        description = f"{first} to {first + length - 1} and one from {second}"
+        raise InputError("ranges", description, "ranges that share no token, to be written once")
     _check("rows", rows, ranges.total, out, ranges.tokens)
     if out is not None and out.device != rows.device:
         return _scatter(EAGER, rows, ranges, out)
-    found: Tensor = kernels.pick(SCATTER_TOKEN_RANGES, rows)(rows, ranges, out)
-    return found
+    scattered: Tensor = kernels.pick(SCATTER_TOKEN_RANGES, rows)(rows, ranges, out)
+    return scattered
 
 
 def _tokens_of_rows(ranges: TokenRanges) -> Tensor:
@@ -164,12 +163,12 @@ def _tokens_of_rows(ranges: TokenRanges) -> Tensor:
 
 
 def gather_reference(source: Tensor, ranges: TokenRanges) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     return source.double()[_tokens_of_rows(ranges).to(source.device)]
 
 
 def scatter_reference(rows: Tensor, ranges: TokenRanges) -> Tensor:
-    """The definition, in float64, differentiable by autograd."""
+    """Float64 reference, differentiable by autograd."""
     out = rows.new_zeros((ranges.tokens, *rows.shape[1:]), dtype=torch.float64)
     return out.index_add(0, _tokens_of_rows(ranges).to(rows.device), rows.double())
 

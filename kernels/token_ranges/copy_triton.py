@@ -1,6 +1,6 @@
-"""Copies of token ranges on a device: one launch for all of them, whatever their lengths.
+"""Token-range copies in Triton: one launch for ranges of any length.
 
-A program copies some rows of the joined copy; where each comes from, it finds by halving.
+A program copies some rows of the joined copy, locating each row's source by bisection.
 """
 
 # Triton's language has the looks of Python and types of its own.
@@ -40,7 +40,7 @@ def _copy(
     source_row, source_column, target_row, target_column,
     STEPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SCATTER: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows of the copy, some columns: taken from their tokens, or put there."""
+    """Copy some columns of ROWS rows from or to their tokens."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     token = _token_of(row, ends, shifts, count, STEPS)
@@ -58,7 +58,7 @@ def _sum(
     rows, target, starts, ends, shifts, count, tokens, width, row_stride, column_stride,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """ROWS tokens, some columns: what all ranges hold of them added up, range by range."""
+    """Sum some columns of ROWS tokens over all ranges, in order."""
     token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), SUM)
@@ -81,7 +81,7 @@ def _geometry(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
 
 
 def copy(source: Tensor, target: Tensor, ends: Tensor, shifts: Tensor, scatter: bool) -> None:
-    """Between (tokens, width) and the joined copy, (total, width), either way round."""
+    """Copy between (tokens, width) and the joined (total, width), either way."""
     total, width = (source if scatter else target).shape
     if not total or not width:
         return
@@ -96,7 +96,7 @@ def copy(source: Tensor, target: Tensor, ends: Tensor, shifts: Tensor, scatter: 
 
 
 def add_up(rows: Tensor, target: Tensor, starts: Tensor, ends: Tensor, shifts: Tensor) -> None:
-    """Write contiguous (tokens, width) ``target``: the sum of each token's rows, or zeros."""
+    """Write each token's row sum, or zeros, to contiguous (tokens, width) ``target``."""
     tokens, width = target.shape
     if not tokens or not width:
         return

@@ -1,4 +1,4 @@
-"""Moves of token ranges: one kernel each, or a copy a range."""
+"""Moves of token ranges: one kernel each, or one copy per range."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _written(x: Tensor, write: Callable[[Tensor], object]) -> None:
-    """Write to ``x`` as (tokens, width), through a copy where it has no such view."""
     flat = _flat(x)
     write(flat)
     if flat.untyped_storage().data_ptr() != x.untyped_storage().data_ptr():
@@ -98,10 +97,11 @@ def _sum_each(rows: Tensor, ranges: TokenRanges, out: Tensor) -> None:
 
 
 class RangeMoves(NamedTuple):
-    """One implementation: each writes its last argument.
+    """One implementation; each function writes its last argument.
 
     ``gather`` and ``scatter`` copy tokens into rows and back; ``add_up`` writes each token the sum
-    of its rows, range by range.
+    of
+    its rows, range by range.
     """
 
     gather: Callable[[Tensor, TokenRanges, Tensor], None]

@@ -1,4 +1,4 @@
-"""Ranges of tokens: checked once, on the host, so that copying them never waits for a device."""
+"""Token ranges, checked once on the host so that copies never wait."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class TokenRanges:
     """Token ranges to copy, in order; made by :func:`token_ranges`.
 
     Attributes:
-        pieces: (start, length) of each range, in the order of the copy; empty ones are left out.
-        tokens: how many there are to take from.
-        starts: (ranges,) int64 on the device, the first token of each.
-        ends: (ranges,) int64 on the device, where each ends in the copy.
-        shifts: (ranges,) int64 on the device, what a row of the copy lacks to its token's number.
+        pieces: (start, length) of each nonempty range, in copy order.
+        tokens: length of the token axis.
+        starts: (ranges,) int64 on the device, each range's first token.
+        ends: (ranges,) int64 on the device, each range's end in the copy.
+        shifts: (ranges,) int64 on the device, token number minus row number.
     """
 
     pieces: tuple[tuple[int, int], ...]
@@ -48,22 +48,22 @@ def token_ranges(
     """Check ranges and lay them out for copying.
 
     Args:
-        starts: (ranges,) integers. On a device they are read by the host, which waits for them.
+        starts: (ranges,) integers. On a device the host reads and waits for them.
         lengths: (ranges,) integers, zero allowed.
-        tokens: how many there are to take from.
-        device: where the copying is done; that of ``starts`` if not given.
+        tokens: length of the token axis.
+        device: of the copying; by default that of ``starts``.
 
     Raises:
         InputError: shapes that differ, a negative number, a range beyond the tokens.
     """
     if starts.ndim != 1 or starts.shape != lengths.shape:
-        given = f"shapes {tuple(starts.shape)} and {tuple(lengths.shape)}"
-        raise InputError("starts, lengths", given, "two of one shape (ranges,)")
+        description = f"shapes {tuple(starts.shape)} and {tuple(lengths.shape)}"
+        raise InputError("starts, lengths", description, "two of one shape (ranges,)")
     pairs = list(zip(starts.tolist(), lengths.tolist(), strict=True))
     for number, (start, length) in enumerate(pairs):
         if min(start, length) < 0 or start + length > tokens:
-            given, allowed = f"{start} and {length}", f"a range inside 0 to {tokens} tokens"
-            raise InputError(f"starts[{number}], lengths[{number}]", given, allowed)
+            description, allowed = f"{start} and {length}", f"a range inside 0 to {tokens} tokens"
+            raise InputError(f"starts[{number}], lengths[{number}]", description, allowed)
     pieces = tuple((start, length) for start, length in pairs if length)
     ends = list(accumulate(length for _, length in pieces))
     begins = [end - length for end, (_, length) in zip(ends, pieces, strict=True)]
