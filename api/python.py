@@ -1,7 +1,7 @@
-"""The Python face: ``import shardwright as sw; p = sw.plan("llama-3-8b", "8xH100", …)``.
+"""Python interface: ``import shardwright as sw; p = sw.plan("llama-3-8b", "8xH100", …)``.
 
 Arguments are named as the command line's flags. Errors are those of ``shardwright.spec.errors``,
-each one line, which names the argument instead of the flag.
+one line each, naming the argument instead of the flag.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def plan(
     executable: bool = False,
     **foreign: Any,
 ) -> PlanHandle:
-    """Search for the best plan: the fastest, unless another objective is named.
+    """Search for the best plan, by default the fastest.
 
     Args:
         model: a name, path, typed document, ModelSpec or ``nn.Module``; None: the embedded one.
@@ -96,19 +96,19 @@ def plan(
         optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
-        host_gib: memory of its host that a device may use, in GiB, for offloading.
+        host_gib: host memory per device in GiB, for offloading.
         stack: training software that is priced.
-        calibration: the name of a stored one; ``none`` to leave out this machine's profile.
+        calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
         prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
-        allow: names of techniques whose lossy values are tried too, with commas between.
-        top: how many other plans to report.
+        allow: comma-separated techniques whose lossy values are tried too.
+        top: number of other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         executable: keep to what ``PlanHandle.execute`` runs.
-        foreign: ``galvatron_profile``, a folder that Galvatron's profilers wrote, and ``costs``.
+        foreign: ``galvatron_profile``, a folder of Galvatron's profilers, and ``costs``.
 
     Raises:
         InputError: an argument that cannot be used.
@@ -122,7 +122,6 @@ def plan(
 
 
 def _described_model(model: Any) -> ModelLike | None:
-    """The model of a torch module; anything else as given."""
     if not hasattr(model, "named_parameters"):
         described: ModelLike | None = model
         return described
@@ -132,7 +131,7 @@ def _described_model(model: Any) -> ModelLike | None:
 
 
 def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]) -> PlanHandle:
-    """The answer under our costs, or under Galvatron's if its profile is given."""
+    """Answer under our costs, or Galvatron's with its profile."""
     flags = {
         **dict.fromkeys(GALVATRON_FLAGS),
         **foreign,
@@ -222,7 +221,6 @@ def _checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, A
 
 
 def _as_plan(given: Any) -> Plan | None:
-    """The plan that was given; None for anything else, such as a model."""
     if isinstance(given, PlanHandle):
         return given.plan
     if isinstance(given, Plan):
@@ -252,7 +250,7 @@ def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle
 
     Args:
         first: a handle, a Plan or the path of a plan file.
-        second: likewise; of another model, cluster or workload if you like.
+        second: likewise; its model, cluster or workload may differ.
         flags: ``stack``, ``attention``, ``overlap``, ``calibration``; a handle keeps its own.
 
     Raises:
@@ -266,9 +264,9 @@ def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle
 
 
 def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> Any:
-    """Parallelize a torch module in place under a plan, for your own training loop.
+    """Parallelize a torch module in place, for your own training loop.
 
-    Every rank calls it, in a process group that exists already (torchrun); see
+    Every rank calls it, in an existing process group (torchrun); see
     ``shardwright.executor.user_module.parallelize``.
 
     Args:
@@ -288,12 +286,12 @@ def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> An
 def execute(
     plan: PlanLike, steps: int = 20, *, verify: bool = False, **paths: Any
 ) -> dict[str, Any]:
-    """Run a plan on this machine; the contract's ``execute`` document.
+    """Run a plan on this machine; return the contract's ``execute`` document.
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
         steps: optimizer step to reach.
-        verify: True to compare losses and gradients with a single process.
+        verify: compare losses and gradients with a single process.
         paths: ``data``, ``tokenizer``, ``init_from``, ``save_hf``, and ``checkpoint``, ``every``
             and ``resume``.
 
@@ -322,15 +320,15 @@ def what_if(
         plan: a handle, a Plan or the path of a plan file.
         set: ``"inter_node.bandwidth=2x"``, several such texts, or a mapping of keys to values;
             numbers are SI. ``plan what-if --help`` lists the keys.
-        sweep: ``"global_batch=64,128"``, or a mapping of one key to its values: a row each.
-        add: a cluster that joins that of the plan.
-        scale: ``batch`` lets the global batch grow with the devices, ``fixed`` (None) keeps it.
+        sweep: ``"global_batch=64,128"``, or a mapping of one key to its values: one row each.
+        add: a cluster that joins the plan's.
+        scale: ``batch`` grows the global batch with the devices, ``fixed`` (None) keeps it.
         deadline_s: answer after about so many seconds with the best plans so far.
         oom_risk: accepted chance of running out of memory; a handle keeps its own.
         flags: ``stack``, ``attention``, ``overlap``, ``calibration``; a handle keeps its own.
 
     Returns:
-        The answers, a row a value; ``.to_frame()`` is a pandas DataFrame of them.
+        The answers, one row per value; ``.to_frame()`` makes a pandas DataFrame.
 
     Raises:
         InputError: a question that cannot be asked of this plan.

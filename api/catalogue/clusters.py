@@ -31,10 +31,10 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
     """Devices, nodes, fabrics, levels and this machine, with sources.
 
     Args:
-        name: only what has to do with this device, node, fabric or cluster.
+        name: limit the document to this device, node, fabric or cluster.
 
     Raises:
-        InputError: nothing is called so.
+        InputError: no entry has this name.
     """
     if name is not None:
         return _entry_document(name)
@@ -68,7 +68,7 @@ def _document(item: Device | Node | Fabric, *without: str) -> dict[str, Any]:
 
 
 def _entry_document(name: str) -> dict[str, Any]:
-    """An entry of the catalogue, or the levels of a cluster."""
+    """A catalogue entry, or the levels of a cluster."""
     key = name.casefold()
     hosts = [item for item in nodes().values() if item.name.casefold() == key]
     links = [item for item in fabrics().values() if item.name.casefold() == key]

@@ -1,4 +1,4 @@
-"""Layer kinds in words, as a person tells one from another."""
+"""Layer kinds in distinguishing words."""
 
 from __future__ import annotations
 

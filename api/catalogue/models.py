@@ -45,7 +45,7 @@ def models_document() -> dict[str, Any]:
 def model_kind(model: ModelSpec) -> str:
     """``dense``, ``experts``, ``hybrid``, ``encoder``, ``encoder-decoder`` or ``image and text``.
 
-    A hybrid has layers that mix tokens in another way than by attention.
+    A hybrid has layers that mix tokens other than by attention.
     """
     if len(model.towers) > 1:
         images = isinstance(model.towers[0].layers[0].layer, PatchLayer)

@@ -1,4 +1,4 @@
-"""The command ``plan``: flags, verbs, errors as one line, results to terminal and files.
+"""The command ``plan``: flags and verbs, results, and one-line errors.
 
 Enters: command lines.
 Leaves: an exit code, the text or JSON of a result, files that were asked for.

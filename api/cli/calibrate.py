@@ -1,8 +1,8 @@
 """``plan calibrate``: constants fitted to measured runs, stored under a name.
 
-Step times give factors of time, peaks of memory constants of memory. Under the name of a
-calibration of the same device and stack its other half stays as it is: times are of one format of
-products, memory of any.
+Step times give time factors, memory peaks memory constants. A calibration already stored under the
+name, for the same device and stack, keeps its other half: times hold for one product format, memory
+for any.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def calibrate_command(flags: dict[str, Any]) -> None:
-    """Fit a calibration to the table, store it and show what it changes.
+    """Fit a calibration to the table, store it and show its effect.
 
     Raises:
-        InputError: no usable row, rows of several devices, stacks or formats of products, or a name
-            that cannot be used.
+        InputError: no usable row; rows of several devices, stacks or product formats; or an
+            unusable name.
     """
     from ...datasets.published.runs import is_memory_table
 

@@ -1,4 +1,4 @@
-"""Errors as one line and an exit code; no traceback reaches a user."""
+"""One-line errors with an exit code; no traceback reaches a user."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters, so that no name moves the reader's cursor."""
+    """Drop control characters, so that no name moves the reader's cursor."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
@@ -89,7 +89,7 @@ def _clipped(text: str, room: int) -> str:
 
 
 def usage_error(error: click.UsageError) -> InputError:
-    """The parser's error as one of ours: field, given, allowed, nearest."""
+    """Convert a parser error: field, given, allowed, nearest."""
     command = error.ctx.command_path if error.ctx is not None else "plan"
     flags = f"the flags that {command} --help lists"
     if isinstance(error, click.NoSuchOption):
@@ -122,7 +122,7 @@ def _unknown_option(error: click.NoSuchOption, flags: str) -> InputError:
 
 
 def report(error: BaseException) -> int:
-    """Print one line about ``error`` on the standard error output; its exit code."""
+    """Print ``error`` as one line on standard error; return its exit code."""
     if isinstance(error, click.UsageError):
         error = usage_error(error)
     if os.environ.get(DEBUG_VARIABLE):
@@ -161,7 +161,7 @@ def _print_error(line: str) -> None:
 
 
 def _discard_output() -> None:
-    """Send buffered output nowhere, so that closing the stream raises nothing."""
+    """Discard buffered output, so that closing the stream raises nothing."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

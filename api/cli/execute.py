@@ -78,7 +78,7 @@ def require_executable_problem(problem: Problem) -> None:
     """Refuse a problem that ``plan --execute`` could not run here.
 
     Raises:
-        InputError: another machine's devices, or a model or number format that is not run.
+        InputError: another machine's devices, or an unsupported model or number format.
     """
     from ...datasets.models.load import DEFAULT_MODEL
     from ...spec.rules.executable import unsupported_model, unsupported_strategy
@@ -99,7 +99,7 @@ def require_executable_problem(problem: Problem) -> None:
 def measured(inputs: Inputs, problem: Problem) -> Problem:
     """The problem priced by measurement.
 
-    Where this machine was never profiled, it is measured for a few seconds first.
+    A machine without a profile is measured for a few seconds first.
     """
     from ..problem.resolve import resolve
 
@@ -159,7 +159,7 @@ def run_plan(
     assumptions: tuple[Assumption, ...],
     flags: dict[str, Any],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run a plan; the execute document, and the events of its steps.
+    """Run a plan; return the execute document and the steps' events.
 
     Raises:
         RunError: the run failed.

@@ -16,7 +16,7 @@ PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "to
 
 
 def export_command(flags: dict[str, Any]) -> None:
-    """Write the plan in a file as the target that was named.
+    """Write the plan in a file as the named target.
 
     Raises:
         InputError: no usable plan, target or file.

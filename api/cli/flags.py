@@ -1,4 +1,4 @@
-"""Flags of several verbs, and those of the contract that are not built."""
+"""Flags shared by verbs, and contract flags that are not built."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compose(*decorators: Decorator[Any]) -> Decorator[Any]:
 
 
 def _table_names(table: str) -> Callable[[], Iterable[str]]:
-    """Names of a catalogue table, read only when a shell completes one."""
+    """Names of a catalogue table, read only on shell completion."""
 
     def names() -> Iterable[str]:
         from ...datasets.catalogue.tables import read_table
@@ -175,7 +175,7 @@ CHECKPOINTS = compose(
 
 
 def not_built(*flags: str) -> Decorator[Any]:
-    """Hidden flags of the contract that this version refuses in one line."""
+    """Hidden contract flags that this version refuses in one line."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value not in (None, False) and not ctx.resilient_parsing:
@@ -188,5 +188,5 @@ def not_built(*flags: str) -> Decorator[Any]:
 
 
 def typed_inputs(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags that resolve into a problem."""
+    """Flags that resolve into a problem."""
     return {name: flags[name] for name in INPUT_NAMES if name in flags}

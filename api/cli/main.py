@@ -1,6 +1,6 @@
-"""The command ``plan`` (``shardwright`` is the same): search, simulate, explain, run, serve.
+"""The command ``plan`` (alias ``shardwright``): search, simulate, explain, run, serve.
 
-Only click is imported here, so that help, completion and usage errors come at once; each verb
+Only click is imported here, so that help, completion and usage errors are immediate; each verb
 imports the rest when it runs. Every exception ends as one line and an exit code.
 """
 
@@ -53,15 +53,15 @@ Shell completion (bash; zsh and fish alike): eval "$(_PLAN_COMPLETE=bash_source 
 
 
 class PlanGroup(click.Group):
-    """The verbs; other words are refused with the nearest one."""
+    """Verb group; other words are refused with the nearest verb."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb of the first argument.
+        """Resolve the verb of the first argument.
 
         Raises:
-            NotBuiltError: a verb of the contract that this version lacks.
+            NotBuiltError: a contract verb that this version lacks.
             InputError: no verb.
         """
         if not ctx.resilient_parsing and args[0] not in self.commands:
@@ -69,7 +69,7 @@ class PlanGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; Ctrl-C and a closed pipe pass without click's own lines."""
+        """Run the verb without click's messages for Ctrl-C and closed pipes."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -159,7 +159,7 @@ for _verb in VERBS.values():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, without exceptions or tracebacks; its exit code."""
+    """Run one command line without tracebacks; return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # odd names must not break a narrow terminal
             stream.reconfigure(errors="replace")
@@ -184,10 +184,10 @@ def _program() -> str:
 def main() -> NoReturn:
     """Entry point of ``plan`` and ``shardwright``.
 
-    The objects of a search go with the process: freeing them one by one takes a second. Where
-    other processes or threads were started, Python exits in its own way. Numpy's products use one
-    thread: their number would show in the last bits of sums, and so in the choice among equal
-    plans.
+    A search's objects are not freed one by one, which takes a second, unless other processes or
+    threads were started. Numpy's products use one thread: the thread count would change the last
+    bits
+    of sums, and so the choice among equal plans.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()

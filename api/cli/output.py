@@ -1,4 +1,4 @@
-"""Results to terminals and files, progress to the error output of a terminal."""
+"""Results to terminals and files, progress to standard error."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def check_targets(**targets: str | None) -> None:
     """Refuse files that cannot be written, before any work.
 
     Args:
-        targets: flag name (``_`` for ``-``) to the path that was typed; None and ``-`` pass.
+        targets: flag name (``_`` for ``-``) to its path; None and ``-`` pass.
 
     Raises:
-        InputError: the path is a folder, lies in none that can be written, or is named twice.
+        InputError: the path is a folder, is not in a writable one, or is named twice.
     """
     seen: dict[Path, str] = {}
     for name, target in targets.items():
@@ -45,7 +45,7 @@ def check_targets(**targets: str | None) -> None:
 
 
 def write_file(target: str, text: str) -> None:
-    """Write ``text`` to a file, whole or not at all."""
+    """Write ``text`` to a file atomically."""
     from ...spec.codec import write_atomically
 
     write_atomically(Path(target).expanduser(), text)
@@ -56,7 +56,7 @@ def emit(
 ) -> None:
     """Write the JSON document, and show the result on a terminal.
 
-    With ``-`` the document alone goes to the standard output.
+    With ``-`` only the document goes to standard output.
     """
     from ...spec.codec import dump_pretty
 
@@ -84,13 +84,13 @@ def _spelling() -> dict[int, str]:
 
 
 def note(text: str) -> None:
-    """Write a line to the error output, so that it is never part of a result."""
+    """Write a line to standard error, never part of a result."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 class ProgressLine:
-    """A bar on the error output of a terminal, and nothing anywhere else.
+    """Progress bar on a standard-error terminal, silent elsewhere.
 
     Args:
         label: the task.

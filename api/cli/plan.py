@@ -1,4 +1,4 @@
-"""Bare ``plan``: search, show, write, and run where asked to."""
+"""Bare ``plan``: search, show, write, and optionally run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ DEFAULT_TOP = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """The flags resolved: what to plan, how, and under whose costs."""
-
     problem: Problem
     options: SolveOptions
     rule: MemoryRule
@@ -34,8 +32,6 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _ShapeProgress:
-    """Progress of a search on a line of the terminal."""
-
     line: ProgressLine
     unit: str
 
@@ -131,14 +127,14 @@ def _objective_unit(problem: Problem) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _PlanRunner:
-    """Runs plans on this machine and keeps the steps of each by the plan's hash."""
+    """Run plans on this machine, keeping each one's steps by hash."""
 
     problem: Problem
     given: dict[str, Any]
     steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> dict[str, Any]:
-        """The contract's execute document of a run."""
+        """Run a plan; return the contract's execute document."""
         from .execute import run_plan
 
         stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions
@@ -149,7 +145,7 @@ class _PlanRunner:
 def _run(
     report: Report, problem: Problem, given: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
-    """The report with the run of its plan, or the fastest of its best plans; and its steps.
+    """Report and steps of a run, or the fastest of several.
 
     Of several runs the fastest one's plan is written to ``--out``.
     """

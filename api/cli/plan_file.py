@@ -19,7 +19,7 @@ def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule
         flags: the verb's flags.
 
     Returns:
-        The simulation, and the rule by which its memory fits its devices.
+        The simulation, and the memory rule that judges it.
 
     Raises:
         InputError: no usable plan or flags.

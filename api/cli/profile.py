@@ -57,7 +57,7 @@ def profile_command(flags: dict[str, Any]) -> None:
 
 
 def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
-    """A listener that also notes the finished part of an earlier measurement."""
+    """A listener that also notes an earlier measurement's finished part."""
     show_progress = profile_progress(line)
 
     def on_event(event: dict[str, Any]) -> None:

@@ -20,8 +20,7 @@ def validate_command(flags: dict[str, Any]) -> None:
     """Price a table of measured runs, by default the bundled one.
 
     Raises:
-        InputError: no such file or calibration, a row that cannot be read, or a plot that is no
-            SVG.
+        InputError: no such file or calibration, an unreadable row, or a plot other than SVG.
     """
     from ..validation.validate import validation_result
 

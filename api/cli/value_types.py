@@ -1,7 +1,7 @@
 """Types of flag values: whole numbers, numbers, names, files.
 
-Each refuses in one line that names the flag, what was typed, what is allowed and the nearest
-value that would do: ``512.0``, ``1e3``, ``512k`` and ``-8`` are no counts, but easily meant as one.
+Each refuses in one line that names the flag, the typed value, what is allowed and the nearest
+allowed value: ``512.0``, ``1e3``, ``512k`` and ``-8`` are not counts, but easily meant as one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GIB_OF = {
 
 
 def flag_of(param: click.Parameter | None) -> str:
-    """The name of a parameter as a person types it."""
+    """A parameter's name as typed on the command line."""
     if param is None:
         return "value"
     if isinstance(param, click.Argument):
@@ -47,7 +47,7 @@ def flag_of(param: click.Parameter | None) -> str:
 
 
 class WholeNumberParam(IntType):
-    """A count in plain digits.
+    """Count in plain digits.
 
     Args:
         least: smallest allowed.
@@ -92,7 +92,7 @@ def _finite(text: str) -> float | None:
 
 
 class NumberParam(FloatType):
-    """A finite number above ``above``.
+    """Finite number above ``above``.
 
     Args:
         above: exclusive lower limit.
@@ -133,7 +133,7 @@ class NumberParam(FloatType):
 
 
 class NameParam(StrType):
-    """A name that is checked later; ``names`` completes it in a shell."""
+    """Name that is checked later; ``names`` completes it in a shell."""
 
     def __init__(self, metavar: str, names: Callable[[], Iterable[str]]) -> None:
         self.name = metavar
@@ -152,7 +152,7 @@ class NameParam(StrType):
 
 
 class InputFileParam(StrType):
-    """A file to read, which a shell completes."""
+    """File to read, completed by the shell."""
 
     name = "FILE"
 
@@ -164,7 +164,7 @@ class InputFileParam(StrType):
 
 
 class OutputFileParam(InputFileParam):
-    """A file to write; ``-`` for the standard output where that makes sense."""
+    """File to write; ``-`` means standard output where sensible."""
 
     name = "FILE"
 

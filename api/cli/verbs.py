@@ -32,7 +32,7 @@ SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
 
 
 def technique_option(technique: TechniqueValue) -> Decorator[Any]:
-    """The flag of a technique, for its words."""
+    """Flag of a technique, taking its words."""
     words = NameParam(technique.metavar, lambda: (OFF, *technique.words))
     return click.option(technique.flag, type=words, help=technique.help)
 

@@ -1,4 +1,4 @@
-"""``plan what-if``: a changed setting, the plan in it as it is and re-planned."""
+"""``plan what-if``: a changed setting, the plan kept and re-planned."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from .value_types import NameParam, NumberParam, OutputFileParam
 
 
 def _key_list() -> str:
-    """The keys of ``--set``, for the end of the help."""
     rows = keys_text()
     width = max(len(name) for name, _ in rows)
     lines = "\n".join(f"  {name.ljust(width)}  {meaning}" for name, meaning in rows)

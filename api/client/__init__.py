@@ -1,4 +1,4 @@
-"""``sw.Client``: a running service asked as if it were here.
+"""``sw.Client``: a running service behind the local functions' interface.
 
 Enters: arguments of the public functions; an address and a token.
 Leaves: handles, jobs and errors of ``import shardwright``.

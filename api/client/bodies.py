@@ -1,7 +1,7 @@
-"""Arguments of the Python functions as bodies of the service.
+"""Arguments of the Python functions as request bodies.
 
-Files are read here, never by the service: a path becomes the document that it holds. ``local``, and
-a cluster that is left out, mean the machine that the service runs on.
+Files are read here, never by the service: a path becomes its document. ``local``, and an omitted
+cluster, mean the service's machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def problem_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str
         given: arguments, those of the workload among them.
 
     Raises:
-        InputError: a file that cannot be read, or no usable model or cluster.
+        InputError: an unreadable file, or no usable model or cluster.
     """
     workload = {name: given[name] for name in WORKLOAD_FIELDS if given.get(name) is not None}
     if (
@@ -83,7 +83,7 @@ def prices_body(given: PricesLike | None) -> Any:
     """The content of a price file.
 
     Raises:
-        InputError: a file that cannot be read.
+        InputError: an unreadable file.
     """
     if isinstance(given, RentalPrices):
         return to_document(given)
@@ -123,7 +123,7 @@ def what_if_body(
 
 
 def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop None values, and objects that are empty then."""
+    """Drop None values, and objects left empty."""
     kept = {
         name: without_none(value) if name in ("constraints", "strategy") and value else value
         for name, value in body.items()

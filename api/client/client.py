@@ -1,4 +1,4 @@
-"""``sw.Client(url)``: the functions of ``import shardwright`` against a running ``plan serve``."""
+"""``sw.Client(url)``: the functions of ``import shardwright`` over HTTP."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ TIMEOUT_S, PATIENCE_S = 30.0, 60.0
 class Client:
     """The functions of ``import shardwright``, answered by a service.
 
-    Arguments, handles and errors are the same, so that a notebook works with either. Files are
-    read here; ``local`` is the service's machine, and its profiles and calibrations are the
-    service's. ``plan``, ``what_if`` and ``execute`` wait for a durable job, which Ctrl-C cancels
-    (the best so far is given); their ``submit_…`` forms do not wait.
+    Arguments, handles and errors are the same, so a notebook works with either. Files are read
+    here;
+    ``local``, profiles and calibrations are the service's. ``plan``, ``what_if`` and ``execute``
+    wait
+    for a durable job; Ctrl-C cancels it and returns the best so far. Their ``submit_…`` forms do
+    not
+    wait.
 
     Args:
         url: of the service, as ``plan serve`` prints it.
-        token: one of its token file, where it has any.
-        timeout_s: how long one request may take.
-        patience_s: how long a service that does not answer, as while it restarts, is asked again.
+        token: one of its token file, if it has one.
+        timeout_s: limit of one request.
+        patience_s: for how long an unresponsive service, such as a restarting one, is retried.
 
     Raises:
         InputError: no usable address or token.
@@ -54,7 +57,7 @@ class Client:
         self._reader = Reader(self)
 
     def __enter__(self) -> Client:
-        """The client; its connections are closed at the end."""
+        """The client; leaving the block closes its connections."""
         return self
 
     def __exit__(self, *about: object) -> None:
@@ -66,7 +69,7 @@ class Client:
         self._transport.close()
 
     def __repr__(self) -> str:
-        """One line: where."""
+        """Address of the service."""
         return f"<Client {self._transport.url}>"
 
     def plan(self, model: Any = None, cluster: Any = None, **given: Any) -> PlanHandle:
@@ -74,8 +77,8 @@ class Client:
 
         Args:
             model: likewise.
-            cluster: likewise; left out: the service's machine.
-            given: likewise; ``deadline_s`` is at most 600, and 60 if left out.
+            cluster: likewise; by default the service's machine.
+            given: likewise; ``deadline_s`` is at most 600, and 60 by default.
 
         Raises:
             InputError: an argument that cannot be used.
@@ -85,7 +88,7 @@ class Client:
         return self.submit_plan(model, cluster, **given).wait()
 
     def submit_plan(self, model: Any = None, cluster: Any = None, **given: Any) -> Job[PlanHandle]:
-        """A search that is not waited for; arguments as of :meth:`plan`."""
+        """Submit a search without waiting; arguments as of :meth:`plan`."""
         body, pricing, risk = plan_request(model, cluster, given)
         return self._submit("plan", body, lambda job: self._reader.plan(job, pricing, risk))
 
@@ -97,13 +100,13 @@ class Client:
         oom_risk: float | None = None,
         **flags: Any,
     ) -> SimulationHandle:
-        """Price one plan, whether it fits or not, as :func:`shardwright.simulate` does."""
+        """Price one plan, feasible or not, as :func:`shardwright.simulate` does."""
         body, pricing = simulation_request(plan_or_model, cluster, oom_risk, flags)
         document = self._transport.post("/v1/simulations", body)
         return self._reader.simulation(document, pricing, oom_risk)
 
     def trace(self, plan: Any, **flags: Any) -> dict[str, Any]:
-        """The timeline of a plan's step, as Perfetto reads it."""
+        """Timeline of a plan's step in Perfetto's format."""
         body, _ = simulation_request(plan_document(plan), None, None, flags)
         answer = self._transport.post("/v1/simulations", {**body, "include": ["trace"]})
         trace: dict[str, Any] = answer["trace"]
@@ -112,14 +115,14 @@ class Client:
     def explain(
         self, plan: Any, *, oom_risk: float | None = None, **flags: Any
     ) -> ExplanationHandle:
-        """Take a plan's step time and memory apart, as :func:`shardwright.explain` does."""
+        """Break down a plan's step, as :func:`shardwright.explain` does."""
         flags = _priced_as(plan, flags)
         body, _ = simulation_request(plan_document(plan), None, oom_risk, flags)
         answer = self._transport.post("/v1/simulations", {**body, "include": ["explain"]})
         return explanation_of(answer)
 
     def compare(self, first: Any, second: Any, **flags: Any) -> ComparisonHandle:
-        """Hold two plans against each other, as :func:`shardwright.compare` does."""
+        """Compare two plans, as :func:`shardwright.compare` does."""
         sides = [
             ComparisonSide(name=name, report=self._simulated(plan, flags).report)
             for name, plan in (("first", first), ("second", second))
@@ -154,7 +157,7 @@ class Client:
         oom_risk: float | None = None,
         **flags: Any,
     ) -> Job[WhatIfs]:
-        """A question that is not waited for; arguments as of :meth:`what_if`."""
+        """Submit a question without waiting; arguments as of :meth:`what_if`."""
         if isinstance(plan, PlanHandle) and oom_risk is None:
             oom_risk = plan.risk
         limits = {"deadline_s": deadline_s, "oom_risk": oom_risk}
@@ -181,7 +184,7 @@ class Client:
     def submit_execute(
         self, plan: Any, steps: int = 20, *, deadline_s: float | None = None
     ) -> Job[dict[str, Any]]:
-        """A run that is not waited for; arguments as of :meth:`execute`."""
+        """Submit a run without waiting; arguments as of :meth:`execute`."""
         body = {"plan": plan_document(plan), "steps": steps, "deadline_s": deadline_s}
         try:
             return self._submit("run", without_none(body), self._reader.run)
@@ -196,10 +199,10 @@ class Client:
         return Job(self._transport, kind, new, read, body)
 
     def job(self, job_id: Any, kind: JobKind = "plan") -> Job[Any]:
-        """A job by its name.
+        """The job with this id.
 
         Raises:
-            InputError: there is none of that name, or of another token.
+            InputError: there is none, or it belongs to another token.
         """
         if kind not in PATHS:
             raise InputError("kind", kind, ", ".join(PATHS), nearest_name(str(kind), PATHS))
@@ -209,11 +212,11 @@ class Client:
         return Job(self._transport, kind, document, self._reader.reader_of(kind))
 
     def jobs(self, kind: JobKind = "plan", most: int = 100) -> Iterator[Job[Any]]:
-        """The jobs of this token, the newest first.
+        """This token's jobs, newest first.
 
         Args:
             kind: plan, what-if or run.
-            most: give no more.
+            most: limit of the list.
         """
         if kind not in PATHS:
             raise InputError("kind", kind, ", ".join(PATHS), nearest_name(str(kind), PATHS))
@@ -229,7 +232,7 @@ class Client:
             query["cursor"] = page["next_cursor"]
 
     def models(self) -> dict[str, Any]:
-        """Models that have a name, as ``plan models --json`` writes them."""
+        """Named models, as ``plan models --json`` writes them."""
         document: dict[str, Any] = self._transport.get("/v1/models")
         return document
 
@@ -240,7 +243,6 @@ class Client:
 
 
 def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
-    """Return pricing flags: typed ones, else the handle's."""
     given = checked_flags(flags, PRICING_FLAGS)
     if isinstance(plan, PlanHandle):
         pricing = getattr(plan, "pricing", None)

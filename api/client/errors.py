@@ -1,7 +1,7 @@
 """Problems of the service (RFC 9457) as Python errors.
 
-A problem names the place and what is allowed there, never what was sent; that is looked up in the
-body that was.
+A problem names the place and what is allowed there, never the input; that is looked up in the
+request body.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ARGUMENT_OF_KEY = {"plan_id": "plan", "given": "plan"}
 
 
 def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
-    """The error that a problem document is.
+    """The error that a problem document describes.
 
     Args:
         document: the problem.
-        body: what was sent.
+        body: of the request.
     """
     status, detail = int(document.get("status", 500)), str(document.get("detail", ""))
     kind = str(document.get("type", "")).removeprefix(URN)

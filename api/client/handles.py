@@ -1,4 +1,4 @@
-"""The client's handles: those of ``import shardwright``, served remotely."""
+"""Client handles: those of ``import shardwright``, served remotely."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 class ServicePlanHandle(PlanHandle):
     """A plan that a service found.
 
-    ``stack`` and ``measured`` are what would price it here; ``pricing`` is what the service is
-    asked to price it with.
+    ``stack`` and ``measured`` would price it here; the service prices it with ``pricing``.
     """
 
     client: Client = field(repr=False, compare=False)
     pricing: Mapping[str, str] = field(repr=False)
 
     def simulate(self) -> SimulationHandle:
-        """The same plan simulated again by the service, with its timeline."""
+        """Simulate the same plan again on the service, with its timeline."""
         handle = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
         return replace(handle, report=self._with_assumptions(handle.report))
 
@@ -42,11 +41,11 @@ class ServicePlanHandle(PlanHandle):
         return replace(report, assumptions=self.report.assumptions)
 
     def execute(self, steps: int = 20, **given: Any) -> dict[str, Any]:
-        """Run the plan on the service's machine; the ``execute`` document.
+        """Run the plan on the service's machine; return the ``execute`` document.
 
         Args:
             steps: optimizer step to reach.
-            given: nothing else is asked of a service.
+            given: must be empty or unset; a service takes no other argument.
 
         Raises:
             InputError: the plan cannot run there, or the service runs none.
@@ -64,7 +63,7 @@ class ServiceSimulationHandle(ServicePlanHandle, SimulationHandle):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServiceWhatIfs(WhatIfs):
-    """Answers of a service; ``document`` is what it said."""
+    """Answers of a service; ``document`` is its response."""
 
     document: Mapping[str, Any]
 
@@ -72,7 +71,7 @@ class ServiceWhatIfs(WhatIfs):
     def plans(self) -> tuple[Plan | None, ...]:
         """Re-planned plans by row; None where there is none.
 
-        Sweeps of more than a hundred values do; asking for one value alone gives its plan.
+        Sweeps of more than a hundred values omit them; a question about one value returns its plan.
         """
         rows = self.document.get("rows", [self.document])
         pairs = zip(self.found.answers, rows, strict=True)

@@ -1,4 +1,4 @@
-"""Jobs of a service: asked for, watched, cancelled, waited for."""
+"""Service jobs: submitted, watched, canceled, awaited."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ReadResult = Callable[[Mapping[str, Any]], Result]
 
 
 class Job(Generic[Result]):
-    """A job of a service, running whether anybody waits or not.
+    """A job of a service, which runs whether anybody waits or not.
 
     Args:
         transport: to the service.
         kind: plan, what-if or run.
-        document: of the job, as it was last read.
-        read: makes its result of what it answers.
-        body: what was asked, where that is known: errors say what was given.
+        document: of the job, as last read.
+        read: makes its result from its answer.
+        body: of the request, if known, for error messages.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class Job(Generic[Result]):
 
     @property
     def id(self) -> str:
-        """Its name at the service; ``client.job(id)`` finds it again."""
+        """Id at the service; ``client.job(id)`` finds it again."""
         return str(self.document["id"])
 
     @property
     def state(self) -> str:
-        """queued, running, done, failed or cancelled, when it was last read."""
+        """queued, running, done, failed or cancelled, as last read."""
         return str(self.document["state"])
 
     @property
     def progress(self) -> Mapping[str, Any] | None:
-        """Candidates and seconds, when it was last read."""
+        """Candidates and seconds, as last read."""
         return self.document.get("progress")
 
     @property
@@ -70,17 +70,17 @@ class Job(Generic[Result]):
         return f"{PATHS[self.kind]}/{self.id}"
 
     def refresh(self) -> Job[Result]:
-        """Read it again; the same job."""
+        """Refresh in place and return the same job."""
         self.document = self._transport.get(self.path)
         return self
 
     def events(self, after: str | None = None) -> Iterator[Event]:
         """Yield events ``(name, data, id)`` until it is done.
 
-        A broken connection goes on where it broke off.
+        A broken connection resumes where it stopped.
 
         Args:
-            after: the id of the last event that is known.
+            after: the id of the last event already seen.
         """
         return self._transport.events(f"{self.path}/events", after)
 
@@ -95,14 +95,14 @@ class Job(Generic[Result]):
         """Wait for the result; Ctrl-C cancels and returns the best.
 
         Args:
-            timeout_s: wait no longer than this; the job goes on.
-            on_event: told of everything that it says.
+            timeout_s: limit of the wait; the job goes on.
+            on_event: called with every event.
 
         Raises:
-            InputError: what was asked cannot be answered.
+            InputError: the question cannot be answered.
             InfeasibleError: nothing fits.
             RunError: it failed, or has not ended in time.
-            KeyboardInterrupt: Ctrl-C before there was anything to give.
+            KeyboardInterrupt: Ctrl-C before there was any result.
         """
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
@@ -150,7 +150,7 @@ class Job(Generic[Result]):
         return self._read(self.document)
 
     def __repr__(self) -> str:
-        """One line: what it is and how far."""
+        """Kind, id and progress in one line."""
         seconds = (self.progress or {}).get("seconds")
         after = "" if seconds is None else f" after {seconds:g} s"
         return f"<Job {self.kind} {self.id}: {self.state}{after}>"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Makes handles that ask a client again.
+    """Maker of handles that query a client again.
 
     Args:
         client: of the service that answered.
@@ -44,7 +44,7 @@ class Reader:
     def simulation(
         self, document: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
     ) -> ServiceSimulationHandle:
-        """A simulation."""
+        """Read a simulation."""
         report = report_of(document)
 
         def spans() -> Timeline:
@@ -65,7 +65,7 @@ class Reader:
         }
 
     def what_ifs(self, job: Mapping[str, Any]) -> WhatIfs:
-        """The answers to a question; those until it was cancelled."""
+        """Read the answers to a question; those until it was canceled."""
         return ServiceWhatIfs(found=what_if_of(job["answer"]), document=job["answer"])
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:

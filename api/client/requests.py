@@ -34,7 +34,7 @@ LOCAL_ONLY_FLAGS = ("galvatron_profile", "costs")
 
 
 def checked_flags(flags: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The flags, refused where one is unknown.
+    """Check that every flag is known.
 
     Raises:
         InputError: the first unknown one.
@@ -79,7 +79,7 @@ def plan_request(
 def simulation_request(
     plan_or_model: Any, cluster: Any, oom_risk: float | None, flags: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The body of a simulation, and what prices its plan again.
+    """The body of a simulation, and the pricing of its plan.
 
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
@@ -98,7 +98,7 @@ def simulation_request(
 
 
 def plan_document_or_none(given: Any) -> dict[str, Any] | None:
-    """Return a given plan's document; None for a model."""
+    """Return a plan's document; None for a model."""
     if isinstance(given, PlanHandle):
         given = given.plan
     if isinstance(given, Plan):
@@ -114,7 +114,7 @@ def plan_document(given: Any) -> dict[str, Any]:
     """The document of a plan.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a plan.
     """
     document = plan_document_or_none(given)
     if document is None:

@@ -1,4 +1,4 @@
-"""Documents of the service as the values that Python works with."""
+"""Service documents as Python values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTRA_KEYS = ("plan_hash", "explain", "trace")
 
 
 def report_of(document: Mapping[str, Any]) -> Report:
-    """The report that was answered with, to the last digit.
+    """The report in an answer, to the last digit.
 
     Raises:
         RunError: a document that this version cannot read.
@@ -44,7 +44,7 @@ def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
 
 
 class ResultRow:
-    """Facts of a row of an answer."""
+    """Facts of one answer row."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.changes: tuple[Change, ...] = tuple(Change(**item) for item in document["changes"])
@@ -54,8 +54,8 @@ class ResultRow:
 def what_if_of(document: Mapping[str, Any]) -> WhatIf:
     """The answer to a question.
 
-    Rows of long sweeps come without plans; the baseline's, in the row's setting, stands in their
-    place, for tokens are counted by its workload. :class:`handles.ServiceWhatIfs` gives none away.
+    Rows of long sweeps lack plans; the baseline's, in the row's setting, stands in for them, since
+    tokens are counted by its workload. :class:`handles.ServiceWhatIfs` never exposes it.
 
     Raises:
         RunError: a document that this version cannot read.

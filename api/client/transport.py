@@ -1,8 +1,8 @@
 """Requests with safe retries, and resumable event streams.
 
-A request is sent again where the connection failed or the service had no time (429, 503), which is
-safe for all of them: reads and cancellations change nothing twice, simulations nothing at all, and
-jobs carry an ``Idempotency-Key``.
+A request is retried where the connection failed or the service was busy (429, 503), which is safe
+for all: reads and cancellations are idempotent, simulations change nothing, and jobs carry an
+``Idempotency-Key``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_STATUSES = (429, 502, 503, 504)
 
 
 class Event(NamedTuple):
-    """An event of a job: ``progress``, ``best``, ``row`` or ``done``."""
+    """Event of a job: ``progress``, ``best``, ``row`` or ``done``."""
 
     name: str
     data: dict[str, Any]
@@ -33,13 +33,13 @@ class Event(NamedTuple):
 
 
 class Transport:
-    """A connection to a service.
+    """Connection to a service.
 
     Args:
         url: of the service, such as ``http://127.0.0.1:8642``.
-        token: that it asks for, if it does.
-        timeout_s: how long one request may take.
-        patience_s: how long a service that does not answer is asked again.
+        token: of the service, if it needs one.
+        timeout_s: limit of one request.
+        patience_s: for how long an unresponsive service is retried.
 
     Raises:
         InputError: no usable address, or httpx is not installed.
@@ -75,7 +75,7 @@ class Transport:
         self._http.close()
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        """The document at a path."""
+        """Get the document at a path."""
         return self._request("GET", path, None, {}, query).json()
 
     def post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> Any:
@@ -85,7 +85,7 @@ class Transport:
         ).json()
 
     def delete(self, path: str) -> None:
-        """Cancel what is at a path; nothing happens where it has ended."""
+        """Cancel the job at a path; no effect once it has ended."""
         self._request("DELETE", path, None, {})
 
     def _request(
@@ -123,7 +123,7 @@ class Transport:
 
         Args:
             path: of the events.
-            after: the id of the last event that is known.
+            after: the id of the last event already seen.
         """
         pauses = _Backoff(self._patience_s)
         while True:
@@ -153,7 +153,7 @@ class Transport:
 
 
 class _Backoff:
-    """Waits longer and longer between attempts, until there was enough of that."""
+    """Growing waits between attempts, until patience ends."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -173,7 +173,7 @@ class _Backoff:
         """Wait before the next attempt.
 
         Raises:
-            Exception: ``error``, where patience is at an end.
+            Exception: ``error``, once patience is at an end.
         """
         pause_s = float(retry_after) if retry_after and retry_after.isdecimal() else self._next_s
         self._next_s = min(MAX_PAUSE_S, 2 * self._next_s)

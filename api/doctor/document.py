@@ -1,6 +1,6 @@
 """``plan doctor``: measured, learned and assumed figures as a document.
 
-Figures are those that prices read; each has the kind that the catalogue derives from its source.
+Figures are those that prices read; the catalogue derives each one's kind from its source.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _counts_by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
 
 
 def _calibration(problem: Problem, requested: str | None) -> dict[str, Any]:
-    """The calibration or the profile that prices come from."""
+    """The calibration or profile behind the prices."""
     if (calibration := calibration_of(problem.measured)) is not None:
         return {
             "name": measured_name(problem.measured),

@@ -43,9 +43,9 @@ NOT_PRICED = ("version", "compile", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure: owner, name, value in SI units, source.
+    """Figure: owner, name, value in SI units, source.
 
-    ``kind`` is read off the source's words, as everywhere in the catalogue.
+    ``kind`` derives from the source's words, as everywhere in the catalogue.
     """
 
     part: str
@@ -62,11 +62,11 @@ class Figure:
 def priced_figures(
     cluster: ClusterSpec, chosen: StackSpec, dtypes: Iterable[str], scans: bool
 ) -> tuple[Figure, ...]:
-    """The figures of devices, nodes, fabrics, formulas and stack, each once.
+    """Figures of devices, nodes, fabrics, formulas and stack, each once.
 
     Args:
         cluster: whose devices and links.
-        chosen: the stack, with the attention and overlap that it is priced with.
+        chosen: the stack, with the attention and overlap it is priced with.
         dtypes: the number formats whose peak rates count.
         scans: whether layers have chunked scans.
     """

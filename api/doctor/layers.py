@@ -20,11 +20,12 @@ SINGLE_DEVICE = LayerStrategy()
 def layer_support_rows(lowering: Lowering) -> list[dict[str, Any]]:
     """List a row for each layer class of each tower.
 
-    A kind is *planned* where one device alone may hold it, *simulated* where it lowers to kernels
-    and bytes, *run* where the bundled executor builds it; else the row says why not.
+    A kind is *planned* if one device alone may hold it, *simulated* if it lowers to kernels and
+    bytes,
+    *run* if the bundled executor builds it; else the row says why not.
 
     Args:
-        lowering: of the model, at the sequence length that is asked about.
+        lowering: of the model, at the sequence length in question.
     """
     model, rows, first = lowering.model, [], 0
     for tower in model.towers:

@@ -24,12 +24,12 @@ from ...spec.strategy import LayerStrategy, Sharding
 def price_rows(problem: Problem, lowering: Lowering) -> list[dict[str, Any]]:
     """List seconds by term and source, by device group.
 
-    Of one micro-batch of one sample.
-
-    All layers go forward and backward once, under the widest tensor parallelism of a node that is
-    legal, with experts over the same ranks and optimizer states over all others; gradients are
-    summed and the optimizer steps once. Nothing is hidden behind anything: these are the prices
-    that a plan is put together from, not a step.
+    Seconds of one micro-batch of one sample: every layer forward and backward once, under the
+    widest
+    legal tensor parallelism of a node, experts over the same ranks, optimizer states over all
+    others;
+    gradients are reduced and the optimizer steps once. Nothing is overlapped: these are a plan's
+    component prices, not a step.
 
     Args:
         problem: model, cluster, workload, stack and profile.

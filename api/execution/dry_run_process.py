@@ -19,9 +19,7 @@ QUIET_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
-    """Return bytes and collectives of a plan's stages.
-
-    None where torch is not installed.
+    """Return bytes and collectives of a plan's stages; None without torch.
 
     Args:
         plan: a plan that the executor runs.

@@ -36,8 +36,9 @@ EventCallback = Callable[[dict[str, Any]], None]
 class ExecuteOptions:
     """Options of a run: steps, seed, text, rate, checks, weights.
 
-    ``checkpoint`` says where checkpoints are; ``init_from`` and ``save_hf`` are folders of
-    transformers to start from and to write.
+    ``checkpoint`` locates checkpoints; ``init_from`` and ``save_hf`` are transformers folders to
+    start
+    from and to write.
     """
 
     steps: int = DEFAULT_STEPS
@@ -63,8 +64,8 @@ def ensure_profile(devices: int, on_event: EventCallback) -> MachineProfile:
     Measuring takes some 20 s.
 
     Args:
-        devices: ranks that will work at once.
-        on_event: told ``{"phase": "profile", …}`` before anything is measured.
+        devices: ranks at work at once.
+        on_event: called with ``{"phase": "profile", …}`` before measuring.
     """
     profile = newest_profile(devices)
     if profile is None:
@@ -82,19 +83,19 @@ def execute_plan(
     on_event: EventCallback,
     assumptions: tuple[Assumption, ...] = (),
 ) -> dict[str, Any]:
-    """Run a plan and compare; the contract's ``execute`` document, with the comparison.
+    """Run a plan; return the contract's ``execute`` document, with the comparison.
 
     Args:
         plan: a legal plan for this machine.
         stack: the stack that priced it.
-        measured: what prices it beside the catalogue, None for nothing.
-        options: how to run.
-        on_event: told of every step.
+        measured: what prices it beside the catalogue, if anything.
+        options: of the run.
+        on_event: called with every step.
         assumptions: behind the prediction.
 
     Raises:
         RunError: the run failed.
-        InputError: the plan is priced for a stack that the executor is not.
+        InputError: the plan is priced for a stack other than the executor.
     """
     if stack.name != "shardwright":
         allowed = "shardwright: that is what runs here"
@@ -129,8 +130,8 @@ def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) ->
     """Check folders of weights before ranks start.
 
     Raises:
-        InputError: the first of them.
-        NotBuiltError: a model that transformers has no class for.
+        InputError: the first unusable one.
+        NotBuiltError: a model without a transformers class.
     """
     model, seq_len = plan.model, plan.workload.seq_len
     if init_from is not None:
@@ -173,11 +174,11 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
 
 
 def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
-    """Return FLOPs a second and their share of the peak.
+    """Return FLOPs a second and their share of the peak (MFU).
 
-    Counted as the prediction counts them.
-
-    ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak of all devices in stages.
+    FLOPs are counted as predicted: ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak
+    of
+    all devices in stages.
     """
     used = utilization(plan, simulated.simulation, simulated.simulator)
     devices = sum(stage.device_count for stage in plan.program.stages)
@@ -212,7 +213,7 @@ def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dic
 
 
 def _byte_errors(prediction: Prediction, measured: list[int] | None) -> list[float]:
-    """Relative errors of each stage's bytes; none where they were not measured."""
+    """Relative errors of each stage's bytes, if measured."""
     if measured is None:
         return []
     predicted = [row.allocated_bytes for row in prediction.memory if row.tier == "hbm"]

@@ -1,8 +1,8 @@
-"""``--measure-top K``: runs of the best few plans, and a calibration from their steps.
+"""``--measure-top K``: runs of the best plans, and a fitted calibration.
 
 Every plan is run; measured and predicted times fit a calibration of this machine (on top of its
-profile, where there is one), which is stored by name. The plans are then listed in the order of
-their measured times, each with its prediction before and after.
+profile, if any), stored by name. Plans are then listed by measured time, each with its prediction
+before and after.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLAG = "--measure-top"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPlan:
-    """A plan that was run: its document, and its seconds predicted, measured and corrected."""
+    """A plan's run: document, and seconds predicted, measured and corrected."""
 
     plan: Plan
     document: dict[str, Any]
@@ -41,7 +41,7 @@ class MeasuredPlan:
     corrected_s: float
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready form, the run itself left out."""
+        """JSON-ready form, without the run itself."""
         return {
             "plan": self.plan.to_document(),
             "plan_hash": self.plan.hash,
@@ -52,7 +52,7 @@ class MeasuredPlan:
 
 
 def check_count(count: int) -> int:
-    """Check that a calibration can be fitted to so many steps; return the count.
+    """Return the count, if a calibration can be fitted to it.
 
     Raises:
         InputError: none, or too many.
@@ -65,12 +65,12 @@ def check_count(count: int) -> int:
 def measure_plans(
     plans: list[Plan], stack: StackSpec, measured: Measured | None, run: RunPlanCallback
 ) -> tuple[list[MeasuredPlan], Calibration]:
-    """Run plans and fit a calibration to their steps; the fastest plan comes first.
+    """Run plans and fit a calibration to their steps, fastest plan first.
 
     Args:
         plans: of one model and workload on one cluster.
         stack: the software that runs them.
-        measured: what priced them; factors of an earlier calibration are fitted anew.
+        measured: what priced them; an earlier calibration's factors are refitted.
         run: runs a plan.
 
     Raises:
@@ -105,7 +105,7 @@ def measure_plans(
 
 
 def calibration_name(plan: Plan) -> str:
-    """The name of the stored calibration of a plan's model on its cluster."""
+    """Name of the calibration of a plan's model on its cluster."""
     ranks = sum(stage.device_count for stage in plan.program.stages)
     text = f"measured-{plan.model.name}-{plan.cluster.groups[0].device}-{ranks}"
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:64]

@@ -1,7 +1,7 @@
 """A plan's page in one file that fetches nothing.
 
-The file says by its own policy that only the style and the script whose hashes it names may be
-used; what is data lies in a block that browsers do not run, and only ever becomes text.
+Its content policy admits only the style and script whose hashes it names; data lies in a block that
+browsers do not run, and only ever becomes text.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PAGE = """<!doctype html>
 
 
 def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] | str) -> str:
-    """The page.
+    """Build the page.
 
     Args:
         view: see :func:`report_view.report_view`.
-        plan: the plan's document, to take away.
+        plan: the plan's document, to download.
         trace: the step in Perfetto's format, or why there is none.
     """
     style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
@@ -59,7 +59,7 @@ def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] 
 
 @lru_cache
 def web_text(name: str) -> str:
-    """A file of the page, as it is shipped."""
+    """A file of the page, as shipped."""
     return files("shardwright.api").joinpath("web", name).read_text(encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ HEADS = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory
 
 
 def report_html(report: Report) -> str:
-    """The report's head line, stages, terms, rivals and assumptions."""
+    """Headline, stages, terms, rivals and assumptions of a report."""
     prediction = report.prediction
     full = peak_memory_row(prediction)
     verdict = "" if prediction.feasible else " <b>does not fit</b>;"
@@ -50,7 +50,7 @@ def _answer(report: Report) -> str:
 
 
 def html_table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """Table whose cells are HTML already."""
     head = "".join(f'<th style="{CELL}">{escape(name)}</th>' for name in heads)
     body = "".join(
         "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in row) + "</tr>"

@@ -1,4 +1,4 @@
-"""Hand-written SVG: lines, texts and colors that all can tell apart.
+"""Hand-written SVG: lines, texts and color-blind-safe colors.
 
 Okabe and Ito, "Color Universal Design", 2008.
 """
@@ -22,7 +22,7 @@ def svg_line(ends: tuple[float, float, float, float], colour: str, extra: str = 
 
 
 def svg_text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
-    """A text at a place; ``anchor`` is start, middle or end."""
+    """Text at a place; ``anchor`` is start, middle or end."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" {FONT} font-size="{size}" text-anchor="{anchor}">'
         f"{escape(text)}</text>"
@@ -30,7 +30,7 @@ def svg_text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
 
 
 def svg_head(width: float, height: float, title: str, left: float) -> list[str]:
-    """Open a drawing with a white ground and a title."""
+    """Open a drawing with a white background and a title."""
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}">',

@@ -1,8 +1,8 @@
 """Predicted against measured as hand-written SVG.
 
-Both axes are logarithmic and have the same range, so that equal errors lie equally far from the
-diagonal; the grey band is 20 % either way. A colour a source (those of Okabe and Ito, 2008, which
-colour-blind readers tell apart), a shape where colours repeat.
+Both axes are logarithmic with the same range, so equal errors lie equally far from the diagonal;
+the gray band is ±20 %. One color per source (Okabe and Ito, 2008, distinguishable by color-blind
+readers), with shapes where colors repeat.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BAND = 0.2
 
 
 def validation_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str:
-    """The drawing as text.
+    """Draw the points as SVG text.
 
     Args:
-        title: what stands above it.
+        title: above the drawing.
         unit: of both axes.
         points: predicted and measured, by source; sources without points are left out.
     """
@@ -40,7 +40,7 @@ def validation_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) 
 
 
 class LogScale:
-    """A logarithmic scale, the same decades on both axes."""
+    """Logarithmic scale, the same decades on both axes."""
 
     def __init__(self, values: Sequence[float]) -> None:
         low, high = (min(values), max(values)) if values else (1.0, 10.0)
@@ -92,7 +92,7 @@ def _frame(scale: LogScale, unit: str) -> Iterator[str]:
 
 
 def _band(scale: LogScale) -> Iterator[str]:
-    """The diagonal, and 20 % either way, cut at the frame."""
+    """The diagonal and its ±20 % band, cut at the frame."""
     low, high = 10**scale.low, 10**scale.high
     more, less = 1 + BAND, 1 - BAND
     corners = (

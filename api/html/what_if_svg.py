@@ -1,7 +1,7 @@
-"""A what-if answer as SVG: bars of terms, or lines of a sweep.
+"""A what-if answer as SVG: term bars, or sweep lines.
 
-Axes begin at nil, so that lengths compare. Of a sweep both answers are lines, the baseline is
-dashed, and a hollow point does not fit.
+Axes begin at zero, so that lengths compare. A sweep draws both answers as lines and the baseline
+dashed; hollow points do not fit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAME, BEST = COLOURS[1], COLOURS[2]
 
 
 def what_if_svg(result: WhatIf) -> str:
-    """The drawing as text."""
+    """Draw the answer as SVG text."""
     parts = _bars(result) if result.question.sweep is None else _lines(result)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -105,8 +105,6 @@ def _box(x: float, y: float, width: float, height: float, term: str, tip: str = 
 
 
 class _Point(NamedTuple):
-    """A plan in a row: position, height, text, feasibility."""
-
     row: int
     amount: float
     text: str

@@ -1,4 +1,4 @@
-"""Handles that Python gets back: rich reprs, DataFrames, pictures.
+"""Python handles: rich reprs, DataFrames, pictures.
 
 Enters: reports, simulations, explanations, comparisons.
 Leaves: handle objects; pandas and matplotlib are loaded on use.

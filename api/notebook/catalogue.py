@@ -14,14 +14,14 @@ from .validation_handle import Validation
 
 @arguments_named
 def validate(data: str | Path | None = None, *, calibration: str = "none") -> Validation:
-    """Hold predictions against measured runs, by source.
+    """Compare predictions with measured runs, by source.
 
     Args:
-        data: a table of runs or of peaks of memory (CSV); the bundled runs if None.
+        data: a table of runs or of memory peaks (CSV); the bundled runs if None.
         calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: a file or a row that cannot be read, or no such calibration.
+        InputError: an unreadable file or row, or no such calibration.
     """
     table = None if data is None else Path(data).expanduser()
     if table is not None and not table.is_file():
@@ -34,9 +34,9 @@ def clusters(name: str | None = None) -> dict[str, Any]:
     """Named devices, nodes and fabrics, as ``plan clusters --json`` writes.
 
     Args:
-        name: only what has to do with this device, node, fabric or cluster.
+        name: limit the document to this device, node, fabric or cluster.
 
     Raises:
-        InputError: nothing is called so.
+        InputError: no entry has this name.
     """
     return clusters_document(name)

@@ -1,4 +1,4 @@
-"""Python's handle of two plans side by side."""
+"""Python handle of two plans side by side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ComparisonHandle(Comparison):
         return self.to_document()
 
     def to_frame(self) -> Any:
-        """Return a DataFrame, a row a term, of seconds and bytes.
+        """Return a DataFrame of seconds and bytes, one row per term.
 
         Raises:
             InputError: pandas is not installed.
@@ -34,7 +34,7 @@ class ComparisonHandle(Comparison):
         )
 
     def plot(self) -> Picture:
-        """Draw the way from the first plan's seconds to the second's.
+        """Draw the steps from the first plan's seconds to the second's.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -44,7 +44,7 @@ class ComparisonHandle(Comparison):
         return comparison_picture(self)
 
     def __repr__(self) -> str:
-        """One line: which plan is faster, and why."""
+        """The faster plan and why, in one line."""
         return f"<ComparisonHandle {verdict(self)}>"
 
     def _repr_html_(self) -> str:

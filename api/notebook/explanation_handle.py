@@ -1,4 +1,4 @@
-"""Python's handle of an explanation: tables, DataFrames, pictures."""
+"""Python handle of an explanation: tables, DataFrames, pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExplanationHandle(Explanation):
     """An explanation that a notebook shows."""
 
     def to_frame(self) -> Any:
-        """Return a DataFrame, a row a term; seconds add up.
+        """Return a DataFrame, one row per term; seconds add up.
 
         Raises:
             InputError: pandas is not installed.
@@ -55,7 +55,7 @@ class ExplanationHandle(Explanation):
         return memory_picture(self.report)
 
     def __repr__(self) -> str:
-        """One line: the step, and what takes most of it."""
+        """The step and its largest term, in one line."""
         most = max(self.terms, key=lambda row: float(row["seconds"]))
         step = format_seconds(self.report.prediction.step_time_s)
         share = f"{100 * most['share']:.1f} %"

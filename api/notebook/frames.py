@@ -10,7 +10,7 @@ from ...spec.report.report import MEMORY_TERMS, Prediction
 
 
 def frame(rows: Iterable[dict[str, Any]]) -> Any:
-    """A DataFrame of the rows, their keys its columns.
+    """Build a DataFrame of the rows, with their keys as columns.
 
     Raises:
         InputError: pandas is not installed.
@@ -24,7 +24,7 @@ def frame(rows: Iterable[dict[str, Any]]) -> Any:
 
 
 def memory_records(prediction: Prediction) -> list[dict[str, Any]]:
-    """List a row a stage and tier: allocated, reserved, capacity, terms."""
+    """List one row per stage and tier: allocated, reserved, capacity, terms."""
     rows = prediction.memory
     others = dict.fromkeys(name for row in rows for name in row.by if name not in MEMORY_TERMS)
     return [

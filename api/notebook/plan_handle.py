@@ -1,4 +1,4 @@
-"""Python's handles of a plan and of a simulation."""
+"""Python handles of plans and simulations."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanHandle:
-    """A plan and what is predicted of it.
+    """A plan with its prediction.
 
-    ``stack`` and ``measured`` are what priced it and ``risk`` is the accepted chance of running
-    out of memory; simulating and running use them again.
+    ``stack`` and ``measured`` priced it, and ``risk`` is the accepted chance of running out of
+    memory;
+    simulating and running reuse them.
     """
 
     report: Report
@@ -58,7 +59,7 @@ class PlanHandle:
         return self.report.to_document()
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan (not its report), whole or not at all.
+        """Write the plan (not its report) atomically.
 
         Raises:
             InputError: the file cannot be written.
@@ -68,7 +69,7 @@ class PlanHandle:
         return target
 
     def simulate(self) -> SimulationHandle:
-        """The same plan simulated again, with its timeline."""
+        """Simulate the same plan again, with its timeline."""
         notes = self.report.assumptions
         simulated = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
         return simulation_handle(simulated, self.stack, self.measured, self.risk)
@@ -124,21 +125,21 @@ class PlanHandle:
         every: int | None = None,
         resume: Path | str | None = None,
     ) -> dict[str, Any]:
-        """Run the plan on this machine; the contract's ``execute`` document.
+        """Run the plan on this machine; return the contract's ``execute`` document.
 
         Args:
             steps: optimizer step to reach.
-            verify: whether to compare losses and gradients with a single process.
+            verify: compare losses and gradients with a single process.
             data: text file or folder, or token numbers; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
-            trace: file for a traced step and its memory, as Perfetto reads it.
+            trace: file for a traced step and its memory in Perfetto's format.
             lr: learning rate, as ``--lr`` takes it; the usual one if None.
             init_from: folder of transformers to start from.
             save_hf: folder of transformers to write.
             checkpoint: folder to save checkpoints in.
             every: steps between them.
-            resume: folder of checkpoints to go on from, saved under any plan of the model.
+            resume: folder of checkpoints to resume from, saved under any plan of the model.
 
         Raises:
             InputError: the plan cannot run on this machine.
@@ -167,7 +168,7 @@ class PlanHandle:
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
 
     def __repr__(self) -> str:
-        """One line: model, shape, step time, whether it fits."""
+        """Model, shape, step time and fit in one line."""
         fits = "" if self.prediction.feasible else ", does not fit"
         step = format_seconds(self.prediction.step_time_s)
         kind = type(self).__name__.removeprefix("Service")
@@ -185,14 +186,14 @@ class SimulationHandle(PlanHandle):
 
     @cached_property
     def timeline(self) -> TimelineHandle:
-        """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
+        """Spans of the simulated step; ``timeline.to_perfetto()`` is its trace."""
         return timeline_handle(self.spans())
 
 
 def simulation_handle(
     simulated: Simulated, stack: StackSpec, measured: Measured | None, risk: float
 ) -> SimulationHandle:
-    """The handle of a plan that was simulated here.
+    """Handle of a plan simulated here.
 
     Args:
         simulated: the simulation.

@@ -1,4 +1,4 @@
-"""Python's handle of a timeline: DataFrame, picture, table."""
+"""Python handle of a timeline: DataFrame, picture, table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ HEADS = ("rank", "computes", "waits", "communicates, seen", "peak")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TimelineHandle(Timeline):
-    """A timeline that a notebook shows, one simulated rank a stage."""
+    """A timeline as a notebook shows it, one simulated rank per stage."""
 
     def to_frame(self) -> Any:
-        """Return a DataFrame, a row a span, ordered by start.
+        """Return a DataFrame, one row per span, ordered by start.
 
         Raises:
             InputError: pandas is not installed.
@@ -41,7 +41,7 @@ class TimelineHandle(Timeline):
         )
 
     def plot(self) -> Picture:
-        """The spans of every stream, drawn over time.
+        """Draw the spans of every stream over time.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -56,7 +56,7 @@ class TimelineHandle(Timeline):
         return sorted({span.stream.rank for span in self.spans})
 
     def __repr__(self) -> str:
-        """One line: how it came about, how long it is."""
+        """Origin and length in one line."""
         step = format_seconds(self.step_time_s)
         return f"<Timeline {self.origin}: {len(self.spans)} spans, {len(self.ranks)} ranks, {step}>"
 

@@ -1,4 +1,4 @@
-"""Python's handle of a validation: scores, a DataFrame, a plot."""
+"""Python handle of a validation: scores, a DataFrame, a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADS = ("source", "rows", "median", "mean", "p90", "signed")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Validation:
-    """Errors of the predictions, over all rows and by source."""
+    """Prediction errors, over all rows and by source."""
 
     found: ValidationResult
 
@@ -40,7 +40,7 @@ class Validation:
         )
 
     def plot(self) -> Picture:
-        """Predicted against measured, a colour a source.
+        """Predicted against measured, one color per source.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -50,7 +50,7 @@ class Validation:
         return validation_picture(self.found)
 
     def __repr__(self) -> str:
-        """One line: rows, and how far they are off."""
+        """Rows and their error in one line."""
         document = self.found.document
         what = "step time" if document["metric"] == "step_time" else "peak memory"
         rows = f"{document['rows_priced']} of {document['rows_read']} rows"

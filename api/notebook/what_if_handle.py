@@ -1,4 +1,4 @@
-"""Python's handle of a what-if: rows, a DataFrame, a table."""
+"""Python handle of a what-if: rows, a DataFrame, a table."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ HEADS = ("what if", "same plan", "moved", "re-planned", "tokens/s", "gain", "cha
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WhatIfs(Sequence[dict[str, Any]]):
-    """Answers to a question, a flat row a setting.
+    """Answers to a question, one flat row per setting.
 
     A row holds every changed key with its new value, then ``baseline_s``; ``same_plan_s``,
-    ``same_plan_fits``, ``same_plan_why`` (where there is none), ``moved_term``, ``moved_s``;
-    ``re_planned_s``, ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of
-    the whole cluster. What does not exist is None.
+    ``same_plan_fits``, ``same_plan_why`` (if missing), ``moved_term``, ``moved_s``;
+    ``re_planned_s``,
+    ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of the whole cluster.
+    Missing
+    values are None.
     """
 
     found: WhatIf
@@ -65,7 +67,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:
-        """The re-planned plan of each row; None where there is none."""
+        """Re-planned plan of each row; None where there is none."""
         return tuple(a.best.plan if a.best is not None else None for a in self.found.answers)
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
         return frame(self)
 
     def plot(self) -> Picture:
-        """Draw curves over a sweep, or the terms of both answers.
+        """Draw sweep curves, or the terms of both answers.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -91,7 +93,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
         return what_if_picture(self.found)
 
     def to_svg(self) -> str:
-        """A drawing of the answers, as text."""
+        """Draw the answers as SVG text."""
         return what_if_svg(self.found)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
         }
 
     def __repr__(self) -> str:
-        """One line a row: what changes, both answers."""
+        """One line per row: change and both answers."""
         return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.found.answers)
 
     def _repr_html_(self) -> str:
@@ -143,10 +145,11 @@ def _seconds(priced: PricedPlan) -> str:
 
 
 def handle_inputs(handle: PlanHandle, inputs: Inputs) -> Inputs:
-    """Complete flags with those that the handle was priced with.
+    """Complete flags with those that priced the handle.
 
-    Attention and overlap are named only where they are not those that the stack has anyway, so
-    that a change of stack or number format chooses them anew.
+    Attention and overlap are named only where they differ from the stack's defaults, so that a
+    change
+    of stack or number format chooses them anew.
     """
     measured = handle.measured
     name = "none" if measured is None else None

@@ -1,4 +1,4 @@
-"""Reports of plans, and plans from the flags of ``plan simulate`` and of Galvatron profiles.
+"""Reports of plans, and plans from simulate or Galvatron flags.
 
 Enters: a Problem, a Plan or a Solution, and flags.
 Leaves: a Report (with its simulation), and uniform plans.

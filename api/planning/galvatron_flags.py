@@ -1,4 +1,4 @@
-"""Flags that go with a Galvatron profile."""
+"""Flags that accompany a Galvatron profile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IGNORED_FLAGS = ("execute", "pins", "oom_risk", "calibration", "stack")
 
 
 def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
-    """True if the plan is to be searched under Galvatron's costs.
+    """Return True if the plan is to be searched under Galvatron's costs.
 
     Args:
         given: values of the flags by name.

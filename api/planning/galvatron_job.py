@@ -23,7 +23,7 @@ OPTIMIZERS = ("adamw", "adam")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronLayerType:
-    """Neighboring blocks that Galvatron measures as one type of layer."""
+    """Neighboring blocks that Galvatron measures as one layer type."""
 
     count: int
     hidden: int
@@ -36,11 +36,10 @@ def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
 
     Args:
         problem: what is planned.
-        folder: what Galvatron's profilers wrote.
+        folder: output of Galvatron's profilers.
 
     Raises:
-        InputError: a part of the problem that the costs do not cover, or a profile of another
-        model.
+        InputError: a problem that the costs do not cover, or another model's profile.
     """
     _refuse_other_training(problem)
     group = problem.cluster.groups[0]
@@ -95,10 +94,12 @@ def _refuse_size(key: str, given_mb: float, own_mb: float, within: float, proble
 
 
 def layer_types(model: ModelSpec, seq_len: int) -> list[GalvatronLayerType]:
-    """The types of a model's blocks in order: neighbors of one tower and about one size.
+    """Layer types of a model's blocks, in order.
+
+    Neighbors of one tower and about one size share a type.
 
     Raises:
-        InputError: a model with layers that Galvatron does not know.
+        InputError: a model with layers unknown to Galvatron.
     """
     types: list[GalvatronLayerType] = []
     for tower in model.towers:

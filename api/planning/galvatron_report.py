@@ -18,11 +18,11 @@ def galvatron_report(problem: Problem, folder: str | Path, options: SolveOptions
 
     Args:
         problem: what is planned.
-        folder: what Galvatron's profilers wrote.
-        options: ``top`` and ``deadline_s`` count; the costs know no other.
+        folder: output of Galvatron's profilers.
+        options: only ``top`` and ``deadline_s`` apply.
 
     Raises:
-        InputError: a part of the problem that the costs do not cover, or an unusable profile.
+        InputError: a problem that the costs do not cover, or an unusable profile.
         InfeasibleError: nothing fits.
     """
     solution = solve_galvatron(problem, galvatron_job(problem, folder), options)

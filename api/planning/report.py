@@ -1,4 +1,4 @@
-"""Reports: of a plan that is simulated, and of a solved problem."""
+"""Reports of simulated plans and solved problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Simulated:
 
 
 def memory_rule(risk: float | None) -> MemoryRule:
-    """The memory rule for a typed risk; the default one where none was typed.
+    """The memory rule for a typed risk, or the default one.
 
     Raises:
         InputError: a risk that is no number, or out of range.
@@ -62,7 +62,7 @@ def simulate_plan(
     Args:
         plan: a legal plan.
         stack: the software that runs it.
-        measured: a profile or calibration of its cluster, if there is one.
+        measured: a profile or calibration of its cluster, if any.
         assumptions: behind the prediction.
         risk: accepted chance of running out of memory.
         rates: changes to the cluster's listed rates.
@@ -88,7 +88,7 @@ def simulate_plan(
 
 
 def solution_report(problem: Problem, solution: Solution) -> Report:
-    """The report of a solved problem, first the notes on what changes results."""
+    """The report of a solved problem, result-changing notes first."""
     lossy = lossy_notes(solution.plan, problem.techniques.values)
     return Report(
         plan=solution.plan,

@@ -1,4 +1,4 @@
-"""Devices of the stages of a uniform plan: in device order, group by group."""
+"""Devices of a uniform plan's stages, in device order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def place_stages(cluster: ClusterSpec, stages: int, ranks: int) -> list[StageDev
         ranks: devices of a stage.
 
     Raises:
-        InputError: a stage would lie in two groups.
+        InputError: a stage would span two groups.
     """
     devices: list[StageDevices] = []
     for group in cluster.groups:

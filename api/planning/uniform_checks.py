@@ -1,4 +1,4 @@
-"""Rules of a uniform plan: the flag that breaks one, and the nearest legal value."""
+"""Rules of a uniform plan: offending flag and nearest legal value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _technique_violation(
     value: TechniqueValue,
     choice: TechniqueChoice,
 ) -> str | None:
-    """The rule of a layer or device that a technique's value breaks; None if legal."""
+    """Layer or device rule that a technique's value breaks, or None."""
     dtype, chosen = problem.workload.dtype, value.of(strategy)
     if chosen is None:
         return None
@@ -116,7 +116,7 @@ def _layers_violation(
 
 
 def _nearest(problem: Problem, strategy: LayerStrategy, ranks: int, name: str) -> int:
-    """The legal degree of an axis nearest to the typed one; 1 always is legal."""
+    """Legal degree of an axis nearest to the typed one; 1 is always legal."""
     typed, legal = getattr(strategy, name), [1]
     for degree in (d for d in range(2, ranks + 1) if ranks % d == 0):
         axis: dict[str, Any] = {name: degree}

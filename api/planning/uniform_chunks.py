@@ -1,4 +1,4 @@
-"""Layers of a uniform plan in equal runs, each with the strategy that applies to it."""
+"""Layers of a uniform plan in equal runs, each with its strategy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def applicable_strategy(
 def even_chunks(
     model: ModelSpec, chunks: int, strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Blocks in equal runs; other layers join the first chunk or the last.
+    """Split blocks into equal runs; other layers join an end chunk.
 
     Args:
         model: the model.
@@ -70,9 +70,10 @@ def even_chunks(
 def even_layers(
     model: ModelSpec, chunks: int, strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Layers, embedding and head counted, in runs of lengths within one.
+    """Split layers, embedding and head counted, into near-equal runs.
 
-    Large models are often built for this: 126 blocks, embedding and head on 64 chunks, two in each.
+    Lengths differ by one at most. Large models are often built for this: 126 blocks, embedding and
+    head on 64 chunks, two in each.
 
     Args:
         model: the model.
@@ -94,7 +95,7 @@ def even_layers(
 
 
 def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tuple[LayerPlan, ...]:
-    """Runs of layers of one tower with one strategy; blocks apart from other layers."""
+    """Runs of one tower and strategy, blocks apart from other layers."""
     plans = []
     distinct = {id(layer): layer for *_, layer in layers}
     applied = {key: applicable_strategy(layer, strategy) for key, layer in distinct.items()}

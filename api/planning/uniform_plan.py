@@ -1,4 +1,4 @@
-"""A uniform plan from simulate's flags: one strategy, blocks split evenly in order."""
+"""Uniform plan of simulate's flags: one strategy, evenly split blocks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .uniform_chunks import ChunkSplitter, even_chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformStrategy:
-    """Simulate's strategy flags; None where one was left out.
+    """Simulate's strategy flags; None where left out.
 
-    ``techniques``: the words of the flags that have the names of techniques.
+    ``techniques``: words of the flags named after techniques.
     """
 
     tp: int | None = None
@@ -52,7 +52,7 @@ class UniformStrategy:
     def from_flags(
         cls, values: Mapping[str, Any], techniques: Values = TECHNIQUES
     ) -> UniformStrategy:
-        """The strategy flags among ``values``, by name; other names are passed over."""
+        """The strategy flags among ``values``, by name; other names are ignored."""
         core = {name: values[name] for name in CORE_FLAGS if name in values}
         words = {t.name: values[t.name] for t in techniques if values.get(t.name) is not None}
         return cls(**core, techniques=words)
@@ -69,7 +69,7 @@ def strategy_flags(techniques: Values = TECHNIQUES) -> tuple[str, ...]:
 def uniform_plan(
     problem: Problem, flags: UniformStrategy, cut: ChunkSplitter = even_chunks
 ) -> tuple[Plan, tuple[Assumption, ...]]:
-    """The plan of the flags, and the assumptions for those left out.
+    """The plan of the flags, and the assumptions for omitted ones.
 
     Args:
         problem: what is planned.
@@ -78,7 +78,7 @@ def uniform_plan(
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.
-        NotBuiltError: a value of the contract that this version does not support.
+        NotBuiltError: a contract value that this version does not support.
     """
     check_types(flags)
     for name, word in flags.techniques.items():

@@ -1,4 +1,4 @@
-"""Arguments of Python callers: types that flags have by construction, and names in errors."""
+"""Python arguments: type checks, and argument names in errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def check_types(record: Any) -> None:
-    """Refuse values of another type in fields annotated ``int``, ``float`` or ``str`` (or None).
+    """Refuse wrong types in int, float, str or optional fields.
 
     ``True`` is no number, and ``64.0`` and ``"64"`` are no whole ones.
 
@@ -69,7 +69,7 @@ def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Search options as a caller gives them."""
+    """Search options as passed by a caller."""
 
     pins: tuple[str, ...]
     top: int

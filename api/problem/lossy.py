@@ -1,4 +1,4 @@
-"""``--allow``: techniques whose lossy values a search may take, and the notes on them."""
+"""``--allow``: lossy techniques that a search may use, with notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def allow_lossy(
     """Allow the lossy techniques that ``NAME,…`` names.
 
     Raises:
-        InputError: a name of no technique whose lossy values a search tries; others are pinned.
+        InputError: no technique with lossy values that a search tries; others are pinned.
     """
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     lossy = [
@@ -43,7 +43,7 @@ def _has_lossy(value: TechniqueValue) -> bool:
 
 
 def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption, ...]:
-    """Notes on a plan's lossy values with their bounds; they head the output."""
+    """Notes on a plan's lossy values and their bounds, for the top."""
     strategies = {
         strategy
         for _, _, parts in plan.program.chunks()

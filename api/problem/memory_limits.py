@@ -17,15 +17,17 @@ GIB_PER_DEVICE = "a positive number of GiB a device"
 def limit_memory(
     cluster: ClusterSpec, memory_gib: float | None, host_gib: float | None
 ) -> ClusterSpec:
-    """The cluster with device memory capped, the context included, and host memory granted.
+    """Cluster with capped device memory and granted host memory.
+
+    The cap includes the device's context.
 
     Args:
         cluster: the cluster as named.
         memory_gib: cap on each device's memory; None: all of it.
-        host_gib: host memory for each device; None: that of the cluster.
+        host_gib: host memory per device; None: the cluster's.
 
     Raises:
-        InputError: an amount that is none, or more than the hosts have.
+        InputError: an invalid amount, or more than the hosts have.
     """
     if memory_gib is None and host_gib is None:
         return cluster

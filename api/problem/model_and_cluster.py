@@ -27,7 +27,7 @@ ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
 
 def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
-    """The model that was given, with its assumptions.
+    """Resolve a model, with its assumptions.
 
     Args:
         given: a name or path, a typed or Hugging Face document, or a ModelSpec.
@@ -70,7 +70,7 @@ def check_model(model: ModelSpec, where: str) -> None:
 
 
 def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
-    """The cluster that was given, with its assumptions and the text that describes all of it.
+    """Resolve a cluster, with its assumptions and full description.
 
     Args:
         given: text or path, a typed document, or a ClusterSpec.
@@ -95,8 +95,8 @@ def check_plan(plan: Plan, where: str) -> Plan:
     """Check that a plan's cluster and models are usable; return the plan.
 
     Raises:
-        InputError: a name that the catalogue lacks, levels that do not nest, an unsupported model,
-            more micro-batches than are simulated.
+        InputError: a name missing from the catalogue, levels that do not nest, an unsupported
+            model, more micro-batches than are simulated.
     """
     check_cluster(plan.cluster, f"{where}: cluster")
     for name, model in plan.models.items():

@@ -25,16 +25,16 @@ MAX_GRAIN = 2**20
 
 
 def initial_sequence(model: ModelSpec, choice: ObjectiveChoice, given: int | None) -> int:
-    """The first length of a search for the longest: the given one, if the model takes it."""
+    """First length of a longest-sequence search: the typed one, if legal."""
     least, most = sequence_limits(model, choice)
     return given if given is not None and least <= given <= most else least
 
 
 def objective_of(given: str | None) -> ObjectiveChoice:
-    """The objective that was typed.
+    """Parse the objective.
 
     Raises:
-        InputError: an unknown objective, or a grain that is none.
+        InputError: an unknown objective, or an invalid grain.
     """
     if given is None:
         return THROUGHPUT

@@ -1,4 +1,4 @@
-"""Typed pins, checked against model, machine and each other before any search."""
+"""Pins, checked against model, machine and each other before searching."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ DEGREES = ("tp", "cp", "pp", "dp")
 def resolve_pins(
     texts: Iterable[str], problem: Problem, executable: bool = False, field: str = PIN_FLAG
 ) -> tuple[Pin, ...]:
-    """Pins from their texts.
+    """Parse and check pins.
 
     Args:
         texts: ``KEY[@LAYERS]=VALUE`` each.
         problem: the question.
-        executable: True if the plan must run here; then a pin on what cannot run is refused.
+        executable: True if the plan must run here: pins on what cannot run are refused.
         field: name of the pins in an error.
 
     Raises:
-        InputError: an unknown key, an impossible value, or pins that contradict each other.
+        InputError: an unknown key, an impossible value, or contradictory pins.
         NotBuiltError: a key that is not searched yet.
     """
     layers = problem.model.layers()
@@ -111,9 +111,9 @@ def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: 
 
 
 def _degree_violation(key: str, degree: int, layer: Layer, tokens: int) -> str | None:
-    """The rule against a degree of a layer, all else free; None if it is legal.
+    """Rule against a layer's degree, all else free, or None.
 
-    Experts beside tp need sequence parallelism, or to be split as the other weights are.
+    Experts beside tp need sequence parallelism, or the same split as the other weights.
     """
     axis: dict[str, Any] = {key: degree}
     strategies = [LayerStrategy(**axis)]
@@ -135,7 +135,10 @@ def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
 def _check_shard(
     pin: Pin, pins: tuple[Pin, ...], problem: Problem, executable: bool, field: str
 ) -> None:
-    """Refuse levels outside the cluster and degrees that do not nest; tp as pinned, else 1."""
+    """Refuse levels outside the cluster and degrees that do not nest.
+
+    tp is as pinned, else 1.
+    """
     tp = min(_plan_wide_value(pins, "tp") or 1, problem.cluster.device_count)
     most = _plan_wide_value(pins, "dp") or problem.cluster.device_count // tp
     text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
@@ -154,7 +157,10 @@ def _check_shard(
 
 
 def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    """Refuse a technique that layers, stack or devices cannot have, alone or fully sharded."""
+    """Refuse a technique illegal for layers, stack or devices.
+
+    It is tried alone and fully sharded.
+    """
     known = problem.techniques
     value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
     alone = with_word(LayerStrategy(), value, str(pin.value), field)

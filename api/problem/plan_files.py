@@ -1,4 +1,4 @@
-"""Plans from files and texts, with their sizes checked before anything large is made."""
+"""Plans from files and texts, size-checked before large allocations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ HINT = "a file that plan --out or --json wrote"
 
 
 def read_plan(path: str) -> Plan:
-    """The legal, usable plan in a file: a Plan, or any document with a ``plan`` key.
+    """Read a legal, usable plan from a file.
+
+    The file holds a Plan, or any document with a ``plan`` key.
 
     Raises:
         InputError: the file cannot be read, or holds no such plan.
@@ -33,7 +35,7 @@ def read_plan(path: str) -> Plan:
 
 
 def plan_from_text(text: str | bytes, where: str) -> Plan:
-    """The legal, usable plan in JSON text; ``where`` names it in an error."""
+    """Read a legal, usable plan from JSON; ``where`` names it in errors."""
     document = parse_json(text, where)
     if isinstance(document, dict) and not {"plan", *PLAN_KEYS} & set(document):
         raise InputError(where, "none of a plan's keys", f"a plan ({', '.join(PLAN_KEYS)})", HINT)
@@ -58,7 +60,10 @@ def _layer_counts(plan: Any) -> Iterator[tuple[str, int]]:
 
 
 def _numbers(document: Any, *path: str) -> Iterator[int]:
-    """Every whole number at ``path``, through lists; other shapes are left to later checks."""
+    """Every whole number at ``path``, through lists.
+
+    Other shapes are left to later checks.
+    """
     if isinstance(document, list):
         for item in document:
             yield from _numbers(item, *path)

@@ -32,7 +32,7 @@ PricesLike = str | Path | Mapping[str, Any] | RentalPrices
 
 
 def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | None:
-    """The prices that were given; None where none were.
+    """Resolve prices; None if there are none.
 
     Args:
         given: a file's path, its content, or RentalPrices.
@@ -103,7 +103,7 @@ def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[
 
 
 def _priced_name(name: str, cluster: ClusterSpec, where: str) -> str:
-    """A device group's name as it is, else the catalogue's name of a device."""
+    """Device group's own name, else the catalogue name of a device."""
     groups = [group.name for group in cluster.groups]
     if name in groups:
         return name

@@ -1,8 +1,7 @@
 """Assumptions on the stored profiles of this machine's cores or GPUs.
 
-Cores are always this machine's. GPUs of a kind that this machine has may belong to another one that
-the plan is for, so their profile is used only if it has as many ranks as a node of the cluster has
-devices, and its use is noted.
+Cores are always this machine's. GPUs of a kind that this machine has may be another machine's, so
+their profile is used only if it has as many ranks as a cluster node has devices, with a note.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from ...spec.report.report import Assumption
 
 
 def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
-    """Notes on skipped profiles of cores, and on why none is used.
+    """Notes on skipped core profiles, and on why none is used.
 
     Args:
         ranks: number of ranks at work at once.
-        stored: profiles of as many.
+        stored: profiles with as many ranks.
     """
     notes = _skipped(stored)
     if stored.profile is not None:
@@ -35,12 +34,12 @@ def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
 
 
 def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> list[Assumption]:
-    """Notes on profiles of GPUs: which is used and how far, or how to measure one.
+    """Notes on the GPU profile in use, or how to measure one.
 
     Args:
         model: the device of the cluster.
         group: its devices.
-        stored: profiles of as many ranks as a node of the group has devices.
+        stored: profiles with as many ranks as a node of the group has devices.
     """
     ranks, profile = group.devices_per_node, stored.profile
     notes = _skipped(stored)

@@ -1,4 +1,4 @@
-"""Resolution of typed inputs to a Problem; everything left out becomes an assumption.
+"""Resolution of typed inputs to a Problem; omissions become assumptions.
 
 Command line, service and Python share these rules, so a default is decided in one place.
 """
@@ -49,7 +49,10 @@ from .workload_size import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Inputs as given; None where left out. Python and the service also give objects."""
+    """Typed inputs; None where omitted.
+
+    Python and the service also pass objects.
+    """
 
     model: ModelLike | None = None
     cluster: ClusterLike | None = None
@@ -76,7 +79,7 @@ def resolve(inputs: Inputs) -> Problem:
 
     Raises:
         InputError: a value that is not allowed, or a missing batch or sequence length.
-        NotBuiltError: a value of the contract that this version does not support.
+        NotBuiltError: a contract value that this version does not support.
     """
     check_types(inputs)
     notes: list[Assumption] = []
@@ -119,14 +122,14 @@ def resolve(inputs: Inputs) -> Problem:
 def plan_pricing(
     plan: Plan, inputs: Inputs
 ) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
-    """Stack, measurements and assumptions that price a given plan.
+    """Stack, measurements and assumptions that price a plan.
 
     Args:
         plan: a legal plan for a known cluster.
         inputs: its stack, attention, overlap and calibration are read.
 
     Raises:
-        InputError: a stack that is not known, or that cannot say the plan.
+        InputError: an unknown stack, or one that cannot express the plan.
     """
     biased = bool(table_blocks(plan.model))
     stack, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
@@ -148,7 +151,7 @@ def pricing_on(
     ``biased``: the model learns biases of attention scores.
 
     Raises:
-        InputError: a stack that is not known, or a calibration for something else.
+        InputError: an unknown stack, or a calibration for something else.
     """
     check_types(inputs)
     notes: list[Assumption] = []
@@ -224,12 +227,13 @@ def _calibration_or_profile(
     dtype: DtypeRecord,
     notes: list[Assumption],
 ) -> Measured | None:
-    """The measurements of the machine: a stored calibration by name, or a profile.
+    """Machine measurements: a stored calibration by name, or a profile.
 
-    Unless ``none`` was given, the newest profile is used where the cluster's one kind of device is
-    a core or GPU of this machine (its fingerprint), measured with as many ranks at work as a node
-    of the cluster has devices, for they share memory and links. Further nodes are taken to be like
-    this one; between nodes the catalogue's rates hold.
+    Unless ``none`` was typed, the newest profile is used if the cluster's one device kind is a core
+    or
+    GPU of this machine (its fingerprint), measured with as many ranks at work as a cluster node has
+    devices, which share memory and links. Further nodes are assumed alike; between nodes the
+    catalogue's rates hold.
     """
     if inputs.calibration not in (None, "none"):
         return calibration_for(inputs.calibration, cluster, stack, dtype)

@@ -61,7 +61,7 @@ def _usual_attention(name: str, device: Device, dtype: str, biased: bool) -> tup
 
 
 def _supports_flash(device: Device, dtype: str) -> bool:
-    """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
+    """Accelerator flash kernels take only 16-bit numbers (Dao, 2023); CPU all."""
     return device.flash_attention and (device.name == CPU or dtype != "fp32")
 
 

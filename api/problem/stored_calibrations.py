@@ -1,9 +1,9 @@
-"""Calibrations that ``plan calibrate`` stores and ``--calibration NAME`` uses.
+"""Calibrations stored by ``plan calibrate``, used by ``--calibration NAME``.
 
 One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written atomically. A
-calibration is used only for the device, the stack and the format of products that it was fitted
-for. Where the service computes for an owner, the calibrations that the owner stored over HTTP come
-first (``lending``); they lie in its database and never in a file.
+calibration is used only for the device, stack and product format it was fitted for. Where the
+service computes for an owner, calibrations that the owner stored over HTTP come first
+(``lending``); they live in its database, never in a file.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class CalibrationNeededError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentCalibrations:
-    """Calibrations of the owner whom the service computes for.
+    """Calibrations of the owner for whom the service computes.
 
-    ``known`` are the names of all of them, ``found`` those that were looked up by their names;
-    ``looked_up`` is False until then.
+    ``known`` has the names of all, ``found`` those looked up by name; ``looked_up`` is False until
+    then.
     """
 
     known: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ _LENT: ContextVar[LentCalibrations | None] = ContextVar("lent", default=None)
 
 @contextmanager
 def lending(lent: LentCalibrations) -> Iterator[None]:
-    """Look names of calibrations up here first, in the block and in this thread alone."""
+    """Prefer these calibrations in the block, in this thread only."""
     token = _LENT.set(lent)
     try:
         yield
@@ -63,10 +63,10 @@ def lending(lent: LentCalibrations) -> Iterator[None]:
 
 
 def lent_calibration(name: str | None) -> Calibration | None:
-    """The lent calibration of a name, if there is one.
+    """The lent calibration of a name, if any.
 
     Raises:
-        CalibrationNeededError: it is not known yet whether there is one.
+        CalibrationNeededError: it is not looked up yet.
     """
     lent = _LENT.get()
     if name in (None, "none") or lent is None:
@@ -82,12 +82,12 @@ def calibration_folder() -> Path:
 
 
 def stored_names() -> list[str]:
-    """The names of the calibrations that are stored, sorted."""
+    """Names of the stored calibrations, sorted."""
     return sorted(path.stem for path in calibration_folder().glob("*.json"))
 
 
 def save_calibration(calibration: Calibration) -> Path:
-    """Write a calibration, in place of one of its name; returns its path.
+    """Write a calibration, replacing one of its name; return its path.
 
     Raises:
         InputError: the folder cannot be written.
@@ -150,7 +150,7 @@ def calibration_for(
 
 
 def measured_name(measured: Measured | None) -> str:
-    """The name of measurements in a report; a calibration's with its hash."""
+    """Name of measurements in a report; a calibration's with its hash."""
     if measured is None:
         return "none"
     names = []

@@ -1,4 +1,4 @@
-"""Runs that this machine is capable of, found without importing torch."""
+"""This machine's ability to run plans, found without importing torch."""
 
 from __future__ import annotations
 
@@ -79,8 +79,7 @@ def require_executable(plan: Plan, where: str) -> None:
     """Refuse a plan that the bundled executor cannot run on this machine.
 
     Raises:
-        InputError: devices that this machine lacks, a model or a strategy that is not supported
-        yet.
+        InputError: missing devices, or an unsupported model or strategy.
     """
     require_built(plan, where)
     ranks = plan_world_size(plan)
@@ -94,7 +93,7 @@ def require_built(plan: Plan, where: str) -> None:
     """Refuse a plan that the bundled executor runs on no machine.
 
     Raises:
-        InputError: a model, a schedule or a strategy that is not supported yet.
+        InputError: an unsupported model, schedule or strategy.
     """
     if unsupported := find_unsupported(plan):
         raise InputError(where, unsupported.reason, unsupported.allowed, unsupported.nearest)

@@ -1,4 +1,4 @@
-"""Number formats, optimizer and trainable parameters of a workload, from flags."""
+"""Number formats, optimizer and trainable parameters, from flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
 def dtype_of(
     given: str | None, weakest: Device, devices: list[Device], notes: list[Assumption]
 ) -> DtypeRecord:
-    """The dtype record of ``--dtype``, or the default of the weakest device.
+    """The dtype record of ``--dtype``, or the weakest device's default.
 
     Raises:
         InputError: an unknown shorthand, or one that a device cannot compute in.
@@ -47,7 +47,7 @@ def _usual_dtype(device: Device) -> tuple[str, str]:
 
 
 def optimizer_of(given: str | None, notes: list[Assumption]) -> Optimizer:
-    """The optimizer of ``--optimizer``; adamw where it was left out.
+    """The optimizer of ``--optimizer``; by default adamw.
 
     Raises:
         InputError: an unknown one.

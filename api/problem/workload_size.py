@@ -1,4 +1,4 @@
-"""Global batch and sequence length of a workload, from flags, defaults and the objective."""
+"""Global batch and sequence length from flags, defaults and objective."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
 
 
 def ignored_size_notes(inputs: Inputs, choice: ObjectiveChoice) -> list[Assumption]:
-    """A note on a given size that the objective looks for."""
+    """Note on a typed size that the objective searches for."""
     sizes = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}
     size = sizes.get(choice.objective)
     given = None if size is None else getattr(inputs, size)
@@ -32,7 +32,7 @@ def ignored_size_notes(inputs: Inputs, choice: ObjectiveChoice) -> list[Assumpti
 
 
 def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice) -> Inputs:
-    """The inputs with an initial size, where the objective is a largest size."""
+    """Inputs with an initial size, if the objective maximizes one."""
     if choice.objective == "largest-batch" and inputs.global_batch_tokens is None:
         return replace(inputs, global_batch=inputs.global_batch or choice.grain)
     if choice.objective == "largest-sequence":
@@ -46,12 +46,12 @@ def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice)
 def size_or_default(
     name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
 ) -> int:
-    """The given size, or its default where neither model nor cluster was given.
+    """The typed size, or its default for a bare question.
 
     Args:
         name: the flag.
         given: its value, if any.
-        bare: True if neither a model nor a cluster was given.
+        bare: True if neither a model nor a cluster was typed.
         default: the size of a bare question.
         usual: the size that an error suggests.
         notes: takes the assumption of a default.
@@ -72,7 +72,7 @@ def size_or_default(
 
 
 def batch_of(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
-    """The global batch in samples, given as such or in tokens.
+    """The global batch in samples, typed as such or in tokens.
 
     Raises:
         InputError: both or neither, or tokens that make no whole batch.
@@ -92,7 +92,7 @@ def batch_of(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) 
 
 
 def length_error(model: ModelSpec, workload: Workload, reason: str) -> InputError:
-    """The error of a sequence length that a model cannot take, with the nearest that it can."""
+    """Error of an illegal sequence length, with the nearest legal one."""
     fixed = model.towers[0].seq_len
     if fixed is not None and len(model.towers) == 1:
         return InputError("--seq-len", workload.seq_len, f"{fixed} ({reason})", fixed)

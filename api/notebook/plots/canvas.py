@@ -1,6 +1,6 @@
 """The matplotlib Figure of every picture, shown by notebooks.
 
-Figures are made without pyplot: nothing global changes, no window opens, nothing has to be closed.
+Made without pyplot: no global state, no windows, nothing to close.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FONT_SIZE = 9
 
 
 class Picture(Protocol):
-    """A matplotlib Figure: ``savefig(path)`` writes it, ``axes`` are there to change."""
+    """A matplotlib Figure, with ``savefig(path)`` and adjustable ``axes``."""
 
     axes: Any
 
@@ -27,7 +27,7 @@ class Picture(Protocol):
 
 
 def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid: Any) -> Any:
-    """An empty figure with axes.
+    """Create an empty figure with axes.
 
     Args:
         width: inches.
@@ -37,7 +37,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
         grid: options of ``Figure.subplots``.
 
     Returns:
-        The figure and what ``Figure.subplots`` gives.
+        The figure and the result of ``Figure.subplots``.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -49,7 +49,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
         raise InputError("plot", "no matplotlib", allowed, "pip install matplotlib") from None
 
     class NotebookFigure(Figure):
-        """A figure whose picture a notebook shows without pyplot."""
+        """Figure that a notebook shows without pyplot."""
 
         def _repr_png_(self) -> bytes:
             target = BytesIO()
@@ -74,7 +74,7 @@ def term_colour(term: str) -> tuple[str, float]:
 
 
 def memory_colour(term: str) -> tuple[str, float]:
-    """Colour and opacity of a term of memory."""
+    """Color and opacity of a memory term."""
     return _colour(MEMORY_TERMS, term)
 
 
@@ -86,12 +86,12 @@ def _colour(terms: tuple[str, ...], term: str) -> tuple[str, float]:
 
 
 def term_label(term: str) -> str:
-    """A term as it is read."""
+    """Term as displayed."""
     return term.replace("_", " ")
 
 
 def title(axes: Any, text: str) -> None:
-    """A title at the left of axes."""
+    """Title at the left of axes."""
     axes.set_title(text, loc="left", fontsize=FONT_SIZE + 2, color=INK)
 
 
@@ -102,14 +102,14 @@ def label(axes: Any, x: str = "", y: str = "") -> None:
 
 
 def scaled_seconds(longest_s: float) -> tuple[float, str]:
-    """Factor and unit in which seconds are drawn."""
+    """Factor and unit for drawn seconds."""
     if longest_s >= 1:
         return 1.0, "s"
     return (1e3, "ms") if longest_s >= 1e-3 else (1e6, "us")
 
 
 def scaled_bytes(largest: float) -> tuple[float, str]:
-    """Factor and unit in which bytes are drawn."""
+    """Factor and unit for drawn bytes."""
     for power, unit in ((3, "GiB"), (2, "MiB")):
         if largest >= 1024**power:
             return 1 / 1024**power, unit

@@ -11,7 +11,7 @@ WORSE, BETTER, WHOLE = "#D55E00", "#009E73", "#5b6770"
 
 
 def comparison_picture(comparison: Comparison) -> Picture:
-    """A waterfall of the terms that differ, the largest difference first."""
+    """Waterfall of the differing terms, largest difference first."""
     first_s, second_s = comparison.whole_s
     least_s = ROUNDING * max(first_s, second_s)
     moved = [(pair.term, pair.by) for pair in comparison.terms if abs(pair.by) > least_s]

@@ -61,7 +61,7 @@ def _terms(prediction: Prediction) -> list[tuple[str, float]]:
 
 
 def draw_terms(axes: Any, prediction: Prediction) -> None:
-    """Draw a bar a term, with its seconds and its share."""
+    """Draw one bar per term, with its seconds and share."""
     terms = _terms(prediction)
     factor, unit = scaled_seconds(prediction.step_time_s)
     for row, (name, seconds) in enumerate(terms):
@@ -77,7 +77,7 @@ def draw_terms(axes: Any, prediction: Prediction) -> None:
 
 
 def shown_rows(prediction: Prediction) -> list[MemoryRow]:
-    """The stages that are drawn, in their order."""
+    """Stages to draw, in order."""
     rows = list(prediction.memory)
     if len(rows) <= MAX_STAGES:
         return rows
@@ -87,7 +87,7 @@ def shown_rows(prediction: Prediction) -> list[MemoryRow]:
 
 
 def draw_memory(axes: Any, prediction: Prediction) -> None:
-    """A bar a stage, in terms; a line where its memory ends."""
+    """Draw one bar per stage, by term, with a line at its capacity."""
     rows = shown_rows(prediction)
     factor, unit = scaled_bytes(max(row.capacity_bytes for row in rows))
     names = [*MEMORY_TERMS, *dict.fromkeys(n for r in rows for n in r.by if n not in MEMORY_TERMS)]

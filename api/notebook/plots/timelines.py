@@ -24,7 +24,7 @@ KINDS = ("compute", "communication", "host_copy", "nvme", "host")
 
 
 def timeline_picture(timeline: Timeline) -> Picture:
-    """Every span of the first streams, ranks together."""
+    """Every span of the first streams, all ranks together."""
     streams = _streams(timeline)
     shown = streams[:MAX_STREAMS]
     made, axes = figure(11, max(2.2, 1.0 + 0.28 * len(shown)))

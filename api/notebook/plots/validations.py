@@ -1,4 +1,4 @@
-"""Predicted against measured as a picture; the band is 20 %."""
+"""Predicted against measured as a picture with a ±20 % band."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BAND = 0.2
 
 
 def validation_picture(validation: ValidationResult) -> Picture:
-    """Draw a point a row, a color a source, on logarithmic axes."""
+    """Draw one point per row, one color per source, on logarithmic axes."""
     unit = "s" if validation.document["metric"] == "step_time" else "GiB"
     drawn = {name: pairs for name, pairs in validation.points.items() if pairs}
     made, axes = figure(8, 5.5)
