@@ -192,9 +192,9 @@ def simulate(
         stack, measured, notes = plan_pricing(given_plan, inputs)
         simulated = simulate_plan(given_plan, stack, measured, notes, risk)
     else:
-        given = _checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
-        rest = {name: value for name, value in given.items() if name in INPUT_FLAGS}
-        strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
+        checked = _checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
+        rest = {name: value for name, value in checked.items() if name in INPUT_FLAGS}
+        strategy = {name: value for name, value in checked.items() if name in STRATEGY_FLAGS}
         problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **rest))  # type: ignore[arg-type]
         made, notes = uniform_plan(problem, UniformStrategy.from_flags(strategy))
         stack, measured = problem.stack, problem.measured
@@ -220,13 +220,13 @@ def _checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, A
     return flags
 
 
-def _as_plan(given: Any) -> Plan | None:
-    if isinstance(given, PlanHandle):
-        return given.plan
-    if isinstance(given, Plan):
-        return check_plan(given, "plan")
-    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
-        return read_plan(str(given))
+def _as_plan(source: Any) -> Plan | None:
+    if isinstance(source, PlanHandle):
+        return source.plan
+    if isinstance(source, Plan):
+        return check_plan(source, "plan")
+    if isinstance(source, Path) or (isinstance(source, str) and source.endswith(".json")):
+        return read_plan(str(source))
     return None
 
 
@@ -333,23 +333,23 @@ def what_if(
     Raises:
         InputError: a question that cannot be asked of this plan.
     """
-    given = Inputs(**_checked_flags(flags, PRICING_FLAGS))
+    inputs = Inputs(**_checked_flags(flags, PRICING_FLAGS))
     risk = memory_rule(oom_risk).risk
     if isinstance(plan, PlanHandle):
-        given = handle_inputs(plan, given)
+        inputs = handle_inputs(plan, inputs)
         risk = plan.risk if oom_risk is None else risk
     baseline = _as_plan(plan)
     if baseline is None:
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
     question = question_of(set, sweep, add, scale)
     budget = None if deadline_s is None else split_deadline(deadline_s)
-    return WhatIfs(found=answer_what_if(baseline, question, given, risk, budget))
+    return WhatIfs(result=answer_what_if(baseline, question, inputs, risk, budget))
 
 
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:
     if isinstance(plan, PlanHandle) and not flags:
         return plan
-    given = _as_plan(plan)
-    if given is None:
+    source_plan = _as_plan(plan)
+    if source_plan is None:
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
-    return simulate(given, **flags)
+    return simulate(source_plan, **flags)

@@ -133,7 +133,7 @@ def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
     if len(cluster.groups) > 1:
         joined = [cluster.joined_at(group.name) for group in cluster.groups]
         for number, level in enumerate(cluster.levels):
-            rates = [link_rates(each, level).bandwidth_bytes_per_s for each in joined]
+            rates = [link_rates(part, level).bandwidth_bytes_per_s for part in joined]
             slowest = joined[rates.index(min(rates))]
             rows.append(_level(slowest, number, _joined_text(cluster, level)))
     return rows

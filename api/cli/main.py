@@ -186,8 +186,7 @@ def main() -> NoReturn:
 
     A search's objects are not freed one by one, which takes a second, unless other processes or
     threads were started. Numpy's products use one thread: the thread count would change the last
-    bits
-    of sums, and so the choice among equal plans.
+    bits of sums, and so the choice among equal plans.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()

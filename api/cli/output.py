@@ -90,12 +90,7 @@ def note(text: str) -> None:
 
 
 class ProgressLine:
-    """Progress bar on a standard-error terminal, silent elsewhere.
-
-    Args:
-        label: the task.
-        unit: of the count.
-    """
+    """Progress bar on a standard-error terminal, silent elsewhere."""
 
     def __init__(self, label: str, unit: str) -> None:
         self._label, self._unit = label, unit

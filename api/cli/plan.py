@@ -40,7 +40,7 @@ class _ShapeProgress:
         self.line(seen, shapes, text)
 
 
-def plan_command(given: dict[str, Any]) -> None:
+def plan_command(flags: dict[str, Any]) -> None:
     """Search as the flags say, and answer.
 
     Raises:
@@ -53,28 +53,28 @@ def plan_command(given: dict[str, Any]) -> None:
     from ...spec.codec import dump_pretty
     from ..planning.report import solution_report
 
-    request = _resolve(given)
+    request = _resolve(flags)
     problem, options = request.problem, request.options
     # Until the answer is out: the objects of a search are many.
     with garbage_collection_paused(leaves=True):
         if request.galvatron:
             from ..planning.galvatron_report import galvatron_report
 
-            report = galvatron_report(problem, given["galvatron_profile"], options)
+            report = galvatron_report(problem, flags["galvatron_profile"], options)
         else:
             with ProgressLine("searching", "shapes") as line:
                 progress = _ShapeProgress(line, _objective_unit(problem))
                 solution = solve(problem, replace(options, progress=progress))
             report = solution_report(problem, solution)
-        if given["out"]:
-            write_file(given["out"], dump_pretty(report.plan.to_document()))
+        if flags["out"]:
+            write_file(flags["out"], dump_pretty(report.plan.to_document()))
         steps: list[dict[str, Any]] = []
-        if given["execute"]:
-            report, steps = _run(report, problem, given)
-        _emit(report, given, request.rule.measured_by(problem.measured), steps)
+        if flags["execute"]:
+            report, steps = _run(report, problem, flags)
+        _emit(report, flags, request.rule.measured_by(problem.measured), steps)
 
 
-def _resolve(given: dict[str, Any]) -> _Request:
+def _resolve(flags: dict[str, Any]) -> _Request:
     """Resolve the flags into a request.
 
     Raises:
@@ -86,29 +86,29 @@ def _resolve(given: dict[str, Any]) -> _Request:
     from ..problem.pins import resolve_pins
     from ..problem.resolve import Inputs, resolve
 
-    check_targets(out=given["out"], json=given["json_target"])
-    if not given["execute"]:
-        _refuse_run_flags(given)
-    rule = memory_rule(given["oom_risk"])
-    prefer = one_of("--prefer", given["prefer"] or "best", PREFERENCES)
-    inputs = Inputs(**typed_inputs(given))
-    galvatron = uses_galvatron_costs(given)
+    check_targets(out=flags["out"], json=flags["json_target"])
+    if not flags["execute"]:
+        _refuse_run_flags(flags)
+    rule = memory_rule(flags["oom_risk"])
+    prefer = one_of("--prefer", flags["prefer"] or "best", PREFERENCES)
+    inputs = Inputs(**typed_inputs(flags))
+    galvatron = uses_galvatron_costs(flags)
     problem = resolve(inputs)
-    if given["galvatron_profile"] and not galvatron:
+    if flags["galvatron_profile"] and not galvatron:
         problem = replace(problem, assumptions=(*problem.assumptions, OUR_COSTS_NOTE))
-    if given["execute"]:
+    if flags["execute"]:
         from .execute import measured, require_executable_problem
 
         require_executable_problem(problem)
-    pins = resolve_pins(given["pins"], problem, given["execute"])
-    if given["execute"]:
+    pins = resolve_pins(flags["pins"], problem, flags["execute"])
+    if flags["execute"]:
         problem = measured(inputs, problem)
     options = SolveOptions(
         pins=pins,
-        top=_alternative_count(given),
-        deadline_s=given["deadline"],
+        top=_alternative_count(flags),
+        deadline_s=flags["deadline"],
         risk=rule.risk,
-        executable=given["execute"],
+        executable=flags["execute"],
         prefer=prefer,
     )
     return _Request(
@@ -130,7 +130,7 @@ class _PlanRunner:
     """Run plans on this machine, keeping each one's steps by hash."""
 
     problem: Problem
-    given: dict[str, Any]
+    flags: dict[str, Any]
     steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> dict[str, Any]:
@@ -138,12 +138,12 @@ class _PlanRunner:
         from .execute import run_plan
 
         stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions
-        document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.given)
+        document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.flags)
         return document
 
 
 def _run(
-    report: Report, problem: Problem, given: dict[str, Any]
+    report: Report, problem: Problem, flags: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
     """Report and steps of a run, or the fastest of several.
 
@@ -151,17 +151,17 @@ def _run(
     """
     from ...spec.codec import dump_pretty
 
-    runner = _PlanRunner(problem, given)
-    if not given["measure_top"]:
+    runner = _PlanRunner(problem, flags)
+    if not flags["measure_top"]:
         return replace(report, execute=runner(report.plan)), runner.steps[report.plan.hash]
     from ..execution.measure_top import check_count, measure_plans
 
     plans = [report.plan, *(other.plan for other in report.alternatives)]
-    chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(given["measure_top"])]
+    chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(flags["measure_top"])]
     runs, calibration = measure_plans(chosen, problem.stack, problem.measured, runner)
     best = runs[0]
-    if given["out"]:
-        write_file(given["out"], dump_pretty(best.plan.to_document()))
+    if flags["out"]:
+        write_file(flags["out"], dump_pretty(best.plan.to_document()))
     document = {
         **best.document,
         "measured_top": [one.to_document() for one in runs],
@@ -170,39 +170,39 @@ def _run(
     return replace(report, execute=document), runner.steps[best.plan.hash]
 
 
-def _refuse_run_flags(given: dict[str, Any]) -> None:
+def _refuse_run_flags(flags: dict[str, Any]) -> None:
     for name in ("steps", "verify", "measure_top"):
-        if given[name]:
-            flag, value = f"--{name.replace('_', '-')}", "it" if name == "verify" else given[name]
+        if flags[name]:
+            flag, value = f"--{name.replace('_', '-')}", "it" if name == "verify" else flags[name]
             near = f"--execute {flag}" + ("" if name == "verify" else f" {value}")
             raise InputError(flag, f"{value} without --execute", "--execute beside it", near)
 
 
-def _alternative_count(given: dict[str, Any]) -> int:
-    shown = DEFAULT_TOP if given["top"] is None else int(given["top"])
-    return max(shown, (given["measure_top"] or 1) - 1)
+def _alternative_count(flags: dict[str, Any]) -> int:
+    shown = DEFAULT_TOP if flags["top"] is None else int(flags["top"])
+    return max(shown, (flags["measure_top"] or 1) - 1)
 
 
 def _emit(
-    report: Report, given: dict[str, Any], rule: MemoryRule, steps: list[dict[str, Any]]
+    report: Report, flags: dict[str, Any], rule: MemoryRule, steps: list[dict[str, Any]]
 ) -> None:
     def show(out: Console) -> None:
         from ..terminal.plan import print_report
         from ..terminal.run import print_execution
 
-        print_report(out, report, rule, _next_steps(report, given))
+        print_report(out, report, rule, _next_steps(report, flags))
         if report.execute is not None:
             out.print()
             print_execution(out, report.execute, steps)
 
-    emit(report.to_document(), given["json_target"], show)
+    emit(report.to_document(), flags["json_target"], show)
 
 
-def _next_steps(report: Report, given: dict[str, Any]) -> list[str]:
-    path = given["out"]
+def _next_steps(report: Report, flags: dict[str, Any]) -> list[str]:
+    path = flags["out"]
     if path is None:
         return ["the same with --out plan.json, then plan explain plan.json"]
     commands = [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
-    if report.plan.cluster.groups[0].node == "local" and not given["execute"]:
+    if report.plan.cluster.groups[0].node == "local" and not flags["execute"]:
         commands.append(f"plan execute {path}")
     return commands

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     """Read a plan and simulate it.
 
-    Args:
-        file: path of the plan.
-        flags: the verb's flags.
-
     Returns:
         The simulation, and the memory rule that judges it.
 

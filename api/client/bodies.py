@@ -28,18 +28,15 @@ STRATEGY_FIELDS = tuple(StrategyBody.__dataclass_fields__)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 
 
-def problem_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def problem_body(model: Any, cluster: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """``model``, ``cluster`` and ``workload`` of a body.
-
-    Args:
-        model: as ``sw.plan`` takes it.
-        cluster: likewise.
-        given: arguments, those of the workload among them.
 
     Raises:
         InputError: an unreadable file, or no usable model or cluster.
     """
-    workload = {name: given[name] for name in WORKLOAD_FIELDS if given.get(name) is not None}
+    workload = {
+        name: arguments[name] for name in WORKLOAD_FIELDS if arguments.get(name) is not None
+    }
     if (
         model is None
         and cluster is None
@@ -49,28 +46,28 @@ def problem_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str
     return {"model": _model(model), "cluster": _cluster(cluster), "workload": workload}
 
 
-def _model(given: Any) -> Any:
-    if given is None:
+def _model(model: Any) -> Any:
+    if model is None:
         return DEFAULT_MODEL
-    if hasattr(given, "named_parameters"):
+    if hasattr(model, "named_parameters"):
         from ...executor.user_module.describe import describe
 
-        given = describe(given, type(given).__name__)
-    if isinstance(given, ModelSpec):
-        return to_document(given)
-    if isinstance(given, (Path, str)) and _is_path(str(given)):
-        return to_document(model_of(str(given), "model")[0])
-    return dict(given) if isinstance(given, Mapping) else given
+        model = describe(model, type(model).__name__)
+    if isinstance(model, ModelSpec):
+        return to_document(model)
+    if isinstance(model, (Path, str)) and _is_path(str(model)):
+        return to_document(model_of(str(model), "model")[0])
+    return dict(model) if isinstance(model, Mapping) else model
 
 
-def _cluster(given: Any) -> Any:
-    if given is None:
+def _cluster(cluster: Any) -> Any:
+    if cluster is None:
         return "local"
-    if isinstance(given, ClusterSpec):
-        return to_document(given)
-    if isinstance(given, (Path, str)) and str(given).casefold().endswith(FILE_SUFFIXES):
-        return to_document(cluster_of(str(given), "cluster").cluster)
-    return dict(given) if isinstance(given, Mapping) else given
+    if isinstance(cluster, ClusterSpec):
+        return to_document(cluster)
+    if isinstance(cluster, (Path, str)) and str(cluster).casefold().endswith(FILE_SUFFIXES):
+        return to_document(cluster_of(str(cluster), "cluster").cluster)
+    return dict(cluster) if isinstance(cluster, Mapping) else cluster
 
 
 def _is_path(text: str) -> bool:
@@ -79,28 +76,28 @@ def _is_path(text: str) -> bool:
     )
 
 
-def prices_body(given: PricesLike | None) -> Any:
+def prices_body(prices: PricesLike | None) -> Any:
     """The content of a price file.
 
     Raises:
         InputError: an unreadable file.
     """
-    if isinstance(given, RentalPrices):
-        return to_document(given)
-    if isinstance(given, (str, Path)):
-        return dict(read_document(Path(given).expanduser(), PRICE_FILE_TEXT))
-    return None if given is None else dict(given)
+    if isinstance(prices, RentalPrices):
+        return to_document(prices)
+    if isinstance(prices, (str, Path)):
+        return dict(read_document(Path(prices).expanduser(), PRICE_FILE_TEXT))
+    return None if prices is None else dict(prices)
 
 
-def pins_body(given: Iterable[str]) -> list[Any] | None:
+def pins_body(pins: Iterable[str]) -> list[Any] | None:
     """Pins as a list.
 
     Raises:
         InputError: one text instead of several.
     """
-    if isinstance(given, str):
-        raise InputError("pins", given, "a list of KEY=VALUE", f"[{given!r}]")
-    return list(given) or None
+    if isinstance(pins, str):
+        raise InputError("pins", pins, "a list of KEY=VALUE", f"[{pins!r}]")
+    return list(pins) or None
 
 
 def what_if_body(

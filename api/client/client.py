@@ -28,12 +28,9 @@ class Client:
     """The functions of ``import shardwright``, answered by a service.
 
     Arguments, handles and errors are the same, so a notebook works with either. Files are read
-    here;
-    ``local``, profiles and calibrations are the service's. ``plan``, ``what_if`` and ``execute``
-    wait
-    for a durable job; Ctrl-C cancels it and returns the best so far. Their ``submit_…`` forms do
-    not
-    wait.
+    here; ``local``, profiles and calibrations are the service's. ``plan``, ``what_if`` and
+    ``execute`` wait for a durable job; Ctrl-C cancels it and returns the best so far. Their
+    ``submit_…`` forms do not wait.
 
     Args:
         url: of the service, as ``plan serve`` prints it.
@@ -72,24 +69,26 @@ class Client:
         """Address of the service."""
         return f"<Client {self._transport.url}>"
 
-    def plan(self, model: Any = None, cluster: Any = None, **given: Any) -> PlanHandle:
+    def plan(self, model: Any = None, cluster: Any = None, **arguments: Any) -> PlanHandle:
         """Search for the best plan, as :func:`shardwright.plan` does.
 
         Args:
             model: likewise.
             cluster: likewise; by default the service's machine.
-            given: likewise; ``deadline_s`` is at most 600, and 60 by default.
+            arguments: likewise; ``deadline_s`` is at most 600, and 60 by default.
 
         Raises:
             InputError: an argument that cannot be used.
             InfeasibleError: nothing fits.
             RunError: the service failed.
         """
-        return self.submit_plan(model, cluster, **given).wait()
+        return self.submit_plan(model, cluster, **arguments).wait()
 
-    def submit_plan(self, model: Any = None, cluster: Any = None, **given: Any) -> Job[PlanHandle]:
+    def submit_plan(
+        self, model: Any = None, cluster: Any = None, **arguments: Any
+    ) -> Job[PlanHandle]:
         """Submit a search without waiting; arguments as of :meth:`plan`."""
-        body, pricing, risk = plan_request(model, cluster, given)
+        body, pricing, risk = plan_request(model, cluster, arguments)
         return self._submit("plan", body, lambda job: self._reader.plan(job, pricing, risk))
 
     def simulate(
@@ -133,17 +132,17 @@ class Client:
         risk = plan.risk if isinstance(plan, PlanHandle) else None
         return self.simulate(plan_document(plan), oom_risk=risk, **_priced_as(plan, dict(flags)))
 
-    def what_if(self, plan: Any, **given: Any) -> WhatIfs:
+    def what_if(self, plan: Any, **arguments: Any) -> WhatIfs:
         """Price a plan in a changed setting, as :func:`shardwright.what_if` does.
 
         Args:
             plan: a handle, a Plan or the path of a plan file.
-            given: likewise; a sweep may have 5000 values.
+            arguments: likewise; a sweep may have 5000 values.
 
         Raises:
             InputError: a question that cannot be asked of this plan.
         """
-        return self.submit_what_if(plan, **given).wait()
+        return self.submit_what_if(plan, **arguments).wait()
 
     def submit_what_if(
         self,
@@ -165,7 +164,7 @@ class Client:
         body = {"plan": plan_document(plan), **question, **limits, **_priced_as(plan, flags)}
         return self._submit("what-if", without_none(body), self._reader.what_ifs)
 
-    def execute(self, plan: Any, steps: int = 20, **given: Any) -> dict[str, Any]:
+    def execute(self, plan: Any, steps: int = 20, **arguments: Any) -> dict[str, Any]:
         """Run a plan on the service's machine.
 
         The service must have been started with ``--allow-execute``.
@@ -173,13 +172,13 @@ class Client:
         Args:
             plan: a handle, a Plan or the path of a plan file.
             steps: optimizer step to reach.
-            given: ``deadline_s``.
+            arguments: ``deadline_s``.
 
         Raises:
             InputError: the plan cannot run there, or the service runs none.
             RunError: the run failed.
         """
-        return self.submit_execute(plan, steps, **given).wait()
+        return self.submit_execute(plan, steps, **arguments).wait()
 
     def submit_execute(
         self, plan: Any, steps: int = 20, *, deadline_s: float | None = None
@@ -243,11 +242,11 @@ class Client:
 
 
 def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
-    given = checked_flags(flags, PRICING_FLAGS)
+    pricing_flags = checked_flags(flags, PRICING_FLAGS)
     if isinstance(plan, PlanHandle):
         pricing = getattr(plan, "pricing", None)
         if pricing is not None:
-            return {**pricing, **given}
-        inputs = handle_inputs(plan, Inputs(**given))
-        given = {name: getattr(inputs, name) for name in PRICING_FLAGS}
-    return {name: value for name, value in given.items() if value is not None}
+            return {**pricing, **pricing_flags}
+        inputs = handle_inputs(plan, Inputs(**pricing_flags))
+        pricing_flags = {name: getattr(inputs, name) for name in PRICING_FLAGS}
+    return {name: value for name, value in pricing_flags.items() if value is not None}

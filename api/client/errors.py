@@ -20,12 +20,7 @@ ARGUMENT_OF_KEY = {"plan_id": "plan", "given": "plan"}
 
 
 def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
-    """The error that a problem document describes.
-
-    Args:
-        document: the problem.
-        body: of the request.
-    """
+    """The error that a problem document describes."""
     status, detail = int(document.get("status", 500)), str(document.get("detail", ""))
     kind = str(document.get("type", "")).removeprefix(URN)
     if kind == "infeasible":

@@ -40,19 +40,19 @@ class ServicePlanHandle(PlanHandle):
     def _with_assumptions(self, report: Report) -> Report:
         return replace(report, assumptions=self.report.assumptions)
 
-    def execute(self, steps: int = 20, **given: Any) -> dict[str, Any]:
+    def execute(self, steps: int = 20, **arguments: Any) -> dict[str, Any]:
         """Run the plan on the service's machine; return the ``execute`` document.
 
         Args:
             steps: optimizer step to reach.
-            given: must be empty or unset; a service takes no other argument.
+            arguments: must be empty or unset; a service takes no other argument.
 
         Raises:
             InputError: the plan cannot run there, or the service runs none.
             RunError: the run failed.
         """
-        for name in (name for name, value in given.items() if value not in (None, False)):
-            raise InputError(name, given[name], "nothing: a service runs plans as they are")
+        for name in (name for name, value in arguments.items() if value not in (None, False)):
+            raise InputError(name, arguments[name], "nothing: a service runs plans as they are")
         return self.client.execute(self.plan, steps)
 
 
@@ -74,7 +74,7 @@ class ServiceWhatIfs(WhatIfs):
         Sweeps of more than a hundred values omit them; a question about one value returns its plan.
         """
         rows = self.document.get("rows", [self.document])
-        pairs = zip(self.found.answers, rows, strict=True)
+        pairs = zip(self.result.answers, rows, strict=True)
         return tuple(
             answer.best.plan if answer.best is not None and "plan" in row["re_planned"] else None
             for answer, row in pairs

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Maker of handles that query a client again.
-
-    Args:
-        client: of the service that answered.
-    """
+    """Maker of handles that query a client again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -66,7 +62,7 @@ class Reader:
 
     def what_ifs(self, job: Mapping[str, Any]) -> WhatIfs:
         """Read the answers to a question; those until it was canceled."""
-        return ServiceWhatIfs(found=what_if_of(job["answer"]), document=job["answer"])
+        return ServiceWhatIfs(result=what_if_of(job["answer"]), document=job["answer"])
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Read the measured result of a run."""

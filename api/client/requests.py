@@ -33,7 +33,7 @@ LOCAL_ONLY_FLAGS = ("galvatron_profile", "costs")
 """Arguments that only a search on this machine takes: they name files."""
 
 
-def checked_flags(flags: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+def checked_flags(flags: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Check that every flag is known.
 
     Raises:
@@ -42,21 +42,21 @@ def checked_flags(flags: Mapping[str, Any], known: tuple[str, ...]) -> dict[str,
     for name in flags:
         if name in LOCAL_ONLY_FLAGS:
             raise InputError(name, flags[name], "sw.plan, without a service: it reads files here")
-        if name not in known:
-            allowed = "one of " + ", ".join(known)
-            raise InputError(name, "an unknown argument", allowed, nearest_name(name, known))
+        if name not in names:
+            allowed = "one of " + ", ".join(names)
+            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
     return dict(flags)
 
 
 def plan_request(
-    model: Any, cluster: Any, given: Mapping[str, Any]
+    model: Any, cluster: Any, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], float | None]:
     """Build a search's body, its pricing and its accepted risk.
 
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    request_flags = checked_flags(given, PLAN_FLAGS)
+    request_flags = checked_flags(arguments, PLAN_FLAGS)
     limits = {name: request_flags.get(name) for name in CONSTRAINT_FLAGS}
     limits["executable"] = limits["executable"] or None
     limits["pins"] = pins_body(request_flags.get("pins", ()))
@@ -86,37 +86,37 @@ def simulation_request(
     """
     plan = None if cluster is not None else plan_document_or_none(plan_or_model)
     if plan is not None:
-        asked = checked_flags(flags, PRICING_FLAGS)
+        checked = checked_flags(flags, PRICING_FLAGS)
         body: dict[str, Any] = {"plan": plan}
     else:
-        asked = checked_flags(flags, SIMULATION_FLAGS)
-        body = problem_body(plan_or_model, cluster, asked)
-        body["strategy"] = {name: asked.get(name) for name in STRATEGY_FIELDS}
-        body |= {name: asked.get(name) for name in MEMORY_FLAGS}
-    pricing = {name: asked[name] for name in PRICING_FLAGS if asked.get(name) is not None}
+        checked = checked_flags(flags, SIMULATION_FLAGS)
+        body = problem_body(plan_or_model, cluster, checked)
+        body["strategy"] = {name: checked.get(name) for name in STRATEGY_FIELDS}
+        body |= {name: checked.get(name) for name in MEMORY_FLAGS}
+    pricing = {name: checked[name] for name in PRICING_FLAGS if checked.get(name) is not None}
     return without_none({**body, **pricing, "oom_risk": oom_risk}), pricing
 
 
-def plan_document_or_none(given: Any) -> dict[str, Any] | None:
+def plan_document_or_none(source: Any) -> dict[str, Any] | None:
     """Return a plan's document; None for a model."""
-    if isinstance(given, PlanHandle):
-        given = given.plan
-    if isinstance(given, Plan):
-        return dict(check_plan(given, "plan").to_document())
-    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
-        return dict(read_plan(str(given)).to_document())
-    if isinstance(given, Mapping) and {"programs", "plan"} & set(given):
-        return dict(given.get("plan", given))
+    if isinstance(source, PlanHandle):
+        source = source.plan
+    if isinstance(source, Plan):
+        return dict(check_plan(source, "plan").to_document())
+    if isinstance(source, Path) or (isinstance(source, str) and source.endswith(".json")):
+        return dict(read_plan(str(source)).to_document())
+    if isinstance(source, Mapping) and {"programs", "plan"} & set(source):
+        return dict(source.get("plan", source))
     return None
 
 
-def plan_document(given: Any) -> dict[str, Any]:
+def plan_document(source: Any) -> dict[str, Any]:
     """The document of a plan.
 
     Raises:
         InputError: it is not a plan.
     """
-    document = plan_document_or_none(given)
+    document = plan_document_or_none(source)
     if document is None:
-        raise InputError("plan", given, "a PlanHandle, a Plan or the path of a .json file")
+        raise InputError("plan", source, "a PlanHandle, a Plan or the path of a .json file")
     return document

@@ -64,8 +64,8 @@ def what_if_of(document: Mapping[str, Any]) -> WhatIf:
     rows = document.get("rows", [document])
     sweep = None
     if "sweep" in document:
-        told = document["sweep"]
-        sweep = Sweep(path=told["path"], values=tuple(told["values"]))
+        swept = document["sweep"]
+        sweep = Sweep(path=swept["path"], values=tuple(swept["values"]))
     answers = tuple(_answer(row, baseline) for row in rows)
     sets = () if sweep is not None else tuple((c.path, c.now) for c in answers[0].row.changes)
     return WhatIf(

@@ -21,8 +21,7 @@ def layer_support_rows(lowering: Lowering) -> list[dict[str, Any]]:
     """List a row for each layer class of each tower.
 
     A kind is *planned* if one device alone may hold it, *simulated* if it lowers to kernels and
-    bytes,
-    *run* if the bundled executor builds it; else the row says why not.
+    bytes, *run* if the bundled executor builds it; else the row says why not.
 
     Args:
         lowering: of the model, at the sequence length in question.

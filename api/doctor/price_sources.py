@@ -25,15 +25,9 @@ def price_rows(problem: Problem, lowering: Lowering) -> list[dict[str, Any]]:
     """List seconds by term and source, by device group.
 
     Seconds of one micro-batch of one sample: every layer forward and backward once, under the
-    widest
-    legal tensor parallelism of a node, experts over the same ranks, optimizer states over all
-    others;
-    gradients are reduced and the optimizer steps once. Nothing is overlapped: these are a plan's
-    component prices, not a step.
-
-    Args:
-        problem: model, cluster, workload, stack and profile.
-        lowering: of its model.
+    widest legal tensor parallelism of a node, experts over the same ranks, optimizer states over
+    all others; gradients are reduced and the optimizer steps once. Nothing is overlapped: these are
+    a plan's component prices, not a step.
     """
     return [_group_row(problem, lowering, group.name) for group in problem.cluster.groups]
 

@@ -16,8 +16,7 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
     """Describe ranks, groups and stages of a run of a plan.
 
     ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
-    kernels;
-    None without torch.
+    kernels; None without torch.
 
     Args:
         plan: a legal plan.

@@ -21,9 +21,6 @@ QUIET_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
     """Return bytes and collectives of a plan's stages; None without torch.
 
-    Args:
-        plan: a plan that the executor runs.
-
     Raises:
         RunError: the rehearsal failed.
     """

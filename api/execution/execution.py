@@ -37,8 +37,7 @@ class ExecuteOptions:
     """Options of a run: steps, seed, text, rate, checks, weights.
 
     ``checkpoint`` locates checkpoints; ``init_from`` and ``save_hf`` are transformers folders to
-    start
-    from and to write.
+    start from and to write.
     """
 
     steps: int = DEFAULT_STEPS
@@ -177,8 +176,7 @@ def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
     """Return FLOPs a second and their share of the peak (MFU).
 
     FLOPs are counted as predicted: ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak
-    of
-    all devices in stages.
+    of all devices in stages.
     """
     used = utilization(plan, simulated.simulation, simulated.simulator)
     devices = sum(stage.device_count for stage in plan.program.stages)

@@ -26,7 +26,7 @@ def validate(data: str | Path | None = None, *, calibration: str = "none") -> Va
     table = None if data is None else Path(data).expanduser()
     if table is not None and not table.is_file():
         raise InputError("data", data, "a CSV file of runs or of peak memory")
-    return Validation(found=validation_result(table, calibration))
+    return Validation(result=validation_result(table, calibration))
 
 
 @arguments_named

@@ -35,8 +35,7 @@ class PlanHandle:
     """A plan with its prediction.
 
     ``stack`` and ``measured`` priced it, and ``risk`` is the accepted chance of running out of
-    memory;
-    simulating and running reuse them.
+    memory; simulating and running reuse them.
     """
 
     report: Report
@@ -193,14 +192,7 @@ class SimulationHandle(PlanHandle):
 def simulation_handle(
     simulated: Simulated, stack: StackSpec, measured: Measured | None, risk: float
 ) -> SimulationHandle:
-    """Handle of a plan simulated here.
-
-    Args:
-        simulated: the simulation.
-        stack: what priced it.
-        measured: likewise.
-        risk: accepted chance of running out of memory.
-    """
+    """Handle of a plan simulated here."""
     return SimulationHandle(
         report=simulated.report,
         stack=stack,

@@ -21,11 +21,11 @@ HEADS = ("source", "rows", "median", "mean", "p90", "signed")
 class Validation:
     """Prediction errors, over all rows and by source."""
 
-    found: ValidationResult
+    result: ValidationResult
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document that ``plan validate --json`` writes."""
-        return self.found.document
+        return self.result.document
 
     def to_frame(self) -> Any:
         """Return a DataFrame of priced runs, predicted and measured (s or GiB).
@@ -35,7 +35,7 @@ class Validation:
         """
         return frame(
             {"source": name, "predicted": predicted, "measured": measured}
-            for name, pairs in self.found.points.items()
+            for name, pairs in self.result.points.items()
             for predicted, measured in pairs
         )
 
@@ -47,11 +47,11 @@ class Validation:
         """
         from .plots.validations import validation_picture
 
-        return validation_picture(self.found)
+        return validation_picture(self.result)
 
     def __repr__(self) -> str:
         """Rows and their error in one line."""
-        document = self.found.document
+        document = self.result.document
         what = "step time" if document["metric"] == "step_time" else "peak memory"
         rows = f"{document['rows_priced']} of {document['rows_read']} rows"
         error = "none priced" if document["median_ape"] is None else percent(document["median_ape"])
@@ -59,7 +59,7 @@ class Validation:
 
     def _repr_html_(self) -> str:
         """Show errors by source in a notebook."""
-        document = self.found.document
+        document = self.result.document
         named = [*document["by_source"].items(), ("all", document)]
         rows = [
             [

@@ -40,16 +40,14 @@ class WhatIfs(Sequence[dict[str, Any]]):
 
     A row holds every changed key with its new value, then ``baseline_s``; ``same_plan_s``,
     ``same_plan_fits``, ``same_plan_why`` (if missing), ``moved_term``, ``moved_s``;
-    ``re_planned_s``,
-    ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of the whole cluster.
-    Missing
-    values are None.
+    ``re_planned_s``, ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of the
+    whole cluster. Missing values are None.
     """
 
-    found: WhatIf
+    result: WhatIf
 
     def __len__(self) -> int:
-        return len(self.found.answers)
+        return len(self.result.answers)
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -59,20 +57,20 @@ class WhatIfs(Sequence[dict[str, Any]]):
 
     def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(index, slice):
-            return [self._row(answer) for answer in self.found.answers[index]]
-        return self._row(self.found.answers[index])
+            return [self._row(answer) for answer in self.result.answers[index]]
+        return self._row(self.result.answers[index])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self._row(answer) for answer in self.found.answers)
+        return (self._row(answer) for answer in self.result.answers)
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:
         """Re-planned plan of each row; None where there is none."""
-        return tuple(a.best.plan if a.best is not None else None for a in self.found.answers)
+        return tuple(a.best.plan if a.best is not None else None for a in self.result.answers)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document that ``plan what-if --json`` writes."""
-        return what_if_document(self.found)
+        return what_if_document(self.result)
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame.
@@ -90,17 +88,17 @@ class WhatIfs(Sequence[dict[str, Any]]):
         """
         from .plots.what_ifs import what_if_picture
 
-        return what_if_picture(self.found)
+        return what_if_picture(self.result)
 
     def to_svg(self) -> str:
         """Draw the answers as SVG text."""
-        return what_if_svg(self.found)
+        return what_if_svg(self.result)
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         same, best, moved = answer.same, answer.best, answer.moved
         return {
             **{change.path: change.now for change in answer.row.changes},
-            "baseline_s": self.found.baseline.step_time_s,
+            "baseline_s": self.result.baseline.step_time_s,
             "same_plan_s": None if same is None else same.step_time_s,
             "same_plan_fits": None if same is None else same.prediction.feasible,
             "same_plan_why": answer.same_why or None,
@@ -117,12 +115,12 @@ class WhatIfs(Sequence[dict[str, Any]]):
 
     def __repr__(self) -> str:
         """One line per row: change and both answers."""
-        return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.found.answers)
+        return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.result.answers)
 
     def _repr_html_(self) -> str:
-        rows = [[escape(cell) for cell in _cells(answer)] for answer in self.found.answers]
-        base = f"baseline: {format_seconds(self.found.baseline.step_time_s)} a step"
-        name = escape(self.found.baseline.plan.model.name)
+        rows = [[escape(cell) for cell in _cells(answer)] for answer in self.result.answers]
+        base = f"baseline: {format_seconds(self.result.baseline.step_time_s)} a step"
+        name = escape(self.result.baseline.plan.model.name)
         return f"<div><p><b>{name}</b>, {base}</p>{html_table(HEADS, rows)}</div>"
 
 
@@ -148,8 +146,7 @@ def handle_inputs(handle: PlanHandle, inputs: Inputs) -> Inputs:
     """Complete flags with those that priced the handle.
 
     Attention and overlap are named only where they differ from the stack's defaults, so that a
-    change
-    of stack or number format chooses them anew.
+    change of stack or number format chooses them anew.
     """
     measured = handle.measured
     name = "none" if measured is None else None

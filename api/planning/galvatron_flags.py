@@ -21,16 +21,16 @@ OUR_COSTS_NOTE = Assumption(
 IGNORED_FLAGS = ("execute", "pins", "oom_risk", "calibration", "stack")
 
 
-def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
+def uses_galvatron_costs(flags: Mapping[str, Any]) -> bool:
     """Return True if the plan is to be searched under Galvatron's costs.
 
     Args:
-        given: values of the flags by name.
+        flags: values of the flags by name.
 
     Raises:
         InputError: ``--costs`` without a profile or of neither, or a flag that its costs ignore.
     """
-    folder, costs = given["galvatron_profile"], given["costs"]
+    folder, costs = flags["galvatron_profile"], flags["costs"]
     if folder is None:
         if costs is not None:
             near = f"--galvatron-profile DIR --costs {costs}"
@@ -43,7 +43,7 @@ def uses_galvatron_costs(given: Mapping[str, Any]) -> bool:
     if one_of("--costs", typed, GALVATRON_COSTS) == GALVATRON_COSTS[1]:
         return False
     for name in IGNORED_FLAGS:
-        if given.get(name):
+        if flags.get(name):
             flag = "--pin" if name == "pins" else "--" + name.replace("_", "-")
             allowed = "no such flag under Galvatron's costs, which do not know it"
             raise InputError(flag, "it beside --galvatron-profile", allowed, "--costs ours")

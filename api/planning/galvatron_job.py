@@ -34,19 +34,17 @@ class GalvatronLayerType:
 def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
     """The job of a problem under the profile in a folder.
 
-    Args:
-        problem: what is planned.
-        folder: output of Galvatron's profilers.
-
     Raises:
         InputError: a problem that the costs do not cover, or another model's profile.
     """
     _refuse_other_training(problem)
     group = problem.cluster.groups[0]
     if len(problem.cluster.groups) > 1 or group.device_count & (group.device_count - 1):
-        given = f"{problem.cluster.device_count} devices in {len(problem.cluster.groups)} groups"
+        description = (
+            f"{problem.cluster.device_count} devices in {len(problem.cluster.groups)} groups"
+        )
         allowed = "one group of 2, 4, 8, … devices under Galvatron's costs"
-        raise InputError("--cluster", given, allowed, "--costs ours")
+        raise InputError("--cluster", description, allowed, "--costs ours")
     types = layer_types(problem.model, problem.workload.seq_len)
     dtype = problem.workload.dtype.param
     profile = read_profile(
@@ -106,8 +104,8 @@ def layer_types(model: ModelSpec, seq_len: int) -> list[GalvatronLayerType]:
         tokens, first = tower.seq_len or seq_len, True
         for run in tower.layers:
             if isinstance(run.layer, MultiTokenLayer):
-                given = f"{model.name} with multi-token heads"
-                raise InputError("--model", given, "a model without under Galvatron's costs")
+                description = f"{model.name} with multi-token heads"
+                raise InputError("--model", description, "a model without under Galvatron's costs")
             if not isinstance(run.layer, BlockLayer):
                 continue
             size = layer_elements(run.layer, tokens)

@@ -23,8 +23,8 @@ def place_stages(cluster: ClusterSpec, stages: int, ranks: int) -> list[StageDev
         if group.device_count % ranks:
             sizes = ", ".join(f"{g.name} {g.device_count}" for g in cluster.groups)
             allowed = f"stages that lie in one device group each: devices that divide {sizes}"
-            given = f"{stages} stages of {ranks} devices, one of them over two groups"
-            raise InputError("--pp", given, allowed, _nearest_stages(cluster, stages))
+            description = f"{stages} stages of {ranks} devices, one of them over two groups"
+            raise InputError("--pp", description, allowed, _nearest_stages(cluster, stages))
         devices += [
             StageDevices(device_group=group.name, first_rank=first, count=ranks)
             for first in range(0, group.device_count, ranks)

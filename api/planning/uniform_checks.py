@@ -21,29 +21,23 @@ from .uniform_chunks import applicable_strategy
 def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
     """Refuse a uniform plan that breaks a rule, naming the flag.
 
-    Args:
-        problem: the question.
-        strategy: of every block.
-        ranks: ranks of a stage.
-        plan: the plan as built.
-
     Raises:
         InputError: a rule is broken.
     """
-    known = problem.techniques
-    for value, _ in known.plannable:
+    techniques = problem.techniques
+    for value, _ in techniques.plannable:
         if reason := value.stack_violation(strategy, problem.stack):
             raise _unsupported_value(value, strategy, problem.stack, reason)
-    if reason := stack_violation(strategy, problem.stack, known.values):
+    if reason := stack_violation(strategy, problem.stack, techniques.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
     if reason := _layers_violation(problem, strategy, ranks, samples):
         raise _layer_error(problem, strategy, ranks, reason)
-    for value, choice in known.plannable:
+    for value, choice in techniques.plannable:
         if reason := _technique_violation(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
             raise InputError(value.flag, value.text_of(strategy), allowed, OFF)
-    if violations := plan.check(known.values):
+    if violations := plan.check(techniques.values):
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
 
 
@@ -116,7 +110,7 @@ def _layers_violation(
 
 
 def _nearest(problem: Problem, strategy: LayerStrategy, ranks: int, name: str) -> int:
-    """Legal degree of an axis nearest to the typed one; 1 is always legal."""
+    """Legal degree nearest to the typed one; 1 is always legal."""
     typed, legal = getattr(strategy, name), [1]
     for degree in (d for d in range(2, ranks + 1) if ranks % d == 0):
         axis: dict[str, Any] = {name: degree}

@@ -42,11 +42,6 @@ def even_chunks(
 ) -> list[tuple[LayerPlan, ...]]:
     """Split blocks into equal runs; other layers join an end chunk.
 
-    Args:
-        model: the model.
-        chunks: number of runs.
-        strategy: of every layer, as far as it applies.
-
     Raises:
         InputError: the blocks do not divide evenly.
     """
@@ -74,11 +69,6 @@ def even_layers(
 
     Lengths differ by one at most. Large models are often built for this: 126 blocks, embedding and
     head on 64 chunks, two in each.
-
-    Args:
-        model: the model.
-        chunks: number of runs.
-        strategy: of every layer, as far as it applies.
 
     Raises:
         InputError: more chunks than layers.

@@ -26,24 +26,24 @@ ModelLike = str | Mapping[str, Any] | ModelSpec
 ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
 
-def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
+def model_of(source: ModelLike, where: str = "--model") -> ModelAndAssumptions:
     """Resolve a model, with its assumptions.
 
     Args:
-        given: a name or path, a typed or Hugging Face document, or a ModelSpec.
+        source: a name or path, a typed or Hugging Face document, or a ModelSpec.
         where: its name in an error.
 
     Raises:
         InputError: no usable model, or one of more than 16384 layers.
     """
-    if isinstance(given, ModelSpec):
-        model: ModelAndAssumptions = (given, ())
-    elif isinstance(given, Mapping):
-        model = _model_from_document(given, where)
-    elif isinstance(given, str):
-        model = load_model(given, where)
+    if isinstance(source, ModelSpec):
+        model: ModelAndAssumptions = (source, ())
+    elif isinstance(source, Mapping):
+        model = _model_from_document(source, where)
+    elif isinstance(source, str):
+        model = load_model(source, where)
     else:
-        raise InputError(where, type(given).__name__, "a name, a document or a ModelSpec")
+        raise InputError(where, type(source).__name__, "a name, a document or a ModelSpec")
     check_model(model[0], where)
     return model
 
@@ -69,26 +69,26 @@ def check_model(model: ModelSpec, where: str) -> None:
     checked_model(model, where)
 
 
-def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
+def cluster_of(source: ClusterLike, where: str = "--cluster") -> ParsedCluster:
     """Resolve a cluster, with its assumptions and full description.
 
     Args:
-        given: text or path, a typed document, or a ClusterSpec.
+        source: text or path, a typed document, or a ClusterSpec.
         where: its name in an error.
 
     Raises:
         InputError: no usable cluster.
     """
-    if isinstance(given, str):
-        return parse_cluster(given, where)
-    if isinstance(given, Mapping) and not is_spec(given):
-        return cluster_from_keys(given, where)
-    if isinstance(given, Mapping):
-        given = from_document(ClusterSpec, given, where)
-    if not isinstance(given, ClusterSpec):
-        raise InputError(where, type(given).__name__, "a text, a document or a ClusterSpec")
-    check_cluster(given, where)
-    return ParsedCluster(cluster=given, assumptions=(), expansion=expansion(given))
+    if isinstance(source, str):
+        return parse_cluster(source, where)
+    if isinstance(source, Mapping) and not is_spec(source):
+        return cluster_from_keys(source, where)
+    if isinstance(source, Mapping):
+        source = from_document(ClusterSpec, source, where)
+    if not isinstance(source, ClusterSpec):
+        raise InputError(where, type(source).__name__, "a text, a document or a ClusterSpec")
+    check_cluster(source, where)
+    return ParsedCluster(cluster=source, assumptions=(), expansion=expansion(source))
 
 
 def check_plan(plan: Plan, where: str) -> Plan:

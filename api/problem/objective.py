@@ -24,32 +24,32 @@ DEFAULT_GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 
 MAX_GRAIN = 2**20
 
 
-def initial_sequence(model: ModelSpec, choice: ObjectiveChoice, given: int | None) -> int:
+def initial_sequence(model: ModelSpec, choice: ObjectiveChoice, seq_len: int | None) -> int:
     """First length of a longest-sequence search: the typed one, if legal."""
     least, most = sequence_limits(model, choice)
-    return given if given is not None and least <= given <= most else least
+    return seq_len if seq_len is not None and least <= seq_len <= most else least
 
 
-def objective_of(given: str | None) -> ObjectiveChoice:
+def objective_of(choice_text: str | None) -> ObjectiveChoice:
     """Parse the objective.
 
     Raises:
         InputError: an unknown objective, or an invalid grain.
     """
-    if given is None:
+    if choice_text is None:
         return THROUGHPUT
-    name, colon, text = given.partition(":")
+    name, colon, text = choice_text.partition(":")
     objective = next((choice for choice in OBJECTIVES if choice == name), None)
     if objective is None:
         raise InputError(
-            OBJECTIVE_FLAG, given, ", ".join(OBJECTIVES), nearest_name(name, OBJECTIVES)
+            OBJECTIVE_FLAG, choice_text, ", ".join(OBJECTIVES), nearest_name(name, OBJECTIVES)
         )
     usual = DEFAULT_GRAINS.get(objective, 0)
     if not colon:
         return ObjectiveChoice(objective=objective, grain=usual)
     if not usual:
-        raise InputError(OBJECTIVE_FLAG, given, f"{objective} alone", objective)
+        raise InputError(OBJECTIVE_FLAG, choice_text, f"{objective} alone", objective)
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_GRAIN):
         allowed = f"{objective}:GRAIN with a whole number from 1 to {MAX_GRAIN}"
-        raise InputError(OBJECTIVE_FLAG, given, allowed, f"{objective}:{usual}")
+        raise InputError(OBJECTIVE_FLAG, choice_text, allowed, f"{objective}:{usual}")
     return ObjectiveChoice(objective=objective, grain=int(text))

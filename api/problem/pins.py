@@ -161,8 +161,8 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
 
     It is tried alone and fully sharded.
     """
-    known = problem.techniques
-    value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
+    techniques = problem.techniques
+    value, choice = next(pair for pair in techniques.plannable if pair[0].name == pin.key)
     alone = with_word(LayerStrategy(), value, str(pin.value), field)
     kinds = value.kinds.plannable
     covered = {x: None for n, x in enumerate(layers) if pin.covers(n)}
@@ -170,12 +170,12 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     dtype, groups = problem.workload.dtype, problem.cluster.groups
     sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
     reasons = [
-        technique_violation(x, alone, 1, dtype, known.values)
-        if technique_violation(x, sharded, 2, dtype, known.values)
+        technique_violation(x, alone, 1, dtype, techniques.values)
+        if technique_violation(x, sharded, 2, dtype, techniques.values)
         else None
         for x in plannable
     ]
-    reasons.append(technique_stack_violation(alone, problem.stack, known.values))
+    reasons.append(technique_stack_violation(alone, problem.stack, techniques.values))
     if (pinned := value.of(alone)) is not None:
         needs = [choice.device_reason(pinned, group.device) for group in groups]
         reasons += [f"it needs {need}" for need in needs if need]

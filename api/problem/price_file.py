@@ -31,26 +31,26 @@ PRICE_FILE_TEXT = "a price file: currency and device_hour, with a price for each
 PricesLike = str | Path | Mapping[str, Any] | RentalPrices
 
 
-def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | None:
+def prices_of(prices: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | None:
     """Resolve prices; None if there are none.
 
     Args:
-        given: a file's path, its content, or RentalPrices.
+        prices: a file's path, its content, or RentalPrices.
         cluster: each of its device groups must have a price.
 
     Raises:
         InputError: no usable file, an unknown key or device, no price of a device group.
     """
-    if given is None:
+    if prices is None:
         return None
-    if isinstance(given, RentalPrices):
-        return _require_all_priced(given, cluster, PRICES_FLAG)
-    if isinstance(given, (str, Path)):
-        path = Path(given).expanduser()
-        return _prices_from_keys(read_document(path, PRICE_FILE_TEXT), cluster, str(given))
-    if not isinstance(given, Mapping):
-        raise InputError(PRICES_FLAG, type(given).__name__, "a path, a mapping or Prices")
-    return _prices_from_keys(given, cluster, PRICES_FLAG)
+    if isinstance(prices, RentalPrices):
+        return _require_all_priced(prices, cluster, PRICES_FLAG)
+    if isinstance(prices, (str, Path)):
+        path = Path(prices).expanduser()
+        return _prices_from_keys(read_document(path, PRICE_FILE_TEXT), cluster, str(prices))
+    if not isinstance(prices, Mapping):
+        raise InputError(PRICES_FLAG, type(prices).__name__, "a path, a mapping or Prices")
+    return _prices_from_keys(prices, cluster, PRICES_FLAG)
 
 
 def price_notes(prices: RentalPrices | None, cluster: ClusterSpec) -> list[Assumption]:

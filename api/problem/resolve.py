@@ -230,9 +230,8 @@ def _calibration_or_profile(
     """Machine measurements: a stored calibration by name, or a profile.
 
     Unless ``none`` was typed, the newest profile is used if the cluster's one device kind is a core
-    or
-    GPU of this machine (its fingerprint), measured with as many ranks at work as a cluster node has
-    devices, which share memory and links. Further nodes are assumed alike; between nodes the
+    or GPU of this machine (its fingerprint), measured with as many ranks at work as a cluster node
+    has devices, which share memory and links. Further nodes are assumed alike; between nodes the
     catalogue's rates hold.
     """
     if inputs.calibration not in (None, "none"):

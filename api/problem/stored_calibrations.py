@@ -40,12 +40,11 @@ class CalibrationNeededError(Exception):
 class LentCalibrations:
     """Calibrations of the owner for whom the service computes.
 
-    ``known`` has the names of all, ``found`` those looked up by name; ``looked_up`` is False until
-    then.
+    ``names`` lists all, ``by_name`` holds those looked up; ``looked_up`` is False until then.
     """
 
-    known: tuple[str, ...] = ()
-    found: Mapping[str, Calibration] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    by_name: Mapping[str, Calibration] = field(default_factory=dict)
     looked_up: bool = True
 
 
@@ -73,7 +72,7 @@ def lent_calibration(name: str | None) -> Calibration | None:
         return None
     if not lent.looked_up:
         raise CalibrationNeededError(str(name))
-    return lent.found.get(str(name))
+    return lent.by_name.get(str(name))
 
 
 def calibration_folder() -> Path:
@@ -107,7 +106,7 @@ def load_calibration(name: str) -> Calibration:
     stored = stored_names()
     if name not in stored:
         lent_to = _LENT.get()
-        names = sorted({*stored, *(lent_to.known if lent_to else ())})
+        names = sorted({*stored, *(lent_to.names if lent_to else ())})
         allowed = ", ".join(["none", *names]) + ("" if names else " (plan calibrate stores one)")
         raise InputError(CALIBRATION_FLAG, name, allowed, nearest_name(name, ["none", *names]))
     path = calibration_folder() / f"{name}.json"

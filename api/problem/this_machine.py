@@ -42,25 +42,21 @@ def require_devices(cluster: ClusterSpec, where: str) -> None:
 
     A CPU cluster may have more devices than there are cores; its report says so.
 
-    Args:
-        cluster: the cluster of the ranks.
-        where: its name in an error.
-
     Raises:
         InputError: devices that this machine lacks.
     """
     if len(cluster.groups) > 1:
-        given = f"{len(cluster.groups)} device groups"
-        raise InputError(where, given, "one: this machine", "local, or plan simulate")
+        description = f"{len(cluster.groups)} device groups"
+        raise InputError(where, description, "one: this machine", "local, or plan simulate")
     group = cluster.groups[0]
     if group.device == CPU:
         require_room(group.device_count, where)
         return
     here = cuda_count()
     if group.device_count > here:
-        given = f"{group.device_count} x {group.device}"
+        description = f"{group.device_count} x {group.device}"
         allowed = f"this machine has {core_count()} CPU cores, {here} CUDA devices"
-        raise InputError(where, given, allowed, "local, or plan simulate")
+        raise InputError(where, description, allowed, "local, or plan simulate")
 
 
 def require_room(ranks: int, where: str) -> None:
@@ -71,8 +67,11 @@ def require_room(ranks: int, where: str) -> None:
     """
     most = memory_bytes() // RANK_BYTES
     if ranks > most:
-        given, allowed = f"{ranks} processes", f"at most {most}, which this machine's memory holds"
-        raise InputError(where, given, allowed, "local")
+        description, allowed = (
+            f"{ranks} processes",
+            f"at most {most}, which this machine's memory holds",
+        )
+        raise InputError(where, description, allowed, "local")
 
 
 def require_executable(plan: Plan, where: str) -> None:

@@ -19,18 +19,18 @@ LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
 
 
 def dtype_of(
-    given: str | None, weakest: Device, devices: list[Device], notes: list[Assumption]
+    shorthand: str | None, weakest: Device, devices: list[Device], notes: list[Assumption]
 ) -> DtypeRecord:
     """The dtype record of ``--dtype``, or the weakest device's default.
 
     Raises:
         InputError: an unknown shorthand, or one that a device cannot compute in.
     """
-    if given is None:
+    if shorthand is None:
         name, why = _usual_dtype(weakest)
         notes.append(Assumption(path="workload.dtype", value=name, why=why))
         return DtypeRecord.from_shorthand(name)
-    record = DtypeRecord.from_shorthand(given)
+    record = DtypeRecord.from_shorthand(shorthand)
     for device in devices:
         if record.matmul is not None:
             require_format(device, record.matmul, "--dtype")
@@ -46,37 +46,37 @@ def _usual_dtype(device: Device) -> tuple[str, str]:
     return "fp16", f"not given; {device.name} has no bf16, so fp16 with fp32 master weights"
 
 
-def optimizer_of(given: str | None, notes: list[Assumption]) -> Optimizer:
+def optimizer_of(name: str | None, notes: list[Assumption]) -> Optimizer:
     """The optimizer of ``--optimizer``; by default adamw.
 
     Raises:
         InputError: an unknown one.
     """
-    if given is None:
+    if name is None:
         notes.append(Assumption(path="workload.optimizer", value="adamw", why="not given"))
         return "adamw"
-    return one_of("--optimizer", given, OPTIMIZERS)
+    return one_of("--optimizer", name, OPTIMIZERS)
 
 
-def trainable_of(given: str | None, model: ModelSpec) -> tuple[Lora | None, tuple[str, ...]]:
+def trainable_of(trainable: str | None, model: ModelSpec) -> tuple[Lora | None, tuple[str, ...]]:
     """Adapters and frozen towers of ``--trainable``.
 
     Args:
-        given: ``full``, ``lora``, ``lora:rank=16,alpha=32,targets=query,value`` or
+        trainable: ``full``, ``lora``, ``lora:rank=16,alpha=32,targets=query,value`` or
             ``frozen:TOWER,…``.
         model: the model whose layers and towers it names.
 
     Raises:
         InputError: another form, an unknown key, target or tower.
     """
-    kind, _, rest = (given or "full").partition(":")
+    kind, _, rest = (trainable or "full").partition(":")
     if kind == "full" and not rest:
         return None, ()
     if kind == "lora":
-        return _lora(rest, given or "", model), ()
+        return _lora(rest, trainable or "", model), ()
     if kind == "frozen" and rest:
         return None, _towers(rest.split(","), model)
-    raise InputError("--trainable", given, TRAINABLE, "full")
+    raise InputError("--trainable", trainable, TRAINABLE, "full")
 
 
 def _towers(names: list[str], model: ModelSpec) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def _towers(names: list[str], model: ModelSpec) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _lora(text: str, given: str, model: ModelSpec) -> Lora:
+def _lora(text: str, trainable: str, model: ModelSpec) -> Lora:
     values: dict[str, str] = {}
     key = ""
     for part in text.split(",") if text else []:
@@ -100,7 +100,7 @@ def _lora(text: str, given: str, model: ModelSpec) -> Lora:
         elif key == "targets":  # further targets
             values[key] += f",{part}"
         else:
-            raise InputError("--trainable", given, TRAINABLE, "lora:rank=16")
+            raise InputError("--trainable", trainable, TRAINABLE, "lora:rank=16")
     for name in values:
         if name not in LORA_KEYS:
             allowed = "lora with " + ", ".join(LORA_KEYS)

@@ -24,11 +24,11 @@ def ignored_size_notes(inputs: Inputs, choice: ObjectiveChoice) -> list[Assumpti
     """Note on a typed size that the objective searches for."""
     sizes = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}
     size = sizes.get(choice.objective)
-    given = None if size is None else getattr(inputs, size)
-    if given is None:
+    value = None if size is None else getattr(inputs, size)
+    if value is None:
         return []
     why = f"given, and no limit: {choice.objective} finds it"
-    return [Assumption(path=f"workload.{size}", value=given, why=why)]
+    return [Assumption(path=f"workload.{size}", value=value, why=why)]
 
 
 def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice) -> Inputs:
@@ -44,13 +44,13 @@ def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice)
 
 
 def size_or_default(
-    name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
+    name: str, value: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
 ) -> int:
     """The typed size, or its default for a bare question.
 
     Args:
         name: the flag.
-        given: its value, if any.
+        value: its value, if any.
         bare: True if neither a model nor a cluster was typed.
         default: the size of a bare question.
         usual: the size that an error suggests.
@@ -59,16 +59,16 @@ def size_or_default(
     Raises:
         InputError: no size, or one out of range.
     """
-    if given is None:
+    if value is None:
         if not bare:
             raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
         path = "workload." + name.lstrip("-").replace("-", "_")
         why = "not given; the usual of the embedded default"
         notes.append(Assumption(path=path, value=default, why=why))
         return default
-    if not 1 <= given <= 2**40:
-        raise InputError(name, given, f"a positive whole number, such as {usual}", usual)
-    return given
+    if not 1 <= value <= 2**40:
+        raise InputError(name, value, f"a positive whole number, such as {usual}", usual)
+    return value
 
 
 def batch_of(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:

@@ -1,4 +1,4 @@
-"""The REST service: routes, a gate, limited children, durable jobs.
+"""REST service: routes, a gate, limited child processes, durable jobs.
 
 Enters: HTTP requests.
 Leaves: documents, problems (RFC 9457), events, metrics.

@@ -1,4 +1,4 @@
-"""The routes; this process never parses a body."""
+"""Routes; this process never parses a body."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def make_app(
     limits: PoolLimits | None = None,
     jobs: JobRules | None = None,
 ) -> FastAPI:
-    """The service.
+    """Build the service.
 
     Args:
-        rules: who may ask; by default anyone who names this machine itself.
+        rules: admission rules; by default any request that names this machine itself.
         limits: of the children that answer at once.
-        jobs: where jobs live; the database is ready. Without them the service only describes
+        jobs: where jobs live, with the database ready; without them the service only describes
             itself.
     """
     pool = ChildPool(limits)
@@ -94,7 +94,7 @@ def make_app(
 
 
 async def close_all(app: FastAPI) -> None:
-    """Answer all that waits and end every process. Twice is once."""
+    """Answer all waiting requests and end every process. Idempotent."""
     await app.state.jobs.close()
     await app.state.pool.close()
 

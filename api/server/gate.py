@@ -1,6 +1,6 @@
-"""The gate before any route: host, token, type, size. Plain ASGI.
+"""ASGI gate before any route: host, token, type, size.
 
-The Host check keeps a web page that the user visits from reaching a service on the user's own
+The Host check keeps web pages that the user visits from reaching a service on the user's own
 machine under a name of the page's choosing (DNS rebinding). Bodies are read here, whole and
 bounded, so that no route ever waits for one.
 """
@@ -56,12 +56,7 @@ class _RefusedError(Exception):
 
 
 class Gate:
-    """ASGI middleware that refuses what no route should see.
-
-    Args:
-        app: what is behind the gate.
-        rules: who may ask.
-    """
+    """ASGI middleware that refuses what no route should see."""
 
     def __init__(self, app: ASGIApp, rules: GateRules) -> None:
         self._app, self._rules = app, rules

@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and whole groups."""
+"""Child processes, alone or as groups, that end with their parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 def when_input_closes(then: Callable[[], object]) -> None:
     """Call ``then`` in a thread once standard input is closed.
 
-    It is closed when the parent is gone, killed or not, even in the midst of a search.
+    It closes when the parent is gone, even killed, and even amid a search.
     """
     watch = select.poll()
     watch.register(sys.stdin.fileno(), 0)  # no event but the other end's closing

@@ -1,8 +1,8 @@
-"""The service's log: one JSON line an event, on standard error.
+"""The service's log: one JSON line per event, on standard error.
 
-A line holds names and figures of ours alone. What a request held (its path, query, body, headers,
-token) and what an exception says are never in it; a request is named by its id and the pattern of
-its route, a job by its id and that of the request that asked for it.
+A line holds only names and figures of ours. A request's content (path, query, body, headers, token)
+and exception messages never appear; a request is named by its id and route pattern, a job by its id
+and its request's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIBRARY_LOGGERS = ("uvicorn.error", "asyncio")
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formatter of a record as one JSON line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format time, level, event and fields; an exception's class and place."""
@@ -48,7 +48,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logging(level: Level) -> None:
-    """Write lines of ``level`` and above to the error output."""
+    """Write lines of ``level`` and above to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in (LOGGER_NAME, *LIBRARY_LOGGERS):

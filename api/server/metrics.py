@@ -26,7 +26,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
 class Metrics:
-    """The figures of one service."""
+    """Figures of one service."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -51,7 +51,7 @@ class Metrics:
         self._database = Gauge("shardwright_database_up", "1 while it can be read.", **named)
 
     async def read(self, jobs: JobService, pool: ChildPool) -> Response:
-        """Return all figures now; database ones stay where it fails."""
+        """Read all figures; database ones keep their values on failure."""
         try:
             counts = await asyncio.to_thread(jobs.store.counts)
             for state in STATES:
@@ -67,12 +67,7 @@ class Metrics:
 
 
 class MetricsMiddleware:
-    """ASGI middleware: gives every answer an id, counts and logs it.
-
-    Args:
-        app: what is observed.
-        metrics: where it is counted.
-    """
+    """ASGI middleware: gives every answer an id, counts and logs it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -83,8 +78,8 @@ class MetricsMiddleware:
             await self._app(scope, receive, send)
             return
         start_s = time.perf_counter()
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        header = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(8)
         scope["request_id"] = request_id
         seen: dict[str, int] = {}
 

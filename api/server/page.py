@@ -1,6 +1,6 @@
 """The page: an index and its files, each at its own path.
 
-They are read when the service starts; nothing that a request names is a path here.
+They are read when the service starts; nothing in a request is a path here.
 """
 
 from __future__ import annotations

@@ -37,12 +37,12 @@ def problem(
     kind: str | None = None,
     errors: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """A problem document.
+    """Build a problem document.
 
     Args:
         status: HTTP status.
         detail: what is wrong with this request.
-        kind: what sort of problem, where the status alone does not say.
+        kind: sort of problem, where the status alone does not say.
         errors: ``pointer`` (JSON pointer) and ``msg`` of each fault; the first 20 are kept.
     """
     document: dict[str, Any] = {
@@ -75,6 +75,6 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     errors: Sequence[Mapping[str, str]] = (),
 ) -> Response:
-    """A problem as a response."""
+    """Problem document as a response."""
     body = encode(problem(status, detail, kind, errors))
     return Response(body, status, dict(headers or {}), media_type=MEDIA_TYPE)

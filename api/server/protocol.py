@@ -1,7 +1,7 @@
 """HTTP/1.1 connections of uvicorn that answer faults with problems.
 
-What cannot be read as HTTP reaches no route, so it is refused here, in the same form as all else.
-It is the sender's fault and nothing for the operator to see: no log line.
+Invalid HTTP reaches no route, so it is refused here, in the same form as all else. It is the
+sender's fault and not the operator's concern: no log line.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProblemProtocol(H11Protocol):
         self.refuse(400, "allowed: HTTP/1.1 with a head of at most 32 KiB and a length or chunks")
 
     def refuse(self, status: int, detail: str) -> None:
-        """Answer with a problem, where no answer has begun, and close."""
+        """Answer with a problem, unless an answer has begun, and close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = encode(problem(status, detail))
             headers = {

@@ -1,4 +1,4 @@
-"""``plan serve``: bind, guard, answer until told to stop."""
+"""``plan serve``: bind, guard, answer until stopped."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def serve(
     Args:
         host: address to listen on.
         port: port; 0 for a free one.
-        token_file: file of tokens, one a line.
-        db: where jobs live: a database URL; a file of this user if None.
-        may_execute: whether who asks may run plans on this machine.
-        log: of which events lines are written: ``info`` for all.
+        token_file: file of tokens, one per line.
+        db: URL of the jobs' database; a file of this user if None.
+        may_execute: whether requests may run plans on this machine.
+        log: level of the logged events: ``info`` for all.
 
     Raises:
-        InputError: an address that cannot be had, a port that is taken, an open service without
-            tokens, an unusable token file or database.
+        InputError: an unavailable address, a port in use, an open service without tokens, an
+            unusable token file or database.
     """
     level = one_of("--log", log, LEVELS)
     hashes = () if token_file is None else read_tokens(token_file)
@@ -79,7 +79,7 @@ def read_tokens(path: str) -> tuple[bytes, ...]:
     """Hashes of the tokens in a file.
 
     Raises:
-        InputError: no readable file, no token, or one that is easily guessed.
+        InputError: no readable file, no token, or an easily guessed one.
     """
     text = read_text(Path(path).expanduser(), "a file of tokens, one a line", 65536)
     tokens = [line.strip() for line in text.splitlines() if line.strip()]
@@ -102,10 +102,10 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Bind a listening socket.
 
     Raises:
-        InputError: the name is not an address here, or the port is taken.
+        InputError: the name is not an address here, or the port is in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named: only then does asyncio send small answers without a delay of 40 ms.

@@ -1,4 +1,4 @@
-"""uvicorn with our connections, our log, a prompt end."""
+"""uvicorn with our connections and log, and a prompt shutdown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SHUTDOWN_S = 5
 
 
 class _UvicornServer(uvicorn.Server):
-    """A server whose end ends the computations first."""
+    """Server that ends the computations first."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what waits with a problem, then close."""
+        """Answer waiting requests with a problem, then close."""
         await close_all(self._app)
         await super().shutdown(sockets)
 

@@ -48,7 +48,7 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
 
 
 def print_memory_calibration(out: Console, document: dict[str, Any]) -> None:
-    """Print the constants of memory and the errors before and after."""
+    """Print the memory constants and the errors before and after."""
     memory, held_out = document["memory"], document["held_out"]
     rows = len(memory["fitted_on"])
     out.print(

@@ -17,7 +17,7 @@ COUNTED = ("measured", "sheet", "derived", "assumed")
 
 
 def print_clusters(out: Console, document: dict[str, Any]) -> None:
-    """Print devices, nodes and fabrics, and how they combine into a cluster."""
+    """Print devices, nodes and fabrics, and how they form a cluster."""
     local = document["local"]
     memory = format_bytes(local["memory_bytes"])
     out.print(f"this machine: {local['cluster']} ({local['cores']} cores, {memory})")
@@ -169,7 +169,7 @@ def _print_levels(out: Console, cluster: dict[str, Any]) -> None:
 
 
 def print_models(out: Console, document: dict[str, Any]) -> None:
-    """Print the presets, one a line."""
+    """Print the presets, one per line."""
     numbers = ("parameters", "active", "layers", "hidden", "ffn", "experts", "heads", "kv")
     table = columns("model", "kind", *numbers, right=numbers)
     for item in document["models"]:

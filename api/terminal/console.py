@@ -16,9 +16,9 @@ BAR_CELLS = 10
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """A console on ``stream`` (the standard output).
+    """Console on ``stream`` (standard output by default).
 
-    Colours only on a terminal and without NO_COLOR; 100 columns unless the terminal has fewer.
+    Colors only on a terminal and without NO_COLOR; 100 columns unless the terminal has fewer.
     """
     made = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
     made.width = min(WIDTH, made.width) if made.is_terminal else WIDTH
@@ -26,7 +26,7 @@ def console(stream: IO[str] | None = None) -> Console:
 
 
 def bar_cells(stream: IO[str] | None = None) -> tuple[str, str]:
-    """Choose full and empty cells that the standard output can show."""
+    """Choose full and empty cells that standard output can show."""
     encoding = getattr(stream or sys.stdout, "encoding", None) or ""
     return ("█", "░") if encoding.casefold().startswith("utf") else ("#", ".")
 
@@ -41,14 +41,14 @@ def columns(*headers: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def heading(out: Console, text: str) -> None:
-    """A bold line after an empty one."""
+    """Print a bold line after an empty one."""
     out.print(Text(f"\n{text}", style="bold"))
 
 
 def memory_bar(row: MemoryRow) -> Text:
     """Draw reserved over capacity in ten cells.
 
-    Green, yellow from 90 %, red where it overflows.
+    Green, yellow from 90 %, red on overflow.
     """
     part = row.reserved_bytes / max(1, row.capacity_bytes)
     full = min(BAR_CELLS, round(part * BAR_CELLS))

@@ -1,4 +1,4 @@
-"""The basis of a prediction on a terminal: sums, then one table each."""
+"""Basis of a prediction on a terminal: totals, then tables."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def _print_prices(out: Console, document: dict[str, Any], row: dict[str, Any]) -
     heading(out, title)
     sources = tuple(row["share"])
     table = columns("term", "alone", *sources, right=("alone", *sources))
-    for term, found in row["terms"].items():
-        shares = [percent(found[source] / found["seconds"]) for source in sources]
-        table.add_row(term.replace("_", " "), format_seconds(found["seconds"]), *shares)
-    total_s = sum(found["seconds"] for found in row["terms"].values())
+    for term, term_row in row["terms"].items():
+        shares = [percent(term_row[source] / term_row["seconds"]) for source in sources]
+        table.add_row(term.replace("_", " "), format_seconds(term_row["seconds"]), *shares)
+    total_s = sum(term_row["seconds"] for term_row in row["terms"].values())
     table.add_row("sum", format_seconds(total_s), *[percent(n) for n in row["share"].values()])
     out.print(table)
 

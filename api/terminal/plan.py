@@ -31,14 +31,7 @@ from .console import columns, memory_bar
 
 
 def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Sequence[str]) -> None:
-    """Print everything that a person decides by: time, stages, terms, rivals, assumptions.
-
-    Args:
-        out: where to.
-        report: of a search or a simulation.
-        rule: the rule that ``feasible`` was judged by.
-        next_steps: what one may type next.
-    """
+    """Print a report: time, stages, terms, rivals and assumptions."""
     for note in report.assumptions:
         if note.path.startswith(f"{LOSSY_PREFIX}."):
             _line(out, "lossy: ", f"{note.value} ({note.why})")

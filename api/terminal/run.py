@@ -24,13 +24,7 @@ MIN_SHOWN_SHARE = 1e-6
 
 
 def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str, Any]]) -> None:
-    """Print steps, and measured figures beside predicted ones.
-
-    Args:
-        out: where to.
-        document: the contract's execute document.
-        steps: what the run reported of its steps; may be empty.
-    """
+    """Print steps, and measured figures beside predicted ones."""
     measured, predicted = document["measured"], document["predicted"]
     _print_steps(out, measured.get("losses", []), steps)
     table = columns("", "predicted", "measured", "difference", right=("predicted", "measured"))
@@ -88,7 +82,6 @@ def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> No
 
 
 def _peak_stage_bytes(predicted: Mapping[str, Any], tier: str) -> int:
-    """Live bytes of the fullest stage on a tier of memory."""
     rows = (row for row in predicted["memory"] if row["tier"] == tier)
     return max((int(row["allocated_bytes"]) for row in rows), default=0)
 
@@ -178,11 +171,11 @@ def _members_text(members: list[int]) -> str:
 
 
 def kernels_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Format the choices of kernels by family; empty without choices.
+    """Format kernel choices by family; empty without choices.
 
     Args:
-        rows: the document's choices, one for every shape; those of a family that differ in shape
-            alone are named once.
+        rows: the document's choices, one per shape; those of a family that differ in shape alone
+            are named once.
     """
     by_reasons: dict[str, dict[str, None]] = {}
     for row in rows:

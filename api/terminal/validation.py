@@ -25,7 +25,7 @@ COUNTS = {
 
 
 def print_validation(out: Console, document: dict[str, Any]) -> None:
-    """Print the errors by source, the intervals, and why rows were skipped."""
+    """Print errors by source, intervals, and reasons for skipped rows."""
     read, priced = document["rows_read"], document["rows_priced"]
     metric = document["metric"].replace("_", " ")
     how = {"none": NO_FIT, "fit": FIT.format(PLACES[document["metric"]])}
@@ -65,7 +65,7 @@ def _print_times(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_order(out: Console, by_source: dict[str, Any]) -> None:
-    """Print rank correlations of layouts, of sources that have groups."""
+    """Print rank correlations of layouts, for sources that have groups."""
     grouped = {name: row for name, row in by_source.items() if row["groups"]}
     if not grouped:
         return

@@ -185,7 +185,7 @@ def _print_remarks(out: Console, result: WhatIf) -> None:
 
 
 def _print_bars(out: Console, result: WhatIf) -> None:
-    """Print a bar a row: step seconds, or tokens a second."""
+    """Print one bar per row: step seconds, or tokens a second."""
     rates = work_differs(result)
     what = "tokens/s (longer is faster)" if rates else "seconds a step (shorter is faster)"
     out.print(Text(what, style="bold"))

@@ -26,7 +26,7 @@ NO_PEAK = "no peak memory, and no end for lack of it"
 
 
 def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
-    """Keep rows that can be priced and have a peak or an OOM."""
+    """Keep priceable rows with a peak or an OOM."""
     peaks = []
     for run in runs:
         if run.peak_mem_gib is None and not run.oom:
@@ -48,17 +48,15 @@ def unusable_reason(run: PublishedRun) -> InputError:
 
 
 def measured_peaks(rows: Sequence[PricedRun]) -> list[PricedRun]:
-    """Those that came to their peak."""
+    """Rows that reached their peak."""
     return [row for row in rows if row.measured_bytes is not None]
 
 
 def check_bytes(rows: Sequence[PricedRun]) -> None:
-    """Check that the rows are in GiB.
-
-    No prediction is off by this much.
+    """Check that rows are in GiB: no prediction is that far off.
 
     Raises:
-        InputError: most peaks are many times as large, or as small, as they are predicted.
+        InputError: most peaks are many times as large, or as small, as predicted.
     """
     times = statistics.median(_peak_bytes(row) / row.predicted_bytes for row in rows)
     if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
@@ -88,7 +86,7 @@ def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[st
     """Return each row's calibration by id, as ``--calibration`` asks.
 
     Raises:
-        InputError: no calibration of that name, or one without constants of memory.
+        InputError: no calibration of that name, or one without memory constants.
     """
     places: dict[CalibrationScope, list[PricedRun]] = {}
     for row in priced_peaks(rows):

@@ -9,8 +9,8 @@
     2    where one model has experts and the other has none
     2    where the run trains adapters only
 
-Only runs with a time and that ``plan simulate`` can be asked about count. Of runs that differ in
-none of this and have the same layout, the one with most tokens a second a device stands for all.
+Only runs with a time that ``plan simulate`` can be asked about count. Among runs equal in all of
+this with the same layout, the one with most tokens a second per device stands for all.
 """
 
 from __future__ import annotations
@@ -105,12 +105,7 @@ def _device_distance(one: Device, other: Device) -> float:
 
 
 def nearest_runs(features: RunFeatures, count: int = 3) -> dict[str, Any]:
-    """The nearest runs with their sources, and how many were looked at.
-
-    Args:
-        features: the question.
-        count: how many to return.
-    """
+    """The nearest runs with their sources, and the number examined."""
     nearest = []
     for run, question, of_run in _comparable_runs():
         parts = distance(features, of_run)
@@ -146,7 +141,6 @@ def nearest_runs(features: RunFeatures, count: int = 3) -> dict[str, Any]:
 
 
 def _tokens_per_s_per_device(run: PublishedRun) -> float:
-    """Tokens a second a device."""
     tokens = (run.global_batch or 0) * (run.seq or 0) / (run.gpus or 1)
     return run.tokens_per_s_per_gpu or tokens / (run.seconds or math.inf)
 

@@ -1,8 +1,8 @@
 """A published run priced, beside two naive baselines of its step.
 
-The baselines, which any model of costs has to beat: the step at the peak of the devices, to be
-divided by one MFU fitted to what it is held against; and 6·N·tokens at that peak, lengthened by
-the pipeline's bubble (p - 1) / (v·m), which nothing is fitted to.
+Any cost model has to beat the baselines: the step at the devices' peak, divided by one MFU fitted
+to the same rows; and 6·N·tokens at that peak, lengthened by the pipeline's bubble (p - 1) / (v·m),
+which is not fitted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ DRIVER, RESERVED, PEAK = "driver", "reserved", "allocator_peak"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedRun:
-    """One row and what is predicted of it.
+    """A row with its prediction.
 
-    ``measured_s`` is None where the source prints no seconds and no tokens a second;
-    ``at_peak_s`` is the step at an MFU of 1; ``static_bytes`` are parameters, gradients and
-    optimizer states of the device that is counted; ``assumed`` are the fields that the source
-    leaves out; ``stack`` is what priced it, ``device`` what it ran on, and ``memory`` the
-    constants
-    of its calibration.
+    ``measured_s`` is None where the source prints no seconds and no tokens a second; ``at_peak_s``
+    is the step at an MFU of 1; ``static_bytes`` are parameters, gradients and optimizer states of
+    the counted device; ``assumed`` are the fields that the source omits; ``stack`` priced it,
+    ``device`` ran it, and ``memory`` holds its calibration's constants.
     """
 
     run: PublishedRun
@@ -62,7 +60,7 @@ class PricedRun:
 
     @property
     def measured_bytes(self) -> float | None:
-        """The printed peak of a device; None where there is none.
+        """The printed peak of a device, or None.
 
         Decimal units where the source says so.
         """
@@ -73,16 +71,16 @@ class PricedRun:
 
     @property
     def predicted_bytes(self) -> float:
-        """The peak by the count that the source prints."""
+        """The peak by the source's count."""
         return self._bytes_of(self._counted)
 
     @property
     def static_bytes(self) -> float:
-        """Parameters, gradients and optimizer states of that device: what textbooks count."""
+        """Parameters, gradients and optimizer states of that device, as textbooks count."""
         return state_bytes(self._counted)
 
     def bytes_under(self, constants: MemoryConstants) -> float:
-        """Return the peak under constants of memory."""
+        """Return the peak under memory constants."""
         rows = (
             recalibrated_row(row, self.stack, self.device, constants)
             for row in self.prediction.memory
@@ -108,9 +106,9 @@ class PricedRun:
 def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
     """Bytes of a device by a printed kind of count.
 
-    ``nvidia-smi`` sees all that is reserved, the driver's context too; ``torch peak`` of torchtitan
-    is what the allocator reserves; everything else is what it hands out: tensors, and workspaces
-    of libraries, which PyTorch takes from it too.
+    ``nvidia-smi`` sees all that is reserved, including the driver's context; ``torch peak`` of
+    torchtitan is what the allocator reserves; everything else is what it hands out: tensors, and
+    library workspaces, which PyTorch allocates there too.
     """
     count = count_of(kind)
     if count == DRIVER:
@@ -131,15 +129,15 @@ def count_of(kind: str) -> str:
 def price_run(
     run: PublishedRun, calibration: Calibration | None = None, requested: PlannedRun | None = None
 ) -> PricedRun:
-    """Simulate a run, with a calibration or with none.
+    """Simulate a run, optionally with a calibration.
 
     Args:
         run: the row.
-        calibration: factors on shipped seconds, and constants of memory.
-        requested: the row as a question, where it has been read before.
+        calibration: factors on shipped seconds, and memory constants.
+        requested: the row as a question, if already read.
 
     Raises:
-        InputError: the row lacks a size, or has a value that has no meaning here.
+        InputError: the row lacks a size, or has a value without meaning here.
         NotBuiltError: it has a value that this version does not serve.
     """
     requested = requested or planned_run(simulation_arguments(run))
@@ -170,7 +168,7 @@ def _memory_constants(calibration: Calibration | None) -> MemoryConstants:
 def measured_s(run: PublishedRun, global_batch: int) -> float | None:
     """Return measured seconds of a step of ``global_batch``.
 
-    Where only tokens a second are printed, of the batch that is asked for.
+    Where only tokens a second are printed, they are converted.
     """
     if run.seconds is not None or run.tokens_per_s_per_gpu is None:
         return run.seconds

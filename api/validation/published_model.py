@@ -1,4 +1,4 @@
-"""A published run on its way to a question: draft, model, memory states."""
+"""A published run becoming a question: draft, model, memory states."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ...spec.report.report import Assumption
 
 
 def model_of_run(draft: RunDraft) -> str | dict[str, Any]:
-    """The preset or the typed sizes of the model that was run.
+    """Preset or typed sizes of the run's model.
 
     Raises:
-        InputError: the row says too little of it, or not what its preset has.
+        InputError: the row says too little of it, or contradicts its preset.
     """
     run = draft.run
     entry = model_entry(run.model) or _sizes_alone(run)
@@ -69,7 +69,7 @@ TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/publish
 
 @dataclass(slots=True)
 class RunDraft:
-    """Arguments so far, and what was assumed of them."""
+    """Arguments so far, and the assumptions among them."""
 
     run: PublishedRun
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -89,18 +89,18 @@ class RunDraft:
         return test_entry(self.run)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
-        """List a value that the source does not print, and return it."""
+        """Record a value that the source does not print, and return it."""
         self.assumed.append(Assumption(path=name, value=value, why=why))
         return value
 
     def usual(self, name: str, default: str) -> Any:
-        """Take a value usual of the source, and list it as assumed."""
+        """Take the source's usual value, and record it as assumed."""
         source = self.source
         why = source.get("why", "nothing is known of the source")
         return self.assume(name, source.get(name, default), f"not printed; {why}")
 
     def refuse(self, name: str, value: object, allowed: str) -> InputError:
-        """The error for a cell that has no meaning here."""
+        """Error for a cell without meaning here."""
         return InputError(f"{self.run.id}: {name}", value, allowed)
 
 
@@ -110,10 +110,7 @@ kernel."""
 
 
 def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
-    """Return kept formats of parameters, gradients and logits.
-
-    Empty for tables of times.
-    """
+    """Return formats of parameters, gradients and logits; empty for time tables."""
     of_memory = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
     formats = {name: of_memory[name] for name in MEMORY_FORMATS if name in of_memory}
     for name, value in formats.items():
@@ -122,7 +119,7 @@ def memory_formats(draft: RunDraft) -> Mapping[str, Any]:
 
 
 def with_memory_formats(problem: Problem, states: Mapping[str, Any]) -> Problem:
-    """The problem with what :func:`memory_formats` found."""
+    """The problem with :func:`memory_formats` applied."""
     work, stack = problem.workload, problem.stack
     gradient = states.get("gradient", work.dtype.gradient)
     narrow = states.get("narrow_gather", stack.narrow_gather)

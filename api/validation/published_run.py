@@ -1,8 +1,8 @@
 """A published run as a question to ``plan simulate``, with assumptions.
 
-A blank is filled by one documented default and listed; what has no meaning here is refused with
-the reason. Where the blocks do not divide into the stages, the question is a plan instead of
-flags: layers, both ends counted, are cut as evenly as they go.
+A blank is filled by one documented default and listed; what has no meaning here is refused with the
+reason. Where the blocks do not divide into the stages, the question is a plan instead of flags:
+layers, both ends counted, are cut as evenly as possible.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ RACK_WHY = (
 class SimulationArguments:
     """Flags of ``plan simulate`` by name.
 
-    With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
-    says so, but a plan does. Nor does one say what ``of_memory`` has: the format of gradients,
-    whether parameters are kept in fp8 alone, and whether the loss is one kernel.
+    With ``even_cuts`` the plan has layers, not blocks, in equal runs: a plan can say so, no flag
+    can. Nor can one express ``of_memory``: the gradients' format, whether parameters are kept in
+    fp8 alone, and whether the loss is one kernel.
     """
 
     arguments: Mapping[str, Any]
@@ -64,7 +64,7 @@ def simulation_arguments(run: PublishedRun) -> SimulationArguments:
     """Build the arguments of ``plan simulate`` for a published run.
 
     Raises:
-        InputError: a missing size, or a name that has no meaning here.
+        InputError: a missing size, or a name without meaning here.
     """
     draft = RunDraft(run)
     for name in REQUIRED_COLUMNS:
@@ -109,7 +109,7 @@ def simulate_run(question: SimulationArguments, calibration: Calibration | None 
     """Simulate a question: flags, or a plan with even boundaries.
 
     Raises:
-        InputError: the plan breaks a rule, or its stack cannot say it.
+        InputError: the plan breaks a rule, or its stack cannot express it.
         NotBuiltError: a value that this version does not serve.
     """
     return planned_run(question).simulate_run(calibration)
@@ -119,13 +119,13 @@ def planned_run(question: SimulationArguments) -> PlannedRun:
     """The plan that a question's flags describe.
 
     Raises:
-        InputError: the plan breaks a rule, or its stack cannot say it.
+        InputError: the plan breaks a rule, or its stack cannot express it.
         NotBuiltError: a value that this version does not serve.
     """
     names = strategy_flags()
-    asked = {k: v for k, v in question.arguments.items() if k not in names}
+    arguments = {k: v for k, v in question.arguments.items() if k not in names}
     flags = {k: v for k, v in question.arguments.items() if k in names}
-    problem = with_memory_formats(resolve(Inputs(**asked)), question.of_memory)
+    problem = with_memory_formats(resolve(Inputs(**arguments)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy.from_flags(flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
@@ -165,7 +165,7 @@ def _read_hardware(draft: RunDraft) -> Mapping[str, Any]:
 
 
 def _layout(draft: RunDraft) -> bool:
-    """Degrees and levels; whether layers instead of blocks are cut evenly."""
+    """Degrees and levels; True if layers, not blocks, are cut evenly."""
     run, arguments = draft.run, draft.arguments
     for name in ("tp", "pp", "vpp", "cp", "ep"):
         arguments[name] = getattr(run, name) or 1

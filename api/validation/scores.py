@@ -61,7 +61,7 @@ def _interval(rows: Sequence[PricedRun]) -> dict[str, Any]:
 
 
 def order_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """Rank correlation and regret inside the groups of layouts of one question."""
+    """Rank correlation and regret within layout groups of one question."""
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[PricedRun]]] = {}
     for row in rows:
         question, layout = (
@@ -87,7 +87,7 @@ def points_of(rows: Sequence[PricedRun], of_memory: bool) -> list[Pair]:
 def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
     """Score peaks, and the textbook count of states.
 
-    Parameters, gradients, optimizer states.
+    States are parameters, gradients and optimizer states.
     """
     peaks = [(row, row.measured_bytes) for row in rows]
     return {

@@ -34,10 +34,9 @@ ROWS_NEEDED = "a table with a row that was measured and can be priced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFit:
-    """A calibration, and what the table that it was fitted to holds.
+    """Calibration with a summary of its table.
 
-    ``counts``: ``rows_read``, ``rows_usable`` and ``held_out``, the errors of rows that nothing
-    was fitted to.
+    ``counts``: ``rows_read``, ``rows_usable`` and ``held_out``, the errors of rows outside the fit.
     """
 
     calibration: Calibration
@@ -45,15 +44,15 @@ class TableFit:
 
 
 def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
-    """The calibration that a table of step times calls for.
+    """Fit a time calibration to a table of step times.
 
     Args:
-        name: what it is called.
-        runs: rows of one device, stack and format of products.
-        where: what an error calls the table.
+        name: of the calibration.
+        runs: rows of one device, stack and product format.
+        where: name of the table in errors.
 
     Raises:
-        InputError: no usable row, rows of several places, or times that are no seconds.
+        InputError: no usable row, rows of several places, or times that are not in seconds.
     """
     rows = usable_rows(runs)
     if not rows:

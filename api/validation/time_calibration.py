@@ -27,7 +27,7 @@ MAX_UNIT_RATIO = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableRun:
-    """A row that was timed and can be priced."""
+    """A timed row that can be priced."""
 
     run: PublishedRun
     requested: PlannedRun
@@ -42,10 +42,10 @@ class UsableRun:
 
 
 def usable_run(run: PublishedRun) -> UsableRun:
-    """The row, if it can be used.
+    """The row, if usable.
 
     Raises:
-        InputError: a value that has no meaning here, or no measured seconds.
+        InputError: a value without meaning here, or no measured seconds.
         NotBuiltError: a value that this version does not serve.
     """
     requested = planned_run(simulation_arguments(run))
@@ -56,7 +56,7 @@ def usable_run(run: PublishedRun) -> UsableRun:
 
 
 def usable_rows(runs: Sequence[PublishedRun]) -> list[UsableRun]:
-    """The rows that can be used, in order."""
+    """Usable rows, in order."""
     usable = []
     for run in runs:
         try:
@@ -67,10 +67,7 @@ def usable_rows(runs: Sequence[PublishedRun]) -> list[UsableRun]:
 
 
 def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
-    """Draw ``most`` rows by :data:`SAMPLE_SEED`, in their order.
-
-    All where there are no more.
-    """
+    """Draw up to ``most`` rows by :data:`SAMPLE_SEED`, in their order."""
     if len(rows) <= most:
         return list(rows)
     chosen = sorted(random.Random(SAMPLE_SEED).sample(range(len(rows)), most))
@@ -78,12 +75,10 @@ def sample_rows(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
 
 
 def check_seconds(rows: Sequence[UsableRun]) -> None:
-    """Check that the rows are in seconds.
-
-    No prediction is off by this much.
+    """Check that rows are in seconds: no prediction is that far off.
 
     Raises:
-        InputError: most steps are many times as long, or as short, as they are simulated.
+        InputError: most steps are many times as long, or as short, as simulated.
     """
     times = statistics.median(row.step_s / step_simulator(row.requested)(SHIPPED) for row in rows)
     if not 1 / MAX_UNIT_RATIO <= times <= MAX_UNIT_RATIO:
@@ -92,7 +87,7 @@ def check_seconds(rows: Sequence[UsableRun]) -> None:
 
 
 def fit_rows(name: str, rows: Sequence[UsableRun]) -> Calibration:
-    """The calibration that rows of one place call for."""
+    """Fit a calibration to rows of one place."""
     (device, stack, products), *others = {row.place for row in rows}
     if others:
         raise ValueError("rows of several devices, stacks or formats")
@@ -120,7 +115,7 @@ def held_out_errors(rows: Sequence[UsableRun], calibration: Calibration) -> dict
 
 
 def step_simulator(requested: PlannedRun) -> Callable[[Factors], float]:
-    """Seconds of the step under factors; layers are lowered once."""
+    """Step seconds as a function of factors; layers are lowered once."""
     plan, stack = requested.plan, requested.problem.stack
     lowering = Lowering(plan.model, plan.workload, stack)
 

@@ -1,11 +1,11 @@
 """``plan validate``: published runs, predicted against measured, by source.
 
-A table of times or of peak memory, told apart by its columns. Split by source, never by random
-row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
-differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts; with fit up to ten rows of each device, stack and format of products of a source (of peaks:
-of each device and stack), at most half of them, are fitted, drawn by a fixed seed, and not scored;
-with a name only rows of its device, stack and format are priced.
+A table of times or of memory peaks, told apart by its columns. Split by source, never by random
+row: neighboring rows are nearly the same run. Times in seconds, since sources count TFLOP/s
+differently. With ``calibration`` none nothing is fitted, so every row counts; with fit up to ten
+rows, and at most half, of each device, stack and product format of a source (of peaks: device and
+stack), drawn by a fixed seed, are fitted and not scored; with a name only rows of its device, stack
+and format are priced.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ TOO_FEW_PEAKS = "too few rows of its device and stack to fit"
 
 @dataclass(frozen=True, slots=True)
 class RunCalibrations:
-    """Calibrations by run id; ``missing_reason``: why runs without one are left out.
+    """Calibrations by run id.
 
-    ``read`` has the runs that have been read as questions, to price them without doing so again.
+    ``missing_reason``: why runs without one are left out. ``read`` holds runs already read as
+    questions, to price them without reading them again.
     """
 
     by_run: Mapping[str, Calibration] = field(default_factory=dict)
@@ -65,8 +66,8 @@ def validation_result(table: Path | None = None, calibration: str = "none") -> V
         calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: a row that cannot be read, by line and field; no such calibration; one without
-            constants of what the table measured.
+        InputError: an unreadable row, by line and field; no such calibration; one without constants
+            of what the table measured.
     """
     table = table or TABLE
     runs = published_runs(table)

@@ -1,4 +1,4 @@
-"""Views of results that several ways out share.
+"""Views of results shared by several outputs.
 
 Enters: reports, explanations, comparisons.
 Leaves: rows, lines of text and documents.

@@ -47,10 +47,7 @@ def tie_text(search: SearchResult) -> str:
 
 
 def sensitivity_parts(report: Report) -> list[str]:
-    """List ``FLOP/s -0.85 %`` by resource, greatest first.
-
-    Empty where none were priced.
-    """
+    """List ``FLOP/s -0.85 %`` by resource, greatest first; empty without prices."""
     sensitivities = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
     shown = [s for s in sensitivities if abs(s.step_time_change) >= MIN_SHOWN_CHANGE]
     parts = [f"{resource_text(s)} {step_change_text(s)}" for s in shown]
@@ -64,6 +61,6 @@ def resource_text(item: Sensitivity) -> str:
 
 
 def step_change_text(item: Sensitivity) -> str:
-    """Format the change of the step in per cent, with a sign."""
+    """Format the step's change in percent, with a sign."""
     change = item.step_time_change * 100
     return "0 %" if abs(item.step_time_change) < MIN_SHOWN_CHANGE else f"{change:+.2g} %"

@@ -1,7 +1,7 @@
 """Two plans side by side: decisions, and terms of both.
 
-Where both do the same work a step, seconds are those of a step; where batches or sequences differ,
-those of a million tokens. The terms' differences add up to the difference of the whole.
+Where both do the same work a step, seconds are per step; where batches or sequences differ, per
+million tokens. The terms' differences add up to the whole difference.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class ComparisonSide:
 
     @property
     def peak_memory_row(self) -> MemoryRow:
-        """Memory where the largest part of it is in use."""
+        """Memory where the largest fraction of it is in use."""
         return peak_memory_row(self.prediction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two plans and what is predicted of them."""
+    """Two plans with their predictions."""
 
     first: ComparisonSide
     second: ComparisonSide
 
     @property
     def questions(self) -> tuple[Difference, ...]:
-        """In what the two are asked different things: model, cluster, workload."""
+        """Differences in the question: model, cluster, workload."""
         return _problem_differences(self.first.report, self.second.report)
 
     @property
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def unit(self) -> TermUnit:
-        """The unit of the seconds of :attr:`terms`."""
+        """Unit of the seconds in :attr:`terms`."""
         first, second = (side.report.plan.workload for side in (self.first, self.second))
         return "step" if first.tokens_per_step == second.tokens_per_step else "million tokens"
 
@@ -71,7 +71,7 @@ class Comparison:
 
     @property
     def terms(self) -> list[TermPair]:
-        """Seconds by term on each plan's critical stage; the sums are :meth:`whole_s`."""
+        """Seconds by term on each plan's critical stage; sums are :meth:`whole_s`."""
         first, second = (
             {term: s * self._scale(side) for term, s in side.prediction.breakdown_s.items()}
             for side in (self.first, self.second)
@@ -88,10 +88,7 @@ class Comparison:
 
     @property
     def memory(self) -> list[TermPair]:
-        """Bytes by term on each plan's fullest device.
-
-        The sums are what is reserved.
-        """
+        """Bytes by term on each plan's fullest device; sums are reserved bytes."""
         return paired_terms(
             self.first.peak_memory_row.by, self.second.peak_memory_row.by, MEMORY_TERMS
         )
@@ -100,7 +97,7 @@ class Comparison:
         return 1.0 if self.unit == "step" else 1e6 / side.report.plan.workload.tokens_per_step
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready: both reports, and what differs between them."""
+        """JSON-ready: both reports, and their differences."""
         return {
             "first": {"name": self.first.name, **self.first.report.to_document()},
             "second": {"name": self.second.name, **self.second.report.to_document()},

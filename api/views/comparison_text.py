@@ -38,13 +38,13 @@ def verdict(comparison: Comparison) -> str:
 
 
 def differences(comparison: Comparison) -> list[str]:
-    """List what the questions and the plans decide otherwise."""
+    """List differing parts of the questions and the plans."""
     both = ("asked otherwise", comparison.questions), ("decided otherwise", comparison.decisions)
     return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
 
 def side_text(side: ComparisonSide) -> str:
-    """A plan and what is predicted of it, in one line."""
+    """A plan and its prediction in one line."""
     prediction = side.prediction
     fits = "" if prediction.feasible else ", does not fit"
     return (
@@ -87,7 +87,7 @@ def _rows(
     amount: Callable[[float], str],
     signed: Callable[[float], str],
 ) -> list[TableRow]:
-    """A row a term that is worth showing, and their sum."""
+    """One row per term worth showing, and their sum."""
     least = ROUNDING * max(whole)
     sums = TermPair(term="sum", first=whole[0], second=whole[1])
     shown = [p for p in pairs if max(p.first, p.second) > least]

@@ -16,7 +16,7 @@ def comparison_view(comparison: Comparison) -> dict[str, Any]:
 
     Returns:
         ``{verdict, sides, questions, decisions, tables}``; a side's ``terms`` are shares of the
-        longer of the two.
+        longer one.
     """
     return {
         "verdict": verdict(comparison),

@@ -1,6 +1,6 @@
 """An explanation: every term of step and memory, with its share.
 
-The terms of the step add up to the step time, those of a stage's memory to what it reserves.
+A step's terms add up to the step time, a stage's memory terms to its reserved bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEMORY_MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A report taken apart.
+    """A report broken down.
 
     ``critical_stage`` is the stage whose seconds the terms are; ``others`` tells how busy every
     stage is.
@@ -53,10 +53,7 @@ class Explanation:
 
     @property
     def terms(self) -> list[dict[str, Any]]:
-        """List ``term``, ``seconds``, ``share`` and ``meaning``.
-
-        The sum is the step.
-        """
+        """List ``term``, ``seconds``, ``share`` and ``meaning``, adding up to the step."""
         prediction = self.report.prediction
         names = [name for name in BREAKDOWN_TERMS if name in prediction.breakdown_s]
         names += [name for name in prediction.breakdown_s if name not in BREAKDOWN_TERMS]
@@ -73,7 +70,7 @@ class Explanation:
     def memory(self, row: MemoryRow) -> list[dict[str, Any]]:
         """List ``term``, ``bytes`` and ``meaning`` of a stage.
 
-        The sum is what it reserves.
+        The sum is its reserved bytes.
         """
         names = [name for name in MEMORY_TERMS if name in row.by]
         names += [name for name in row.by if name not in MEMORY_TERMS]

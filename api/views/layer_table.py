@@ -1,4 +1,4 @@
-"""Decisions of a plan by layer; runs of equal layers as one row."""
+"""Decisions of a plan by layer; equal layers share a row."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .stage_table import span, split_text
 class LayerRow:
     """A run of layers of one class, stage and strategy.
 
-    ``part`` is the virtual stage, '' where stages have one; ``group`` the device group whose own
-    strategy it is, '' where all groups of the stage do the same.
+    ``part`` is the virtual stage, '' if stages have one; ``group`` the device group with its own
+    strategy, '' if all groups of the stage share it.
     """
 
     layers: str
@@ -34,12 +34,7 @@ class LayerRow:
 
 
 def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
-    """List a row for each run of equal layers, in data order.
-
-    Args:
-        plan: a legal plan.
-        techniques: those that are known.
-    """
+    """List one row per run of equal layers, in data order."""
     rows: list[LayerRow] = []
     several = plan.program.chunks_per_stage > 1
     for stage, part, parts in plan.program.chunks():

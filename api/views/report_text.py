@@ -78,15 +78,12 @@ def memory_text(row: MemoryRow) -> str:
 
 
 def peak_memory_row(prediction: Prediction) -> MemoryRow:
-    """Find the row with the largest share of its capacity in use.
-
-    The first on a tie.
-    """
+    """Find the row with the highest fraction in use, first on ties."""
     return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
 
 def trained_text(workload: Workload) -> str:
-    """Format what is trained, where that is not everything."""
+    """Format the trainable parts, unless everything is trained."""
     if workload.adapters is not None:
         return f", lora of rank {workload.adapters.rank}"
     return f", {', '.join(workload.frozen)} frozen" if workload.frozen else ""
@@ -107,7 +104,7 @@ def question_text(plan: Plan) -> str:
 
 
 def cluster_text(report: Report) -> str:
-    """The machine in one line, and whether its fabric was assumed."""
+    """The machine in one line, noting an assumed fabric."""
     cluster = report.plan.cluster
     text = " + ".join(_group_text(cluster.alone(group.name)) for group in cluster.groups)
     if len(cluster.groups) > 1:
@@ -142,7 +139,7 @@ def half_width_text(prediction: Prediction) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``51.3 %`` with one decimal, ``<0.1 %`` for what is almost nothing."""
+    """``51.3 %`` with one decimal, ``<0.1 %`` for almost nothing."""
     if 0 < fraction < 0.0005:
         return "<0.1 %"
     return f"{fraction * 100:.1f} %"

@@ -1,7 +1,7 @@
 """The page's view of a report: terminal text and figures to draw.
 
-One document (JSON) for the file that ``plan export --to html`` writes and for the service's page,
-so that neither computes anything of its own.
+One JSON document for the file that ``plan export --to html`` writes and for the service's page, so
+that neither computes anything itself.
 """
 
 from __future__ import annotations
@@ -38,10 +38,6 @@ from .stage_table import stage_rows
 
 def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
     """The view of a report.
-
-    Args:
-        report: of a plan.
-        rule: by which its memory fits.
 
     Returns:
         ``{title, cluster, shape, plan_hash, feasible, excess, figures, facts, memory, step_time_s,
@@ -170,7 +166,7 @@ def _stage_label(row: MemoryRow) -> tuple[int, str]:
 
 
 def _memory_terms(report: Report) -> dict[str, Any]:
-    """Bytes by term as text, a row a stage and tier."""
+    """Bytes by term as text, one row per stage and tier."""
     rows = report.prediction.memory
     names = [*MEMORY_TERMS, *(n for n in rows[0].by if n not in MEMORY_TERMS)]
     return {
@@ -193,7 +189,7 @@ MAX_TRACE_SPANS = 60_000
 
 
 def step_trace(simulated: Simulated) -> dict[str, Any] | str:
-    """The step's timeline; in words, why a page has none."""
+    """Timeline of the step, or the reason why a page has none."""
     try:
         timeline = simulated_timeline(simulated.simulation, simulated.simulator)
     except InputError as error:

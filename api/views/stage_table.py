@@ -19,7 +19,7 @@ HEAD_ROWS, TAIL_ROWS = 16, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """Layers of one stage that are split alike; ``memory`` beside devices only."""
+    """Equally split layers of one stage; ``memory`` beside devices only."""
 
     stage: str
     layers: str
@@ -33,15 +33,13 @@ class StageRow:
 
 @dataclass(slots=True)
 class _SplitGroup:
-    """Layers of a stage with one split, and their recomputation."""
-
     strategy: LayerStrategy
     numbers: list[int]
     recomputes: list[str]
 
 
 def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
-    """List a row for each split of a stage and device group."""
+    """List one row per split of a stage and device group."""
     memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
     rows = []
     for number, stage in enumerate(plan.program.stages):
@@ -75,7 +73,7 @@ def _splits(group: _SplitGroup, ranks: int) -> list[str]:
 
 
 def split_text(strategy: LayerStrategy) -> str:
-    """Format a split: ``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``."""
+    """Format a split: ``4 + sp``, ``8 ulysses`` or ``1, ep 8``."""
     split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
     ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
     experts = f", {expert_text(strategy)}" if (strategy.ep, strategy.etp) != (1, 1) else ""

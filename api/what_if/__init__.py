@@ -1,4 +1,4 @@
-"""Answers to what-if questions for the command line, the service and Python.
+"""Answers to what-if questions for command line, service and Python.
 
 Enters: a plan, typed changes, and how to price and search.
 Leaves: a WhatIf, its document, and its texts.

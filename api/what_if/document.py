@@ -1,4 +1,4 @@
-"""The JSON document of a what-if answer; its keys are a stable contract (docs/what_if.md)."""
+"""JSON document of a what-if answer, a stable contract (docs/what_if.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .what_if import WhatIf
 def what_if_document(answered: WhatIf) -> dict[str, Any]:
     """The document: SI, fractions, every key present.
 
-    ``rows`` has an entry for each value of a sweep. Without one, its keys are at the top instead.
+    ``rows`` has one entry per sweep value; without a sweep its keys are at the top.
     """
     question = answered.question
     document: dict[str, Any] = {
@@ -84,9 +84,9 @@ def _moved(moved: Moved | None) -> dict[str, Any] | None:
 
 
 def _search(answer: Answer) -> dict[str, Any] | None:
-    """The effort of a search without its seconds, so that equal questions give equal bytes.
+    """Effort of a search, without seconds, so documents are reproducible.
 
-    The gap is that of the answer, which may be the same plan, kept.
+    The gap is the answer's, which may be the same plan, kept.
     """
     search, best = answer.search, answer.best
     if search is None or best is None:

@@ -1,4 +1,4 @@
-"""Questions from typed changes: ``KEY=VALUE``, ``KEY=a,b,c``, mappings of both, a cluster."""
+"""Questions from typed changes: ``KEY=VALUE``, ``KEY=a,b,c``, mappings, a cluster."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def question_of(
     add: ClusterLike | None = None,
     scale: str | None = None,
 ) -> Question:
-    """The question that was typed.
+    """Parse a question.
 
     Args:
         sets: ``KEY=VALUE`` texts, or a mapping of keys to values (numbers are SI).
         sweep: one ``KEY=a,b,c``, or a mapping of one key to its values.
-        add: a cluster that joins that of the plan.
+        add: a cluster that joins the plan's.
         scale: ``batch`` or ``fixed`` (also None).
 
     Raises:
@@ -51,16 +51,16 @@ def _listed(sets: SetValues) -> Iterable[str | tuple[str, Value]]:
     return sets
 
 
-def _set_value(given: str | tuple[str, Value]) -> tuple[str, Value]:
-    if isinstance(given, tuple):
-        return given
-    if not isinstance(given, str):
-        raise InputError("--set", given, "KEY=VALUE", SET_EXAMPLE)
-    path, equals, value = given.partition("=")
+def _set_value(change: str | tuple[str, Value]) -> tuple[str, Value]:
+    if isinstance(change, tuple):
+        return change
+    if not isinstance(change, str):
+        raise InputError("--set", change, "KEY=VALUE", SET_EXAMPLE)
+    path, equals, value = change.partition("=")
     if not (path.strip() and equals and value.strip()):
-        raise InputError("--set", given, "KEY=VALUE", _with_value(path, SET_EXAMPLE))
+        raise InputError("--set", change, "KEY=VALUE", _with_value(path, SET_EXAMPLE))
     if "," in value:
-        raise InputError("--set", given, "one value; --sweep takes several", f"--sweep {given}")
+        raise InputError("--set", change, "one value; --sweep takes several", f"--sweep {change}")
     return path.strip(), value.strip()
 
 
@@ -71,23 +71,23 @@ def _with_value(path: str, example: str) -> str:
     return f"{name}={example.partition('=')[2]}" if is_key else example
 
 
-def _sweep_of(given: SweepValues | Sequence[SweepValues]) -> Sweep:
-    if not isinstance(given, (str, Mapping)):
-        if len(given) != 1:
-            raise InputError("--sweep", f"{len(given)} sweeps", "one; fix other keys with --set")
-        return _sweep_of(given[0])
-    if isinstance(given, Mapping):
-        if len(given) != 1:
-            raise InputError("--sweep", f"{len(given)} keys", "one; fix other keys with --set")
-        path, values = next(iter(given.items()))
+def _sweep_of(sweep: SweepValues | Sequence[SweepValues]) -> Sweep:
+    if not isinstance(sweep, (str, Mapping)):
+        if len(sweep) != 1:
+            raise InputError("--sweep", f"{len(sweep)} sweeps", "one; fix other keys with --set")
+        return _sweep_of(sweep[0])
+    if isinstance(sweep, Mapping):
+        if len(sweep) != 1:
+            raise InputError("--sweep", f"{len(sweep)} keys", "one; fix other keys with --set")
+        path, values = next(iter(sweep.items()))
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise InputError(f"--sweep {path}", values, "a list of values")
         return Sweep(path=path, values=tuple(values))
-    path, equals, text = given.partition("=")
+    path, equals, text = sweep.partition("=")
     parts = tuple(part.strip() for part in text.split(","))
     if not (path.strip() and equals and all(parts)):
         near = _with_value(path, SWEEP_EXAMPLE)
-        raise InputError("--sweep", given, "KEY=a,b,c", near)
+        raise InputError("--sweep", sweep, "KEY=a,b,c", near)
     repeated = next((part for part in parts if parts.count(part) > 1), None)
     if repeated is not None:
         near = f"{path}={','.join(dict.fromkeys(parts))}"

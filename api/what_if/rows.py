@@ -38,13 +38,13 @@ def change_text(change: Change) -> str:
 
 
 def swept_change(answered: WhatIf, answer: Answer) -> Change:
-    """The change that the sweep made in a row."""
+    """The sweep's change in a row."""
     path = swept_path(answered)
     return next(change for change in answer.row.changes if change.path == path)
 
 
 def row_name(answered: WhatIf, answer: Answer) -> str:
-    """The value of the sweep that names a row."""
+    """The sweep value that names a row."""
     change = swept_change(answered, answer)
     return value_text(change.path, change.now)
 
@@ -55,13 +55,16 @@ def tokens_per_s(priced: PricedPlan) -> float:
 
 
 def tokens_text(priced: PricedPlan) -> str:
-    """Tokens a second of the whole cluster, in thousands where there are many."""
+    """Tokens a second of the whole cluster, in thousands if many."""
     rate = tokens_per_s(priced)
     return f"{format_number(rate / 1e3, 4)} k" if rate >= 1e4 else format_number(rate)
 
 
 def work_differs(answered: WhatIf) -> bool:
-    """True if steps of the answer do different amounts of work: their seconds do not compare."""
+    """Return True if the answer's steps differ in amount of work.
+
+    Their seconds do not compare then.
+    """
     paths = {change.path for answer in answered.answers for change in answer.row.changes}
     return bool(paths & {"global_batch", "seq_len"})
 
@@ -98,7 +101,7 @@ def fits_text(priced: PricedPlan) -> str:
 
 
 def difference_text(answer: Answer) -> str:
-    """The changes of re-planning, in a few words."""
+    """Changes of re-planning, in a few words."""
     if answer.best is None:
         return f"nothing: {answer.best_why}"
     if answer.kept:
@@ -115,7 +118,7 @@ def gain_text(answer: Answer) -> str:
 
 
 def shown_terms(predictions: list[Prediction]) -> list[str]:
-    """Terms with a share of a step worth showing in any prediction, largest first."""
+    """Terms with a visible share of any prediction, largest first."""
     names = list(dict.fromkeys(name for p in predictions for name in p.breakdown_s))
     largest = {n: max(p.breakdown_s.get(n, 0.0) for p in predictions) for n in names}
     least = 1e-4 * max(p.step_time_s for p in predictions)

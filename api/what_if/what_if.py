@@ -1,4 +1,4 @@
-"""Answers to what-if questions for the command line, the service and Python."""
+"""Answers to what-if questions for command line, service and Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SearchBudget = Callable[[int], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A whole answer: the plan as given, and every row of the question."""
+    """Whole answer: the unchanged plan, and every row of the question."""
 
     question: Question
     baseline: PricedPlan
@@ -47,8 +47,6 @@ class WhatIf:
 
 @dataclass(slots=True)
 class _ResolvedStack:
-    """Software and measurements that price one setting."""
-
     stack: StackSpec
     measured: Measured | None
     notes: tuple[Assumption, ...]
@@ -60,7 +58,7 @@ class SettingPricing:
     Args:
         inputs: stack, attention, overlap and calibration, unless the question changes them.
         risk: accepted chance of running out of memory.
-        deadline_s: gives the seconds that the search of a row may take; None: no limit.
+        deadline_s: returns the seconds for a row's search; None: no limit.
         progress: of each search.
     """
 
@@ -79,7 +77,7 @@ class SettingPricing:
         """Stack and measurements of a setting, resolved once.
 
         Raises:
-            InputError: a word that names none, a calibration for something else.
+            InputError: an unknown name, or a calibration for something else.
         """
         words: Mapping[str, str] = setting.words
         hardware = (setting.cluster, setting.workload.dtype)
@@ -109,7 +107,7 @@ class SettingPricing:
         return simulate_plan(plan, *pricing).report
 
     def search(self, setting: Setting) -> Solution:
-        """The solution of a setting.
+        """Search for a setting's solution.
 
         Raises:
             InfeasibleError: nothing fits.
@@ -154,7 +152,7 @@ def what_if(
     Ctrl-C ends the running search with its best plan so far, and no further row is answered.
 
     Raises:
-        InputError: a question that cannot be asked of this plan. It is raised before any search.
+        InputError: a question that cannot be asked of this plan, raised before any search.
     """
     left = 0
     limit = seconds or (lambda searches: None)
@@ -185,12 +183,6 @@ def what_if(
 def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) -> None:
     """Refuse the questions that ``what_if`` refuses, pricing nothing.
 
-    Args:
-        plan: a legal plan.
-        question: what changes.
-        inputs: stack, attention, overlap and calibration as flags of ``plan simulate``.
-        risk: accepted chance of running out of memory.
-
     Raises:
         InputError: a question that cannot be asked of this plan.
     """
@@ -200,7 +192,7 @@ def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) 
 
 
 def split_deadline(deadline_s: float) -> SearchBudget:
-    """The budget of a deadline that begins now: equal parts for the searches left."""
+    """Deadline from now, split equally among the searches left."""
     ends_s = time.monotonic() + deadline_s
     return lambda searches: max(0.0, ends_s - time.monotonic()) / max(1, searches)
 
@@ -210,7 +202,7 @@ def _interrupted(answer: Answer) -> bool:
 
 
 def base_setting(plan: Plan, inputs: Inputs) -> Setting:
-    """The setting of the plan as given."""
+    """Setting of the unchanged plan."""
     stack, measured, _ = plan_pricing(plan, inputs)
     return Setting(
         model=plan.model,
@@ -234,7 +226,7 @@ def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackS
 
 
 def _check_row(row: Row, pricing: SettingPricing) -> None:
-    """Refuse a setting that no plan could be run in, before any search."""
+    """Refuse a setting in which no plan could run, before searching."""
     dtype, swept = row.setting.workload.dtype, row.value is not None
     paths = [change.path for change in row.changes]
     for group in row.setting.cluster.groups:

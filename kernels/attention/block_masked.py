@@ -1,8 +1,8 @@
 """Attention under a mask that leaves whole score blocks empty.
 
 On CUDA, the library's compiled flex attention, which skips empty blocks (Dong et al., 2024, "Flex
-Attention"); elsewhere the scores are written out under a mask table, because flex attention on
-CPU has no backward pass. For a plain causal mask ``attention.flash_attention`` is faster.
+Attention"); elsewhere the scores are written out under a mask table, because flex attention on CPU
+has no backward pass. For a plain causal mask ``attention.flash_attention`` is faster.
 """
 
 from __future__ import annotations

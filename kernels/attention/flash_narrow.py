@@ -1,8 +1,8 @@
 """CPU flash attention with values narrower than keys.
 
 The library's CPU kernel takes one width, so values are zero-padded and the padding's output is
-dropped: latent attention (DeepSeek-V2) gets a flash form wherever others have one. Each pass is
-one operation, named as in the cost model.
+dropped: latent attention (DeepSeek-V2) gets a flash form wherever others have one. Each pass is one
+operation, named as in the cost model.
 """
 
 from __future__ import annotations

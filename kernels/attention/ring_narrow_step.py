@@ -1,7 +1,7 @@
 """Ring attention step with values narrower than keys (latent attention).
 
-As :mod:`ring_step`, but since the library's kernels take one width, values are zero-padded inside
-a step and the padding's output is dropped: only narrow values travel the ring. Tensors are (batch,
+As :mod:`ring_step`, but since the library's kernels take one width, values are zero-padded inside a
+step and the padding's output is dropped: only narrow values travel the ring. Tensors are (batch,
 heads, seq, width).
 """
 

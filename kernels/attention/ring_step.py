@@ -1,9 +1,9 @@
 """Ring attention step: local queries over one rank's keys and values.
 
 Each step is one operation, so that a recorded run names it as the lowering does, which counts a
-step as one causal square of local length. A rank really computes the square of its own keys, or
-the part of another rank's keys that its queries see; over a ring with a zigzag layout both add up
-to the same (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section 3.3.2). Tensors are
+step as one causal square of local length. A rank really computes the square of its own keys, or the
+part of another rank's keys that its queries see; over a ring with a zigzag layout both add up to
+the same (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section 3.3.2). Tensors are
 (batch, heads, seq, head_dim).
 
 ``parts`` are rectangles of three numbers: queries ``first`` to before ``end`` see the first

@@ -1,9 +1,8 @@
 """Rotary position embedding (Su et al., 2021), half-rotation layout as in Llama.
 
-A head's halves are the real and imaginary parts of a number turned by
-``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so only the angle table
-is kept. liger-kernel turns queries and keys in one kernel, in float32 and in place, so the input
-tensors must not be shared.
+A head's halves are the real and imaginary parts of a number turned by ``position · theta^(-2i/d)``.
+The backward pass turns by the opposite angle, so only the angle table is kept. liger-kernel turns
+queries and keys in one kernel, in float32 and in place, so the input tensors must not be shared.
 """
 
 from __future__ import annotations

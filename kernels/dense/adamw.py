@@ -24,8 +24,7 @@ class AdamWState(NamedTuple):
     """Tensors that a step reads and overwrites, as parallel lists.
 
     A parameter's tensors share its shape, type and device, except for its step count. The fused
-    step
-    takes contiguous tensors only; a list with any other uses the foreach form.
+    step takes contiguous tensors only; a list with any other uses the foreach form.
     """
 
     parameters: list[Tensor]

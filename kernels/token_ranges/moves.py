@@ -100,8 +100,7 @@ class RangeMoves(NamedTuple):
     """One implementation; each function writes its last argument.
 
     ``gather`` and ``scatter`` copy tokens into rows and back; ``add_up`` writes each token the sum
-    of
-    its rows, range by range.
+    of its rows, range by range.
     """
 
     gather: Callable[[Tensor, TokenRanges, Tensor], None]

@@ -87,7 +87,7 @@ def shown_rows(prediction: Prediction) -> list[MemoryRow]:
 
 
 def draw_memory(axes: Any, prediction: Prediction) -> None:
-    """Draw one bar per stage, by term, with a line at its capacity."""
+    """Draw one bar per stage, by term, and its capacity line."""
     rows = shown_rows(prediction)
     factor, unit = scaled_bytes(max(row.capacity_bytes for row in rows))
     names = [*MEMORY_TERMS, *dict.fromkeys(n for r in rows for n in r.by if n not in MEMORY_TERMS)]

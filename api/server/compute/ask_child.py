@@ -1,7 +1,4 @@
-"""Ask a child for an immediate answer.
-
-A client that goes away takes its child along.
-"""
+"""Immediate answers from a child, which ends if the client leaves."""
 
 from __future__ import annotations
 
@@ -26,12 +23,7 @@ def json_response(status: int, body: bytes, headers: dict[str, str] | None = Non
 
 
 class ChildCaller:
-    """Asks the children of a pool.
-
-    Args:
-        pool: of the service.
-        profiles: calibrations that requests may name.
-    """
+    """Caller of a pool's children."""
 
     def __init__(self, pool: ChildPool, profiles: ProfileStore) -> None:
         self._pool, self._profiles = pool, profiles

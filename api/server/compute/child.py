@@ -1,10 +1,10 @@
-"""A child of the service: serves requests on standard input, under limits.
+"""Service child: serves requests on standard input, under limits.
 
 Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?, "lent"?}`` and
-the body; ``lent`` holds calibrations of whoever asks.
+the body; ``lent`` holds the requester's calibrations.
 Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
-true, any number with ``event`` in the place of ``status``. SIGINT ends a search with its best plan
-so far. It has no network use, runs no code that it was sent, and lives in an empty folder.
+true, any number with ``event`` in place of ``status``. SIGINT ends a search with its best plan so
+far. It does not use the network, runs no received code, and lives in an empty folder.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _send(target: BinaryIO, header: dict[str, object], body: bytes) -> None:
 
 
 def limit_resources() -> None:
-    """Cap memory, file sizes and open files; leave no core file."""
+    """Cap memory, file sizes and open files; disable core files."""
     for what, amount in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_FSIZE, FILE_BYTES),

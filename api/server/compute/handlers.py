@@ -89,12 +89,12 @@ def _executable(body: PlanBody) -> bool:
 
 
 def check_plan_body(body: PlanBody) -> None:
-    """Refuse a body of which no search could begin."""
+    """Refuse a body that could not start a search."""
     _problem_and_pins(body)
 
 
 def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report:
-    """The best plan, or the best until ``ends_s`` (of the monotonic clock)."""
+    """The best plan, or the best until ``ends_s`` (monotonic clock)."""
     limits = body.constraints
     problem_, pins = _problem_and_pins(body)
     left_s = ends_s - time.monotonic()

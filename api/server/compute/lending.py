@@ -1,8 +1,8 @@
 """Calibrations lent from the database to a child.
 
-A request is first computed without them. A child that meets the name of one stops and says which
-(status 424, never seen outside), and is asked again with it. So only a request that names a
-calibration costs a look into the database.
+A request is first computed without them. A child that meets a calibration's name stops and reports
+it (status 424, never seen outside), and is called again with it. So only requests that name one
+cost a database lookup.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ def lent_document(text: str | None, names: Sequence[str] = ()) -> dict[str, Any]
 
     Args:
         text: its JSON, None where there is none.
-        names: the names of all calibrations of whoever asks.
+        names: of all the requester's calibrations.
     """
     return {"known": list(names), "found": text}
 
 
 def lent_from(document: dict[str, Any] | None) -> LentCalibrations:
-    """Read lent calibrations of a message; None-like if not looked up."""
+    """Read a message's lent calibrations, with none looked up if absent."""
     if document is None:
         return LentCalibrations(looked_up=False)
     text = document["found"]
     if text is None:
-        return LentCalibrations(known=tuple(document["known"]))
+        return LentCalibrations(names=tuple(document["known"]))
     calibration = from_json(Calibration, text, CALIBRATION_SOURCE)
-    return LentCalibrations(known=tuple(document["known"]), found={calibration.name: calibration})
+    return LentCalibrations(names=tuple(document["known"]), by_name={calibration.name: calibration})
 
 
 def lent_text(name: str | None) -> str | None:
     """Return the JSON of a lent calibration by name; kept with jobs.
 
     Raises:
-        WantedError: it is not known yet whether there is one.
+        WantedError: it is not looked up yet.
     """
     lent = lent_calibration(name)
     return None if lent is None else canonical_json(lent)

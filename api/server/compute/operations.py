@@ -1,6 +1,6 @@
 """Operations of the children: one request, one answer.
 
-Nothing here reads a path that was sent.
+Nothing here reads a path from a request.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def run_operation(
     The answer is a status and a body (JSON but for some files).
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``, or ``check-plan``, ``check-what-if`` and
-            ``check-run``, which look whether such a job can be asked for, or ``check-profile``,
-            which fits a calibration to a table, or one of ``STORED_OPERATIONS``.
-        body: as it was sent.
+        operation: ``plan``, ``simulation``, ``what-if``; ``check-plan``, ``check-what-if`` and
+            ``check-run``, which check whether such a job could be submitted; ``check-profile``,
+            which fits a calibration to a table; or one of ``STORED_OPERATIONS``.
+        body: as received.
         limit_s: seconds in which to answer.
         emit: called with events of a search: a name and JSON.
     """

@@ -1,7 +1,7 @@
-"""A pool of waiting children, replaced when they fail or tire.
+"""Pool of waiting children, replaced when they fail or wear out.
 
-A request has a child to itself. A client that goes away, a limit that is passed and a crash all
-end the child, never the service.
+Each request has a child to itself. A departed client, an exceeded limit or a crash ends the child,
+never the service.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_S = 1.0
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of a child: few of the service's own variables."""
+    """Environment of a child: few of the service's own variables."""
     environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return environment | {
         "PYTHONSAFEPATH": "1",
@@ -50,7 +50,7 @@ class PoolBusyError(Exception):
 
 
 class NoAnswerError(Exception):
-    """The child passed a limit or broke; ``timed_out`` tells which."""
+    """The child exceeded a limit or broke; ``timed_out`` tells which."""
 
     def __init__(self, timed_out: bool) -> None:
         super().__init__("timed out" if timed_out else "ended")
@@ -58,19 +58,19 @@ class NoAnswerError(Exception):
 
 
 class ShuttingDownError(Exception):
-    """The service is ending and answers nothing more."""
+    """The service is shutting down and answers nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Sizes of a pool: children, requests that may wait for one."""
+    """Pool sizes: children, and requests that may wait for one."""
 
     children: int = 2
     waiting: int = 16
 
 
 class _ChildProcess:
-    """One child process and its pipes."""
+    """Child process with its pipes."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -96,7 +96,7 @@ class _ChildProcess:
         return self.jobs >= JOBS_PER_CHILD or self.worked_s >= MAX_WORK_S
 
     async def receive(self) -> tuple[int, bytes]:
-        """The next message of the child."""
+        """Receive the child's next message."""
         if self.process.stdout is None:
             raise ConnectionError
         line = await self.process.stdout.readline()
@@ -114,11 +114,7 @@ class _ChildProcess:
 
 
 class ChildPool:
-    """Children ready for requests.
-
-    Args:
-        limits: how many, and how many requests may wait.
-    """
+    """Children ready for requests."""
 
     def __init__(self, limits: PoolLimits | None = None) -> None:
         self.limits = limits or PoolLimits()
@@ -151,16 +147,16 @@ class ChildPool:
         """Status and body of the answer.
 
         Args:
-            operation: what to do with the body.
-            body: as it was sent.
+            operation: to apply to the body.
+            body: as received.
             limit_s: seconds in all, waiting for a child included.
             cpu_s: processor seconds that the child may use.
-            lent: calibrations that were looked up for whoever asks.
+            lent: the requester's calibrations that were looked up.
 
         Raises:
             PoolBusyError: no child was free in time.
             NoAnswerError: the child ended, or took longer than ``limit_s``.
-            ShuttingDownError: the service is ending.
+            ShuttingDownError: the service is shutting down.
         """
         loop = asyncio.get_running_loop()
         start_s = loop.time()

@@ -1,4 +1,4 @@
-"""Calibrations from uploaded tables of measured runs. Nothing is run."""
+"""Calibrations from uploaded tables of measured runs; nothing is run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
     """Fit a calibration to an uploaded table.
 
     Returns:
-        ``calibration``, its document; ``of_memory``, whether peaks were fitted and not times;
+        ``calibration``, its document; ``of_memory``, True if peaks were fitted, not times;
         ``counts``, as ``plan calibrate`` has them.
 
     Raises:
-        InputError: a name that means something else, or a table that cannot be used.
+        InputError: a name with another meaning, or an unusable table.
     """
     if body.name in RESERVED_NAMES:
         raise InputError("name", body.name, "a name that is neither none nor fit")

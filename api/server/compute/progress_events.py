@@ -17,11 +17,11 @@ INTERVAL_S = 0.25
 
 
 class SearchProgress:
-    """Watches a search and emits a few events a second.
+    """Search watcher that emits a few events a second.
 
     Args:
         emit: takes an event's name and its JSON.
-        reports_best: True if the best plan of one search would be the whole answer.
+        reports_best: True if one search's best plan would be the whole answer.
     """
 
     def __init__(self, emit: EmitEvent, reports_best: bool) -> None:
@@ -36,7 +36,7 @@ class SearchProgress:
         )
 
     def progress(self, seen: int, total: int, best: float) -> None:
-        """As a search's ``progress``: shapes seen, shapes in all, best value."""
+        """A search's ``progress``: shapes seen, shapes in all, best value."""
         self._figures |= {"shapes_seen": seen, "shapes": total}
         if time.monotonic() - self._last_emit_s >= INTERVAL_S:
             self._emit_event()

@@ -1,4 +1,4 @@
-"""The bodies that the service takes, as strict types; they are its schema, too."""
+"""Request bodies as strict types, which are also their schema."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ClusterBody = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadBody:
-    """What is trained: batch, sequence, number format, optimizer."""
+    """Training task: batch, sequence, number format, optimizer."""
 
     __pydantic_config__ = STRICT
 
@@ -60,7 +60,7 @@ class WorkloadBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintsBody:
-    """What a plan must keep to; ``pins`` as ``plan --pin`` takes them."""
+    """Constraints on a plan; ``pins`` as ``plan --pin`` takes them."""
 
     __pydantic_config__ = STRICT
 
@@ -79,7 +79,7 @@ class ConstraintsBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricesBody:
-    """Prices by the hour: of a device and of a node, by device or device group."""
+    """Hourly prices of a device and a node, by device or group."""
 
     __pydantic_config__ = STRICT
 
@@ -127,7 +127,7 @@ class StrategyFields:
 
 
 def strategy_body(techniques: Values = TECHNIQUES) -> type[StrategyFields]:
-    """The type of a body's strategy, with a field for the words of each technique."""
+    """Type of a body's strategy, with one field per technique."""
     words = [(technique.name, Name | None, field(default=None)) for technique in techniques]
     text = {"__doc__": StrategyFields.__doc__, "__pydantic_config__": STRICT}
     return make_dataclass(
@@ -152,7 +152,7 @@ Included = Literal["explain", "trace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationBody:
-    """A plan, or a model, a cluster, a workload and a strategy for all layers."""
+    """A plan, or a model, cluster, workload and one strategy."""
 
     __pydantic_config__ = STRICT
 
@@ -179,7 +179,10 @@ Value = Annotated[str, Field(min_length=1, max_length=200)] | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfBody:
-    """A plan and what changes: keys of ``plan what-if --help``; numbers are SI."""
+    """A plan and its changes.
+
+    Keys are those of ``plan what-if --help``; numbers are SI.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -205,7 +208,10 @@ class WhatIfBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBody:
-    """A plan to run on the service's machine, and the step to reach."""
+    """A plan to run on the service's machine.
+
+    ``steps`` is the step to reach.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -221,9 +227,10 @@ MAX_ROWS, MAX_CELLS = 500, 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileBody:
-    """A table of measured runs, or of peaks of memory, of one device and one stack.
+    """A table of measured runs or memory peaks.
 
-    Columns are those of ``plan calibrate --data``: what is left out of a row is blank.
+    Its runs are of one device and one stack. Columns are those of ``plan calibrate --data``; values
+    left out of a row are blank.
     """
 
     __pydantic_config__ = STRICT

@@ -1,7 +1,6 @@
 """Timelines, views, comparisons and files of stored answers.
 
-Every function takes what the routes send: stored answers, each with the body that it answered and
-the calibration that was lent to it.
+Routes pass stored answers, each with its question's body and the calibration lent to it.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def _report(stored: Any) -> Report:
 
 
 def _rule(stored: Any, plan: Plan) -> MemoryRule:
-    """The rule by which the memory of an answer's plans was judged.
+    """The rule that judged the memory of an answer's plans.
 
-    A calibration that is gone by now leaves the shipped rule: all else of a report is stored.
+    A calibration deleted since leaves the shipped rule: all else of a report is stored.
     """
     limits = stored["asked"].get("constraints") or {}
     rule = memory_rule(limits.get("oom_risk"))
@@ -96,7 +95,6 @@ def _page(stored: Any) -> bytes:
 
 
 def _plan(stored: Any) -> bytes:
-    """The plan's document alone, as ``plan --out`` writes it."""
     return dump_pretty(stored["report"]["plan"]).encode()
 
 

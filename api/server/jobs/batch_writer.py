@@ -1,6 +1,6 @@
-"""New jobs written in batches, a transaction each.
+"""New jobs written in batches, one transaction each.
 
-Making a transaction safe takes a disk several milliseconds, for one job as for fifty.
+A disk takes several milliseconds to commit a transaction, for one job as for fifty.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ MAX_BATCH = 64
 
 
 class BatchWriter:
-    """Writes new jobs.
-
-    Args:
-        store: of the jobs.
-        quota: most open jobs of one owner.
-    """
+    """Writer of new jobs."""
 
     def __init__(self, store: JobStore, quota: int) -> None:
         self._store, self._quota = store, quota
@@ -31,10 +26,10 @@ class BatchWriter:
         self._writing: asyncio.Task[None] | None = None
 
     async def add(self, job: NewJob, enqueue: Enqueue) -> tuple[DbRow, bool]:
-        """Keep a job and put it on the queue, both or neither.
+        """Store and queue a job, both or neither.
 
         Returns:
-            Its row, and whether it is new.
+            Its row, and True if it is new.
 
         Raises:
             KeyUsedError: its key came with another body.

@@ -55,7 +55,7 @@ def checked_url(text: str | None) -> str:
 
 
 def open_engine(url: str, pool_size: int = 5) -> sa.Engine:
-    """Connections to the jobs' tables; nothing is opened yet."""
+    """Engine for the jobs' tables; nothing is opened yet."""
     made = sa.make_url(url)
     if made.get_backend_name() == "postgresql":
         return sa.create_engine(
@@ -88,10 +88,10 @@ def store_errors() -> Iterator[None]:
 
 
 def prepare(url: str) -> None:
-    """Make the tables, the library's and ours, where they are missing.
+    """Create missing tables, the library's and ours.
 
     Raises:
-        InputError: the database cannot be reached, read or written; it says what to do.
+        InputError: the database cannot be reached, read or written, with the remedy.
     """
     sqlite = url.startswith("sqlite")
     file = Path(sa.make_url(url).database or "") if sqlite else None

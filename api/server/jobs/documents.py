@@ -47,7 +47,7 @@ def job_bytes(row: DbRow, event: str | None, answer: bool = True) -> bytes:
     Args:
         row: of the job, with its answer and its best plan.
         event: the last event on its stream.
-        answer: False for what a new job is answered with.
+        answer: False for the response to a new job.
     """
     parts = encode(job_summary(row))[:-1]
     progress = _progress(event)
@@ -73,7 +73,7 @@ def _progress(event: str | None) -> dict[str, Any] | None:
 def page_bytes(rows: Sequence[DbRow], limit: int) -> bytes:
     """Encode a page of a list.
 
-    ``rows`` has one more than ``limit`` where it goes on.
+    ``rows`` has one more than ``limit`` if there is a next page.
     """
     more = len(rows) > limit
     items = [{**job_summary(row), "asked": _request_document(row)} for row in rows[:limit]]

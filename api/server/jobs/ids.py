@@ -1,4 +1,4 @@
-"""Names of jobs, cursors of lists, fingerprints of bodies."""
+"""Job ids, list cursors, body digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def new_id() -> str:
-    """A name that no one guesses; later ones sort later."""
+    """Unguessable id; later ones sort later."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
@@ -36,7 +36,7 @@ def cursor_id(cursor: str) -> str | None:
 
 
 def digest(*parts: bytes | str) -> str:
-    """A hash of texts, each with its length."""
+    """Hash of texts, each prefixed by its length."""
     made = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

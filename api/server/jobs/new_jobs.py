@@ -19,15 +19,15 @@ class KeyUsedError(Exception):
 
 
 class QuotaError(Exception):
-    """As many jobs of one owner are open as may be."""
+    """The owner has as many open jobs as allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to be stored.
 
-    ``given_plan`` is the plan that the body refers to, ``given_calibration`` the calibration of
-    this owner that it names, both as they were then; ``request_id`` is that of the request.
+    ``given_plan`` is the plan that the body refers to, ``given_calibration`` the owner's
+    calibration that it names, both as of then; ``request_id`` is the request's.
     """
 
     id: str
@@ -47,12 +47,9 @@ AddResult = tuple[DbRow, bool] | KeyUsedError | QuotaError
 
 
 class JobAdder:
-    """Adds jobs in a transaction of the caller's.
+    """Adder of jobs within a caller's transaction.
 
-    Its statements are made once: for a wide row, making one takes as long as running it.
-
-    Args:
-        dialect: name of the database's.
+    Its statements are built once: for a wide row, building one takes as long as running it.
     """
 
     def __init__(self, dialect: str) -> None:
@@ -74,7 +71,7 @@ class JobAdder:
         """Store and queue jobs; see :meth:`store.JobStore.add`.
 
         Raises:
-            StoreError: a job that had a key went away meanwhile; asked again, it is a new one.
+            StoreError: a job with a key disappeared meanwhile; sent again, it is a new one.
         """
         if not jobs:
             return []
@@ -97,7 +94,7 @@ class JobAdder:
     def _over_quota(
         self, connection: sa.Connection, added: Sequence[NewJob], quota: int
     ) -> set[str]:
-        """Drop jobs over the quota, an owner's last ones; return their ids."""
+        """Drop each owner's last jobs over the quota; return their ids."""
         if not added:
             return set()
         owners = sorted({job.owner for job in added})

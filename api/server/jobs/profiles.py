@@ -1,8 +1,7 @@
 """Uploaded calibrations in the database, by owner and name.
 
-What is kept is the fitted calibration, never the table. One of the same name takes the place of the
-earlier one, where it is for the same device and stack: constants of memory and factors of time of
-one name stand side by side, as with ``plan calibrate``.
+The fitted calibration is kept, never the table. It replaces an earlier one of its name for the same
+device and stack: a name's memory constants and time factors coexist, as with ``plan calibrate``.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ class OtherScopeError(Exception):
 
 
 class ProfileStore:
-    """Calibrations in a database; every method may raise StoreError.
-
-    Args:
-        engine: of the database.
-    """
+    """Calibrations in a database; every method may raise StoreError."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -41,20 +36,20 @@ class ProfileStore:
     def put(
         self, owner: str, fitted: Calibration, of_memory: bool, most: int
     ) -> tuple[Calibration, bool]:
-        """Keep a calibration.
+        """Store a calibration.
 
         Args:
-            owner: whose it is.
-            fitted: what a table gave.
-            of_memory: whether that was a table of peaks.
+            owner: of the calibration.
+            fitted: from a table.
+            of_memory: True if that was a table of peaks.
             most: calibrations that one owner may have.
 
         Returns:
-            What is kept, and whether the name is new.
+            The stored calibration, and True if its name is new.
 
         Raises:
             OtherScopeError: the name is taken for another device or stack.
-            QuotaError: as many are kept as may be.
+            QuotaError: the owner has as many as allowed.
         """
         try:
             return self._put(owner, fitted, of_memory, most)
@@ -120,7 +115,7 @@ class ProfileStore:
             return connection.execute(sa.delete(PROFILES).where(here)).rowcount == 1
 
     def forget(self, before_ms: int) -> None:
-        """Drop those that were neither stored nor used since a time."""
+        """Delete those neither stored nor used since a time."""
         with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(PROFILES).where(PROFILES.c.used_ms < before_ms))
 

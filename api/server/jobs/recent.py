@@ -29,7 +29,7 @@ class RecentDocuments:
         return entry[1]
 
     def put(self, key: DocumentKey, body: bytes) -> None:
-        """Keep a document, if it is not large."""
+        """Cache a document, unless it is large."""
         if key in self._kept:
             self._drop(key)
         if len(body) > MAX_BYTES // 4:
@@ -40,7 +40,7 @@ class RecentDocuments:
             self._drop(next(iter(self._kept)))
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Empty the cache."""
         self._kept.clear()
         self._size = 0
 

@@ -1,8 +1,8 @@
-"""A cache of sweep rows by a hash of all their inputs.
+"""Cache of sweep rows by a hash of all their inputs.
 
-That is the plan, the change, how it is priced, this package's version, every profile and
-calibration that is stored on this machine, and the content of the one that its owner stored over
-HTTP: a new measurement makes new rows.
+Those are the plan, the change, its pricing, this package's version, every profile and calibration
+stored on this machine, and the content of the one that its owner stored over HTTP: a new
+measurement makes new rows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,15 @@ def row_key(question: dict[str, Any], measured: str) -> str:
     """The key of a row.
 
     Args:
-        question: the body of a what-if with one value, its deadline left out.
-        measured: what :func:`measured_digest` says.
+        question: the body of a what-if with one value, without its deadline.
+        measured: the result of :func:`measured_digest`.
     """
     question_text = json.dumps(question, sort_keys=True)
     return digest("what-if", __version__, measured, question_text)
 
 
 def measured_digest(calibration: str | None = None) -> str:
-    """Hash measurements and calibrations of this machine and upload.
-
-    Args:
-        calibration: the JSON of the calibration that a job was accepted with.
-    """
+    """Hash measurements and calibrations of this machine and upload."""
     parts: list[bytes | str] = [calibration or ""]
     for file in _files():
         try:
@@ -55,11 +51,7 @@ def _files() -> Iterator[Path]:
 
 
 class RowCache:
-    """Cached rows in the jobs' database.
-
-    Args:
-        engine: of the jobs' database.
-    """
+    """Cached rows in the jobs' database."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -67,7 +59,7 @@ class RowCache:
         self._insert = postgresql.insert if postgres else sqlite.insert
 
     def get(self, key: str) -> str | None:
-        """A row, if it is known."""
+        """Get a row, if cached."""
         query = sa.select(CACHE.c.value).where(CACHE.c.key == key)
         with store_errors(), self._engine.connect() as connection:
             value = connection.execute(query).scalar_one_or_none()

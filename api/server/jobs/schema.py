@@ -1,7 +1,7 @@
-"""The tables of the service's jobs, beside those of the durable-execution library.
+"""Tables of the service's jobs, beside the durable-execution library's.
 
-A job's row is what a client is told of it; that it is run, and run again when its worker died, is
-the library's part. ``outcome`` is set once and never changes.
+A job's row is the client's view of it; running it, and rerunning it after its worker died, is the
+library's part. ``outcome`` is set once and never changes.
 """
 
 from __future__ import annotations
@@ -87,5 +87,5 @@ STREAMS = sa.Table(
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970, as the tables have times."""
+    """Milliseconds since 1970, the tables' time unit."""
     return time.time_ns() // 1_000_000

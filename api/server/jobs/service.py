@@ -32,10 +32,9 @@ DAY_MS = 86_400_000
 class JobRules:
     """Location and limits of jobs.
 
-    ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
-    ``profiles``: stored calibrations of one token, ``profile_days``: after which those that no
-    request named are forgotten;
-    ``may_execute``: whether plans are run on this machine; ``log``: of which events workers write.
+    ``quota``: open jobs per token; ``kept_days``: after which ended ones are deleted; ``profiles``:
+    stored calibrations per token; ``profile_days``: after which unused ones are deleted;
+    ``may_execute``: whether plans are run on this machine; ``log``: level of the workers' events.
     """
 
     url: str
@@ -50,11 +49,7 @@ class JobRules:
 
 
 class JobService:
-    """The jobs of one service.
-
-    Args:
-        rules: where and how many.
-    """
+    """Jobs of one service."""
 
     def __init__(self, rules: JobRules) -> None:
         self.rules = rules
@@ -70,7 +65,7 @@ class JobService:
         self._forget_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work; the database is ready."""
+        """Start working; the database is ready."""
         from dbos import DBOSClient, DBOSPortableJSONSerializer
 
         self._client = DBOSClient(
@@ -93,18 +88,18 @@ class JobService:
         given_plan: str | None,
         request_id: str | None = None,
     ) -> tuple[DbRow, bool]:
-        """Keep a job and put it on the queue.
+        """Store and queue a job.
 
         Args:
-            owner: whose it is.
+            owner: of the job.
             kind: ``plan``, ``what-if`` or ``run``.
-            checked: what a child said of the body: a line of JSON, then the body.
-            key: of its sender, so that the same request sent twice is one job.
+            checked: a child's verdict on the body: a line of JSON, then the body.
+            key: the sender's, so that a request sent twice is one job.
             given_plan: the plan that it refers to.
-            request_id: of the request that asks for it.
+            request_id: of its request.
 
         Returns:
-            The job's row and whether it is new.
+            The job's row and True if it is new.
         """
         head, _, body = checked.partition(b"\n")
         facts = json.loads(head)
@@ -132,7 +127,7 @@ class JobService:
         return lambda connection: self._client.enqueue_in_transaction(connection, options, job.id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
-        """Wait until a job ends, the time is up or the service stops."""
+        """Wait for a job's end, a timeout or the service's stop."""
         listener = self.watcher.listen(job_id)
         ends_s = asyncio.get_running_loop().time() + seconds
         try:
@@ -160,7 +155,7 @@ class JobService:
         return await asyncio.to_thread(self.store.submitted, job_id)
 
     async def live_workers(self) -> int:
-        """Workers that beat a short while ago."""
+        """Count workers with a recent heartbeat."""
         return await asyncio.to_thread(self.slots.count_live)
 
     async def _forget_loop(self) -> None:
@@ -171,7 +166,7 @@ class JobService:
             await asyncio.sleep(self.rules.forget_interval_s)
 
     def _forget(self) -> bool:
-        """Drop what is old; whether there were such jobs."""
+        """Delete old entries; return True if there were such jobs."""
         before_ms = now_ms() - int(self.rules.kept_days * DAY_MS)
         some = False
         while old := self.store.old(before_ms):
@@ -185,7 +180,7 @@ class JobService:
         return some
 
     async def close(self) -> None:
-        """End the workers and everyone's waiting."""
+        """End the workers and all waiting."""
         if self._forget_task is not None:
             self._forget_task.cancel()
             await asyncio.gather(self._forget_task, return_exceptions=True)

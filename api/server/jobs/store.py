@@ -22,11 +22,7 @@ MAX_LISTED_BODY = 4000
 
 
 class JobStore:
-    """Jobs in a database; every method may raise StoreError.
-
-    Args:
-        engine: of the database.
-    """
+    """Jobs in a database; every method may raise StoreError."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
@@ -36,11 +32,11 @@ class JobStore:
         """Store and queue jobs in one transaction, each both or neither.
 
         Args:
-            jobs: one or more to keep, each with what puts it on the queue in that transaction.
-            quota: most jobs of one owner that may be open.
+            jobs: one or more, each with the statements that queue it in that transaction.
+            quota: most open jobs of one owner.
 
         Returns:
-            Of each its row and whether it is new (the same key and body give the same job), or
+            For each its row and True if it is new (the same key and body give the same job), or
             KeyUsedError where the key came with another body, QuotaError where too many are open.
         """
         with store_errors(), self.engine.begin() as connection:
@@ -108,7 +104,7 @@ class JobStore:
         return row is None or row.cancel_ms is not None or row.outcome is not None
 
     def keep_best(self, job_id: str, best: str) -> None:
-        """Keep the best plan so far of a job that runs."""
+        """Store a running job's best plan so far."""
         update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
         with store_errors(), self.engine.begin() as connection:
             connection.execute(update.values(best=best))
@@ -116,7 +112,7 @@ class JobStore:
     def finish(
         self, job_id: str, outcome: JobOutcome, status: int | None, answer: str | None
     ) -> None:
-        """Set how a job ended, once; whoever comes later changes nothing."""
+        """Set a job's outcome, once; later calls change nothing."""
         update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
         values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": now_ms()}
         with store_errors(), self.engine.begin() as connection:
@@ -132,7 +128,7 @@ class JobStore:
         """Return events from offsets on: ``(workflow_uuid, offset, value)``.
 
         Args:
-            offsets: the first offset that is wanted, by job.
+            offsets: first offset to return, by job.
             most: events in all; more come with the next call.
         """
         conditions = [

@@ -1,6 +1,6 @@
-"""One reader of the database for all who wait for jobs.
+"""One reader of the database for everyone who waits for jobs.
 
-While anyone waits, the database is asked once every ``POLL_S`` about all jobs that are waited for.
+While anyone waits, the database is queried every ``POLL_S`` for all awaited jobs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ POLL_S = 0.05
 
 @dataclass(eq=False, slots=True)
 class JobListener:
-    """One who waits for a job.
+    """Listener to a job.
 
-    ``events`` are those that came, in order; None ends them. ``outcome`` is set when it ends.
+    ``events`` are those received, in order; None ends them. ``outcome`` is set when it ends.
     """
 
     job_id: str
@@ -31,11 +31,7 @@ class JobListener:
 
 
 class JobWatcher:
-    """Reads for all listeners.
-
-    Args:
-        store: of the jobs.
-    """
+    """Reader for all listeners."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
@@ -45,7 +41,7 @@ class JobWatcher:
         self.ending = False
 
     def start(self) -> None:
-        """Begin to read when someone listens."""
+        """Read once someone listens."""
         self._task = asyncio.create_task(self._poll_forever())
 
     def listen(self, job_id: str, next_offset: int | None = None) -> JobListener:
@@ -56,7 +52,7 @@ class JobWatcher:
         return listener
 
     def leave(self, listener: JobListener) -> None:
-        """Wait no longer."""
+        """Stop listening."""
         self._listeners.discard(listener)
 
     @property
@@ -126,7 +122,7 @@ class JobWatcher:
             listener.changed.set()
 
     async def close(self) -> None:
-        """Wake all who wait, and read no more."""
+        """Wake all listeners, and stop reading."""
         self.ending = True
         for listener in self._listeners:
             listener.changed.set()

@@ -1,8 +1,7 @@
-"""The service's OpenAPI document, as it is committed.
+"""The service's OpenAPI document, as committed.
 
-``python -m shardwright.api.server.openapi.describe`` writes it. A test holds docs/openapi.json to
-it, so
-that a change of the contract is seen as one.
+``python -m shardwright.api.server.openapi.describe`` writes it. A test compares docs/openapi.json
+with it, so that a change of the contract is seen as one.
 """
 
 from __future__ import annotations

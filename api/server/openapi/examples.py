@@ -1,7 +1,7 @@
 """Examples in the service's description: requests and answers.
 
-The answers are of ``plan simulate`` and ``plan`` themselves, figures and lists shortened; a test
-holds their keys to those of a real answer.
+The answers are from ``plan simulate`` and ``plan``, figures and lists shortened; a test compares
+their keys with a real answer's.
 """
 
 from __future__ import annotations

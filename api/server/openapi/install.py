@@ -1,4 +1,4 @@
-"""The service's own description: request types, answers, problems, an example each."""
+"""The service's own description: request types, answers, problems, examples."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ SIMULATION_DOCS: dict[str, Any] = {
 
 def _schemas() -> dict[str, Any]:
     """Every component: request bodies, the report, the catalogues, problems."""
-    found: dict[str, Any] = {"Problem": PROBLEM_SCHEMA}
+    components: dict[str, Any] = {"Problem": PROBLEM_SCHEMA}
     adapters: dict[str, TypeAdapter[Any]] = {
         "PlanBody": PLAN_ADAPTER,
         "SimulationBody": SIMULATION_ADAPTER,
@@ -112,10 +112,10 @@ def _schemas() -> dict[str, Any]:
     schemas = {name: adapter.json_schema(ref_template=REF) for name, adapter in adapters.items()}
     schemas |= {kind.__name__: json_schema(kind, REF) for kind in REPORT_PARTS}
     for name, schema in schemas.items():
-        found.update(schema.pop("$defs", {}))
-        found[name] = schema
-    found["Report"] = _object(_report_properties())
-    found["Report"]["properties"] |= {
+        components.update(schema.pop("$defs", {}))
+        components[name] = schema
+    components["Report"] = _object(_report_properties())
+    components["Report"]["properties"] |= {
         "explain": {"type": "object", "description": "Every term; where include asks for it."},
         "trace": {"type": "object", "description": "Perfetto's; where include asks for it."},
     }
@@ -124,29 +124,29 @@ def _schemas() -> dict[str, Any]:
         "alternatives": _array_of_objects(),
         "sensitivities": {"type": "array", "items": _ref("Sensitivity")},
     }
-    found["PlanReport"] = _object({**_report_properties(), **searched})
-    found.update(what_if_schemas())
-    found.update(job_schemas())
-    found.update(profile_schemas())
-    found.update(view_schemas())
-    found["Ready"] = _object(
+    components["PlanReport"] = _object({**_report_properties(), **searched})
+    components.update(what_if_schemas())
+    components.update(job_schemas())
+    components.update(profile_schemas())
+    components.update(view_schemas())
+    components["Ready"] = _object(
         {
             "status": {"type": "string"},
             "db": {"type": "string"},
             "workers": {"type": "integer", "description": "That said they live, a moment ago."},
         }
     )
-    found["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
-    found["Status"] = _object({"status": {"type": "string"}})
-    found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
-    found["Clusters"] = _object(
+    components["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
+    components["Status"] = _object({"status": {"type": "string"}})
+    components["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
+    components["Clusters"] = _object(
         {
             "forms": {"type": "array", "items": {"type": "string"}},
             "local": {"type": "object", "description": "The machine that the service runs on."},
             **{name: _array_of_objects() for name in ("devices", "nodes", "fabrics")},
         }
     )
-    return found
+    return components
 
 
 REPORT_PARTS: tuple[type[Any], ...] = (

@@ -60,13 +60,13 @@ def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def answer_docs(
     model: str, description: str, example: dict[str, Any], status: int = 200
 ) -> dict[int | str, Any]:
-    """A response of JSON."""
+    """Response of JSON."""
     content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
     return {status: {"description": description, "content": {"application/json": content}}}
 
 
 def with_links(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
-    """A response of :func:`answer_docs` from which other operations go on.
+    """Link an :func:`answer_docs` response to other operations.
 
     Args:
         response: of one status.
@@ -80,7 +80,7 @@ def with_links(response: dict[int | str, Any], parameter: str, key: str, *operat
 
 
 def body_docs(model: str, example: dict[str, Any]) -> dict[str, Any]:
-    """A request's JSON."""
+    """JSON request body."""
     content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 

@@ -121,7 +121,7 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
 
 
 def profile_schemas() -> dict[str, Any]:
-    """Schemas of profiles, but for body and calibration."""
+    """Schemas of profiles, except body and calibration."""
     text, number = {"type": "string"}, {"type": "integer"}
     item = {**dict.fromkeys(("name", "hash", "device", "stack", "products"), text)}
     page = {**item, "fitted_on": number, "of_memory": {"type": "boolean"}}

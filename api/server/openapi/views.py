@@ -41,7 +41,7 @@ COMPARISON_EXAMPLE: dict[str, Any] = {
 
 
 def id_parameter(name: str, example: str = JOB_ID_EXAMPLE) -> dict[str, Any]:
-    """A job's name in a path."""
+    """Job id in a path."""
     return {
         "name": name,
         "in": "path",
@@ -140,7 +140,7 @@ PAGE_DOCS: dict[str, Any] = {
 
 
 def view_schemas() -> dict[str, Any]:
-    """Every component that has to do with what is shown of plans."""
+    """Components of plan views."""
     view: dict[str, Any] = {
         "title": {"type": "string"},
         "plan_hash": {"type": "string"},

@@ -45,7 +45,7 @@ def _pictures(plans: tuple[PlanHandle, PlanHandle]) -> list[tuple[str, Callable[
         ("comparison", sw.compare(first, second).plot),
         ("one change", sw.what_if(first, set="intra_node.bandwidth=0.5x", deadline_s=3).plot),
         ("tokens", sweep.plot),
-        ("too little memory", WhatIfs(found=_over(sweep.found)).plot),
+        ("too little memory", WhatIfs(result=_over(sweep.result)).plot),
     ]
 
 

@@ -1,8 +1,8 @@
 """A job's events as server-sent events, from any event on.
 
-``progress`` says how far the search is, ``best`` holds the best plan so far, ``row`` a row of a
-sweep, ``done`` the state in which it ended. An event's id is its place on the job's durable stream,
-so that ``Last-Event-ID`` goes on after it, also at another server or after a restart.
+``progress`` says how far the search is, ``best`` holds the best plan so far, ``row`` a sweep row,
+``done`` the final state. An event's id is its place on the job's durable stream, so that
+``Last-Event-ID`` resumes after it, also on another server or after a restart.
 """
 
 from __future__ import annotations

@@ -36,13 +36,7 @@ CheckBody = Callable[[Request, str, bytes, float], Awaitable[Response]]
 
 
 class JobRoutes:
-    """Routes over jobs of one kind.
-
-    Args:
-        jobs: of the service.
-        call: a child that checks bodies.
-        kind: ``plan``, ``what-if`` or ``run``.
-    """
+    """Routes over jobs of one kind."""
 
     def __init__(self, jobs: JobService, call: CheckBody, kind: str) -> None:
         self._jobs, self._call, self._kind = jobs, call, kind
@@ -108,7 +102,10 @@ class JobRoutes:
         return row
 
     async def _wait_for_answer(self, request: Request, owner: str, job_id: str) -> Response:
-        """Return 200 or a problem if the job ends in time, else 202."""
+        """Return 200 or a problem if the job ends in time.
+
+        Else 202.
+        """
         headers = {"Location": path_of(self._kind, job_id)}
         seconds = wait_s(request)
         if seconds is not None:
@@ -178,7 +175,7 @@ class JobRoutes:
         return Response(body, 202, headers, media_type="application/json")
 
     async def events(self, request: Request) -> Response:
-        """What a job says while it runs."""
+        """Stream of a running job's events."""
         job_id = job_id_of(request)
         if not is_id(job_id):
             return not_found()
@@ -199,10 +196,10 @@ def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
 def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
     """Complete a question with its search's stack, calibration and risk.
 
-    They are written into the body, so that equal questions of other searches are others.
+    They are written into the body, so that equal questions about other searches differ.
 
     Args:
-        checked: what a child said of the question: a line of JSON, then its body.
+        checked: a child's verdict on the question: a line of JSON, then its body.
         search: ``body`` and ``given_calibration`` of the job that found the plan.
     """
     head, _, text = checked.partition(b"\n")

@@ -1,6 +1,6 @@
 """Routes of measured profiles: fitted, stored, used by name.
 
-Nothing is run, and no file is read or written: the name is one of whoever asks, in the database.
+Nothing is run, and no file is read or written: names are the requester's, in the database.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ FitTable = Callable[[Request, str, bytes, float], Awaitable[Response]]
 
 
 class ProfileRoutes:
-    """Routes over the calibrations of whoever asks.
-
-    Args:
-        jobs: of the service.
-        call: a child that fits a table.
-    """
+    """Routes over the requester's calibrations."""
 
     def __init__(self, jobs: JobService, call: FitTable) -> None:
         self._jobs, self._call = jobs, call

@@ -33,16 +33,16 @@ def wait_s(request: Request) -> int | None:
 
 
 def owner_of(request: Request) -> str:
-    """Whose request it is: the gate has looked at its token."""
+    """Owner of a request, whose token the gate has checked."""
     owner: str = request.scope.get("owner", "")
     return owner
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The key of a request that may be sent twice.
+    """The idempotency key of a request.
 
     Raises:
-        ValueError: one that is no key.
+        ValueError: an invalid key.
     """
     keys = request.headers.getlist("idempotency-key")
     if not keys:
@@ -63,9 +63,9 @@ def conditional(
     """Return a document, or 304 where the client has it.
 
     Args:
-        request: may name the tag of what the client has.
+        request: may name the tag of the client's copy.
         body: the document.
-        final: whether it changes no more.
+        final: True if it changes no more.
         media_type: of the document.
         more: further headers.
     """
@@ -82,12 +82,12 @@ def conditional(
 
 
 def not_found() -> Response:
-    """There is none of that name, or it is someone else's."""
+    """Problem for a job that does not exist or is someone else's."""
     return problem_response(404, "there is no such job")
 
 
 def with_store_errors(route: RouteHandler) -> RouteHandler:
-    """A route that answers 503 where the database fails."""
+    """Wrap a route to answer 503 where the database fails."""
 
     @wraps(route)
     async def answered(*arguments: Any, **named: Any) -> Response:

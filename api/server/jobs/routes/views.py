@@ -1,6 +1,6 @@
 """Routes of views of found plans: timelines, comparisons, files.
 
-A child makes each of a stored answer, which never changes, so each has a tag.
+A child makes each from a stored answer, which never changes, so each has a tag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MakeView = Callable[[Request, str, bytes, float], Awaitable[Response]]
 
 
 class _AnsweredError(Exception):
-    """There is nothing to make something of; ``response`` says so."""
+    """No answer to view; ``response`` says why."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
@@ -37,12 +37,7 @@ class _AnsweredError(Exception):
 
 
 class ViewRoutes:
-    """Routes over plans that were found.
-
-    Args:
-        jobs: of the service.
-        call: a child that makes what is asked for.
-    """
+    """Routes over found plans."""
 
     def __init__(self, jobs: JobService, call: MakeView) -> None:
         self._jobs, self._call = jobs, call
@@ -65,7 +60,7 @@ class ViewRoutes:
         return await self._make_view(request, "trace")
 
     async def view(self, request: Request) -> Response:
-        """What a page shows of a plan."""
+        """Page view of a plan."""
         return await self._make_view(request, "view")
 
     async def compare(self, request: Request) -> Response:
@@ -94,7 +89,10 @@ class ViewRoutes:
         media_type: str = JSON_TYPE,
         headers: dict[str, str] | None = None,
     ) -> Response:
-        """Have a child make a view of stored answers, or return why not."""
+        """Have a child make a view of stored answers.
+
+        Returns a problem where it cannot.
+        """
         ids = [str(request.path_params[name]) for name in names]
         key = owner_of(request), operation, "/".join(ids)
         body = self._jobs.recent.get(key)

@@ -1,6 +1,6 @@
 """A worker's part in one job: its attempt, its events, its end.
 
-The library calls it again when the worker died in the midst of it.
+The library calls it again after a worker died midway.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ WriteEvent = Callable[[dict[str, Any]], None]
 
 
 class JobRunner:
-    """Runs jobs, one after another, in a limited child.
-
-    Args:
-        store: of the jobs.
-        write: puts an event on the durable stream of the job that runs.
-    """
+    """Runner of jobs, one after another, in a limited child."""
 
     def __init__(self, store: JobStore, write: WriteEvent) -> None:
         self._store, self._write = store, write
@@ -45,7 +40,7 @@ class JobRunner:
         self._child.start()
 
     def run(self, job_id: str) -> None:
-        """Do a job that has not ended, and keep how it ended."""
+        """Run a job that has not ended, and store its outcome."""
         row = self._store.begin(job_id)
         if row is None:
             return

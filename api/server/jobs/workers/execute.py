@@ -1,6 +1,6 @@
 """``plan execute`` in a process and folder of its own.
 
-Only a service that was started with ``--allow-execute`` has workers that take runs.
+Only a service started with ``--allow-execute`` has workers that take runs.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ def execute_plan_file(
         plan: its document.
         steps: the step to reach.
         limit_s: seconds after which the run is ended.
-        is_cancelled: asked now and then whether someone cancelled.
+        is_cancelled: polled for a cancellation.
 
     Returns:
-        Status and JSON of what ``plan execute --json`` writes, and whether it was
-        cancelled.
+        Status and JSON as ``plan execute --json`` writes it, and True if canceled.
 
     Raises:
-        ChildLostError: it was cancelled, or took too long.
+        ChildLostError: it was canceled, or took too long.
     """
     with tempfile.TemporaryDirectory(prefix="shardwright-run-") as name:
         folder = Path(name)
@@ -74,7 +73,7 @@ def execute_plan_file(
 def _wait_for_exit(
     process: subprocess.Popen[bytes], ends_s: float, is_cancelled: Callable[[], bool]
 ) -> int:
-    """The exit code; a run that must end is interrupted, then killed."""
+    """Wait for the exit code, first interrupting, then killing overdue runs."""
     while True:
         try:
             return process.wait(POLL_S)

@@ -1,7 +1,7 @@
-"""``plan execute`` that ends with the worker that started it.
+"""``plan execute`` that ends with its worker.
 
 Its standard input stays open as long as the worker lives. When it closes, the run is interrupted as
-by Ctrl-C, which ends its ranks, and the process is ended for good a few seconds later.
+by Ctrl-C, which ends its ranks, and the process is killed a few seconds later.
 """
 
 from __future__ import annotations

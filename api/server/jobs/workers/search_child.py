@@ -1,7 +1,7 @@
 """A worker's limited child: one job at a time, interruptible.
 
-The program is :mod:`child`, with the same limits as the children that answer at once. A child
-that is asked to end answers with its best plan so far or is killed.
+The program is :mod:`child`, with the same limits as the immediate children. An interrupted child
+answers with its best plan so far or is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ POLL_S = 0.1
 
 
 class ChildLostError(Exception):
-    """The child ended without an answer; ``reason`` is ``cancelled``, ``late`` or ``limits``."""
+    """Child ended without an answer.
+
+    ``reason`` is ``cancelled``, ``late`` or ``limits``.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +54,7 @@ class ChildMessage:
 
 
 class SearchChild:
-    """A child process, started ahead and replaced when it ends."""
+    """Child process, started ahead and replaced when it ends."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-job-")
@@ -86,18 +89,18 @@ class SearchChild:
         is_cancelled: Callable[[], bool],
         lent: Mapping[str, object],
     ) -> tuple[int, bytes, bool]:
-        """Do one job.
+        """Run one job.
 
         Args:
-            operation: what to do with the body.
+            operation: to apply to the body.
             body: of the request.
             limit_s: its deadline, in seconds from now.
-            emit: called with the name and the JSON of every event.
-            is_cancelled: asked now and then whether someone cancelled.
-            lent: the calibration that it was accepted with.
+            emit: called with every event's name and JSON.
+            is_cancelled: polled for a cancellation.
+            lent: the job's calibration.
 
         Returns:
-            Status and JSON of the answer, and whether it was cancelled.
+            Status and JSON of the answer, and True if canceled.
 
         Raises:
             ChildLostError: there is no answer.
@@ -163,7 +166,7 @@ class SearchChild:
             view = view[self._process.stdin.write(view) or 0 :]
 
     def _next(self, timeout_s: float) -> ChildMessage | None:
-        """The next whole message, or None after so many seconds.
+        """The next whole message, or None on timeout.
 
         Raises:
             EOFError: the child ended.

@@ -1,9 +1,8 @@
 """WorkerSlots: numbered places of workers, each held by one living process.
 
-The library runs a dead worker's jobs again when a worker of the same executor id starts. The id
-is the slot's number, and whoever starts takes the lowest slot whose holder is gone. A holder beats
-every second; one that cannot, or whose slot someone took, ends itself, so that a slot never has
-two.
+The library reruns a dead worker's jobs when a worker of the same executor id starts. The id is the
+slot's number, and a starting worker takes the lowest slot whose holder is gone. Holders beat every
+second; one that cannot, or whose slot was taken, ends itself, so that a slot never has two.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ def process_name(number: int) -> str | None:
 
 
 class WorkerSlots:
-    """The slots of a database.
-
-    Args:
-        engine: of the database.
-    """
+    """The slots of a database."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -98,7 +93,7 @@ class WorkerSlots:
             return connection.execute(update.values(beat_ms=now_ms())).rowcount == 1
 
     def take_over(self) -> list[int]:
-        """Hold slots that stayed dead until they are dropped."""
+        """Take over slots that stayed dead, until they are dropped."""
         late = sa.select(SLOTS).where(SLOTS.c.beat_ms < now_ms() - STALE_MS)
         mine = {"holder": self._holder, "machine": self._machine,
                 "process": process_name(os.getpid()) or ""}  # fmt: skip
@@ -114,7 +109,7 @@ class WorkerSlots:
             connection.execute(delete)
 
     def count_live(self) -> int:
-        """Workers that beat a short while ago."""
+        """Count workers with a recent heartbeat."""
         query = sa.select(SLOTS).where(SLOTS.c.beat_ms > now_ms() - STALE_MS)
         with store_errors(), self._engine.connect() as connection:
             return sum(not self._is_free(row) for row in connection.execute(query))

@@ -18,14 +18,7 @@ STABLE_S = 10.0
 
 
 class WorkerSupervisor:
-    """Worker processes.
-
-    Args:
-        url: of the jobs' database.
-        workers: how many.
-        may_execute: whether they run plans.
-        log: of which events they write.
-    """
+    """Worker processes."""
 
     def __init__(
         self, url: str, workers: int, may_execute: bool = False, log: Level = "error"
@@ -92,5 +85,5 @@ class WorkerSupervisor:
 
 
 def _database_variables() -> dict[str, str]:
-    """PostgreSQL's usual variables, for a URL that leaves something out."""
+    """PostgreSQL's environment variables, for incomplete URLs."""
     return {name: value for name, value in os.environ.items() if name.startswith("PG")}

@@ -22,12 +22,12 @@ EmitRow = Callable[[str, dict[str, Any]], None]
 
 
 class CachedAnswers:
-    """Asks a child what is not known yet.
+    """Answers from the cache, else from a child.
 
     Args:
         cache: of answers.
-        call: answers a body within so many seconds: status, JSON, whether it was cancelled.
-        calibration: the JSON of the calibration that it was accepted with, if any.
+        call: answers a body within so many seconds: status, JSON, True if canceled.
+        calibration: the JSON of the job's calibration, if any.
     """
 
     def __init__(self, cache: RowCache, call: AnswerBody, calibration: str | None = None) -> None:
@@ -35,7 +35,7 @@ class CachedAnswers:
         self._measured = measured_digest(calibration)
 
     def answer(self, body: dict[str, Any], limit_s: float) -> tuple[int, bytes, bool, bool]:
-        """Status and JSON, whether it was cancelled, and whether it was known."""
+        """Status and JSON, True if canceled, and True if cached."""
         question = {name: value for name, value in body.items() if name != "deadline_s"}
         key = row_key(question, self._measured)
         if (cached := self._cache.get(key)) is not None:
@@ -46,19 +46,13 @@ class CachedAnswers:
         return status, answer, cancelled, False
 
 
-def _is_deterministic(found: dict[str, Any]) -> bool:
-    searches = [row["re_planned"].get("search") for row in found.get("rows", [found])]
+def _is_deterministic(answer: dict[str, Any]) -> bool:
+    searches = [row["re_planned"].get("search") for row in answer.get("rows", [answer])]
     return all(search and search["stopped_by"] != "deadline" for search in searches)
 
 
 class SweepJob:
-    """The rows of a sweep.
-
-    Args:
-        body: of the what-if, with its plan.
-        questions: answers one value.
-        emit: puts an event on the job's stream.
-    """
+    """Rows of a sweep."""
 
     def __init__(self, body: dict[str, Any], questions: CachedAnswers, emit: EmitRow) -> None:
         self._body, self._questions, self._emit = body, questions, emit
@@ -68,10 +62,10 @@ class SweepJob:
         self._rows: list[Any] = []
 
     def run(self, deadline_s: float) -> tuple[int, bytes, bool]:
-        """All rows, or those until someone cancels.
+        """All rows, or those until a cancellation.
 
         Returns:
-            Status and JSON of the answer, and whether it was cancelled.
+            Status and JSON of the answer, and True if canceled.
         """
         ends_s, total = time.monotonic() + deadline_s, len(self._values)
         for number, value in enumerate(self._values):
@@ -96,13 +90,13 @@ class SweepJob:
     def _cancelled(self) -> tuple[int, bytes, bool]:
         return (200, self._answer(), True) if self._rows else (499, b"null", True)
 
-    def _add(self, found: dict[str, Any], value: Any) -> None:
+    def _add(self, answer: dict[str, Any], value: Any) -> None:
         if not self._head:
-            self._head = {name: found[name] for name in SHARED_KEYS}
-            self._path = found["sweep"]["path"]
-        self._assumptions += [note for note in found["assumptions"]
+            self._head = {name: answer[name] for name in SHARED_KEYS}
+            self._path = answer["sweep"]["path"]
+        self._assumptions += [note for note in answer["assumptions"]
                               if note not in self._assumptions]  # fmt: skip
-        row = {**found["rows"][0], "value": value}
+        row = {**answer["rows"][0], "value": value}
         self._rows.append(row if len(self._values) <= MAX_ROWS_WITH_PLANS else _without_plans(row))
 
     def _answer(self) -> bytes:

@@ -1,9 +1,9 @@
-"""A worker: takes jobs off the durable queue, one at a time.
+"""Worker: takes jobs off the durable queue, one at a time.
 
 Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans, "log":
 level}`` and stays open; when it closes, the service is gone and the worker ends with it. A worker
-holds a slot (:mod:`slots`), whose number is its executor id: jobs of a worker that died are run
-again by the next holder of its slot, or, where the slot stays dead, by whoever notices.
+holds a slot (:mod:`slots`), whose number is its executor id: a dead worker's jobs are rerun by the
+next holder of its slot, or, where the slot stays dead, by whoever notices.
 """
 
 from __future__ import annotations
@@ -44,12 +44,7 @@ def main() -> None:
 
 
 class Worker:
-    """One holder of a slot.
-
-    Args:
-        url: of the database.
-        may_execute: whether it takes runs.
-    """
+    """Holder of a slot."""
 
     def __init__(self, url: str, may_execute: bool) -> None:
         from ..database import open_engine
@@ -62,7 +57,7 @@ class Worker:
         self._slot = self._slots.take()
 
     def work(self) -> None:
-        """Launch the library, then beat and look for dead slots for ever."""
+        """Launch the library, then send heartbeats and look for dead slots forever."""
         from dbos import DBOS, DBOSPortableJSONSerializer
 
         DBOS(
