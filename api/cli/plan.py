@@ -134,7 +134,6 @@ class _PlanRunner:
     steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> dict[str, Any]:
-        """Run a plan; return the contract's execute document."""
         from .execute import run_plan
 
         stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions

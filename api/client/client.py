@@ -58,7 +58,6 @@ class Client:
         return self
 
     def __exit__(self, *about: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -66,7 +65,6 @@ class Client:
         self._transport.close()
 
     def __repr__(self) -> str:
-        """Address of the service."""
         return f"<Client {self._transport.url}>"
 
     def plan(self, model: Any = None, cluster: Any = None, **arguments: Any) -> PlanHandle:

@@ -150,7 +150,6 @@ class Job(Generic[Result]):
         return self._read(self.document)
 
     def __repr__(self) -> str:
-        """Kind, id and progress in one line."""
         seconds = (self.progress or {}).get("seconds")
         after = "" if seconds is None else f" after {seconds:g} s"
         return f"<Job {self.kind} {self.id}: {self.state}{after}>"

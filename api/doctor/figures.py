@@ -64,11 +64,7 @@ def priced_figures(
 ) -> tuple[Figure, ...]:
     """Figures of devices, nodes, fabrics, formulas and stack, each once.
 
-    Args:
-        cluster: whose devices and links.
-        chosen: the stack, with the attention and overlap it is priced with.
-        dtypes: the number formats whose peak rates count.
-        scans: whether layers have chunked scans.
+    Peak rates are those of ``dtypes``; ``scans``: layers have chunked scans.
     """
     formats, flash = tuple(dtypes), chosen.attention == "flash"
     figures: list[Figure] = []

@@ -16,12 +16,8 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
     """Describe ranks, groups and stages of a run of a plan.
 
     ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
-    kernels; None without torch.
-
-    Args:
-        plan: a legal plan.
-        steps: optimizer steps of the run.
-        path: the plan's file, for the command that starts the ranks by hand.
+    kernels; None without torch. ``path`` is the plan's file, for the command that starts the ranks
+    by hand.
     """
     layout = stage_layout(plan)
     file = shlex.quote(path)

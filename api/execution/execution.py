@@ -84,13 +84,7 @@ def execute_plan(
 ) -> dict[str, Any]:
     """Run a plan; return the contract's ``execute`` document, with the comparison.
 
-    Args:
-        plan: a legal plan for this machine.
-        stack: the stack that priced it.
-        measured: what prices it beside the catalogue, if anything.
-        options: of the run.
-        on_event: called with every step.
-        assumptions: behind the prediction.
+    ``stack``, ``measured`` and ``assumptions`` are those of the prediction.
 
     Raises:
         RunError: the run failed.

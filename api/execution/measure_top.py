@@ -67,11 +67,8 @@ def measure_plans(
 ) -> tuple[list[MeasuredPlan], Calibration]:
     """Run plans and fit a calibration to their steps, fastest plan first.
 
-    Args:
-        plans: of one model and workload on one cluster.
-        stack: the software that runs them.
-        measured: what priced them; an earlier calibration's factors are refitted.
-        run: runs a plan.
+    ``plans`` share model, workload and cluster. Factors of an earlier calibration in ``measured``
+    are refitted.
 
     Raises:
         RunError: a run failed.

@@ -38,10 +38,8 @@ PAGE = """<!doctype html>
 def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] | str) -> str:
     """Build the page.
 
-    Args:
-        view: see :func:`report_view.report_view`.
-        plan: the plan's document, to download.
-        trace: the step in Perfetto's format, or why there is none.
+    ``view`` is of :func:`report_view.report_view`, ``plan`` the document to download, ``trace`` the
+    step in Perfetto's format or why there is none.
     """
     style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
     content = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}

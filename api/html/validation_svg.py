@@ -24,10 +24,7 @@ BAND = 0.2
 def validation_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str:
     """Draw the points as SVG text.
 
-    Args:
-        title: above the drawing.
-        unit: of both axes.
-        points: predicted and measured, by source; sources without points are left out.
+    ``points`` are predicted and measured, by source; sources without points are left out.
     """
     drawn = {name: pairs for name, pairs in points.items() if pairs}
     scale = LogScale([value for pairs in drawn.values() for pair in pairs for value in pair])

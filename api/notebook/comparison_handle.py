@@ -44,7 +44,6 @@ class ComparisonHandle(Comparison):
         return comparison_picture(self)
 
     def __repr__(self) -> str:
-        """The faster plan and why, in one line."""
         return f"<ComparisonHandle {verdict(self)}>"
 
     def _repr_html_(self) -> str:

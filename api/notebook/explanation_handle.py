@@ -55,7 +55,6 @@ class ExplanationHandle(Explanation):
         return memory_picture(self.report)
 
     def __repr__(self) -> str:
-        """The step and its largest term, in one line."""
         most = max(self.terms, key=lambda row: float(row["seconds"]))
         step = format_seconds(self.report.prediction.step_time_s)
         share = f"{100 * most['share']:.1f} %"

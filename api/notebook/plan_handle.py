@@ -167,7 +167,6 @@ class PlanHandle:
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
 
     def __repr__(self) -> str:
-        """Model, shape, step time and fit in one line."""
         fits = "" if self.prediction.feasible else ", does not fit"
         step = format_seconds(self.prediction.step_time_s)
         kind = type(self).__name__.removeprefix("Service")

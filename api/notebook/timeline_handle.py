@@ -56,7 +56,6 @@ class TimelineHandle(Timeline):
         return sorted({span.stream.rank for span in self.spans})
 
     def __repr__(self) -> str:
-        """Origin and length in one line."""
         step = format_seconds(self.step_time_s)
         return f"<Timeline {self.origin}: {len(self.spans)} spans, {len(self.ranks)} ranks, {step}>"
 

@@ -50,7 +50,6 @@ class Validation:
         return validation_picture(self.result)
 
     def __repr__(self) -> str:
-        """Rows and their error in one line."""
         document = self.result.document
         what = "step time" if document["metric"] == "step_time" else "peak memory"
         rows = f"{document['rows_priced']} of {document['rows_read']} rows"

@@ -114,7 +114,6 @@ class WhatIfs(Sequence[dict[str, Any]]):
         }
 
     def __repr__(self) -> str:
-        """One line per row: change and both answers."""
         return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.result.answers)
 
     def _repr_html_(self) -> str:

@@ -59,14 +59,8 @@ def simulate_plan(
 ) -> Simulated:
     """Simulate one plan, feasible or not.
 
-    Args:
-        plan: a legal plan.
-        stack: the software that runs it.
-        measured: a profile or calibration of its cluster, if any.
-        assumptions: behind the prediction.
-        risk: accepted chance of running out of memory.
-        rates: changes to the cluster's listed rates.
-        techniques: the known ones.
+    ``risk`` is the accepted chance of running out of memory, ``rates`` changes the cluster's listed
+    rates.
 
     Raises:
         InputError: a technique without a price, or a plan too large to simulate.

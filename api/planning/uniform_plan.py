@@ -71,10 +71,7 @@ def uniform_plan(
 ) -> tuple[Plan, tuple[Assumption, ...]]:
     """The plan of the flags, and the assumptions for omitted ones.
 
-    Args:
-        problem: what is planned.
-        flags: the strategy of every layer, and the schedule.
-        cut: splits layers into chunks; by default blocks in equal runs.
+    ``cut`` splits layers into chunks; by default blocks in equal runs.
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.

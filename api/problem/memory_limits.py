@@ -19,12 +19,8 @@ def limit_memory(
 ) -> ClusterSpec:
     """Cluster with capped device memory and granted host memory.
 
-    The cap includes the device's context.
-
-    Args:
-        cluster: the cluster as named.
-        memory_gib: cap on each device's memory; None: all of it.
-        host_gib: host memory per device; None: the cluster's.
+    Both are GiB per device. The cap includes the device's context; None: all device memory, the
+    cluster's host memory.
 
     Raises:
         InputError: an invalid amount, or more than the hosts have.

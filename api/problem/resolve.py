@@ -122,11 +122,9 @@ def resolve(inputs: Inputs) -> Problem:
 def plan_pricing(
     plan: Plan, inputs: Inputs
 ) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
-    """Stack, measurements and assumptions that price a plan.
+    """Stack, measurements and assumptions that price a legal plan.
 
-    Args:
-        plan: a legal plan for a known cluster.
-        inputs: its stack, attention, overlap and calibration are read.
+    Of ``inputs`` stack, attention, overlap and calibration are read.
 
     Raises:
         InputError: an unknown stack, or one that cannot express the plan.

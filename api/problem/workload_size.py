@@ -48,13 +48,8 @@ def size_or_default(
 ) -> int:
     """The typed size, or its default for a bare question.
 
-    Args:
-        name: the flag.
-        value: its value, if any.
-        bare: True if neither a model nor a cluster was typed.
-        default: the size of a bare question.
-        usual: the size that an error suggests.
-        notes: takes the assumption of a default.
+    A ``bare`` question has neither a model nor a cluster. ``usual`` is suggested in errors;
+    ``notes`` takes the assumption of a default.
 
     Raises:
         InputError: no size, or one out of range.

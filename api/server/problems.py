@@ -39,11 +39,8 @@ def problem(
 ) -> dict[str, Any]:
     """Build a problem document.
 
-    Args:
-        status: HTTP status.
-        detail: what is wrong with this request.
-        kind: sort of problem, where the status alone does not say.
-        errors: ``pointer`` (JSON pointer) and ``msg`` of each fault; the first 20 are kept.
+    ``kind`` is the sort of problem, where the status alone does not say. Of ``errors``, ``pointer``
+    (JSON pointer) and ``msg`` of each fault, the first 20 are kept.
     """
     document: dict[str, Any] = {
         "type": "about:blank" if kind is None else f"urn:shardwright:problem:{kind}",

@@ -173,9 +173,7 @@ def _members_text(members: list[int]) -> str:
 def kernels_text(rows: Sequence[dict[str, Any]]) -> str:
     """Format kernel choices by family; empty without choices.
 
-    Args:
-        rows: the document's choices, one per shape; those of a family that differ in shape alone
-            are named once.
+    ``rows`` has one choice per shape; a family's choices that differ in shape alone are named once.
     """
     by_reasons: dict[str, dict[str, None]] = {}
     for row in rows:

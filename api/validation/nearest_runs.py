@@ -57,12 +57,7 @@ def run_features(
 ) -> RunFeatures:
     """Extract the features of a model on a cluster.
 
-    Args:
-        model: its sizes count.
-        cluster: its devices count.
-        dtype: as ``--dtype`` writes it.
-        seq_len: rows of a learned position table whose length the model leaves open.
-        adapters: whether only adapters are trained.
+    ``seq_len`` sets the rows of a learned position table whose length the model leaves open.
     """
     return RunFeatures(
         active_parameters=model.active_param_count(seq_len),

@@ -131,10 +131,7 @@ def price_run(
 ) -> PricedRun:
     """Simulate a run, optionally with a calibration.
 
-    Args:
-        run: the row.
-        calibration: factors on shipped seconds, and memory constants.
-        requested: the row as a question, if already read.
+    ``requested`` is the row as a question, if already read.
 
     Raises:
         InputError: the row lacks a size, or has a value without meaning here.

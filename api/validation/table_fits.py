@@ -46,13 +46,11 @@ class TableFit:
 def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     """Fit a time calibration to a table of step times.
 
-    Args:
-        name: of the calibration.
-        runs: rows of one device, stack and product format.
-        where: name of the table in errors.
+    ``where`` names the table in errors.
 
     Raises:
-        InputError: no usable row, rows of several places, or times that are not in seconds.
+        InputError: no usable row; rows of several devices, stacks or product formats; or times that
+            are not in seconds.
     """
     rows = usable_rows(runs)
     if not rows:

@@ -181,7 +181,7 @@ def what_if(
 
 
 def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) -> None:
-    """Refuse the questions that ``what_if`` refuses, pricing nothing.
+    """Refuse the questions that :func:`what_if` refuses, pricing nothing.
 
     Raises:
         InputError: a question that cannot be asked of this plan.

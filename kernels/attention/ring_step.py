@@ -57,7 +57,7 @@ def _covers(parts: list[int], queries: int) -> bool:
 def fake_forward(
     query: Tensor, key: Tensor, value: Tensor, parts: list[int] | None
 ) -> tuple[Tensor, Tensor]:
-    """Fake outputs of a forward step."""
+    """Empty outputs of a forward step."""
     return query.new_empty(*query.shape[:-1], value.shape[-1]), query.new_empty(
         query.shape[:-1], dtype=torch.float32
     )
@@ -98,7 +98,7 @@ def fake_backward(
     log_sum: Tensor,
     parts: list[int] | None,
 ) -> Grads:
-    """Fake outputs of a backward step."""
+    """Empty outputs of a backward step."""
     return _batch_first(query), _batch_first(key), _batch_first(value)
 
 

@@ -22,9 +22,7 @@ CALIBRATION_SOURCE = "a stored calibration"
 def lent_document(text: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
     """Build the message of a lent calibration.
 
-    Args:
-        text: its JSON, None where there is none.
-        names: of all the requester's calibrations.
+    ``names`` are those of all the requester's calibrations.
     """
     return {"known": list(names), "found": text}
 

@@ -44,10 +44,7 @@ def job_summary(row: DbRow) -> dict[str, Any]:
 def job_bytes(row: DbRow, event: str | None, answer: bool = True) -> bytes:
     """The whole document of a job.
 
-    Args:
-        row: of the job, with its answer and its best plan.
-        event: the last event on its stream.
-        answer: False for the response to a new job.
+    ``event`` is the last on its stream; ``answer`` is False for the response to a new job.
     """
     parts = encode(job_summary(row))[:-1]
     progress = _progress(event)

@@ -36,20 +36,14 @@ class ProfileStore:
     def put(
         self, owner: str, fitted: Calibration, of_memory: bool, most: int
     ) -> tuple[Calibration, bool]:
-        """Store a calibration.
-
-        Args:
-            owner: of the calibration.
-            fitted: from a table.
-            of_memory: True if that was a table of peaks.
-            most: calibrations that one owner may have.
+        """Store a calibration fitted to a table, of peaks if ``of_memory``.
 
         Returns:
             The stored calibration, and True if its name is new.
 
         Raises:
             OtherScopeError: the name is taken for another device or stack.
-            QuotaError: the owner has as many as allowed.
+            QuotaError: the owner has ``most`` already.
         """
         try:
             return self._put(owner, fitted, of_memory, most)

@@ -26,9 +26,8 @@ from .schema import CACHE, now_ms
 def row_key(question: dict[str, Any], measured: str) -> str:
     """The key of a row.
 
-    Args:
-        question: the body of a what-if with one value, without its deadline.
-        measured: the result of :func:`measured_digest`.
+    ``question`` is the body of a what-if with one value, without its deadline; ``measured`` is of
+    :func:`measured_digest`.
     """
     question_text = json.dumps(question, sort_keys=True)
     return digest("what-if", __version__, measured, question_text)

@@ -90,13 +90,8 @@ class JobService:
     ) -> tuple[DbRow, bool]:
         """Store and queue a job.
 
-        Args:
-            owner: of the job.
-            kind: ``plan``, ``what-if`` or ``run``.
-            checked: a child's verdict on the body: a line of JSON, then the body.
-            key: the sender's, so that a request sent twice is one job.
-            given_plan: the plan that it refers to.
-            request_id: of its request.
+        ``checked`` is a child's verdict on the body: a line of JSON, then the body. ``key`` is the
+        sender's, so that a request sent twice is one job.
 
         Returns:
             The job's row and True if it is new.

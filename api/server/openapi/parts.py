@@ -68,11 +68,7 @@ def answer_docs(
 def with_links(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
     """Link an :func:`answer_docs` response to other operations.
 
-    Args:
-        response: of one status.
-        parameter: of those operations.
-        key: of the answer, which holds its value.
-        operations: their ids.
+    ``parameter`` of the ``operations`` takes the value at the answer's ``key``.
     """
     parameters = {parameter: f"$response.body#/{key}"}
     links = {name: {"operationId": name, "parameters": parameters} for name in operations}

@@ -196,11 +196,9 @@ def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
 def with_search_pricing(checked: bytes, search: DbRow) -> bytes:
     """Complete a question with its search's stack, calibration and risk.
 
-    They are written into the body, so that equal questions about other searches differ.
-
-    Args:
-        checked: a child's verdict on the question: a line of JSON, then its body.
-        search: ``body`` and ``given_calibration`` of the job that found the plan.
+    They are written into the body, so that equal questions about other searches differ. ``checked``
+    is a child's verdict on the question: a line of JSON, then its body; ``search`` has ``body`` and
+    ``given_calibration`` of the job that found the plan.
     """
     head, _, text = checked.partition(b"\n")
     facts, question = json.loads(head), json.loads(text)

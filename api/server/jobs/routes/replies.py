@@ -62,12 +62,7 @@ def conditional(
 ) -> Response:
     """Return a document, or 304 where the client has it.
 
-    Args:
-        request: may name the tag of the client's copy.
-        body: the document.
-        final: True if it changes no more.
-        media_type: of the document.
-        more: further headers.
+    A ``final`` document changes no more; ``more`` are further headers.
     """
     if not final:
         headers = {"Retry-After": str(RETRY_S)}

@@ -29,8 +29,6 @@ MakeView = Callable[[Request, str, bytes, float], Awaitable[Response]]
 
 
 class _AnsweredError(Exception):
-    """No answer to view; ``response`` says why."""
-
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
         self.response = response
