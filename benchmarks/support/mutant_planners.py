@@ -272,6 +272,7 @@ def _kept_twice(plain: Any) -> Any:
             table.microbatch_s,
             table.step_bound_s,
             table.step_estimate_s,
+            table.reductions_s,
             table.resident_bytes,
             2 * table.kept_bytes,
             table.extra_bytes,

@@ -45,7 +45,7 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     terms["exposed_pp"] += run.message_s
     terms["exposed_pp"] += run.tied_reduction_s
     terms["exposed_tp"] += run.pending_reductions_s
-    terms["exposed_dp"] += run.gathers_s
+    terms["exposed_dp"] += run.reductions_s + run.gathers_s
     terms["optimizer"] += simulation.norm_s + (run.update_s - updating_s)
     terms["host"] += simulation.host_s
     terms |= technique_s

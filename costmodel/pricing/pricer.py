@@ -127,6 +127,13 @@ class Pricer:
         return cached[1]
 
     def _price_unit(self, unit: FsdpUnit) -> UnitCost:
+        fresh = self._traffic(unit.reduce.fresh, self.unit_s)
+        outer = self._traffic(unit.reduce.outer)
+        after_passes_s = 0.0
+        if self._reduces_after_passes and not unit.reduces_each_micro_batch:
+            after_passes_s = fresh.collectives_s + outer.collectives_s
+            fresh = fresh._replace(collectives_s=0.0)
+            outer = outer._replace(collectives_s=0.0)
         return UnitCost(
             gather=GatherCost(
                 forward=self._traffic(unit.gather.forward, self.unit_s),
@@ -135,14 +142,19 @@ class Pricer:
                 fetched_s=self.split(_fetch_copies(unit))[0],
             ),
             reduce=ReduceCost(
-                fresh=self._traffic(unit.reduce.fresh, self.unit_s),
-                outer=self._traffic(unit.reduce.outer),
+                fresh=fresh,
+                outer=outer,
                 accumulated_kernels_s=self.split(unit.reduce.accumulated)[0] + self.unit_s,
                 accumulate_shard_s=self.split(unit.reduce.accumulate_shard)[0],
                 upcast_s=self.split(unit.reduce.upcast)[0],
                 accumulate_upcast_s=self.split(unit.reduce.accumulate_upcast)[0],
+                after_passes_s=after_passes_s,
             ),
         )
+
+    @property
+    def _reduces_after_passes(self) -> bool:
+        return self.stack.reductions == "after_passes" and not self.overlaps.dp_gradient
 
     def _traffic(self, items: Iterable[WorkItem], host_s: float = 0.0) -> TrafficCost:
         kernels_s, collectives_s = self.split(items)

@@ -20,14 +20,13 @@ from ..arrays import Floats
 from ..lowering.stage_passes import PassKind
 from .overlapped_passes import PAIRED_KINDS
 from .pass_order import pass_order
-from .pass_spans import PassSpan, pass_spans
+from .pass_spans import PassSpan, PassSpans, pass_spans
 from .pipeline_timing import MessageTimes, timing_of
 from .simulator import Simulation, Simulator
 from .stage_run import StageRun
 
 FORWARD_MESSAGES, BACKWARD_MESSAGES = 3, 4
 STREAMS = ("compute", "collectives", "sharding", "messages forward", "messages backward")
-Template = tuple[PassSpan, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +70,7 @@ def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, Event
     if untimed_runs is None:
         raise RuntimeError("a simulation without a limit ends")
     chunks, runs = untimed_runs
-    cache: dict[tuple[object, ...], Template] = {}
+    cache: dict[tuple[object, ...], PassSpans] = {}
     templates = []
     for run in runs:
         stage_templates = []
@@ -89,7 +88,7 @@ def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, Event
 
 
 def _run_events(
-    runs: list[StageRun], messages: MessageTimes, templates: list[list[Template]]
+    runs: list[StageRun], messages: MessageTimes, templates: list[list[PassSpans]]
 ) -> EventSpans:
     """Place every pass once its inputs are placed; fills in ``runs``."""
     chunks = messages.positions // messages.stages
@@ -122,7 +121,7 @@ def _run_events(
 class _RankStreams:
     """Streams of one stage's representative rank, and the spans placed on them."""
 
-    def __init__(self, run: StageRun, messages: MessageTimes, templates: list[Template]) -> None:
+    def __init__(self, run: StageRun, messages: MessageTimes, templates: list[PassSpans]) -> None:
         self.run = run
         self.starts_s: list[float] = []
         self._free_s = [0.0] * len(STREAMS)
@@ -139,7 +138,8 @@ class _RankStreams:
         begins_s = max(arrival_s, self._clock_s)
         self._note(row, begins_s)
         ends_s = [begins_s]
-        for stream, seconds, after, also in self._templates[row]:
+        template = self._templates[row]
+        for stream, seconds, after, also in template.spans:
             start_s = free_s[stream]
             if ends_s[after] > start_s:
                 start_s = ends_s[after]
@@ -148,8 +148,8 @@ class _RankStreams:
             starts_s.append(start_s)
             end_s = free_s[stream] = start_s + seconds
             ends_s.append(end_s)
-        self._clock_s = end_of_pass_s = max(ends_s)
-        return self._send(row, end_of_pass_s)
+        self._clock_s = max(ends_s)
+        return self._send(row, ends_s[template.output])
 
     def _send(self, row: int, done_s: float) -> float:
         message = self._messages[row]
@@ -159,12 +159,13 @@ class _RankStreams:
         self.starts_s.append(start_s)
         end_s = self._free_s[message.stream] = start_s + message.seconds
         if self._blocking:
-            self._clock_s = end_s
+            self._clock_s = max(self._clock_s, end_s)
         return end_s
 
     def _note(self, row: int, begins_s: float) -> None:
         _, travel_s, sends_s = self._timings[row]
-        self.run.message_s += min(begins_s - self._clock_s, travel_s) + sends_s
+        sends_s -= self.run.times[self.run.passes.kinds[row]].tail_s
+        self.run.message_s += min(begins_s - self._clock_s, travel_s) + max(0.0, sends_s)
         self.run.starts_s.append(begins_s)
         self._rows.append(row)
 
@@ -175,7 +176,7 @@ class _RankStreams:
         """Streams and seconds of every span in order, shapes (spans,)."""
         by_kind = []
         for template, message in zip(self._templates, self._messages, strict=True):
-            spans = template if message is None else (*template, message)
+            spans = template.spans if message is None else (*template.spans, message)
             by_kind.append(np.array([span[:2] for span in spans]))
         streams, seconds = np.concatenate([by_kind[row] for row in self._rows]).T
         return streams, seconds

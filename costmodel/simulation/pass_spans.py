@@ -27,6 +27,13 @@ StreamSeconds = tuple[int, float]
 """A stream and seconds."""
 
 
+class PassSpans(NamedTuple):
+    """Spans of a pass, and the number of the one that its message waits for."""
+
+    spans: tuple[PassSpan, ...]
+    output: int
+
+
 class PassSpan(NamedTuple):
     """A piece of a pass; it waits for spans ``after`` and ``also``.
 
@@ -39,7 +46,7 @@ class PassSpan(NamedTuple):
     also: int = 0
 
 
-def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[PassSpan, ...]:
+def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> PassSpans:
     """The spans of a pass of ``chunk``; arguments as ``pass_time``."""
     numbers = layer_order(chunk, kind)
     slots = layer_slots(chunk, numbers, kind, pricer)
@@ -102,23 +109,24 @@ class _Layout:
             self.last = self.add(COMPUTE, copy_s * stretch, self.last)
 
 
-def _serial(slots: list[LayerSlot], stretches: list[list[StreamSeconds]]) -> tuple[PassSpan, ...]:
-    layout = _Layout()
+def _serial(slots: list[LayerSlot], stretches: list[list[StreamSeconds]]) -> PassSpans:
+    layout, output = _Layout(), 0
     for slot, layer_stretches in zip(slots, stretches, strict=True):
         if slot.gather_s:
             layout.last = layout.add(SHARDING, slot.gather_s, layout.last)
         layout.layer(layer_stretches, slot.copy_s, 1.0, 0)
+        output = layout.last
         if slot.reduce_s:
             layout.last = layout.add(SHARDING, slot.reduce_s, layout.last)
-    return tuple(layout.spans)
+    return PassSpans(tuple(layout.spans), output)
 
 
 def _overlapped(
     slots: list[LayerSlot], stretches: list[list[StreamSeconds]], pricer: Pricer
-) -> tuple[PassSpan, ...]:
+) -> PassSpans:
     """Gathers and reductions overlapped with layers; see :mod:`pass_time`."""
     factor, hides = pricer.stack.overlap_slowdown, pricer.overlaps
-    layout = _Layout()
+    layout, output = _Layout(), 0
     gate = layout.add(SHARDING, slots[0].gather_s, 0) if slots[0].gather_s else 0
     reducing_s = 0.0
     for number, slot in enumerate(slots):
@@ -129,6 +137,7 @@ def _overlapped(
         layer_start = layout.last
         stretch = slowed(work_s, overlapped_s, factor) / work_s if work_s else 1.0
         layout.layer(stretches[number], slot.copy_s, stretch, gate)
+        output = layout.last
         if gather_s and hides.dp_parameter:
             gate = layout.add(SHARDING, slowed(gather_s, work_s, factor), layer_start, gate)
         elif gather_s:
@@ -139,4 +148,4 @@ def _overlapped(
             reduced = layout.add(SHARDING, slowed(slot.reduce_s, next_s, factor), layout.last)
             layout.last = layout.last if hides.dp_gradient else reduced
         reducing_s = slot.reduce_s if hides.dp_gradient else 0.0
-    return tuple(layout.spans)
+    return PassSpans(tuple(layout.spans), output)

@@ -4,7 +4,8 @@ Layers compute one after another; sharding traffic has its own stream where the 
 Forward, the next unit's gather is issued when a layer starts; backward, the previous layer's gather
 is issued when a layer starts and the reduction when it ends; traffic runs in issue order. A layer
 starts when the previous one is done and its parameters are gathered; a pass ends when everything
-has. Without overlap everything is serial. Times never decrease when any duration grows, which makes
+has. Its output is ready once the layers' own work is done: the reductions after that are its tail.
+Without overlap everything is serial. Times never decrease when any duration grows, which makes
 bounds provable.
 """
 
@@ -41,7 +42,8 @@ class PassSegment(NamedTuple):
 class PassTime:
     """Seconds of a pass, by term; ``segments`` only on request.
 
-    ``technique_s`` is the term of techniques by name.
+    ``technique_s`` is the term of techniques by name. ``tail_s`` of ``time_s`` follow the work of
+    all layers: reductions, for which no message to another stage waits.
     """
 
     time_s: float
@@ -51,6 +53,7 @@ class PassTime:
     learned_s: float = 0.0
     segments: list[PassSegment] = field(default_factory=list)
     technique_s: dict[str, float] = field(default_factory=dict)
+    tail_s: float = 0.0
 
 
 def sum_by_name(*named_seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -223,6 +226,7 @@ def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
     total = _summed(slots)
     total.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
     total.time_s = sum(total.terms_s)
+    total.tail_s = slots[-1].reduce_s
     clock_s = 0.0
     for name, slot in zip(names, slots, strict=False):
         clock_s = _add_collective(total.segments, f"{name} gather", clock_s, slot.gather_s)
@@ -239,7 +243,7 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
     total = _summed(slots)
     terms, segments = total.terms_s, total.segments
-    compute_free = pending_reduce_s = 0.0
+    compute_free = output_ready = pending_reduce_s = 0.0
     gathered = wire_free = slots[0].gather_s
     if names:
         _add_collective(segments, f"{names[0]} gather", 0.0, wire_free)
@@ -251,7 +255,7 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
         busy_s = slowed(work_s, prefetch_s + pending_reduce_s, slowdown)
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
-        compute_free = start + busy_s
+        compute_free = output_ready = start + busy_s
         if following is not None and gather_s:
             issued = max(wire_free, start if hides.dp_parameter else compute_free)
             duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
@@ -271,6 +275,7 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
             compute_free = compute_free if hides.dp_gradient else wire_free
         pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
     total.time_s = max(compute_free, wire_free)
+    total.tail_s = total.time_s - output_ready
     terms[EXPOSED_DP] = max(0.0, total.time_s - sum(terms))  # rounding may leave -1e-17
     return total
 

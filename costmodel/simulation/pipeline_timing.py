@@ -1,8 +1,9 @@
 """Pipeline timing: start of each stage's passes, given order, durations and messages.
 
-A pass starts when its stage is free and its input has arrived; a message leaves when the pass that
-made it ends. In a split backward only the input gradient waits for a message and sends one. Passes
-that overlap start together, when both inputs have arrived, and end together.
+A pass starts when its stage is free and its input has arrived; a message leaves when the layers'
+own work is done, before the pass's tail of reductions. In a split backward only the input gradient
+waits for a message and sends one. Passes that overlap start together, when both inputs have
+arrived, and end together.
 """
 
 from __future__ import annotations
@@ -108,14 +109,16 @@ def time_pipeline(runs: list[StageRun], messages: MessageTimes) -> None:
         for run in runs
         for kinds in run.passes.concurrent_groups
     ]
-    times_s, sends_s, *travels_s = np.array(timings).T[:, order.kinds]
+    times_s, tails_s, sends_s, *travels_s = np.array(timings).T[:, order.kinds]
+    delays_s = message_delays_s(order, travels_s, sends_s - tails_s)
+    sends_s = np.maximum(sends_s - tails_s, 0.0)  # a stage sends while it reduces
     inputs = [
-        (source.tolist(), travel_s.tolist())
-        for source, travel_s in zip(order.sources, travels_s, strict=True)
+        (source.tolist(), delay_s.tolist())
+        for source, delay_s in zip(order.sources, delays_s, strict=True)
     ]
     ends = group_ends_s(order.before.tolist(), inputs, times_s.tolist(), sends_s.tolist())
     ends_s, indices = np.array(ends), np.arange(len(times_s))
-    starts_s, waiting = group_starts_s(order, ends_s, travels_s)
+    starts_s, waiting = group_starts_s(order, ends_s, delays_s)
     travel_s = np.where(waiting < 0, 0.0, np.array(travels_s)[waiting, indices])
     lost_s = np.minimum(starts_s - ends_s[order.before], travel_s) + sends_s
     for run, groups in zip(runs, order.places, strict=True):
@@ -125,7 +128,26 @@ def time_pipeline(runs: list[StageRun], messages: MessageTimes) -> None:
 
 
 GroupInput = tuple[list[int], list[float]]
-"""For each group, the source its first or second pass waits for, and its travel seconds."""
+"""For each group, the source its first or second pass waits for, and the delay after its end."""
+
+
+def message_delays_s(
+    order: PassOrder, travels_s: Sequence[Floats], sends_past_tail_s: Floats
+) -> list[Floats]:
+    """Seconds from the end of each group's sources to their messages' arrival.
+
+    Negative where a message overtakes its sender's tail.
+
+    Args:
+        order: of the groups.
+        travels_s: of the message of each group's first pass, and of its second.
+        sends_past_tail_s: of each group, the seconds that its stage sends less those of its tail.
+    """
+    overtaken_s = np.concatenate([[0.0], np.minimum(sends_past_tail_s, 0.0)])
+    return [
+        travel_s + overtaken_s[sources]
+        for sources, travel_s in zip(order.sources, travels_s, strict=True)
+    ]
 
 
 def group_ends_s(
@@ -137,32 +159,32 @@ def group_ends_s(
         before: preceding group of the same stage.
         inputs: of its first pass, and of its second where passes overlap.
         times_s: seconds of each group.
-        sends_s: seconds that its stage then sends.
+        sends_s: seconds that its stage then still sends.
     """
     ends = [0.0]
     if len(inputs) == 1:
-        ((sources, travels_s),) = inputs
-        for last, source, travel_s, time_s, send_s in zip(
-            before, sources, travels_s, times_s, sends_s, strict=True
+        ((sources, delays_s),) = inputs
+        for last, source, delay_s, time_s, send_s in zip(
+            before, sources, delays_s, times_s, sends_s, strict=True
         ):
-            free_s, arrives_s = ends[last], ends[source] + travel_s
+            free_s, arrives_s = ends[last], ends[source] + delay_s
             ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
         return ends
-    (first_sources, first_travels_s), (second_sources, second_travels_s) = inputs
-    for last, first_source, first_travel_s, second_source, second_travel_s, time_s, send_s in zip(
+    (first_sources, first_delays_s), (second_sources, second_delays_s) = inputs
+    for last, first_source, first_delay_s, second_source, second_delay_s, time_s, send_s in zip(
         before,
         first_sources,
-        first_travels_s,
+        first_delays_s,
         second_sources,
-        second_travels_s,
+        second_delays_s,
         times_s,
         sends_s,
         strict=True,
     ):
-        start_s, arrives_s = ends[last], ends[first_source] + first_travel_s
+        start_s, arrives_s = ends[last], ends[first_source] + first_delay_s
         if arrives_s > start_s:
             start_s = arrives_s
-        arrives_s = ends[second_source] + second_travel_s
+        arrives_s = ends[second_source] + second_delay_s
         if arrives_s > start_s:
             start_s = arrives_s
         ends.append(start_s + time_s + send_s)
@@ -170,7 +192,7 @@ def group_ends_s(
 
 
 def group_starts_s(
-    order: PassOrder, ends_s: Floats, travels_s: Sequence[Floats]
+    order: PassOrder, ends_s: Floats, delays_s: Sequence[Floats]
 ) -> tuple[Floats, NDArray[np.int8]]:
     """Start of each group, and the pass whose message delays it.
 
@@ -179,12 +201,12 @@ def group_starts_s(
     Args:
         order: of the groups.
         ends_s: from :func:`group_ends_s`.
-        travels_s: of the message of each group's first pass, and of its second.
+        delays_s: from :func:`message_delays_s`.
     """
     starts_s = ends_s[order.before]
     waiting = np.full(len(starts_s), -1, dtype=np.int8)
-    for number, (sources, travel_s) in enumerate(zip(order.sources, travels_s, strict=True)):
-        arrives_s = ends_s[sources] + travel_s
+    for number, (sources, delay_s) in enumerate(zip(order.sources, delays_s, strict=True)):
+        arrives_s = ends_s[sources] + delay_s
         waiting[arrives_s > starts_s] = number
         starts_s = np.maximum(starts_s, arrives_s)
     return starts_s, waiting
@@ -195,7 +217,9 @@ def _timing(
 ) -> list[float]:
     timings = [timing_of(run, messages, kind) for kind in kinds]
     padded_travels_s = [travel_s for _, travel_s, _ in timings] + [0.0] * (width - len(timings))
-    return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in timings), *padded_travels_s]
+    time = run.time_of(kinds)
+    sends_s = sum(send_s for *_, send_s in timings)
+    return [time.time_s, time.tail_s, sends_s, *padded_travels_s]
 
 
 def timing_of(run: StageRun, messages: MessageTimes, kind: PassKind) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ when any pass gets longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
@@ -188,7 +188,12 @@ class Simulator:
             kind: max(range(len(times)), key=lambda n: (times[n][kind].time_s, -n))
             for kind in times[0]
         }
-        return {kind: times[n][kind] for kind, n in slowest.items()}, slowest
+        slowest_times = {}
+        for kind, number in slowest.items():
+            time = times[number][kind]
+            least_tail_s = time.time_s - max(t[kind].time_s - t[kind].tail_s for t in times)
+            slowest_times[kind] = replace(time, tail_s=least_tail_s)
+        return slowest_times, slowest
 
     def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
         """A stage with overlapping passes or an explicit order."""
@@ -245,22 +250,19 @@ class Simulator:
 
         A stage's first forward pass follows the first chunks of all earlier stages, and their
         backward passes follow its last one, unless they are split: then only the forward counts.
+        No backward pass waits for a later stage's tail of reductions.
 
         Args:
             counts: how often each kind of pass runs, the same on every stage; none in pairs.
             times: seconds of each kind on every stage.
         """
-        best = earlier = 0.0
+        best = fill = drain = 0.0
         for stage_times in times:
             work = sum(t.time_s * counts[k,] for k, t in stage_times.items())
-            best = max(best, work + earlier)
-            for forward in (True, False):
-                first = [
-                    t.time_s
-                    for k, t in stage_times.items()
-                    if k.chunk == 0 and k.forward == forward and k.part == "whole"
-                ]
-                earlier += min(first, default=0.0)
+            tail = max(t.tail_s for t in stage_times.values())
+            best = max(best, fill + work, fill + work - tail + drain)
+            fill += _least_output_s(stage_times, forward=True)
+            drain += _least_output_s(stage_times, forward=False)
         return best + self.pricer.step_s
 
     def finish(
@@ -285,6 +287,16 @@ class Simulator:
         memory = tuple(rows)
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
+
+
+def _least_output_s(times: dict[PassKind, PassTime], forward: bool) -> float:
+    """Least seconds to the output of a first chunk's whole pass; 0 if they are split."""
+    seconds = (
+        t.time_s - t.tail_s
+        for k, t in times.items()
+        if k.chunk == 0 and k.forward == forward and k.part == "whole"
+    )
+    return min(seconds, default=0.0)
 
 
 def pass_kind_counts(

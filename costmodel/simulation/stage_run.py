@@ -18,6 +18,7 @@ class StageRun:
     ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest of
     its ``classes`` of ranks; ``slowest`` gives its number where there are several. ``message_s`` is
     its stream's time lost to messages: waiting for one in flight, or sending.
+    ``reductions_s``: of gradients over replicas, after all passes.
     ``update_technique_s`` of ``update_s`` are techniques'.
     """
 
@@ -30,6 +31,7 @@ class StageRun:
     starts_s: list[float] = field(default_factory=list)
     message_s: float = 0.0
     end_s: float = 0.0
+    reductions_s: float = 0.0
     pending_reductions_s: float = 0.0
     tied_reduction_s: float = 0.0
     update_s: float = 0.0
@@ -60,7 +62,12 @@ class StageRun:
     @property
     def ready_s(self) -> float:
         """Arrival of the stage at the global norm."""
-        return self.end_s + self.pending_reductions_s + self.tied_reduction_s
+        return self.end_s + self.after_passes_s
+
+    @property
+    def after_passes_s(self) -> float:
+        """Seconds of reductions after all passes."""
+        return self.reductions_s + self.pending_reductions_s + self.tied_reduction_s
 
     @property
     def busy_s(self) -> float:

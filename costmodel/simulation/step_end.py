@@ -27,6 +27,7 @@ from .stage_run import StageRun
 class _StepEndTimes(NamedTuple):
     """Seconds of a class of a stage's ranks after its passes."""
 
+    reductions_s: float
     pending_reductions_s: float
     tied_reduction_s: float
     update_s: float
@@ -65,6 +66,7 @@ def apply_step_end(
             if key not in cache:
                 cache[key] = _step_end_times(plan, stack, prices, run.stage, rank_class)
             ends.append(cache[key])
+        run.reductions_s = max(end.reductions_s for end in ends)
         run.pending_reductions_s = max(end.pending_reductions_s for end in ends)
         run.tied_reduction_s = max(end.tied_reduction_s for end in ends)
         run.gathers_s = max(end.gathers_s for end in ends)
@@ -91,7 +93,9 @@ def _step_end_times(
     casts_s, gathers_s = pricer.split(end.gathers)
     technique_s = sum_by_name(*([(name, sum(pricer.split(items)))] for name, items in end.added))
     added_s = sum(technique_s.values())
+    units = (entry.unit for chunk in rank_class.chunks for entry in chunk.layers)
     return _StepEndTimes(
+        reductions_s=sum(pricer.unit(unit).reduce.after_passes_s for unit in units if unit),
         pending_reductions_s=pending_reductions_s,
         tied_reduction_s=prices.first_to_last_stage_s(plan, end.tied_reduction),
         update_s=copies_s + sum(pricer.split(end.update)) + casts_s + added_s,
@@ -116,7 +120,7 @@ def _exposed_gathers_s(
     forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
     slowdown = prices.whole.stack.overlap_slowdown
     longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
-    stage_s = run.busy_s + longer_s + run.pending_reductions_s + run.tied_reduction_s
+    stage_s = run.busy_s + longer_s + run.after_passes_s
     return max(run.gathers_s / layers, stage_s - barrier_s)
 
 

@@ -102,15 +102,12 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
     wire = Stream(rank=run.stage, kind="communication", name="world")
     compute = Stream(rank=run.stage, kind="compute", name="compute")
     host = Stream(rank=run.stage, kind="host", name="host")
+    reduced_s = run.end_s + run.reductions_s
+    summed_s = reduced_s + run.pending_reductions_s
     pieces = [
-        (wire, "open sums", run.end_s, run.pending_reductions_s, "exposed_tp"),
-        (
-            wire,
-            "tied sum",
-            run.end_s + run.pending_reductions_s,
-            run.tied_reduction_s,
-            "exposed_pp",
-        ),
+        (wire, "reductions", run.end_s, run.reductions_s, "exposed_dp"),
+        (wire, "open sums", reduced_s, run.pending_reductions_s, "exposed_tp"),
+        (wire, "tied sum", summed_s, run.tied_reduction_s, "exposed_pp"),
         (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
         (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
         (wire, "gathers", simulation.barrier_s + run.update_s, run.gathers_s, "exposed_dp"),

@@ -220,6 +220,7 @@ def _weighted(table: PassTable, seconds: np.ndarray | None) -> OptionTable:
         microbatch_s=zeros,
         step_bound_s=zeros,
         step_estimate_s=zeros if seconds is None else seconds,
+        reductions_s=zeros,
         resident_bytes=table.resident_bytes,
         kept_bytes=table.kept_bytes,
         extra_bytes=table.accumulated_bytes,

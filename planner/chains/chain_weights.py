@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..tables.arrays import Floats, Records, as_matrix
-from ..tables.pass_kinds import DIRECTIONS, ENDS, KINDS
+from ..tables.pass_kinds import DIRECTIONS, ENDS, KINDS, STEP_END
 from ..tables.pass_table import PASS_COLUMNS, PassTable
 from .pass_chains import Chain
 
@@ -22,8 +22,9 @@ OVERLAP_SHARES = (0.0, 0.5, 1.0)
 
 def _weightings() -> Floats:
     """Weights of passes, by ``WEIGHTED_COLUMNS``: shape (weightings, 4, KINDS)."""
-    first = np.array([d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS])
-    last = np.array([d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS])
+    first, last = (np.zeros(KINDS, dtype=bool) for _ in range(2))
+    first[:STEP_END] = [d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS]
+    last[:STEP_END] = [d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS]
     ends = (first | last).astype(np.float64)
     by_traffic = [0 * ends, 0 * ends, 1.0 * first, 1.0 * last, ends, ends / 2]
     by_traffic += [np.full(KINDS, share) for share in (0.25, 0.5, 0.75, 1.0)]

@@ -2,8 +2,9 @@
 
 The first micro-batch goes forward to chunk c of stage s; the stage runs its passes in order from
 there to the last backward of c; the last micro-batch goes backward to the model's start, or the
-stage ends its passes. For 1F1B and interleaved schedules of like stages one of these chains is the
-critical path.
+stage ends its passes. A backward whose message the chain follows counts without its reductions; the
+stage where it ends counts all of its own. For 1F1B and interleaved schedules of like stages one of
+these chains is the critical path.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...costmodel.simulation.simulator import pass_kind_counts
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..tables.arrays import Bools, Floats
-from ..tables.pass_kinds import KINDS, kind_number
+from ..tables.pass_kinds import KINDS, STEP_END, kind_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
     return tuple(
         _through(shape, stage, chunk, drains)
         for stage, chunk in wanted
-        for drains in ((True, False) if schedule in SPLIT_KINDS else (True,))
+        for drains in (True, False)
         if chunk_position(schedule, stage, chunk, count) or drains == (schedule not in SPLIT_KINDS)
     )
 
@@ -64,10 +65,24 @@ def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
         position = chunk_position(schedule, stage, number, stages)
         single[position], paired[position] = alone[number], overlapped[number]
     single[:end] += outer_counts(schedule, microbatches, drains)
+    if end and drains and schedule not in SPLIT_KINDS:
+        last = PassKind(False, 0, microbatches == 1, True)
+        _move(single[end], kind_number(last), kind_number(last, sends=True))
+        _move(single[0], kind_number(last, sends=True), kind_number(last))
+    last_stage = 0 if drains else stage
+    for number in range(chunks):
+        single[chunk_position(schedule, last_stage, number, stages), STEP_END] = 1
     hops = np.zeros((2, stages * chunks))
     hops[0, 1 : end + 1] = 1
     hops[1, :end] = drains
     return make_chain(single, paired, hops)
+
+
+def _move(counts: Floats, kind: int, other: int) -> None:
+    """Count one pass of ``kind``, if it runs alone, as ``other``."""
+    one = min(1.0, counts[kind])
+    counts[kind] -= one
+    counts[other] += one
 
 
 def make_chain(single: Floats, paired: Floats, hops: Floats) -> Chain:
@@ -85,10 +100,21 @@ def make_chain(single: Floats, paired: Floats, hops: Floats) -> Chain:
 
 
 def pass_counts(schedule: ScheduleKind, microbatches: int) -> Floats:
-    """Passes of each kind of a stage of one chunk, shape (KINDS,)."""
+    """Passes of each kind of a stage of one chunk and its end, shape (KINDS,)."""
     counts = np.zeros(KINDS)
     for (pass_kind,), count in pass_kind_counts(schedule, microbatches, 1).items():
         counts[kind_number(pass_kind)] += count
+    counts[STEP_END] = 1
+    return counts
+
+
+def draining_counts(schedule: ScheduleKind, microbatches: int) -> Floats:
+    """The same up to the last message, which earlier stages wait for."""
+    counts = pass_counts(schedule, microbatches)
+    counts[STEP_END] = 0
+    if schedule not in SPLIT_KINDS:
+        last = PassKind(False, 0, microbatches == 1, True)
+        _move(counts, kind_number(last), kind_number(last, sends=True))
     return counts
 
 
@@ -98,7 +124,18 @@ def outer_counts(schedule: ScheduleKind, microbatches: int, drains: bool) -> Flo
     counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
     if drains:
         part: BackwardPart = "input" if schedule in SPLIT_KINDS else "whole"
-        counts[kind_number(PassKind(False, 0, microbatches == 1, True, part))] += 1
+        counts[kind_number(PassKind(False, 0, microbatches == 1, True, part), sends=True)] += 1
+    return counts
+
+
+def first_stage_counts(schedule: ScheduleKind, microbatches: int) -> Floats:
+    """The first stage's passes on a chain that ends there, with all that it does last."""
+    counts = outer_counts(schedule, microbatches, drains=True)
+    counts[STEP_END] = 1
+    if schedule == "zero_bubble":
+        return counts + deferred_weight_passes(0, microbatches)
+    last = PassKind(False, 0, microbatches == 1, True)
+    _move(counts, kind_number(last, sends=True), kind_number(last))
     return counts
 
 

@@ -24,13 +24,15 @@ PassGroup = tuple[tuple[int, int], ...]
 class PassGroupOrder:
     """Groups of passes with a common start, counted from 1.
 
-    ``order``: of the groups. ``before`` and ``sources``: predecessors in the order, as lists.
-    ``last``: last group of each stage. ``distinct``: passes of each distinct group. ``messages``:
-    number of each pass's awaited message, shape (passes of a group, distinct groups): that into a
-    position, for backward passes offset by the number of positions; past those, none.
+    ``stage_positions``: positions of each stage's chunks. ``order``: of the groups. ``before`` and
+    ``sources``: predecessors in the order, as lists. ``last``: last group of each stage.
+    ``distinct``: passes of each distinct group. ``messages``: number of each pass's awaited
+    message, shape (passes of a group, distinct groups): that into a position, for backward passes
+    offset by the number of positions; past those, none.
     """
 
     positions: int
+    stage_positions: list[list[int]]
     order: PassOrder
     before: list[int]
     sources: list[list[int]]
@@ -67,6 +69,10 @@ def pass_group_order(shape: Pipeline) -> PassGroupOrder:
 
     return PassGroupOrder(
         positions=stages * chunks,
+        stage_positions=[
+            [chunk_position(schedule, stage, chunk, stages) for chunk in range(chunks)]
+            for stage in range(stages)
+        ],
         order=order,
         before=order.before.tolist(),
         sources=order.sources.tolist(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...costmodel.simulation.overlapped_passes import pair_hidden_s
+from ..tables.pass_kinds import UNTIL_MESSAGE
+from .critical_path import GroupSeconds
 from .fixed_cuts import FixedPipeline, OptionChoice
 from .pass_order import PassGroup
 
@@ -23,14 +25,17 @@ class ReferencePlan:
         self._cache: dict[tuple[int, int], tuple[float, float]] = {}
         self._choice = choice
 
-    def __call__(self, passes: PassGroup) -> float:
+    def __call__(self, passes: PassGroup) -> GroupSeconds:
         """Seconds of passes with a common start."""
         seconds = [self._pass(*position_and_kind) for position_and_kind in passes]
         if len(seconds) == 1:
-            return seconds[0][0]
+            ((position, kind),), time_s = passes, seconds[0][0]
+            output_s = self._pass(position, int(UNTIL_MESSAGE[kind]))[0]
+            return GroupSeconds(time_s, max(0.0, time_s - output_s))
         (one_s, one_overlappable_s), (other_s, other_overlappable_s) = seconds
         overlappable_s = one_overlappable_s + other_overlappable_s
-        return one_s + other_s - pair_hidden_s(one_s, other_s, overlappable_s, self._slowdown)
+        hidden_s = pair_hidden_s(one_s, other_s, overlappable_s, self._slowdown)
+        return GroupSeconds(one_s + other_s - hidden_s, 0.0)
 
     def _pass(self, position: int, pass_kind: int) -> tuple[float, float]:
         """Seconds of a pass, and the part open to overlap."""
@@ -51,6 +56,8 @@ class ReferencePlan:
                 largest = max(largest, columns["slowdown"][pass_kind])
                 if layer_position.is_first:
                     work += table.first_exposed_s[row, pass_kind]
+                else:
+                    work += count * table.inner_s[row, pass_kind]
                 if layer_position.is_last:
                     work += table.last_exposed_s[row, pass_kind]
             traffic += min(

@@ -1,7 +1,8 @@
 """Enumeration of the plans of a small shape, by growing bound.
 
-With fixed boundaries a plan's bound is ``max over stages of (its layers' step bounds + the earlier
-stages' minimum micro-batch)``; plans with certain overflow are pruned. Bounds of all combinations
+With fixed boundaries a plan's bound is the maximum over stages of its layers' step bounds, and of
+these without reductions plus the earlier stages' minimum micro-batch; plans with certain overflow
+are pruned. Bounds of all combinations
 are summed as arrays, one axis a layer.
 """
 
@@ -104,7 +105,7 @@ def _bounds(
         ramp = earlier if shape.fills_and_drains else 0.0
         stage_microbatch: Floats = np.zeros([1] * axes)
         for rank_class, budget in enumerate(budgets[stage]):
-            work, microbatch, live = (np.zeros([1] * axes) for _ in range(3))
+            work, reductions, microbatch, live = (np.zeros([1] * axes) for _ in range(4))
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
                 for layer in range(boundaries[position], boundaries[position + 1]):
@@ -112,10 +113,11 @@ def _bounds(
                     if layer in axis_of:
                         column[axis_of[layer]] = sizes[axis_of[layer]]
                     work = work + table.step_bound_s.reshape(column)
+                    reductions = reductions + table.reductions_s.reshape(column)
                     microbatch = microbatch + table.microbatch_s.reshape(column)
                     bytes_ = table.resident_bytes + in_flight[chunk] * table.kept_bytes
                     live = live + bytes_.reshape(column)
-            total = np.maximum(total, work + ramp)
+            total = np.maximum(total, np.maximum(work, work - reductions + ramp))
             stage_microbatch = np.maximum(stage_microbatch, microbatch)
             overflow = overflow | (live > budget)
         earlier = earlier + stage_microbatch

@@ -29,6 +29,7 @@ def joint_table(tables: RankClassTables, budgets: Sequence[float]) -> OptionTabl
         np.maximum.reduce([t.microbatch_s for t in tables]),
         np.maximum.reduce([t.step_bound_s for t in tables]),
         np.maximum.reduce([t.step_estimate_s for t in tables]),
+        np.maximum.reduce([t.reductions_s for t in tables]),
         bytes_of("resident_bytes"),
         bytes_of("kept_bytes"),
         bytes_of("extra_bytes"),

@@ -13,10 +13,11 @@ import numpy as np
 
 from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN, pair_hidden_s
 from ..chains.chain_weights import of_column, weighted_columns
-from ..chains.critical_path import critical_chains
+from ..chains.critical_path import GroupSeconds, critical_chains
 from ..chains.pass_chains import Chain, Pipeline
 from ..chains.pass_order import PassGroup
 from ..tables.arrays import Floats, as_matrix
+from ..tables.pass_kinds import UNTIL_MESSAGE
 from ..tables.pass_table import PASS_COLUMNS
 from .dual_prices import DualPrices, lagrangian_bound
 from .layer_groups import LayerGroups
@@ -126,14 +127,17 @@ class ColumnGeneration:
         of_column(weighted_s, "slowdown")[...] += totals["work"]
         seconds = weighted_s.max(axis=1)
 
-        def pass_s(passes: PassGroup) -> float:
+        def pass_s(passes: PassGroup) -> GroupSeconds:
             """Seconds of passes with a common start."""
-            each_s = [float(seconds[position_and_kind]) for position_and_kind in passes]
-            if len(each_s) == 1:
-                return each_s[0]
+            one_s, *other_s = (float(seconds[position_and_kind]) for position_and_kind in passes)
+            if not other_s:
+                ((position, kind),) = passes
+                output_s = float(seconds[position, UNTIL_MESSAGE[kind]])
+                return GroupSeconds(one_s, max(0.0, one_s - output_s))
             overlappable_s = sum(
                 float(totals["overlappable"][position_and_kind]) for position_and_kind in passes
             )
-            return sum(each_s) - pair_hidden_s(each_s[0], each_s[1], overlappable_s, self.slowdown)
+            hidden_s = pair_hidden_s(one_s, other_s[0], overlappable_s, self.slowdown)
+            return GroupSeconds(one_s + other_s[0] - hidden_s, 0.0)
 
         return critical_chains(self.pipeline, pass_s, travel_s.tolist())

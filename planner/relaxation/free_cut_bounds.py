@@ -2,12 +2,12 @@
 
 Stage s starts after the first micro-batch's forward through the layers before it, runs all of its
 own passes, and the last micro-batch goes backward through those layers again (not where weight
-gradients fill that time). With f_l the minimum of a layer's first forward and last backward, and
-M_l that of all its passes, a step of T seconds lets a stage that starts at layer i hold layers
-i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. A stage with the maximum number of layers
-leaves the fewest to those behind; each may start at the best layer up to there, so one of little
-memory may end before the one in front of it could. T is too short if the stages, each taking all
-it can but a layer for every stage behind, do not reach the end.
+gradients or reductions fill that time: a chain each). With f_l the minimum of a layer's first
+forward and last backward, and M_l that of all its passes, a step of T seconds lets a stage that
+starts at layer i hold layers i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. A stage with the
+maximum number of layers leaves the fewest to those behind; each may start at the best layer up to
+there, so one of little memory may end before the one in front of it could. T is too short if the
+stages, each taking all it can but a layer for every stage behind, do not reach the end.
 
 A stage's memory counts by a multiplier λ of bytes, as in ``lagrangian``.
 """
@@ -24,7 +24,12 @@ import numpy as np
 from ...spec.schedules.stage_order import ScheduleKind
 from ..chains.chain_weights import WEIGHTINGS, expand_weightings, of_column, weighted
 from ..chains.lagrangian import best_multiplier
-from ..chains.pass_chains import deferred_weight_passes, outer_counts, pass_counts
+from ..chains.pass_chains import (
+    deferred_weight_passes,
+    draining_counts,
+    outer_counts,
+    pass_counts,
+)
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, as_matrix
 from ..tables.pass_table import PassTable
@@ -68,15 +73,16 @@ class _StageExtent:
     def __init__(self, bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float) -> None:
         self._stages = shape.stages
         self._layers = len(bounds.layer_classes)
-        counts = pass_counts(shape.kind, shape.microbatches)
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
         self._outer_once = 0.0
-        for drains in (True, False) if shape.kind == "zero_bubble" else (True,):
+        for drains in (True, False):
             weighted_limits = _weighted_limits(bounds, shape.kind, shape.microbatches, drains)
             self._outer_once = min(self._outer_once, weighted_limits.outer_once)
             for stage, limits in enumerate(self._limits):
                 limits += weighted_limits.limits(stage)
-        self._add_memory_limits(bounds, shape, counts, weighted_limits.before, budget_bytes)
+            if not weighted_limits.defers_weights:
+                counts, before = weighted_limits.pass_counts, weighted_limits.before
+                self._add_memory_limits(bounds, shape, counts, before, budget_bytes)
 
     def _add_memory_limits(
         self,
@@ -129,14 +135,16 @@ class _WeightedLimits:
         drains: True if the chain ends with the last backward's way to the first stage.
 
     ``before``: minimum seconds of the layers before each, in the passes a stage waits for.
+    ``pass_counts``: of a stage; ``defers_weights``: True if it puts off some of them.
     """
 
     def __init__(
         self, bounds: PipelineBounds, schedule: ScheduleKind, microbatches: int, drains: bool
     ) -> None:
         self._bounds, self._microbatches = bounds, microbatches
-        self._pass_counts = pass_counts(schedule, microbatches)
-        self._defers_weights = schedule == "zero_bubble" and drains
+        counts_of = draining_counts if drains else pass_counts
+        self.pass_counts = counts_of(schedule, microbatches)
+        self.defers_weights = schedule == "zero_bubble" and drains
         (outer,) = _by_weighting(bounds, outer_counts(schedule, microbatches, drains)[None])
         self.outer_once = min(0.0, float(outer.once_s.min()))
         sums = np.cumsum([outer.least_s[k] for k in bounds.layer_classes], axis=0)
@@ -145,13 +153,13 @@ class _WeightedLimits:
 
     def limits(self, stage: int) -> list[_Limit]:
         """Limits of a stage by weightings of its passes."""
-        number = stage if self._defers_weights else 0
+        number = stage if self.defers_weights else 0
         if number >= len(self._stage_limits):
-            counts = self._pass_counts[None]
-            if self._defers_weights:
+            counts = self.pass_counts[None]
+            if self.defers_weights:
                 stages = range(len(self._stage_limits), number + STAGES_AT_ONCE)
                 deferred = [deferred_weight_passes(s, self._microbatches) for s in stages]
-                counts = self._pass_counts - np.array(deferred)
+                counts = self.pass_counts - np.array(deferred)
             self._stage_limits += [
                 _limits(by_weighting, self._bounds.layer_classes, self.before)
                 for by_weighting in _by_weighting(self._bounds, counts)

@@ -24,14 +24,14 @@ from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..chains.chain_bound import chain_bound_s
 from ..chains.fixed_cuts import FixedPipeline
-from ..chains.pass_chains import Chain, Pipeline, chains, pass_counts
+from ..chains.pass_chains import Chain, Pipeline, chains, draining_counts, pass_counts
 from ..chains.uniform_plans import MAX_TIMED_PASSES, UniformPlans
 from ..dynamic_programming.stage_partition import partition
 from ..space.in_flight import ONE_IN_FLIGHT
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Bools, Floats
 from ..tables.layer_position import LayerPositions
-from ..tables.pass_kinds import kind_number
+from ..tables.pass_kinds import STEP_END, kind_number
 from ..tables.pass_table import PassTable
 from .column_generation import ColumnGeneration, RelaxedBound
 from .dual_prices import min_cost_by_class
@@ -56,6 +56,19 @@ class FractionalPlan(NamedTuple):
 
     groups: LayerGroups
     mix: FractionalOptions
+
+
+class AggregateKey(NamedTuple):
+    """Stages of aggregated memory, micro-batches, a device's bytes, and the passes meant.
+
+    ``drains``: True if they end with the last message, and not with the stage.
+    """
+
+    stages: int
+    microbatches: int
+    budget_bytes: float
+    overlaps_passes: bool
+    drains: bool = False
 
 
 class StageCost(NamedTuple):
@@ -92,7 +105,7 @@ class PipelineBounds:
         self._message_s = message_s
         self.seeds: list[dict[int, int]] = []
         self.cache: dict[Hashable, Any] = {}
-        self._aggregated: dict[tuple[int, int, float, bool], tuple[float, StageCost]] = {}
+        self._aggregated: dict[AggregateKey, tuple[float, StageCost]] = {}
 
     @property
     def least_bytes(self) -> float:
@@ -110,7 +123,7 @@ class PipelineBounds:
     def balanced_boundaries(self, shape: PipelineShape, budget_bytes: float) -> list[int] | None:
         """Boundaries of minimum bottleneck cost, one chunk a stage."""
         cost = self._aggregate(
-            (shape.stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
+            AggregateKey(shape.stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
         )[1]
         sums = list(
             accumulate((max(cost.seconds[k], 0.0) for k in self.layer_classes), initial=0.0)
@@ -141,7 +154,7 @@ class PipelineBounds:
             budget_bytes: of a device.
         """
         every_s, cost = self._aggregate(
-            (stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
+            AggregateKey(stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
         )
         forward, back = self._first_last_pass_s(shape)
         bound_s = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.layer_classes))
@@ -155,10 +168,18 @@ class PipelineBounds:
                 ]
             ]
             earlier = self.layer_classes[: boundaries[min(last)]]
-            drains = shape.kind not in SPLIT_KINDS
-            ramp_s = sum(forward[k] + drains * back[k] for k in earlier)
+            fill_s = sum(forward[k] for k in earlier)
             stage_s = sum(cost.seconds[k] for k in last_stage)
-            bound_s = max(bound_s, ramp_s + stage_s + cost.rest_s)
+            bound_s = max(bound_s, fill_s + stage_s + cost.rest_s)
+            if shape.kind not in SPLIT_KINDS:
+                cost = self._aggregate(
+                    AggregateKey(
+                        stages, shape.microbatches, budget_bytes, shape.overlaps_passes, True
+                    )
+                )[1]
+                drain_s = sum(back[k] for k in earlier)
+                stage_s = sum(cost.seconds[k] for k in last_stage)
+                bound_s = max(bound_s, fill_s + stage_s + cost.rest_s + drain_s)
         return bound_s * (1 - ROUNDING)
 
     def _first_last_pass_s(self, shape: PipelineShape) -> tuple[dict[int, float], dict[int, float]]:
@@ -168,7 +189,7 @@ class PipelineBounds:
         gain = (2 - self.slowdown) if shape.overlaps_passes else 0.0
 
         def least_s(kind: PassKind) -> dict[int, float]:
-            seconds, number = {}, kind_number(kind)
+            seconds, number = {}, kind_number(kind, sends=True)
             for layer_class, table in self.tables.items():
                 work_s = table.columns["work"][:, number]
                 overlappable_s = table.columns["overlappable"][:, number]
@@ -177,25 +198,23 @@ class PipelineBounds:
 
         return least_s(PassKind(True, 0, True, one)), least_s(PassKind(False, 0, one, True, part))
 
-    def _aggregate(self, key: tuple[int, int, float, bool]) -> tuple[float, StageCost]:
-        """Seconds of all passes, and each stage's cost by their duals.
-
-        Args:
-            key: stages of aggregated memory, micro-batches, bytes of a device, and True if passes
-                overlap.
-        """
+    def _aggregate(self, key: AggregateKey) -> tuple[float, StageCost]:
+        """Seconds of all passes, and each stage's cost by their duals."""
         if key not in self._aggregated:
-            stages, microbatches, budget_bytes, overlaps_passes = key
+            stages, microbatches, budget_bytes, overlaps_passes, drains = key
             alone = PipelineShape(1, 1, "1f1b", 1, microbatches)
             groups = aggregated_groups(
                 self.layer_positions, self.layer_classes, alone, (1, len(self.layer_classes))
             )
-            counts = pass_counts(alone.kind, microbatches)[None]
-            none = np.zeros_like(counts)
+            counts_of = draining_counts if drains else pass_counts
+            single = counts_of(alone.kind, microbatches)[None]
+            paired = np.zeros_like(single)
             total_bytes = np.array([stages * budget_bytes])
             pipeline: Pipeline = (alone.kind, 1, 1, microbatches)
             step = ColumnGeneration(groups, pipeline, self.slowdown, total_bytes)
-            single, paired = (none, counts) if overlaps_passes else (counts, none)
+            if overlaps_passes:
+                paired[:, :STEP_END] = single[:, :STEP_END]
+                single[:, :STEP_END] = 0.0
             step.enforce([Chain((0,), single, paired, np.zeros((2, 1)))])
             bound = step.bound(float("inf"), adds_critical_paths=False)
             self.seeds += _seeds(groups, bound.mix or [])

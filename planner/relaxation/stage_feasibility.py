@@ -6,8 +6,8 @@ longer. Own passes take at least each layer's seconds at its layer position unde
 the stage's bytes; so does one micro-batch in the earlier stages. Remaining runs from the first
 layer to the last are arcs of a graph: every plan within T is one of its paths.
 
-Split backwards have two such chains: the last micro-batch's input part goes back to the first
-stage, or the stage ends with its deferred weight gradients.
+There are two such chains: the last micro-batch goes back to the first stage as soon as the stage
+sends its gradient, or the stage ends with its reductions and deferred weight gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ import numpy as np
 
 from ..chains.chain_weights import WEIGHTINGS, expand_weightings, of_column
 from ..chains.lagrangian import best_multiplier
-from ..chains.pass_chains import deferred_weight_passes, outer_counts, pass_counts
+from ..chains.pass_chains import (
+    deferred_weight_passes,
+    draining_counts,
+    first_stage_counts,
+    outer_counts,
+    pass_counts,
+)
 from ..space.in_flight import InFlight
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, as_matrix
@@ -30,6 +36,8 @@ from ..tables.pass_table import once_per_pass
 RunPositions = tuple[tuple[LayerPosition, int], ...]
 """Layers of a stage at each layer position."""
 ROUNDING = 1e-9
+DRAINS = (True, False)
+"""The chains of a stage: on to the first stage, or to its own end with every pass."""
 
 
 class Arc(NamedTuple):
@@ -63,19 +71,22 @@ class StageFeasibility:
         self.layer_classes, self.shape = tuple(layer_classes), shape
         self.budget_bytes, self.hops_s = budget_bytes, hops_s
         self._pass_counts = pass_counts(shape.kind, shape.microbatches)
-        # The last of its chains runs to a stage's end, with every pass of the stage.
-        self._drains = (True, False) if shape.kind == "zero_bubble" else (True,)
-        work_s = {
-            layer_class: float((table.columns["work"] @ self._pass_counts).min())
-            for layer_class, table in self.tables.items()
-        }
-        self._work_s = list(accumulate((work_s[k] for k in self.layer_classes), initial=0.0))
+        self._draining_counts = draining_counts(shape.kind, shape.microbatches)
+        self._work_s = np.stack([self._least_work_s(drains) for drains in DRAINS])
         self._runs: dict[tuple[int, int], RunPositions] = {}
         self._canonical: dict[RunPositions, RunPositions] = {}
         self._weighted_s: dict[tuple[LayerPosition, bytes], tuple[Floats, Floats]] = {}
         self._bytes: dict[tuple[int, InFlight], Floats] = {}
         self._costs: dict[LayerPosition, Floats] = {}
         self._least_s: dict[tuple[RunPositions, InFlight, bytes], float] = {}
+
+    def _least_work_s(self, drains: bool) -> Floats:
+        """Minimum work of a stage's passes of all layers up to each."""
+        counts = self._draining_counts if drains else self._pass_counts
+        if drains and self.shape.kind == "zero_bubble":  # some weight passes come later
+            counts = np.zeros_like(counts)
+        work_s = {k: float((t.columns["work"] @ counts).min()) for k, t in self.tables.items()}
+        return np.array(list(accumulate((work_s[k] for k in self.layer_classes), initial=0.0)))
 
     def arcs(self, within_s: float) -> list[list[Arc]]:
         """Arcs of every stage on paths within a time, if any."""
@@ -89,16 +100,16 @@ class StageFeasibility:
     def _reachable_arcs(self, within_s: float) -> Iterator[list[Arc]]:
         """Arcs of successive stages, from possible ends of earlier ones."""
         layers, stages = len(self.layer_classes), self.shape.stages
-        starts = {0: np.zeros(len(self._drains))}
+        starts = {0: np.zeros(len(DRAINS))}
         for stage in range(stages):
             ends: dict[int, Floats] = {}
             arcs = []
             for start, elapsed_s in starts.items():
-                remaining_s = within_s - float(elapsed_s[-1])  # of the chain with all own passes
+                last_s = self._work_s[:, start] + (within_s - elapsed_s) * (1 + ROUNDING)
                 most = layers - (stages - 1 - stage)
                 first = layers if stage == stages - 1 else start + 1
                 for stop in range(first, most + 1):
-                    if self._work_s[stop] - self._work_s[start] > remaining_s * (1 + ROUNDING):
+                    if (self._work_s[:, stop] > last_s).any():
                         break
                     run = self._run(start, stop)
                     if (elapsed_s + self._stage_s(stage, run) > within_s).any():
@@ -122,10 +133,7 @@ class StageFeasibility:
         """Minimum seconds of a stage's part of each chain."""
         in_flight = self.shape.peak_in_flight(stage)[0]
         return np.array(
-            [
-                self._seconds(run, in_flight, self._stage_counts(stage, drains))
-                for drains in self._drains
-            ]
+            [self._seconds(run, in_flight, self._stage_counts(stage, drains)) for drains in DRAINS]
         )
 
     def _ramp_s(self, stage: int, run: RunPositions) -> Floats:
@@ -133,17 +141,19 @@ class StageFeasibility:
         in_flight, hop_s = self.shape.peak_in_flight(stage)[0], float(self.hops_s[stage + 1])
         schedule, microbatches = self.shape.kind, self.shape.microbatches
         seconds = []
-        for drains in self._drains:
+        for drains in DRAINS:
             counts = outer_counts(schedule, microbatches, drains)
-            if schedule == "zero_bubble" and drains and stage == 0:  # where the chain ends
-                counts = counts + deferred_weight_passes(stage, microbatches)
+            if drains and stage == 0:
+                counts = first_stage_counts(schedule, microbatches)
             seconds.append(self._seconds(run, in_flight, counts) + hop_s * (1 + drains))
         return np.array(seconds)
 
     def _stage_counts(self, stage: int, drains: bool) -> Floats:
-        if self.shape.kind != "zero_bubble" or not drains:
+        if not drains or (stage == 0 and self.shape.kind != "zero_bubble"):
             return self._pass_counts
-        return self._pass_counts - deferred_weight_passes(stage, self.shape.microbatches)
+        if self.shape.kind != "zero_bubble":
+            return self._draining_counts
+        return self._draining_counts - deferred_weight_passes(stage, self.shape.microbatches)
 
     def _seconds(self, run: RunPositions, in_flight: InFlight, counts: Floats) -> float:
         """Minimum seconds of the passes of a run within a device's bytes."""

@@ -20,7 +20,7 @@ from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
 from .arrays import record
 from .option_rows import KeyIndex, resident_bytes, unit_key, waiting_bytes
-from .pass_kinds import KINDS, PASSES
+from .pass_kinds import KINDS, PASSES, STEP_END
 
 PASS_COST = np.dtype([("time_s", np.float64), ("overlappable_s", np.float64)])
 """Seconds of a pass, and those of them that may overlap with another pass."""
@@ -161,16 +161,14 @@ class LayerCosts:
     ) -> np.void:
         unit = self.lowering.uncached_unit(members, strategy, ranks)
         cost = self.pricer.with_link_span(link_span).unit(unit)
-        copies_s, gathers_s, reductions_s = zip(
-            *(traffic_seconds(unit, cost, kind) for kind in PASSES), strict=True
-        )
+        traffic_s = np.zeros((3, KINDS))
+        traffic_s[:, :STEP_END] = np.transpose([traffic_seconds(unit, cost, p) for p in PASSES])
+        traffic_s[2, STEP_END] = cost.reduce.after_passes_s
         row = (
             resident_bytes(unit, self.contiguous),
             waiting_bytes(unit, 1),
             waiting_bytes(unit, 2),
-            copies_s,
-            gathers_s,
-            reductions_s,
+            *traffic_s.tolist(),
             unit.starts_anew,
         )
         return record(row, UNIT_COST)

@@ -62,7 +62,7 @@ class LayerPositions:
         return self._representative(layer_position).position
 
     def exposed_s(self, layer_position: LayerPosition) -> Floats | None:
-        """Exposed seconds of overlapped communication, shape (options, KINDS); None if all 0."""
+        """Seconds of communication beyond the columns, (options, KINDS); None if all 0."""
         exposed_s = self._representative(layer_position).exposed_s
         return exposed_s if exposed_s.any() else None
 

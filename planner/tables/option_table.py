@@ -17,7 +17,7 @@ from ...spec.strategy import LayerStrategy
 from .arrays import Bools, Floats, Ints, Records
 from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext
 from .option_rows import option_rows
-from .pass_kinds import ENDS
+from .pass_kinds import ENDS, STEP_END
 
 CP_STEP = 2**32
 """Above twice any tensor-parallel degree."""
@@ -33,7 +33,8 @@ class OptionTable:
     """Options of a layer class, for a stage width and a micro-batch.
 
     ``microbatch_s``: forward and backward of any one micro-batch (bound). ``step_bound_s`` and
-    ``step_estimate_s``: the whole step. ``resident_bytes``: live from the first forward on.
+    ``step_estimate_s``: the whole step. ``reductions_s``: those of the bound that no other stage
+    waits for. ``resident_bytes``: live from the first forward on.
     ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``: gradients and buffers on
     top at the memory peak (estimate). ``layouts``: number of the activation layout (tp, cp and
     sequence parallelism).
@@ -43,6 +44,7 @@ class OptionTable:
     microbatch_s: Floats
     step_bound_s: Floats
     step_estimate_s: Floats
+    reductions_s: Floats
     resident_bytes: Floats
     kept_bytes: Floats
     extra_bytes: Floats
@@ -56,6 +58,7 @@ class OptionTable:
             self.microbatch_s[mask],
             self.step_bound_s[mask],
             self.step_estimate_s[mask],
+            self.reductions_s[mask],
             self.resident_bytes[mask],
             self.kept_bytes[mask],
             self.extra_bytes[mask],
@@ -158,13 +161,11 @@ class OptionTables:
                 TECHNIQUE_COST,
             )
         layer_seconds = _LayerSeconds.of(splits, added, units["starts_anew"], overlaps_passes)
-        microbatch_s, bound_s, estimate_s = self._seconds(layer_seconds, units, microbatches)
+        seconds = self._seconds(layer_seconds, units, microbatches)
         waiting = "waiting_many_bytes" if microbatches > 1 else "waiting_one_bytes"
         return OptionTable(
             strategies,
-            microbatch_s,
-            bound_s,
-            estimate_s,
+            *seconds,
             resident_bytes=units["resident_bytes"],
             kept_bytes=splits["kept_bytes"],
             extra_bytes=units[waiting],
@@ -191,21 +192,25 @@ class OptionTables:
 
     def _seconds(
         self, layer_seconds: _LayerSeconds, units: Records, microbatches: int
-    ) -> tuple[Floats, Floats, Floats]:
-        """Seconds added by each row: micro-batch bound, step bound, step estimate.
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Seconds added by each row, as the fields of an option table.
 
         Techniques' update work follows all passes of a stage, so it is part of its step. Without
         overlap both are exact. With overlap the traffic may hide behind neighbors, so only the
         computation is certain; between like neighbors the longer of both is exposed, slowed down.
         """
-        least_s = bound_s = estimate_s = np.zeros(len(units))
+        after_passes_s = units["reduce_s"][:, STEP_END]
+        bound_s = estimate_s = after_passes_s + layer_seconds.update_s
+        least_s, reductions_s = np.zeros(len(units)), after_passes_s
         for forward in (True, False):
             bounds_s = []
             for number, count in _pass_counts(microbatches):
-                copy_s, wire_s = _traffic(units, forward, number)
+                copy_s, wire_s, reduce_s = _traffic(units, forward, number)
                 work_s = layer_seconds.pass_s(forward, *ENDS[number]) + copy_s
                 if not self.pricer.hides_sharding:
                     pass_bound_s = pass_estimate_s = work_s + wire_s
+                    if ENDS[number][1]:
+                        reductions_s = reductions_s + reduce_s
                 else:
                     overlapped_s = np.minimum(work_s, wire_s)
                     slowdown = self.pricer.stack.overlap_slowdown - 1.0
@@ -213,9 +218,9 @@ class OptionTables:
                     pass_estimate_s = np.maximum(work_s + slowdown * overlapped_s, wire_s)
                 bound_s = bound_s + count * pass_bound_s
                 estimate_s = estimate_s + count * pass_estimate_s
-                bounds_s.append(pass_bound_s)
+                bounds_s.append(work_s if self.pricer.hides_sharding else pass_bound_s - reduce_s)
             least_s = least_s + np.minimum.reduce(bounds_s)
-        return least_s, bound_s + layer_seconds.update_s, estimate_s + layer_seconds.update_s
+        return least_s, bound_s, estimate_s, reductions_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +272,11 @@ class _LayerSeconds:
         return seconds + np.where(self.starts_anew, self.added_one_s, self.added_many_s)
 
 
-def _traffic(units: Records, forward: bool, number: int) -> tuple[Floats, Floats]:
+def _traffic(units: Records, forward: bool, number: int) -> tuple[Floats, Floats, Floats]:
+    """Copies, all communication, and the reductions in it."""
     kind = number + (0 if forward else len(ENDS))
-    return units["copy_s"][:, kind], units["gather_s"][:, kind] + units["reduce_s"][:, kind]
+    reduce_s = units["reduce_s"][:, kind]
+    return units["copy_s"][:, kind], units["gather_s"][:, kind] + reduce_s, reduce_s
 
 
 def _pass_counts(microbatches: int) -> list[tuple[int, int]]:

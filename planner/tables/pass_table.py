@@ -5,13 +5,13 @@ with it (both are streams of their own, ``costmodel.simulation.pass_time``). So 
 and end of the step an option has columns of work and of overlapped traffic, and any sum of passes
 is at least a weighted sum of one of them for each.
 
-While work and overlapped traffic share the device both are slower by the stack's factor f. In a
-row of like layers each shares with its neighbors, whose work is at least ω, the minimum of any
-option: a layer's work is certainly longer by (f - 1) of the smaller of its traffic and ω/2 each
-for gathers and reductions, all but once in the row. Nothing hides a pass's first gather, nor its
-last reduction; and among n layers no traffic overlaps with more than the n - 1 others' work. The
-traffic of a row comes before or after the exposed work of one of its layers: a layer that both
-gathers and reduces promises the less. Or all traffic is on the wire, in turn.
+While work and overlapped traffic share the device both are slower by the stack's factor f. In a row
+of like layers each shares with its neighbors, whose work is at least ω, the minimum of any option:
+a layer's work is certainly longer by (f - 1) of the smaller of its traffic and ω/2 each for gathers
+and reductions, all but once in the row. Nothing hides a pass's first gather, nor its last
+reduction, which no message waits for; and among n layers no traffic overlaps with more than the n -
+1 others' work. The traffic of a row comes before or after the exposed work of one of its layers: a
+layer that both gathers and reduces promises the less. Or all traffic is on the wire, in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..space.in_flight import InFlight
 from .arrays import Bools, Floats, Records
 from .layer_costs import SPLIT_COST, UNIT_COST, WEIGHT_PASS_COST, LayerCosts, StageContext
 from .option_rows import option_rows
-from .pass_kinds import DIRECTIONS, ENDS, KINDS
+from .pass_kinds import DIRECTIONS, ENDS, KINDS, SENDING, STEP_END
 
 PASS_COLUMNS = np.dtype(
     [
@@ -52,8 +52,9 @@ class PassTable:
 
     ``columns``: ``PASS_COLUMNS``, shape (options,). Of shape (options, KINDS): ``hidden_s``,
     overlapped traffic; ``first_exposed_s`` and ``last_exposed_s``, its exposed part where a chunk
-    begins or ends with the layer. Of shape (KINDS,): ``once_s``, the slowdown column's excess in a
-    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
+    begins or ends with the layer; ``inner_s``, serial reductions before the pass's message unless
+    the chunk begins with the layer. Of shape (KINDS,): ``once_s``, the slowdown column's excess in
+    a pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
     (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
     ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
     of earlier micro-batches; ``output_bytes``, sent to the next layer.
@@ -64,6 +65,7 @@ class PassTable:
     hidden_s: Floats
     first_exposed_s: Floats
     last_exposed_s: Floats
+    inner_s: Floats
     once_s: Floats
     least_s: Floats
     most_s: Floats
@@ -74,7 +76,7 @@ class PassTable:
     output_bytes: Floats
 
     def exposed_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
-        """Exposed seconds of overlapped traffic, shape (options, KINDS).
+        """Seconds of traffic beyond the columns, shape (options, KINDS).
 
         Args:
             layers: of the chunk.
@@ -85,7 +87,7 @@ class PassTable:
         seconds: Floats = np.maximum(self.hidden_s - (layers - 1) * most_s, 0.0)
         seconds = np.maximum(seconds, self.first_exposed_s) if first else seconds
         seconds = np.maximum(seconds, self.last_exposed_s) if last else seconds
-        return seconds
+        return seconds if first else seconds + self.inner_s
 
     def only(self, mask: Bools) -> PassTable:
         """The table with these options only."""
@@ -96,6 +98,7 @@ class PassTable:
             hidden_s=self.hidden_s[mask],
             first_exposed_s=self.first_exposed_s[mask],
             last_exposed_s=self.last_exposed_s[mask],
+            inner_s=self.inner_s[mask],
             resident_bytes=self.resident_bytes[mask],
             accumulated_bytes=self.accumulated_bytes[mask],
             kept_bytes=self.kept_bytes[mask],
@@ -138,6 +141,7 @@ def non_dominated(table: PassTable) -> PassTable:
             table.hidden_s,
             table.first_exposed_s,
             table.last_exposed_s,
+            table.inner_s,
             np.stack([table.resident_bytes, table.accumulated_bytes, table.kept_bytes], axis=1),
             np.stack([table.waiting_bytes, table.output_bytes], axis=1),
         ],
@@ -165,6 +169,7 @@ class _PassSeconds(NamedTuple):
     hidden_s: Floats
     first_exposed_s: Floats
     last_exposed_s: Floats
+    inner_s: Floats
     once_s: Floats
     least_s: Floats
     most_s: Floats
@@ -236,9 +241,13 @@ class PassTables:
             _by_kind(split, weight_passes, unit["starts_anew"], field)
             for field in ("time_s", "overlappable_s")
         )
-        gathers, reductions = unit["gather_s"], unit["reduce_s"]
+        gathers, reductions = unit["gather_s"], unit["reduce_s"].copy()
         overlaps, extra = self._pricer.overlaps, self._pricer.stack.overlap_slowdown - 1.0
         serial_s = passes_s + unit["copy_s"]
+        inner_s = np.zeros_like(serial_s)
+        if not overlaps.dp_gradient:
+            inner_s[:, SENDING] = reductions[:, SENDING]
+        reductions[:, SENDING] = 0.0
         gathered_s = gathers if overlaps.dp_parameter else np.zeros_like(gathers)
         reduced_s = reductions if overlaps.dp_gradient else np.zeros_like(reductions)
         least_s = serial_s.min(axis=0)
@@ -250,12 +259,15 @@ class PassTables:
         columns["overlappable"] = overlappable_s
         columns["slowdown"] = slowdown_s[0] + slowdown_s[1]
         columns["wire"] = gathered_s + reduced_s
+        for name in ("traffic", "wire"):  # nothing is overlapped: all weightings say the same
+            columns[name][:, STEP_END] = columns["work"][:, STEP_END]
         forward = np.arange(KINDS) < len(ENDS)
         return _PassSeconds(
             columns,
             hidden_s=gathered_s + reduced_s,
             first_exposed_s=np.where(forward, gathered_s, reduced_s),
             last_exposed_s=np.where(forward, 0.0, gathered_s),
+            inner_s=inner_s,
             once_s=-slowdown_s[0].max(axis=0) - slowdown_s[1].max(axis=0),
             least_s=least_s,
             most_s=serial_s.max(axis=0),
@@ -300,8 +312,9 @@ def _by_kind(split: Records, weight_passes: Records, starts_anew: Bools, field: 
             "whole": whole,
             "input": whole - weight,
             "weight": weight,
+            "sending": whole,
         }
-    seconds = np.empty((len(split), KINDS))
+    seconds = np.zeros((len(split), KINDS))
     for number, (direction, (first, _)) in enumerate(product(DIRECTIONS, ENDS)):
         plain = by_direction["backward"][direction]
         later = plain if first else by_direction["accumulating_backward"][direction]

@@ -16,6 +16,7 @@ from ..schedules.stage_order import ALL_KINDS, ScheduleKind
 from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
 
 StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
+Reductions = Literal["with_layers", "after_passes"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegativeSeconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
@@ -102,6 +103,8 @@ class StackSpec:
     beside a sharded master copy, whole and gathered after the update (zero0 to zero2) or sharded
     too
     and gathered for each use (zero3).
+    ``reductions``: those of gradients that no computation hides follow each layer's last backward,
+    or all passes of the stage.
     ``recompute``, ``schedules``: the recomputation and pipeline schedules that it has.
     ``narrow_weights``: weights of narrow products are quantized once a step and kept in both
     orientations (cached), or for each use; ``narrow_gather``: parameters are gathered quantized.
@@ -125,6 +128,7 @@ class StackSpec:
     optimizer: Literal["fused", "foreach"] = "fused"
     compile: bool = False
     state_layout: StateLayout = "fsdp2"
+    reductions: Reductions = "with_layers"
     recompute: tuple[Recompute, ...] = RECOMPUTES
     schedules: tuple[ScheduleKind, ...] = ALL_KINDS
     fusion: KernelFusion = KernelFusion()

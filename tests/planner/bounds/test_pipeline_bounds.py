@@ -31,7 +31,7 @@ from shardwright.spec.strategy import LayerStrategy
 PLANS = 10
 ROUNDING = 1e-9
 LONG_S = 1e6
-TRAFFIC = ("hidden_s", "first_exposed_s", "last_exposed_s")
+TRAFFIC = ("hidden_s", "first_exposed_s", "last_exposed_s", "inner_s")
 BYTES = ("resident_bytes", "accumulated_bytes", "kept_bytes", "waiting_bytes", "output_bytes")
 
 

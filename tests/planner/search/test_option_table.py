@@ -56,7 +56,7 @@ def _whole_step_s(
     entry = StageLayer(layer, lowering.layers[layer], strategy, lowered, unit)
     pricer = simulator.pricer.with_link_span(contexts.link_span(shape))
     last = shape.microbatches - 1
-    return sum(
+    return pricer.unit(unit).reduce.after_passes_s + sum(
         pass_time(StageChunk((entry,), 0, 0), PassKind(way, 0, m == 0, m == last), pricer).time_s
         for way in (True, False)
         for m in range(shape.microbatches)

@@ -21,15 +21,23 @@ def check_starts(s: Sample) -> None:
         return
     runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1
     shares: dict[tuple[int, Pass], float] = {}
+    tails: dict[tuple[int, Pass], float] = {}
     for run in runs:
         for items in concurrent_groups(run.order):
-            time_s = run.time_of(tuple(kind_of(item, last) for item in items)).time_s
-            shares |= {(run.stage, item): time_s / len(items) for item in items}
+            time = run.time_of(tuple(kind_of(item, last) for item in items))
+            shares |= {(run.stage, item): time.time_s / len(items) for item in items}
+            tails |= {(run.stage, item): time.tail_s for item in items}
     travel = {
         (f, p): messages.seconds(f, p) for f in (True, False) for p in range(messages.positions)
     }
     kind, orders = s.plan.program.schedule.kind, [run.order for run in runs]
-    expected = ends(orders, lambda stage, item: shares[stage, item], travel, kind)
+    expected = ends(
+        orders,
+        lambda stage, item: shares[stage, item],
+        travel,
+        kind,
+        lambda stage, item: tails[stage, item],
+    )
     for run in runs:
         starts = iter(run.starts_s)
         for items in concurrent_groups(run.order):

@@ -53,8 +53,9 @@ def ends(
     durations: Durations,
     travel: Travel,
     kind: ScheduleKind = "1f1b",
+    tails: Durations = lambda stage, item: 0.0,
 ) -> dict[tuple[int, Pass], float]:
-    """End of every pass by (stage, pass)."""
+    """End of every pass by (stage, pass); ``tails`` of passes no message waits for."""
     stages = len(orders)
     positions = stages * (1 + max(item.chunk for item in orders[0]))
     queues = [jobs_of(order) for order in orders]
@@ -93,7 +94,7 @@ def ends(
             target = position + (1 if item.forward else -1)
             if item.part != "weight" and 0 <= target < positions:
                 key = (item.forward, target, item.micro_batch)
-                arrived[key] = end + travel.get((item.forward, position), 0.0)
+                arrived[key] = end - tails(stage, item) + travel.get((item.forward, position), 0.0)
                 if key in waiting:
                     receiver = waiting.pop(key)
                     heapq.heappush(events, (max(arrived[key], free[receiver]), receiver))
