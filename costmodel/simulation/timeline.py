@@ -14,6 +14,7 @@ from .simulator import Simulation, Simulator
 from .stage_run import StageRun
 
 MAX_DETAILED_SPANS = 200_000
+ROUNDING = 1e-9
 STREAMS: dict[str, StreamKind] = {
     "compute": "compute",
     "tp": "communication",
@@ -37,14 +38,22 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
         for items in concurrent_groups(run.order):
             start_s, *_ = (next(starts) for _ in items)
             first = len(spans)
-            pass_segments = segments[tuple(kind_of(item, last) for item in items)]
-            spans += _spans(run.stage, pass_segments, start_s, items)
+            kinds = tuple(kind_of(item, last) for item in items)
+            spans += _spans(run.stage, segments[kinds], start_s, items)
+            time = run.time_of(kinds)
+            output = _last_before(spans, first, start_s + time.time_s - time.tail_s)
             for item in items:
                 if item.part != "weight":
                     position = simulation.position(run.stage, item.chunk)
-                    firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
+                    firsts[item.forward, position, item.micro_batch] = (first, output)
         spans += _step_end_spans(simulation, run)
     return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
+
+
+def _last_before(spans: list[Span], first: int, output_s: float) -> int:
+    """The last span of a pass that its message waits for."""
+    latest_s = output_s * (1 + ROUNDING)
+    return max((n for n in range(first, len(spans)) if spans[n].end_s <= latest_s), default=first)
 
 
 def _span_count(simulation: Simulation) -> int:
@@ -123,7 +132,7 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
 def _flows(
     passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
 ) -> tuple[Flow, ...]:
-    """Arrows from a pass's last span to its receiver's first."""
+    """Arrows from the span with a pass's output to its receiver's first."""
     flows = []
     for (forward, position, micro_batch), (first, _) in passes.items():
         source = passes.get((forward, position + (-1 if forward else 1), micro_batch))
