@@ -41,6 +41,7 @@ NAMES = (
     "planner_mutants",
     "plan_mutants",
     "search_quality",
+    "everyday_gaps",
     "heterogeneous_clusters",
     "schedules",
     "published",
