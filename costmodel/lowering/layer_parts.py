@@ -2,7 +2,7 @@
 
 Sequential sub-layers are lowered one by one: the experts' split changes nothing in the attention
 before them, and recomputed attention nothing in the experts. Kernels, collectives and kept bytes
-are those of :func:`layer_lowering.lower_layer`; peaks are unknown. Under full recomputation a block
+are those of :func:`layer_lowering.lower_layer`; peaks are at least those of the parts. Under full recomputation a block
 keeps its input and runs forward again before its backward. Other layers, and fused sub-layers, are
 one part; techniques' additions to every micro-batch are one more.
 """
@@ -113,6 +113,21 @@ class LayerWork:
         """Bytes kept between the two parts of a split backward."""
         weights = (part.weights(False) for part in self._parts)
         return sum(weight.gradient_bytes - weight.change_bytes for weight in weights)
+
+    @property
+    def backward_peak_bytes(self) -> int:
+        """Bytes beyond the kept ones at some moment of the backward, at least."""
+        live_bytes = peak_bytes = 0
+        for parts in (self.after, self.block, self.before):
+            if self.recomputes and parts is self.block:
+                saved_bytes = sum(part.lowered.forward.change_bytes for part in parts)
+                live_bytes += max(0, saved_bytes - parts[-1].lowered.output_bytes)
+            for part in reversed(parts):
+                backward = part.lowered.backward
+                gradient_bytes = backward.gradient_bytes  # contiguous buffers hold them already
+                peak_bytes = max(peak_bytes, live_bytes + backward.peak_bytes - gradient_bytes)
+                live_bytes += backward.change_bytes - gradient_bytes
+        return peak_bytes
 
     @property
     def forward(self) -> Passes:

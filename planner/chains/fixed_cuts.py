@@ -82,16 +82,18 @@ class FixedPipeline:
 
     def _min_peak_bytes(self) -> float:
         """Maximum bytes over stages, each layer at its smallest option."""
-        cache: dict[tuple[int, InFlight], float] = {}
+        cache: dict[tuple[int, InFlight, bool], float] = {}
         largest = 0.0
         for stage in range(self.shape.stages):
             stage_bytes = 0.0
             for chunk, in_flight in enumerate(self.shape.peak_in_flight(stage)):
-                class_counts = self.class_counts[self.shape.position(stage, chunk)]
-                for layer_class, count in class_counts.items():
-                    key = (layer_class, in_flight)
+                positions = self.position_counts[self.shape.position(stage, chunk)]
+                for layer_position, count in positions.items():
+                    layer_class, is_last = layer_position.layer_class, layer_position.is_last
+                    key = (layer_class, in_flight, is_last)
                     if key not in cache:
-                        cache[key] = float(self.tables[layer_class].bytes_at(in_flight).min())
+                        bytes_ = self.tables[layer_class].bytes_at(in_flight, is_last)
+                        cache[key] = float(bytes_.min())
                     stage_bytes += count * cache[key]
             largest = max(largest, stage_bytes)
         return largest

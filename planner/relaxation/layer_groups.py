@@ -153,10 +153,17 @@ def _bytes_of(
     groups: Sequence[LayerGroup],
     peak_in_flight: Sequence[InFlight],
 ) -> list[Floats]:
-    keys = [(group.layer_class, peak_in_flight[group.position]) for group in groups]
+    keys = [
+        (
+            group.layer_class,
+            peak_in_flight[group.position],
+            group.layer_position is not None and group.layer_position.is_last,
+        )
+        for group in groups
+    ]
     arrays = {
-        (layer_class, in_flight): tables[layer_class].bytes_at(in_flight)
-        for layer_class, in_flight in dict.fromkeys(keys)
+        (layer_class, in_flight, is_last): tables[layer_class].bytes_at(in_flight, is_last)
+        for layer_class, in_flight, is_last in dict.fromkeys(keys)
     }
     return [arrays[key] for key in keys]
 

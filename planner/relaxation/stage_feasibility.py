@@ -76,7 +76,7 @@ class StageFeasibility:
         self._runs: dict[tuple[int, int], RunPositions] = {}
         self._canonical: dict[RunPositions, RunPositions] = {}
         self._weighted_s: dict[tuple[LayerPosition, bytes], tuple[Floats, Floats]] = {}
-        self._bytes: dict[tuple[int, InFlight], Floats] = {}
+        self._bytes: dict[tuple[int, bool, InFlight], Floats] = {}
         self._costs: dict[LayerPosition, Floats] = {}
         self._least_s: dict[tuple[RunPositions, InFlight, bytes], float] = {}
 
@@ -167,7 +167,7 @@ class StageFeasibility:
             (
                 count,
                 *self._position_s(layer_position, counts),
-                self._bytes_at(layer_position.layer_class, in_flight),
+                self._bytes_at(layer_position, in_flight),
             )
             for layer_position, count in run
         ]
@@ -185,11 +185,12 @@ class StageFeasibility:
             bound_s = bound_s + count * (seconds + multiplier * bytes_).min(axis=1)
         return float(max(unlimited_s[best], bound_s.max()))
 
-    def _bytes_at(self, layer_class: int, in_flight: InFlight) -> Floats:
+    def _bytes_at(self, layer_position: LayerPosition, in_flight: InFlight) -> Floats:
         """Bytes of a layer's options by micro-batches in flight, shape (options,)."""
-        key = (layer_class, in_flight)
+        key = (layer_position.layer_class, layer_position.is_last, in_flight)
         if key not in self._bytes:
-            self._bytes[key] = self.tables[layer_class].bytes_at(in_flight)
+            table = self.tables[layer_position.layer_class]
+            self._bytes[key] = table.bytes_at(in_flight, layer_position.is_last)
         return self._bytes[key]
 
     def _once_per_pass(self, layer_classes: set[int], counts: Floats) -> Floats:

@@ -27,12 +27,13 @@ class InFlight(NamedTuple):
     """In-flight micro-batches of a chunk.
 
     ``in_flight``: before their backward; ``waiting``: only for weight gradients; ``accumulated``:
-    True if there are gradients of others.
+    True if there are gradients of others; ``backward``: True if its whole backward comes next.
     """
 
     in_flight: float
     waiting: float = 0.0
     accumulated: bool = False
+    backward: bool = False
 
 
 ONE_IN_FLIGHT = InFlight(1.0)
@@ -44,7 +45,7 @@ def peak_in_flight(
 ) -> tuple[InFlight, ...]:
     """In-flight micro-batches of a stage's chunks, about at its memory peak."""
     if kind == "gpipe":
-        return (InFlight(microbatches),) * chunks
+        return (*((InFlight(microbatches),) * (chunks - 1)), InFlight(microbatches, backward=True))
     if kind in ("1f1b", "zero_bubble"):
         return (_single_chunk_peak(kind, stage, stages, microbatches),)
     return _peak(kind, stage, stages, chunks, min(microbatches, STEADY_PER_STAGE * stages))
@@ -56,11 +57,13 @@ def _single_chunk_peak(kind: ScheduleKind, stage: int, stages: int, microbatches
     It always has its warm-up and that forward in flight. A zero bubble's weight gradients wait for
     ``stage`` backwards more.
     """
-    deferred = stage if kind == "zero_bubble" else 0
+    whole = kind == "1f1b"
+    deferred = 0 if whole else stage
     backwards = microbatches - (stages - stage)  # before the last forward
     if backwards < 0:  # all of its forwards are its warm-up
-        return InFlight(float(microbatches))
-    return InFlight(float(stages - stage), float(min(backwards, deferred)), backwards > deferred)
+        return InFlight(float(microbatches), backward=whole)
+    waiting = float(min(backwards, deferred))
+    return InFlight(float(stages - stage), waiting, backwards > deferred, whole)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -69,9 +72,12 @@ def _peak(
 ) -> tuple[InFlight, ...]:
     in_flight, waiting, accumulated = [0] * chunks, [0] * chunks, [False] * chunks
     total_in_flight = total_waiting = 0
-    largest, peak = -1.0, (InFlight(0.0),) * chunks
+    largest, peak, is_peak = -1.0, (InFlight(0.0),) * chunks, False
     for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, microbatches):
         if not forward:
+            if is_peak and part == "whole":
+                peak = (*peak[:chunk], peak[chunk]._replace(backward=True), *peak[chunk + 1 :])
+            is_peak = False
             done, waits = part != "weight", WAITING_CHANGE.get(part, 0)
             in_flight[chunk] -= done
             waiting[chunk] += waits
@@ -82,7 +88,8 @@ def _peak(
         total_in_flight += 1
         size = total_in_flight + WAITING_SHARE * total_waiting
         size = size + GRADIENT_TIE_BREAK * sum(accumulated)
-        if size > largest:
+        is_peak = size > largest
+        if is_peak:
             largest = size
             peak = tuple(map(InFlight, map(float, in_flight), map(float, waiting), accumulated))
     return peak

@@ -19,7 +19,7 @@ from ...costmodel.simulation.pass_time import traffic_seconds
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
 from .arrays import record
-from .option_rows import KeyIndex, resident_bytes, unit_key, waiting_bytes
+from .option_rows import KeyIndex, gathered_bytes, resident_bytes, unit_key, waiting_bytes
 from .pass_kinds import KINDS, PASSES, STEP_END
 
 PASS_COST = np.dtype([("time_s", np.float64), ("overlappable_s", np.float64)])
@@ -27,14 +27,15 @@ PASS_COST = np.dtype([("time_s", np.float64), ("overlappable_s", np.float64)])
 SPLIT_COST = np.dtype(
     [
         ("kept_bytes", np.float64),
+        ("backward_peak_bytes", np.float64),
         ("output_bytes", np.float64),
         ("forward", PASS_COST),
         ("backward", PASS_COST),
         ("accumulating_backward", PASS_COST),
     ]
 )
-"""A split: activations kept for the backward, output, passes. An accumulating backward adds to
-gradients that are there already."""
+"""A split: activations kept for the backward, bytes beyond those in it, output, passes. An
+accumulating backward adds to gradients that are there already."""
 WEIGHT_PASS_COST = np.dtype(
     [
         ("waiting_bytes", np.float64),
@@ -48,6 +49,8 @@ UNIT_COST = np.dtype(
         ("resident_bytes", np.float64),
         ("waiting_one_bytes", np.float64),
         ("waiting_many_bytes", np.float64),
+        ("gathered_bytes", np.float64),
+        ("gathering_bytes", np.float64),
         ("copy_s", np.float64, (KINDS,)),
         ("gather_s", np.float64, (KINDS,)),
         ("reduce_s", np.float64, (KINDS,)),
@@ -56,7 +59,8 @@ UNIT_COST = np.dtype(
     align=True,
 )
 """An FSDP unit: bytes that live all along; gradients that wait with one micro-batch, and with
-several; communication by kind of pass; True if every micro-batch starts gradients anew."""
+several; parameters gathered for a backward, and the bytes while they are; communication by kind of
+pass; True if every micro-batch starts gradients anew."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -98,7 +102,8 @@ class LayerCosts:
         if key not in self._splits:
             work, pricer = self._work(layer, strategy, context, adds_to_tied)
             passes = (work.forward, work.backward(False), work.backward(True))
-            row = (work.kept_bytes, work.output_bytes, *_pass_costs(pricer, passes))
+            sizes = (work.kept_bytes, work.backward_peak_bytes, work.output_bytes)
+            row = (*sizes, *_pass_costs(pricer, passes))
             self._splits[key] = record(row, SPLIT_COST)
         return self._splits[key]
 
@@ -168,6 +173,7 @@ class LayerCosts:
             resident_bytes(unit, self.contiguous),
             waiting_bytes(unit, 1),
             waiting_bytes(unit, 2),
+            *gathered_bytes(unit),
             *traffic_s.tolist(),
             unit.starts_anew,
         )

@@ -2,7 +2,7 @@
 
 Layers of a chunk with equal costs share a position: one layer class, at the chunk's first or last
 layer or between. Most positions hide all communication, so most positions of a class in a stage
-context cost the same.
+context cost the same; with the last layer a backward begins, which takes memory.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class LayerPositions:
             exposed_s = self._exposed_s(layer_position)
             distinct = self._distinct[layer_position.layer_class]
             for candidate in distinct:
-                if np.array_equal(exposed_s, candidate.exposed_s):
+                same_end = layer_position.is_last == candidate.position.is_last
+                if same_end and np.array_equal(exposed_s, candidate.exposed_s):
                     break
             else:
                 candidate = _ExposedTraffic(layer_position, exposed_s)

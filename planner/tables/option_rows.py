@@ -67,6 +67,18 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
     return float(states + whole + gradients)
 
 
+def gathered_bytes(unit: FsdpUnit) -> tuple[float, float]:
+    """Parameters gathered for a backward, and the bytes at the fullest moment of the gathers."""
+    if not unit.gathers_each_use:
+        return 0.0, 0.0
+    whole_bytes = largest = 0
+    for gather in unit.gathers:
+        moved_bytes = gather.flat_bytes + max(gather.cast_bytes, gather.whole_bytes)
+        largest = max(largest, whole_bytes + moved_bytes)
+        whole_bytes += gather.whole_bytes
+    return float(whole_bytes), float(largest)
+
+
 def waiting_bytes(unit: FsdpUnit, microbatches: int) -> float:
     """Gradients at the memory peak: whole while waiting, else shards."""
     if not unit.wrapped:

@@ -56,6 +56,7 @@ class PassTable:
     the chunk begins with the layer. Of shape (KINDS,): ``once_s``, the slowdown column's excess in
     a pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
     (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
+    ``backward_peak_bytes``, beyond those in a backward that begins with the layer;
     ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
     of earlier micro-batches; ``output_bytes``, sent to the next layer.
     """
@@ -72,6 +73,7 @@ class PassTable:
     resident_bytes: Floats
     accumulated_bytes: Floats
     kept_bytes: Floats
+    backward_peak_bytes: Floats
     waiting_bytes: Floats
     output_bytes: Floats
 
@@ -102,14 +104,17 @@ class PassTable:
             resident_bytes=self.resident_bytes[mask],
             accumulated_bytes=self.accumulated_bytes[mask],
             kept_bytes=self.kept_bytes[mask],
+            backward_peak_bytes=self.backward_peak_bytes[mask],
             waiting_bytes=self.waiting_bytes[mask],
             output_bytes=self.output_bytes[mask],
         )
 
-    def bytes_at(self, in_flight: InFlight) -> Floats:
-        """Bytes of the options, by micro-batches in the layer's chunk."""
+    def bytes_at(self, in_flight: InFlight, is_last: bool = False) -> Floats:
+        """Bytes of the options, by micro-batches in the layer's chunk, at whose end it may be."""
         total = self.resident_bytes + in_flight.in_flight * self.kept_bytes
         total += in_flight.waiting * self.waiting_bytes
+        if is_last and in_flight.backward:
+            total += self.backward_peak_bytes
         return total + self.accumulated_bytes if in_flight.accumulated else total
 
 
@@ -143,7 +148,7 @@ def non_dominated(table: PassTable) -> PassTable:
             table.last_exposed_s,
             table.inner_s,
             np.stack([table.resident_bytes, table.accumulated_bytes, table.kept_bytes], axis=1),
-            np.stack([table.waiting_bytes, table.output_bytes], axis=1),
+            np.stack([table.backward_peak_bytes, table.waiting_bytes, table.output_bytes], axis=1),
         ],
         axis=1,
     )
@@ -231,6 +236,9 @@ class PassTables:
             resident_bytes=unit["resident_bytes"],
             accumulated_bytes=accumulated * unit["waiting_many_bytes"],
             kept_bytes=split["kept_bytes"],
+            backward_peak_bytes=np.maximum(
+                unit["gathering_bytes"], unit["gathered_bytes"] + split["backward_peak_bytes"]
+            ),
             waiting_bytes=weight_passes["waiting_bytes"],
             output_bytes=split["output_bytes"],
         )

@@ -105,11 +105,14 @@ def test_more_micro_batches_make_no_moment_fuller(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("case", "meant"),
     [
-        (("gpipe", 1, 4, 1, 6), [InFlight(6)]),
-        (("1f1b", 0, 4, 1, 8), [InFlight(4, 0, True)]),
-        (("1f1b", 0, 4, 1, 4), [InFlight(4)]),  # no forward comes after the first backward
-        (("1f1b", 3, 4, 1, 8), [InFlight(1, 0, True)]),
-        (("1f1b", 2, 4, 1, 1), [InFlight(1)]),
+        (("gpipe", 1, 4, 1, 6), [InFlight(6, backward=True)]),
+        (("1f1b", 0, 4, 1, 8), [InFlight(4, 0, True, True)]),
+        (
+            ("1f1b", 0, 4, 1, 4),
+            [InFlight(4, 0, False, True)],
+        ),  # no forward comes after the first backward
+        (("1f1b", 3, 4, 1, 8), [InFlight(1, 0, True, True)]),
+        (("1f1b", 2, 4, 1, 1), [InFlight(1, 0, False, True)]),
         (("zero_bubble", 0, 4, 1, 8), [InFlight(4, 0, True)]),
         (("zero_bubble", 3, 4, 1, 8), [InFlight(1, 3, True)]),
         (("zero_bubble", 3, 4, 1, 2), [InFlight(1, 1)]),

@@ -121,10 +121,11 @@ def stage_bytes(parts: SingleGroupParts, draft: Draft) -> Iterator[float]:
         total = 0.0
         for chunk, peak_in_flight in enumerate(shape.peak_in_flight(stage)):
             position = shape.position(stage, chunk)
-            for layer in range(*draft.boundaries[position : position + 2]):
+            start, stop = draft.boundaries[position : position + 2]
+            for layer in range(start, stop):
                 table = place.tables[place.layer_classes[layer]]
                 row = table.strategies.index(draft.strategies[layer])
-                total += float(table.bytes_at(peak_in_flight)[row])
+                total += float(table.bytes_at(peak_in_flight, layer == stop - 1)[row])
         yield total
 
 

@@ -32,7 +32,14 @@ PLANS = 10
 ROUNDING = 1e-9
 LONG_S = 1e6
 TRAFFIC = ("hidden_s", "first_exposed_s", "last_exposed_s", "inner_s")
-BYTES = ("resident_bytes", "accumulated_bytes", "kept_bytes", "waiting_bytes", "output_bytes")
+BYTES = (
+    "resident_bytes",
+    "accumulated_bytes",
+    "kept_bytes",
+    "backward_peak_bytes",
+    "waiting_bytes",
+    "output_bytes",
+)
 
 
 @pytest.fixture
