@@ -97,7 +97,7 @@ def plan(
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.
-        stack: training software that is priced.
+        stack: training software that is priced, ``NAME`` or ``NAME:setting=value,…``.
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.

@@ -74,13 +74,18 @@ def _stored_calibration(name: str, place: CalibrationScope) -> Calibration | Non
     Raises:
         InputError: it is for another device or stack, and would be lost.
     """
-    from ..problem.stored_calibrations import calibration_folder, load_calibration, stored_names
+    from ..problem.stored_calibrations import (
+        calibration_folder,
+        calibration_scope,
+        load_calibration,
+        stored_names,
+    )
 
     names = stored_names()
     if name not in names:
         return None
     stored = load_calibration(name)
-    if stored.scope.in_any_format == place.in_any_format:
+    if calibration_scope(stored).in_any_format == place.in_any_format:
         return stored
     free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in names)
     where = calibration_folder() / f"{name}.json"

@@ -49,6 +49,23 @@ def compose(*decorators: Decorator[Any]) -> Decorator[Any]:
     return lambda function: reduce(lambda made, add: add(made), reversed(decorators), function)
 
 
+class StackOption(click.Option):
+    """``--stack``, whose help lists the catalogue's stacks and settings when it is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The flag and its help."""
+        from ...datasets.catalogue.stack_settings import help_text
+
+        self.help = help_text()
+        return super().get_help_record(ctx)
+
+
+def _stack_names() -> Iterable[str]:
+    from ...datasets.catalogue.stack_settings import stack_names
+
+    return stack_names()
+
+
 def _table_names(table: str) -> Callable[[], Iterable[str]]:
     """Names of a catalogue table, read only on shell completion."""
 
@@ -121,8 +138,7 @@ OBJECTIVE = compose(
 """The objective."""
 
 PRICE_SOURCE = compose(
-    click.option("--stack", type=NameParam("S", _table_names("stacks")),
-                 help="Training software: shardwright, megatron, torchtitan or deepspeed."),
+    click.option("--stack", cls=StackOption, type=NameParam("NAME[:SETTINGS]", _stack_names)),
     click.option("--calibration", type=NameParam("NAME|none", _fixed_names("none")),
                  help="A stored calibration (plan calibrate); none: no profile of this machine."),
 )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...datasets.catalogue.device import CPU, Device
-from ...datasets.catalogue.stack import stack
-from ...spec.choices import ATTENTIONS, OVERLAPS
+from ...datasets.catalogue.stack import overlap_settings, stack
+from ...spec.choices import ATTENTIONS, OVERLAPS, Overlap
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError, one_of
 from ...spec.report.report import Assumption
@@ -37,7 +37,7 @@ def stack_of(
         notes.append(Assumption(path="stack", value=name, why="not given"))
     chosen = stack(name, on_cores=device.name == CPU)
     if attention is None:
-        attention, why = _usual_attention(name, device, dtype, biased)
+        attention, why = _usual_attention(chosen.name, device, dtype, biased)
         notes.append(Assumption(path="stack.attention", value=attention, why=why))
     kernels = one_of("--attention", attention, ATTENTIONS)
     if attention == "flash" and not _supports_flash(device, dtype):
@@ -49,11 +49,22 @@ def stack_of(
         effective = _effective_overlap(chosen.overlap, device)
         notes.append(Assumption(path="stack.overlap", value=effective, why="as the stack"))
         return chosen
-    return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
+    mode = one_of("--overlap", overlap, OVERLAPS)
+    if setting := contradicted_setting(name, chosen, mode):
+        agreeing = (m for m in reversed(OVERLAPS) if not contradicted_setting(name, chosen, m))
+        raise InputError("--overlap", mode, f"a mode with {setting}", next(agreeing, None))
+    return chosen.with_overlap(mode)
+
+
+def contradicted_setting(name: str, chosen: StackSpec, mode: Overlap) -> str | None:
+    """The setting in a stack's name that an overlap mode contradicts, or None."""
+    kinds = chosen.with_overlap(mode).overlaps
+    settings = overlap_settings(name).items()
+    return next((text for kind, (text, on) in settings if getattr(kinds, kind) != on), None)
 
 
 def _usual_attention(name: str, device: Device, dtype: str, biased: bool) -> tuple[str, str]:
-    if biased and name == DEFAULT_STACK:
+    if biased and name.partition(":")[0] == DEFAULT_STACK:
         return "unfused", "not given; no flash kernel that runs here learns biases of scores"
     attention = "flash" if _supports_flash(device, dtype) else "unfused"
     has = "has" if attention == "flash" else "lacks"

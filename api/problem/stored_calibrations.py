@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...datasets.catalogue.stack import canonical_stack
 from ...profiler.store.profiles import newest_profile, profile_folder, save_document
-from ...spec.cluster.calibration import Calibration
+from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.measured import CorrectedProfile, Measured, calibration_of, profile_of
 from ...spec.cluster.stack_spec import StackSpec
@@ -131,7 +132,7 @@ def calibration_for(
             name,
             f"one fitted on {', '.join(devices)}, not on {calibration.device}",
         )
-    if stack.name != calibration.stack:
+    if stack.name != calibration_scope(calibration).stack:
         raise InputError(
             CALIBRATION_FLAG, name, f"one fitted with {stack.name}, not with {calibration.stack}"
         )
@@ -146,6 +147,11 @@ def calibration_for(
         allowed = f"one on this machine's profile ({here}), not on profile {calibration.profile}"
         raise InputError(CALIBRATION_FLAG, name, allowed)
     return CorrectedProfile(profile=profile, calibration=calibration)
+
+
+def calibration_scope(calibration: Calibration) -> CalibrationScope:
+    """The scope of a calibration, its stack by today's name."""
+    return calibration.scope._replace(stack=canonical_stack(calibration.stack))
 
 
 def measured_name(measured: Measured | None) -> str:

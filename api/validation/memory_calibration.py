@@ -18,7 +18,7 @@ from ...spec.cluster.calibration import (
     unfitted,
 )
 from ...spec.errors import InputError, NotBuiltError
-from ..problem.stored_calibrations import load_calibration
+from ..problem.stored_calibrations import calibration_scope, load_calibration
 from .priced_run import PricedRun, price_run
 from .time_calibration import MAX_UNIT_RATIO, sample_rows
 
@@ -105,7 +105,7 @@ def memory_calibrations(rows: Sequence[PublishedRun], requested: str) -> dict[st
             raise InputError(
                 "--calibration", requested, "one of memory: this one is of times alone"
             )
-        by_scope[stored.scope.in_any_format] = stored
+        by_scope[calibration_scope(stored).in_any_format] = stored
     return {
         row.run.id: by_scope[p]
         for p, scope_rows in places.items()

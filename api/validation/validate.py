@@ -21,7 +21,7 @@ from ...costmodel.explain.accuracy import Pair
 from ...datasets.published.runs import TABLE, PublishedRun, is_memory_table, published_runs
 from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.errors import InputError, NotBuiltError
-from ..problem.stored_calibrations import load_calibration
+from ..problem.stored_calibrations import calibration_scope, load_calibration
 from .memory_calibration import NO_PEAK, memory_calibrations
 from .priced_run import PricedRun, price_run
 from .scores import memory_scores, memory_totals, order_scores, points_of, time_scores
@@ -128,7 +128,7 @@ def _time_calibrations(rows: Sequence[PublishedRun], requested: str) -> RunCalib
     stored = load_calibration(requested)
     if not stored.fitted_on:
         raise InputError("--calibration", requested, "one of times: this one is of memory alone")
-    stored_scope = stored.scope
+    stored_scope = calibration_scope(stored)
     by_scope = {scope: stored for scope in places if stored_scope in (scope, scope.in_any_format)}
     why = f"not of the device, stack and format of {requested}"
     return RunCalibrations(

@@ -59,7 +59,7 @@ def _set_value(change: str | tuple[str, Value]) -> tuple[str, Value]:
     path, equals, value = change.partition("=")
     if not (path.strip() and equals and value.strip()):
         raise InputError("--set", change, "KEY=VALUE", _with_value(path, SET_EXAMPLE))
-    if "," in value:
+    if len(_values(path.strip(), value)) > 1:
         raise InputError("--set", change, "one value; --sweep takes several", f"--sweep {change}")
     return path.strip(), value.strip()
 
@@ -84,7 +84,7 @@ def _sweep_of(sweep: SweepValues | Sequence[SweepValues]) -> Sweep:
             raise InputError(f"--sweep {path}", values, "a list of values")
         return Sweep(path=path, values=tuple(values))
     path, equals, text = sweep.partition("=")
-    parts = tuple(part.strip() for part in text.split(","))
+    parts = _values(path.strip(), text)
     if not (path.strip() and equals and all(parts)):
         near = _with_value(path, SWEEP_EXAMPLE)
         raise InputError("--sweep", sweep, "KEY=a,b,c", near)
@@ -93,3 +93,14 @@ def _sweep_of(sweep: SweepValues | Sequence[SweepValues]) -> Sweep:
         near = f"{path}={','.join(dict.fromkeys(parts))}"
         raise InputError("--sweep", f"{repeated} twice", "each value once", near)
     return Sweep(path=path.strip(), values=parts)
+
+
+def _values(path: str, text: str) -> tuple[str, ...]:
+    """Values between commas; further settings of a stack belong to the stack before."""
+    parts: list[str] = []
+    for part in (word.strip() for word in text.split(",")):
+        if path == "stack" and parts and ":" in parts[-1] and "=" in part and ":" not in part:
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return tuple(parts)

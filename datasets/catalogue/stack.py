@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from ...spec.cluster.stack_spec import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
-from ...spec.errors import InputError, nearest_name
+from ...spec.errors import InputError
+from .stack_settings import Settings, parse_stack, setting_figures, stack_text
 from .tables import figure, read_table
 
 ON_CORES = "on_cores"
@@ -33,8 +34,32 @@ def stacks(on_cores: bool = False) -> Mapping[str, StackSpec]:
 def stack_sources(name: str, on_cores: bool = False) -> Mapping[str, str]:
     """The source of each figure of a stack, by its path."""
     sources: dict[str, str] = {}
-    _stack(name, _row(name, on_cores), sources)
+    base, settings = _effective(*parse_stack(name, "--stack"))
+    _stack(name, _with_settings(_row(base, on_cores), settings), sources)
     return sources
+
+
+def _effective(base: str, settings: Settings) -> tuple[str, dict[str, str]]:
+    """The settings that change a figure, on accelerators, of the stack as set so far."""
+    row, kept = _row(base, on_cores=False), {}
+    for key, value in settings.items():
+        changes = setting_figures(key, value)
+        changed = _merged(row, changes)
+        if any(_values(changed, name) != _values(row, name) for name in changes):
+            kept[key], row = value, changed
+    return base, kept
+
+
+def _values(row: Mapping[str, Any], name: str) -> Any:
+    if name in GROUPS:
+        return {key: value for key, (value, _) in row[name].items()}
+    return row[name][0]
+
+
+def _with_settings(row: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
+    for key, value in settings.items():
+        row = _merged(row, setting_figures(key, value))
+    return row
 
 
 def _row(name: str, on_cores: bool) -> Mapping[str, Any]:
@@ -71,13 +96,36 @@ def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackS
 
 
 def stack(name: str, where: str = "--stack", on_cores: bool = False) -> StackSpec:
-    """The stack called ``name``, as it runs on accelerators or ``on_cores``.
+    """The stack of ``NAME`` or ``NAME:setting=value,…``, on accelerators or ``on_cores``.
+
+    Its name holds the settings that change a figure, and reads as the same stack again.
 
     Raises:
-        InputError: no such stack; the nearest names are given.
+        InputError: no such stack, setting or value; the nearest are given.
     """
-    table = stacks(on_cores)
-    match = table.get(name)
-    if match is None:
-        raise InputError(where, name, ", ".join(table), nearest_name(name, table))
-    return match
+    base, settings = _effective(*parse_stack(name, where))
+    if not settings:
+        return stacks(on_cores)[base]
+    return _stack(stack_text(base, settings), _with_settings(_row(base, on_cores), settings), {})
+
+
+def canonical_stack(name: str) -> str:
+    """A stack's name as :func:`stack` has it; an unknown one as it is."""
+    try:
+        return stack(name).name
+    except InputError:
+        return name
+
+
+def overlap_settings(name: str, where: str = "--stack") -> Mapping[str, tuple[str, bool]]:
+    """Settings of overlap in a stack's name, by the kind of communication.
+
+    Raises:
+        InputError: no such stack, setting or value.
+    """
+    _, settings = parse_stack(name, where)
+    return {
+        kind: (f"{key}={value}", is_hidden)
+        for key, value in settings.items()
+        for kind, (is_hidden, _) in setting_figures(key, value).get("overlaps", {}).items()
+    }

@@ -16,6 +16,14 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+StackName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=400,
+        description="Training software: NAME or NAME:setting=value,… (`plan simulate --help`).",
+    ),
+]
 Positive = Annotated[float, Field(gt=0, le=2.0**40)]
 PriceOrNone = Annotated[float, Field(ge=0, le=2.0**40)]
 MAX_DEADLINE_S = 600.0
@@ -100,7 +108,7 @@ class PlanBody:
     objective: Annotated[Name | None, OBJECTIVE_FIELD] = None
     prices: PricesBody | None = None
     prefer: Preference | None = None
-    stack: Name | None = None
+    stack: StackName | None = None
     calibration: Name | None = None
     constraints: ConstraintsBody | None = None
     deadline_s: Deadline | None = None
@@ -161,7 +169,7 @@ class SimulationBody:
     cluster: ClusterBody | None = None
     workload: WorkloadBody | None = None
     strategy: StrategyBody | None = None
-    stack: Name | None = None
+    stack: StackName | None = None
     attention: AttentionImpl | None = None
     overlap: Overlap | None = None
     calibration: Name | None = None
@@ -174,7 +182,7 @@ class SimulationBody:
     ] = None
 
 
-Value = Annotated[str, Field(min_length=1, max_length=200)] | float
+Value = Annotated[str, Field(min_length=1, max_length=400)] | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +206,7 @@ class WhatIfBody:
     ) = None
     add: ClusterBody | None = None
     scale: Literal["batch", "fixed"] | None = None
-    stack: Name | None = None
+    stack: StackName | None = None
     attention: AttentionImpl | None = None
     overlap: Overlap | None = None
     calibration: Name | None = None
