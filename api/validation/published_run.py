@@ -24,6 +24,7 @@ from ..planning.uniform_chunks import even_chunks, even_layers
 from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from ..problem.resolve import Inputs, resolve
 from .published_model import TEST_WHY, RunDraft, memory_formats, model_of_run, with_memory_formats
+from .published_stack import choose_stack
 
 REQUIRED_COLUMNS = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
 MEASURED_COLUMNS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
@@ -77,7 +78,7 @@ def simulation_arguments(run: PublishedRun) -> SimulationArguments:
     even = _layout(draft)
     _formats(draft)
     _optimizer(draft)
-    _stack(draft)
+    choose_stack(draft)
     _batch(draft)
     if "LoRA" in run.model:
         arguments["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
@@ -222,21 +223,6 @@ def _read(draft: RunDraft, name: str, reading: Callable[[str], str | None]) -> s
     text = getattr(draft.run, name)
     value = reading(text)
     return None if value is None else draft.assume(name, value, f"read from {text}")
-
-
-def _stack(draft: RunDraft) -> None:
-    source, arguments = draft.source, draft.arguments
-    if "fully_sharded" in source and arguments["shard"] == "zero3":
-        why = f"{source['stack']} shards no parameters here"
-        arguments["stack"] = draft.assume("stack", source["fully_sharded"], why)
-        return
-    for name in ("stack", "attention", "overlap"):
-        if name in source:
-            arguments[name] = draft.usual(name, "")
-    if arguments.get("attention") == "unfused" and arguments["cp"] > 1:
-        arguments["attention"] = draft.assume(
-            "attention", "flash", "a ring of keys is flash attention"
-        )
 
 
 def _batch(draft: RunDraft) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ...costmodel.calibration.fit import MAX_ROWS
 from ...costmodel.explain.accuracy import Pair
-from ...datasets.published.runs import TABLE, PublishedRun, is_memory_table, published_runs
+from ...datasets.published.runs import TABLE, PublishedRun, is_memory_table, read_runs
 from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.errors import InputError, NotBuiltError
 from ..problem.stored_calibrations import calibration_scope, load_calibration
@@ -66,18 +66,17 @@ def validation_result(table: Path | None = None, calibration: str = "none") -> V
         calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: an unreadable row, by line and field; no such calibration; one without constants
-            of what the table measured.
+        InputError: no such table or calibration; one without constants of what the table measured.
     """
     table = table or TABLE
-    runs = published_runs(table)
-    if not runs:
+    runs, unreadable = read_runs(table)
+    if not runs and not unreadable:
         raise InputError(f"--data {table}", "no rows", "a table with a row a run")
     of_memory = is_memory_table(table)
     sources: dict[str, list[PublishedRun]] = {}
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)
-    skipped: Counter[str] = Counter()
+    skipped = Counter(str(error).removeprefix(f"{table.name} ") for error in unreadable)
     choose = _memory_calibrations if of_memory else _time_calibrations
     chosen = {name: choose(rows, calibration) for name, rows in sources.items()}
     by_source = {
@@ -91,7 +90,7 @@ def validation_result(table: Path | None = None, calibration: str = "none") -> V
         "metric": "peak_memory" if of_memory else "step_time",
         "data": table.name,
         "calibration": calibration,
-        "rows_read": len(runs),
+        "rows_read": len(runs) + len(unreadable),
         "rows_priced": len(every),
         "rows_skipped": dict(sorted(skipped.items())),
         **scores(every),

@@ -11,10 +11,11 @@ run ended for lack of memory.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ...spec.errors import InputError, nearest_name
 
@@ -33,10 +34,14 @@ TEXT_COLUMNS = (
     "notes",
     "optimizer",
     "metric_kind",
+    "stack",
+    "where",
 )
 TIME_COLUMNS = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 MEMORY_COLUMNS = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
 """Columns of only one of the two kinds of tables."""
+STACK_COLUMNS = ("stack", "where")
+"""Columns that a table may leave out: ``NAME[:setting=value,…]`` of the run, or settings alone."""
 UNNAMED = "unnamed"
 """Source of rows without an id, which get one with their line."""
 NUMBER_COLUMNS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *TIME_COLUMNS[1:])
@@ -84,6 +89,8 @@ class PublishedRun:
     alloc_mem_gib: float | None = None
     oom: int | None = None
     metric_kind: str = ""
+    stack: str = ""
+    where: str = ""
 
     @property
     def source_name(self) -> str:
@@ -119,6 +126,13 @@ def _rows(table: Path) -> Iterator[list[str]]:
         raise InputError(f"--data {table}", "no such text", "a CSV file in UTF-8") from None
 
 
+class RunTable(NamedTuple):
+    """The runs of a table, and why its other rows cannot be read."""
+
+    runs: tuple[PublishedRun, ...]
+    unreadable: tuple[InputError, ...]
+
+
 @cache
 def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     """Every run of a table.
@@ -126,22 +140,50 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     Raises:
         InputError: a row that cannot be read, by row and field.
     """
+    runs, unreadable = read_runs(table)
+    if unreadable:
+        raise unreadable[0]
+    return runs
+
+
+def read_runs(table: Path) -> RunTable:
+    """Runs of a table, without the rows that cannot be read.
+
+    Raises:
+        InputError: no table, or one without a column.
+    """
     columns, *rows = [*_rows(table)] or [[]]
-    absent = TIME_COLUMNS if PEAK in columns else MEMORY_COLUMNS
-    runs: list[PublishedRun] = []
-    ids: set[str] = set()
+    absent = (TIME_COLUMNS if PEAK in columns else MEMORY_COLUMNS) + STACK_COLUMNS
+    _check_columns(columns, absent, f"{table.name} line 1")
+    runs: dict[str, PublishedRun] = {}
+    unreadable: list[InputError] = []
     for number, row in enumerate(rows, start=2):
         where = f"{table.name} line {number}"
-        if row and len(row) != len(columns):
-            raise InputError(where, f"{len(row)} cells", f"{len(columns)}, as the first line has")
-        if row:
-            run = _run(dict(zip(columns, row, strict=True)), where, absent)
-            run = run if run.id else replace(run, id=f"{UNNAMED}-{number}")
-            if run.id in ids:
-                raise InputError(f"{where}: id", run.id, "an id that no other row has")
-            ids.add(run.id)
-            runs.append(run)
-    return tuple(runs)
+        try:
+            if row:
+                run = _row_run(columns, row, where, absent)
+                run = run if run.id else replace(run, id=f"{UNNAMED}-{number}")
+                if run.id in runs:
+                    raise InputError(f"{where}: id", run.id, "an id that no other row has")
+                runs[run.id] = run
+        except InputError as error:
+            unreadable.append(error)
+    return RunTable(tuple(runs.values()), tuple(unreadable))
+
+
+def _check_columns(columns: Sequence[str], absent: tuple[str, ...], where: str) -> None:
+    missing = next((c for c in COLUMNS if c not in columns and c not in absent), None)
+    if missing is not None:
+        kind = "memory.csv" if PEAK in columns else "runs.csv"
+        raise InputError(f"{where}: {missing}", "no such column", f"the columns of {kind}")
+
+
+def _row_run(
+    columns: Sequence[str], row: Sequence[str], where: str, absent: tuple[str, ...]
+) -> PublishedRun:
+    if len(row) != len(columns):
+        raise InputError(where, f"{len(row)} cells", f"{len(columns)}, as the first line has")
+    return _run(dict(zip(columns, row, strict=True)), where, absent)
 
 
 COLUMNS = tuple(item.name for item in fields(PublishedRun))
@@ -170,8 +212,7 @@ def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> 
         if text is None and item.name in absent:
             continue
         if text is None:
-            kind = "runs.csv" if absent == MEMORY_COLUMNS else "memory.csv"
-            raise InputError(f"{where}: {item.name}", "no such column", f"the columns of {kind}")
+            raise ValueError(f"a checked table has {item.name}")
         if item.name in TEXT_COLUMNS:
             values[item.name] = text.strip()
         elif item.name in NUMBER_COLUMNS:

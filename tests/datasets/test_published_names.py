@@ -61,7 +61,7 @@ def test_every_condition_of_a_source_has_runs() -> None:
 def test_a_later_condition_comes_before_an_earlier() -> None:
     bridge = {run.id: source_entry(run) for run in RUNS if run.source_name == "bridge"}
     assert (bridge["bridge-0001"]["stack"], bridge["bridge-0001"]["overlap"]) == (
-        "megatron-cuda-graphs",
+        "megatron:dispatcher=hybridep,cuda_graphs=on",
         "all",
     )
     assert bridge["bridge-0096"]["overlap"] == "dp+tp"

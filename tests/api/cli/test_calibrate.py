@@ -196,7 +196,7 @@ def test_steps_in_another_unit_are_refused_where_they_are_given(
     assert not (tmp_path / "data").exists()
 
 
-def test_rows_without_an_id_are_told_apart_and_repeated_ids_refused(
+def test_rows_without_an_id_are_told_apart_and_repeated_ids_left_out(
     plan: Plan, data: str, tmp_path: Path
 ) -> None:
     text = Path(data).read_text(encoding="utf-8").replace("vtrain_multi-", "")
@@ -207,8 +207,12 @@ def test_rows_without_an_id_are_told_apart_and_repeated_ids_refused(
     repeated.write_text("\n".join([head, *(f"one{row}" for row in blank)]), encoding="utf-8")
     fit = plan("validate", "--data", str(unnamed), "--calibration", "fit", "--json", "-").document
     assert (fit["rows_priced"], set(fit["by_source"])) == (16, {"unnamed"})
-    found = plan("validate", "--data", str(repeated))
-    assert (found.code, "line 3: id" in found.err) == (2, True)
+    found = plan("validate", "--data", str(repeated), "--json", "-").document
+    assert found["rows_read"] == found["rows_priced"] + sum(found["rows_skipped"].values())
+    assert (found["rows_priced"], found["by_source"]["one"]["rows_read"]) == (1, 1)
+    assert any(why.startswith("line 3: id") for why in found["rows_skipped"])
+    fit_refused = plan("calibrate", "--data", str(repeated), "--name", "one")
+    assert (fit_refused.code, "line 3: id" in fit_refused.err) == (2, True)
 
 
 def test_a_row_alone_in_its_place_is_not_scored_as_calibrated(

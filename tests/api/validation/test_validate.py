@@ -75,13 +75,32 @@ def test_a_row_without_seconds_is_skipped(table: Path, tmp_path: Path) -> None:
     assert any(why.startswith("layers") for why in found["rows_skipped"])
 
 
-def test_a_cell_that_is_no_number_is_refused_by_line_and_field(table: Path, tmp_path: Path) -> None:
+def test_a_cell_that_cannot_be_read_leaves_out_its_row(table: Path, tmp_path: Path) -> None:
     with table.open(encoding="utf-8", newline="") as source:
-        rows = list(csv.DictReader(source))[:2]
-    rows[1]["hidden"] = "wide"
-    write(tmp_path / "t.csv", rows)
-    with pytest.raises(InputError, match=r"line 3: hidden.*wide"):
-        validate(tmp_path / "t.csv")
+        rows = list(csv.DictReader(source))[:4]
+    whole = [{**row, "stack": "torchtitan:attention_kernels=3"} for row in rows]
+    write(tmp_path / "t.csv", whole)
+    everything = validate(tmp_path / "t.csv")
+    assert everything["rows_priced"] == 4
+    whole[1]["hidden"], whole[2]["stack"] = "wide", "torchtitan:attention_kernels=4"
+    whole[3]["id"] = whole[0]["id"]
+    write(tmp_path / "t.csv", whole)
+    found = validate(tmp_path / "t.csv")
+    assert (found["rows_read"], found["rows_priced"]) == (4, 1)
+    assert sorted(found["rows_skipped"].values()) == [1, 1, 1]
+    line, name, setting = sorted(found["rows_skipped"])
+    assert line == "line 3: hidden: got wide; allowed: a number, or nothing"
+    assert name == f"line 5: id: got {rows[0]['id']}; allowed: an id that no other row has"
+    assert setting.startswith("stack: got attention_kernels=4;")
+    (source_name,) = found["by_source"]
+    assert found["median_ape"] == found["by_source"][source_name]["median_ape"]
+
+
+def test_a_table_of_nothing_but_unreadable_rows_is_scored_as_such(tmp_path: Path) -> None:
+    header = TABLE.read_text(encoding="utf-8").splitlines()[0]
+    (tmp_path / "t.csv").write_text(f"{header}\nx,y\n", encoding="utf-8")
+    found = validate(tmp_path / "t.csv")
+    assert (found["rows_read"], found["rows_priced"], found["by_source"]) == (1, 0, {})
 
 
 def test_the_verb_prints_a_line_a_source_and_writes_json(
@@ -128,8 +147,7 @@ def test_odd_files_and_cells_are_refused_or_skipped_in_one_line(
     assert validate(path)["rows_priced"] == validate(table)["rows_priced"]
     path = tmp_path / "short.csv"
     path.write_text("\n".join([*text.splitlines()[:2], "mpt-1,cut"]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"short.csv line 3: got 2 cells"):
-        validate(path)
+    assert next(iter(validate(path)["rows_skipped"])).startswith("line 3: got 2 cells")
 
 
 def test_a_device_without_bf16_and_a_row_of_no_devices_are_no_faults(
