@@ -94,6 +94,7 @@ class AllocatorModel:
 class StackSpec:
     """Framework, version and the choices that shape its cost.
 
+    ``name`` is NAME or NAME:setting=value,… with the settings that differ from its own.
     ``flash_generation`` 2: flash attention by FlashAttention-2, written for Ampere; 3: by kernels
     written for the device (FlashAttention-3, cuDNN).
     ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy from

@@ -32,7 +32,9 @@ def test_a_setting_is_priced_and_named(capsys: pytest.CaptureFixture[str]) -> No
     )
     seconds = [d["prediction"]["step_time_s"] for d in (plain, fused, graphs)]
     assert seconds == sorted(seconds, reverse=True)
-    assert graphs["provenance"]["stack"].split()[0] == "megatron:cuda_graphs=on,loss=fused"
+    name = graphs["provenance"]["stack"].split()[0]
+    assert name == "megatron:cuda_graphs=on,loss=fused"
+    assert priced(capsys, "--stack", name)["prediction"] == graphs["prediction"]
 
 
 def test_rest_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
