@@ -9,7 +9,6 @@
   const OBJECTIVES = [["throughput", "most tokens a second"], ["cost", "least cost a token"],
     ["largest-batch", "largest batch that fits"], ["largest-sequence", "longest sequence that fits"]];
   const DTYPES = [["", "as the device does (assumed)"], ["bf16"], ["fp16"], ["fp8"], ["fp32"]];
-  const STACKS = [["", "shardwright (assumed)"], ["megatron"], ["torchtitan"], ["deepspeed"]];
 
   function about(model) {
     const billions = (count) => shardwright.number(count / 1e9) + " B";
@@ -62,7 +61,8 @@
       "/workload/dtype": field("Number format", el("select", {}, options(DTYPES, ""))),
       "/objective": field("Objective", el("select", {}, options(OBJECTIVES, "throughput"))),
       "/prices": field("Prices (JSON)", el("textarea", { rows: 3, class: "mono", spellcheck: "false" })),
-      "/stack": field("Training software", el("select", {}, options(STACKS, ""))),
+      "/stack": field("Training software", el("input", { type: "text", class: "mono", spellcheck: "false" }),
+        "empty: shardwright; else such as megatron:dispatcher=deepep,cuda_graphs=on"),
       "/constraints/memory_gib": field("Memory a device may use", el("input",
         { type: "number", min: 0.1, step: "any", inputmode: "decimal" }), "GiB; empty for all of it"),
       "/constraints/pins": field("Pins", el("input", { type: "text", class: "mono", spellcheck: "false" }),
