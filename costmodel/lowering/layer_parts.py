@@ -2,9 +2,9 @@
 
 Sequential sub-layers are lowered one by one: the experts' split changes nothing in the attention
 before them, and recomputed attention nothing in the experts. Kernels, collectives and kept bytes
-are those of :func:`layer_lowering.lower_layer`; peaks are at least those of the parts. Under full recomputation a block
-keeps its input and runs forward again before its backward. Other layers, and fused sub-layers, are
-one part; techniques' additions to every micro-batch are one more.
+are those of :func:`layer_lowering.lower_layer`; peaks are at least those of the parts. Under full
+recomputation a block keeps its input and runs forward again before its backward. Other layers, and
+fused sub-layers, are one part; techniques' additions to every micro-batch are one more.
 """
 
 from __future__ import annotations
