@@ -1,8 +1,8 @@
 """``plan calibrate``: constants fitted to measured runs, stored under a name.
 
 Step times give time factors, memory peaks memory constants. A calibration already stored under the
-name, for the same device and stack, keeps its other half: times hold for one product format, memory
-for any.
+name, for the same device, stack and version of the pricing, keeps its other half: times hold for
+one product format, memory for any.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...spec.cluster.calibration import NAME_PATTERN, RESERVED_NAMES
 from ...spec.errors import InputError
-from .output import check_targets, emit
+from .output import check_targets, emit, note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,22 +71,28 @@ def _fit_memory(name: str, path: Path) -> dict[str, Any]:
 def _stored_calibration(name: str, place: CalibrationScope) -> Calibration | None:
     """The stored calibration of that name, whose other half is kept.
 
+    One fitted to other prices is replaced whole.
+
     Raises:
         InputError: it is for another device or stack, and would be lost.
     """
     from ..problem.stored_calibrations import (
         calibration_folder,
         calibration_scope,
-        load_calibration,
+        is_current,
+        read_calibration,
         stored_names,
     )
 
     names = stored_names()
     if name not in names:
         return None
-    stored = load_calibration(name)
+    stored = read_calibration(name)
     if calibration_scope(stored).in_any_format == place.in_any_format:
-        return stored
+        if is_current(stored):
+            return stored
+        note(f"{name} was fitted to an older version of the pricing: nothing of it is kept")
+        return None
     free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in names)
     where = calibration_folder() / f"{name}.json"
     allowed = f"a name of none that is for {stored.scope.in_any_format}, or without {where}"

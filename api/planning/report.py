@@ -12,6 +12,7 @@ from ...costmodel.explain.breakdown import predict, source_share
 from ...costmodel.memory.feasibility import DEFAULT_RISK, MemoryRule
 from ...costmodel.memory.library_workspace import calibrated_stack
 from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
+from ...costmodel.pricing.version import PRICING_VERSION
 from ...costmodel.simulation.simulator import Simulation, Simulator
 from ...planner.solve.garbage_collection import garbage_collection_paused
 from ...planner.solve.problem import Problem
@@ -99,6 +100,7 @@ def solution_report(problem: Problem, solution: Solution) -> Report:
 def _provenance(pricing: str, tables: tuple[str, ...], measured: Measured | None) -> Provenance:
     versions = {
         "shardwright": __version__,
+        "pricing": str(PRICING_VERSION),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }

@@ -1,9 +1,9 @@
 """Calibrations stored by ``plan calibrate``, used by ``--calibration NAME``.
 
 One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written atomically. A
-calibration is used only for the device, stack and product format it was fitted for. Where the
-service computes for an owner, calibrations that the owner stored over HTTP come first
-(``lending``); they live in its database, never in a file.
+calibration is used only for the device, stack and product format it was fitted for, and under the
+version of the pricing that it was fitted to. Where the service computes for an owner, calibrations
+that the owner stored over HTTP come first (``lending``), from its database, never from a file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...costmodel.pricing.version import PRICING_VERSION
 from ...datasets.catalogue.stack import canonical_stack
 from ...profiler.store.profiles import newest_profile, profile_folder, save_document
 from ...spec.cluster.calibration import Calibration, CalibrationScope
@@ -27,6 +28,8 @@ from ...spec.workload.workload import DtypeRecord
 CALIBRATION_FLAG = "--calibration"
 HASH_PREFIX_LENGTH = 19
 """``sha256:`` and twelve digits."""
+HASH_MARK = "@"
+"""Between a name and the hash that its calibration must have."""
 
 
 class CalibrationNeededError(Exception):
@@ -62,6 +65,11 @@ def lending(lent: LentCalibrations) -> Iterator[None]:
         _LENT.reset(token)
 
 
+def is_current(calibration: Calibration) -> bool:
+    """True for a calibration fitted to this version's prices."""
+    return calibration.pricing_version == PRICING_VERSION
+
+
 def lent_calibration(name: str | None) -> Calibration | None:
     """The lent calibration of a name, if any.
 
@@ -71,9 +79,10 @@ def lent_calibration(name: str | None) -> Calibration | None:
     lent = _LENT.get()
     if name in (None, "none") or lent is None:
         return None
+    plain = str(name).partition(HASH_MARK)[0]
     if not lent.looked_up:
-        raise CalibrationNeededError(str(name))
-    return lent.by_name.get(str(name))
+        raise CalibrationNeededError(plain)
+    return lent.by_name.get(plain)
 
 
 def calibration_folder() -> Path:
@@ -96,7 +105,29 @@ def save_calibration(calibration: Calibration) -> Path:
 
 
 def load_calibration(name: str) -> Calibration:
-    """A stored calibration.
+    """A stored calibration that holds for this version's prices.
+
+    ``NAME@HASH``, as reports name it, is refused once the name holds another.
+
+    Raises:
+        InputError: none of that name, a damaged file, another one, or one fitted to other prices.
+        CalibrationNeededError: the service has to look for it first.
+    """
+    name, mark, digest = name.partition(HASH_MARK)
+    calibration = read_calibration(name)
+    stored = content_hash(calibration)
+    if mark and not stored.startswith(digest):
+        given, allowed = f"{name} {digest}", f"the one stored now, {stored[:HASH_PREFIX_LENGTH]}"
+        raise InputError(CALIBRATION_FLAG, given, allowed, f"{CALIBRATION_FLAG} {name}")
+    if not is_current(calibration):
+        made = f"{name}, of version {calibration.pricing_version} of the pricing"
+        allowed = f"one of version {PRICING_VERSION}; fit it to its runs again"
+        raise InputError(CALIBRATION_FLAG, made, allowed, f"plan calibrate --name {name}")
+    return calibration
+
+
+def read_calibration(name: str) -> Calibration:
+    """A stored calibration, fitted to whichever version's prices.
 
     Raises:
         InputError: none of that name, or a damaged file.

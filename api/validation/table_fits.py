@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...costmodel.pricing.version import PRICING_VERSION
 from ...datasets.published.runs import PublishedRun
 from ...spec.cluster.calibration import Calibration, CalibrationScope, unfitted
 from ...spec.errors import InputError
@@ -80,6 +81,7 @@ def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> TableFit:
     check_bytes(used)
     memory = fit_memory_rows(used)
     base = unfitted(name=name, device=scope.device, stack=scope.stack)
+    base = replace(base, pricing_version=PRICING_VERSION)
     rest = [row for row in rows if row.run.id not in memory.fitted_on]
     held_out = held_out_peaks(rest, memory.constants)
     return TableFit(calibration=base.with_memory(memory), counts=_counts(runs, rows, held_out))

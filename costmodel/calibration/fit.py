@@ -34,6 +34,7 @@ from ...spec.cluster.calibration import (
     Factors,
 )
 from ..arrays import Floats
+from ..pricing.version import PRICING_VERSION
 from .interval import OWN_SPREAD, half_width
 from .robust_regression import Regression, fitted, median_error
 
@@ -91,6 +92,7 @@ def fit_calibration(
         device=device,
         stack=stack,
         products=products,
+        pricing_version=PRICING_VERSION,
         factors=_factors(fit.point),
         fitted_on=tuple(row.name for row in rows),
         half_width=round(width, 6),

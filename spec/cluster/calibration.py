@@ -107,6 +107,7 @@ class Calibration:
     (``DtypeRecord.products``; "" is any), for each format has kernels of its own.
     ``profile`` is the fingerprint of the machine profile that the factors correct; "" where they
     correct shipped prices.
+    ``pricing_version`` is that of the prices that were fitted; files without it are of the first.
     ``fitted_on`` are the ids of the measured rows; it is empty where only ``memory`` was fitted, so
     that times and their interval are as shipped. The 80 % interval, for rows like these, goes from
     the prediction over (1 + ``half_width``) to the prediction times that. The errors are medians
@@ -119,6 +120,7 @@ class Calibration:
     stack: str
     products: str = ""
     profile: str = ""
+    pricing_version: Annotated[int, Field(ge=1)] = 1
     factors: Factors
     fitted_on: tuple[str, ...]
     half_width: Share

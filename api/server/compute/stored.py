@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....costmodel.memory.feasibility import MemoryRule
+from ....costmodel.pricing.version import PRICING_VERSION
 from ....costmodel.simulation.timeline import simulated_timeline
 from ....planner.what_if.setting import group_names, level_names
 from ....spec.codec import dump_pretty, from_document
@@ -31,7 +32,21 @@ from .lending import lent_from
 SIDE_NAMES = ("first", "second")
 
 
+def _require_current(*answers: Any) -> None:
+    """Refuse to set an answer of other prices beside this version's.
+
+    Raises:
+        InputError: one that an earlier version of the pricing made.
+    """
+    for answer in answers:
+        made = answer["report"]["provenance"]["versions"].get("pricing", "1")
+        if made != str(PRICING_VERSION):
+            allowed = f"an answer of version {PRICING_VERSION} of the pricing; ask again for one"
+            raise InputError("plan", f"one of version {made} of the pricing", allowed)
+
+
 def _simulated(stored: Any) -> Simulated:
+    _require_current(stored)
     plan = plan_from_text(encode(stored["report"]["plan"]), "plan")
     stack, measured, notes = _pricing(stored, plan)
     return simulate_plan(plan, stack, measured, notes)
@@ -83,6 +98,7 @@ def _paths(plan: Plan) -> list[str]:
 
 def _compared(stored: Any) -> bytes:
     pairs = zip(SIDE_NAMES, (stored["first"], stored["second"]), strict=True)
+    _require_current(stored["first"], stored["second"])
     first, second = (ComparisonSide(name=name, report=_report(answer)) for name, answer in pairs)
     comparison = Comparison(first=first, second=second)
     return encode({**comparison.to_document(), "view": comparison_view(comparison)})

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ....spec.cluster.calibration import Calibration
 from ....spec.codec import canonical_json, content_hash, from_json
-from ...problem.stored_calibrations import calibration_scope
+from ...problem.stored_calibrations import calibration_scope, is_current
 from .database import StoreError, store_errors
 from .new_jobs import QuotaError
 from .schema import PROFILES, DbRow, now_ms
@@ -121,6 +121,8 @@ def _merged_calibration(text: str | None, fitted: Calibration, of_memory: bool) 
     earlier = from_json(Calibration, text, CALIBRATION_SOURCE)
     if calibration_scope(earlier).in_any_format != fitted.scope.in_any_format:
         raise OtherScopeError(str(earlier.scope.in_any_format))
+    if not is_current(earlier):
+        return fitted
     if of_memory and fitted.memory is not None:
         return earlier.with_memory(fitted.memory)
     return replace(fitted, memory=earlier.memory)

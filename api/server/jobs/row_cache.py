@@ -1,8 +1,8 @@
 """Cache of sweep rows by a hash of all their inputs.
 
-Those are the plan, the change, its pricing, this package's version, every profile and calibration
-stored on this machine, and the content of the one that its owner stored over HTTP: a new
-measurement makes new rows.
+Those are the plan, the change, its pricing, the versions of this package and of its prices, every
+profile and calibration stored on this machine, and the content of the one that its owner stored
+over HTTP: a new measurement makes new rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from .... import __version__
+from ....costmodel.pricing.version import PRICING_VERSION
 from ....profiler.store.profiles import profile_folder
 from ...problem.stored_calibrations import calibration_folder
 from .database import store_errors
@@ -30,7 +31,8 @@ def row_key(question: dict[str, Any], measured: str) -> str:
     :func:`measured_digest`.
     """
     question_text = json.dumps(question, sort_keys=True)
-    return digest("what-if", __version__, measured, question_text)
+    versions = __version__, f"pricing {PRICING_VERSION}"
+    return digest("what-if", *versions, measured, question_text)
 
 
 def measured_digest(calibration: str | None = None) -> str:

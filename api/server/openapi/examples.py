@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....costmodel.pricing.version import PRICING_VERSION
 from ....spec.report.report import FLOPS_CONVENTION
 
 PLAN_EXAMPLE: dict[str, Any] = {
@@ -158,7 +159,7 @@ REPORT_EXAMPLE: dict[str, Any] = {
         "calibration": "none",
         "stack": "shardwright 0.1.0 (attention flash, overlap dp)",
         "tables": ["catalogue"],
-        "versions": {"shardwright": "0.1.0"},
+        "versions": {"shardwright": "0.1.0", "pricing": str(PRICING_VERSION)},
     },
 }
 PLAN_REPORT_EXAMPLE: dict[str, Any] = {

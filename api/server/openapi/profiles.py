@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....costmodel.pricing.version import PRICING_VERSION
 from .parts import (
     COMMON_STATUSES,
     COMPUTE_STATUSES,
@@ -31,6 +32,7 @@ PROFILE_ANSWER_EXAMPLE: dict[str, Any] = {
     "stack": "shardwright",
     "products": "16-bit",
     "profile": "",
+    "pricing_version": PRICING_VERSION,
     "factors": {
         "matmul": 1.449,
         "attention": 1.21,
@@ -45,7 +47,7 @@ PROFILE_ANSWER_EXAMPLE: dict[str, Any] = {
     "fitted_error": 0.00281,
     "left_out_error": 0.004418,
     "memory": None,
-    "hash": "sha256:15ee558c6baa47a93638f5d6d4377e0b8f923445b80fab6e05131c3c78dddc74",
+    "hash": "sha256:506757f820833b9b1b78feb1bd00614e36dd69394194a570b3018b9f356d0eb1",
     "rows_read": 3,
     "rows_usable": 3,
     "held_out": {"rows": 0},
