@@ -7,37 +7,40 @@ one line each, naming the argument instead of the flag.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ..planner.solve.options import SolveOptions
 from ..planner.solve.solve import solve
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
-from ..spec.plan.plan import Plan
 from .catalogue.models import models_document as models
 from .client.client import Client
 from .notebook.catalogue import clusters, validate
 from .notebook.comparison_handle import ComparisonHandle
 from .notebook.explanation_handle import ExplanationHandle
 from .notebook.plan_handle import PlanHandle, SimulationHandle, simulation_handle
-from .notebook.what_if_handle import WhatIfs, handle_inputs
+from .notebook.plan_source import (
+    PlanLike,
+    checked_flags,
+    document_of,
+    is_plan,
+    priced,
+)
+from .notebook.what_if_handle import WhatIfs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_report import galvatron_report
 from .planning.report import memory_rule, simulate_plan, solution_report
 from .planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from .problem.arguments import SearchOptions, arguments_named
-from .problem.model_and_cluster import ClusterLike, ModelLike, check_plan
+from .problem.model_and_cluster import ClusterLike, ModelLike
 from .problem.pins import resolve_pins
-from .problem.plan_files import read_plan
 from .problem.price_file import PricesLike
+from .problem.report_pricing import PlanDocument, run_pricing
 from .problem.resolve import Inputs, plan_pricing, resolve
 from .views.comparison import ComparisonSide
 from .what_if.inputs import SetValues, SweepValues, question_of
 from .what_if.what_if import split_deadline
 from .what_if.what_if import what_if as answer_what_if
-
-PlanLike = PlanHandle | Plan | str | Path
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
 __all__ = [
@@ -117,7 +120,7 @@ def plan(
     model = _described_model(model)
     inputs = {name: value for name, value in locals().items() if name in INPUT_NAMES}
     options = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
-    flags = _checked_flags(foreign, GALVATRON_FLAGS)
+    flags = checked_flags(foreign, GALVATRON_FLAGS)
     return _plan_handle(Inputs(**inputs), options, flags)
 
 
@@ -161,7 +164,7 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
             prefer=prefer,
         ),
     )
-    report = solution_report(problem, solution)
+    report = solution_report(problem, solution, risk)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 
@@ -176,8 +179,9 @@ def simulate(
     """Price one plan, feasible or not.
 
     Args:
-        plan_or_model: a plan (handle, Plan, or the path of a ``.json`` file without a cluster),
-            or a model as for :func:`plan`.
+        plan_or_model: a plan (handle, Plan, its document, or the path of a ``.json`` file without
+            a cluster), or a model as for :func:`plan`. A report, as a document or in a file, and a
+            handle keep their pricing unless ``flags`` say otherwise.
         cluster: with a model: where it runs.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         flags: with a model the flags of ``plan simulate`` (``tp=8, pp=2, global_batch=512, …``);
@@ -187,12 +191,12 @@ def simulate(
         InputError: an argument that cannot be used.
     """
     risk = memory_rule(oom_risk).risk
-    if cluster is None and (given_plan := _as_plan(plan_or_model)) is not None:
-        inputs = Inputs(**_checked_flags(flags, PRICING_FLAGS))
+    if cluster is None and is_plan(plan_or_model):
+        given_plan, inputs, risk = priced(plan_or_model, flags, oom_risk)
         stack, measured, notes = plan_pricing(given_plan, inputs)
         simulated = simulate_plan(given_plan, stack, measured, notes, risk)
     else:
-        checked = _checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
+        checked = checked_flags(flags, INPUT_FLAGS + STRATEGY_FLAGS)
         rest = {name: value for name, value in checked.items() if name in INPUT_FLAGS}
         strategy = {name: value for name, value in checked.items() if name in STRATEGY_FLAGS}
         problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **rest))  # type: ignore[arg-type]
@@ -203,31 +207,10 @@ def simulate(
 
 
 GALVATRON_FLAGS = ("galvatron_profile", "costs")
-PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 RUN_PATHS = ("data", "tokenizer", "init_from", "save_hf", "checkpoint", "every", "resume")
 PLAN_ONLY_FLAGS = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY_FLAGS)
 STRATEGY_FLAGS = strategy_flags()
-
-
-def _checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    from ..spec.errors import nearest_name
-
-    for name in flags:
-        if name not in names:
-            allowed = "one of " + ", ".join(names)
-            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
-    return flags
-
-
-def _as_plan(source: Any) -> Plan | None:
-    if isinstance(source, PlanHandle):
-        return source.plan
-    if isinstance(source, Plan):
-        return check_plan(source, "plan")
-    if isinstance(source, Path) or (isinstance(source, str) and source.endswith(".json")):
-        return read_plan(str(source))
-    return None
 
 
 @arguments_named
@@ -299,7 +282,15 @@ def execute(
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_checked_flags(paths, RUN_PATHS))
+    checked = checked_flags(paths, RUN_PATHS)
+    handle = plan if isinstance(plan, PlanHandle) else _run_handle(document_of(plan))
+    return handle.execute(steps, verify=verify, **checked)
+
+
+def _run_handle(given: PlanDocument) -> PlanHandle:
+    stack, measured, notes = run_pricing(given)
+    report = simulate_plan(given.plan, stack, measured, notes).report
+    return PlanHandle(report=report, stack=stack, measured=measured)
 
 
 @arguments_named
@@ -333,14 +324,7 @@ def what_if(
     Raises:
         InputError: a question that cannot be asked of this plan.
     """
-    inputs = Inputs(**_checked_flags(flags, PRICING_FLAGS))
-    risk = memory_rule(oom_risk).risk
-    if isinstance(plan, PlanHandle):
-        inputs = handle_inputs(plan, inputs)
-        risk = plan.risk if oom_risk is None else risk
-    baseline = _as_plan(plan)
-    if baseline is None:
-        raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
+    baseline, inputs, risk = priced(plan, flags, oom_risk)
     question = question_of(set, sweep, add, scale)
     budget = None if deadline_s is None else split_deadline(deadline_s)
     return WhatIfs(result=answer_what_if(baseline, question, inputs, risk, budget))
@@ -349,7 +333,6 @@ def what_if(
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:
     if isinstance(plan, PlanHandle) and not flags:
         return plan
-    source_plan = _as_plan(plan)
-    if source_plan is None:
+    if not is_plan(plan):
         raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
-    return simulate(source_plan, **flags)
+    return simulate(plan, **flags)

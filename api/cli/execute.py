@@ -33,8 +33,7 @@ def execute_command(flags: dict[str, Any]) -> None:
 
     from ...spec.choices import KERNEL_POLICIES
     from ..execution.execution import require_folders
-    from ..problem.plan_files import read_plan
-    from ..problem.resolve import Inputs, plan_pricing
+    from ..problem.report_pricing import read_document, run_pricing
     from ..problem.this_machine import require_built, require_executable
     from ..terminal.run import print_dry_run, print_execution
 
@@ -44,7 +43,8 @@ def execute_command(flags: dict[str, Any]) -> None:
     if path is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
     _checkpoint_settings(flags)
-    plan = read_plan(path)
+    given = read_document(path)
+    plan = given.plan
     if flags["dry_run"]:
         from ..execution.dry_run import dry_run
 
@@ -55,7 +55,7 @@ def execute_command(flags: dict[str, Any]) -> None:
     require_executable(plan, path)
     require_folders(plan, _absolute_path(flags["init_from"]), _absolute_path(flags["save_hf"]))
     _measure_unprofiled(plan.cluster.device_count, plan.cluster.groups[0].device)
-    stack, measured, notes = plan_pricing(plan, Inputs())
+    stack, measured, notes = run_pricing(given)
     document, steps = run_plan(plan, stack, measured, notes, flags)
 
     def show(out: Console) -> None:

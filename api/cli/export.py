@@ -42,8 +42,9 @@ def export_command(flags: dict[str, Any]) -> None:
 
 def _page(flags: dict[str, Any]) -> str:
     from ..html.page_file import page_file
+    from ..problem.report_pricing import download_document
     from ..views.report_view import report_view, step_trace
 
     simulated, rule = priced_file(flags["plan_file"], flags)
-    plan = simulated.report.plan.to_document()
+    plan = download_document(simulated.report.to_document())
     return page_file(report_view(simulated.report, rule), plan, step_trace(simulated))

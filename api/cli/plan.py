@@ -65,13 +65,20 @@ def plan_command(flags: dict[str, Any]) -> None:
             with ProgressLine("searching", "shapes") as line:
                 progress = _ShapeProgress(line, _objective_unit(problem))
                 solution = solve(problem, replace(options, progress=progress))
-            report = solution_report(problem, solution)
+            report = solution_report(problem, solution, options.risk)
         if flags["out"]:
-            write_file(flags["out"], dump_pretty(report.plan.to_document()))
+            write_file(flags["out"], dump_pretty(_written(report, request)))
         steps: list[dict[str, Any]] = []
         if flags["execute"]:
-            report, steps = _run(report, problem, flags)
+            report, steps = _run(report, request, flags)
         _emit(report, flags, request.rule.measured_by(problem.measured), steps)
+
+
+def _written(report: Report, request: _Request) -> dict[str, Any]:
+    from ..problem.report_pricing import priced_document
+
+    problem, risk = request.problem, request.options.risk
+    return priced_document(report, problem.stack, problem.measured, risk)
 
 
 def _resolve(flags: dict[str, Any]) -> _Request:
@@ -142,25 +149,28 @@ class _PlanRunner:
 
 
 def _run(
-    report: Report, problem: Problem, flags: dict[str, Any]
+    report: Report, request: _Request, flags: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
     """Report and steps of a run, or the fastest of several.
 
     Of several runs the fastest one's plan is written to ``--out``.
     """
-    from ...spec.codec import dump_pretty
-
+    problem = request.problem
     runner = _PlanRunner(problem, flags)
     if not flags["measure_top"]:
         return replace(report, execute=runner(report.plan)), runner.steps[report.plan.hash]
+    from ...spec.codec import dump_pretty
     from ..execution.measure_top import check_count, measure_plans
+    from ..planning.report import simulate_plan
 
     plans = [report.plan, *(other.plan for other in report.alternatives)]
     chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(flags["measure_top"])]
     runs, calibration = measure_plans(chosen, problem.stack, problem.measured, runner)
     best = runs[0]
     if flags["out"]:
-        write_file(flags["out"], dump_pretty(best.plan.to_document()))
+        stack, measured, notes = problem.stack, problem.measured, problem.assumptions
+        priced = simulate_plan(best.plan, stack, measured, notes, request.options.risk).report
+        write_file(flags["out"], dump_pretty(_written(priced, request)))
     document = {
         **best.document,
         "measured_top": [one.to_document() for one in runs],

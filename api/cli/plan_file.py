@@ -1,4 +1,4 @@
-"""A verb's plan file, priced under its flags."""
+"""A verb's plan file, priced under its flags, else as its report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule
         InputError: no usable plan or flags.
     """
     from ..planning.report import memory_rule, simulate_plan
-    from ..problem.plan_files import read_plan
+    from ..problem.report_pricing import read_document
     from ..problem.resolve import Inputs, plan_pricing
 
-    rule = memory_rule(flags["oom_risk"])
-    plan = read_plan(file)
-    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(flags)))
-    simulated = simulate_plan(plan, stack, measured, notes, rule.risk)
+    memory_rule(flags["oom_risk"])
+    document = read_document(file)
+    rule = memory_rule(document.risk(flags["oom_risk"]))
+    inputs = document.inputs(Inputs(**typed_inputs(flags)))
+    stack, measured, notes = plan_pricing(document.plan, inputs)
+    simulated = simulate_plan(document.plan, stack, measured, notes, rule.risk)
     return simulated, rule.measured_by(simulated.simulator.pricer.machine.measured)

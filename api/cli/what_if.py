@@ -32,21 +32,23 @@ def what_if_command(flags: dict[str, Any]) -> None:
     if flags["plan_file"] is None:
         near = "plan what-if plan.json --set inter_node.bandwidth=2x"
         raise InputError("PLAN.json", "nothing", "a plan file", near)
-    rule = memory_rule(flags["oom_risk"])
+    memory_rule(flags["oom_risk"])
     sweep = flags["sweep"] or None
     question = question_of(flags["sets"], sweep, flags["add"], flags["scale"])
     with garbage_collection_paused(leaves=True):
-        answer = _answer(flags, question, rule.risk)
+        answer = _answer(flags, question)
         _emit(answer, flags)
 
 
-def _answer(flags: dict[str, Any], question: Any, risk: float) -> WhatIf:
-    from ..problem.plan_files import read_plan
+def _answer(flags: dict[str, Any], question: Any) -> WhatIf:
+    from ..planning.report import memory_rule
+    from ..problem.report_pricing import read_document
     from ..problem.resolve import Inputs
     from ..what_if.what_if import split_deadline, what_if
 
-    plan = read_plan(flags["plan_file"])
-    inputs = Inputs(**typed_inputs(flags))
+    document = read_document(flags["plan_file"])
+    inputs = document.inputs(Inputs(**typed_inputs(flags)))
+    risk = memory_rule(document.risk(flags["oom_risk"])).risk
     state = {"row": ""}
     with ProgressLine("searching", "shapes") as line:
 
@@ -58,7 +60,7 @@ def _answer(flags: dict[str, Any], question: Any, risk: float) -> WhatIf:
             state["row"] = f"row {done + 1} of {rows}, " if rows > 1 else ""
 
         clock = None if flags["deadline"] is None else split_deadline(flags["deadline"])
-        return what_if(plan, question, inputs, risk, clock, progress, row_done)
+        return what_if(document.plan, question, inputs, risk, clock, progress, row_done)
 
 
 def _check_plot(target: str | None) -> None:

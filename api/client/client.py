@@ -98,6 +98,9 @@ class Client:
         **flags: Any,
     ) -> SimulationHandle:
         """Price one plan, feasible or not, as :func:`shardwright.simulate` does."""
+        if isinstance(plan_or_model, PlanHandle) and cluster is None:
+            flags = _priced_as(plan_or_model, flags)
+            oom_risk = plan_or_model.risk if oom_risk is None else oom_risk
         body, pricing = simulation_request(plan_or_model, cluster, oom_risk, flags)
         document = self._transport.post("/v1/simulations", body)
         return self._reader.simulation(document, pricing, oom_risk)
@@ -114,6 +117,8 @@ class Client:
     ) -> ExplanationHandle:
         """Break down a plan's step, as :func:`shardwright.explain` does."""
         flags = _priced_as(plan, flags)
+        if isinstance(plan, PlanHandle) and oom_risk is None:
+            oom_risk = plan.risk
         body, _ = simulation_request(plan_document(plan), None, oom_risk, flags)
         answer = self._transport.post("/v1/simulations", {**body, "include": ["explain"]})
         return explanation_of(answer)
@@ -127,8 +132,8 @@ class Client:
         return ComparisonHandle(first=sides[0], second=sides[1])
 
     def _simulated(self, plan: Any, flags: Mapping[str, Any]) -> PlanHandle:
-        risk = plan.risk if isinstance(plan, PlanHandle) else None
-        return self.simulate(plan_document(plan), oom_risk=risk, **_priced_as(plan, dict(flags)))
+        source = plan if isinstance(plan, PlanHandle) else plan_document(plan)
+        return self.simulate(source, **flags)
 
     def what_if(self, plan: Any, **arguments: Any) -> WhatIfs:
         """Price a plan in a changed setting, as :func:`shardwright.what_if` does.
@@ -182,7 +187,8 @@ class Client:
         self, plan: Any, steps: int = 20, *, deadline_s: float | None = None
     ) -> Job[dict[str, Any]]:
         """Submit a run without waiting; arguments as of :meth:`execute`."""
-        body = {"plan": plan_document(plan), "steps": steps, "deadline_s": deadline_s}
+        source = plan.to_dict() if isinstance(plan, PlanHandle) else plan
+        body = {"plan": plan_document(source), "steps": steps, "deadline_s": deadline_s}
         try:
             return self._submit("run", without_none(body), self._reader.run)
         except InputError as error:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...spec.codec import parse_json
 from ...spec.errors import InputError, nearest_name
 from ...spec.plan.plan import Plan
 from ..notebook.plan_handle import PlanHandle
 from ..problem.model_and_cluster import check_plan
-from ..problem.plan_files import read_plan
+from ..problem.plan_files import plan_text, read_plan
+from ..problem.report_pricing import carried, report_pricing
 from .bodies import (
     STRATEGY_FIELDS,
     WORKLOAD_FIELDS,
@@ -93,20 +95,23 @@ def simulation_request(
         body = problem_body(plan_or_model, cluster, checked)
         body["strategy"] = {name: checked.get(name) for name in STRATEGY_FIELDS}
         body |= {name: checked.get(name) for name in MEMORY_FLAGS}
-    pricing = {name: checked[name] for name in PRICING_FLAGS if checked.get(name) is not None}
+    before = report_pricing(plan)
+    words = {name: checked.get(name) or getattr(before, name) for name in PRICING_FLAGS}
+    pricing = {name: word for name, word in words.items() if word is not None}
     return without_none({**body, **pricing, "oom_risk": oom_risk}), pricing
 
 
 def plan_document_or_none(source: Any) -> dict[str, Any] | None:
-    """Return a plan's document; None for a model."""
+    """Return a plan's document, with its report's pricing if any; None for a model."""
     if isinstance(source, PlanHandle):
         source = source.plan
     if isinstance(source, Plan):
         return dict(check_plan(source, "plan").to_document())
     if isinstance(source, Path) or (isinstance(source, str) and source.endswith(".json")):
-        return dict(read_plan(str(source)).to_document())
+        read_plan(str(source))
+        return carried(parse_json(plan_text(str(source)), str(source)))
     if isinstance(source, Mapping) and {"programs", "plan"} & set(source):
-        return dict(source.get("plan", source))
+        return carried(source)
     return None
 
 

@@ -20,6 +20,7 @@ from ...spec.report.timeline import Timeline
 from ...spec.units import format_seconds
 from ..html.report import report_html
 from ..planning.report import Simulated, simulate_plan
+from ..problem.report_pricing import priced_document
 from ..views.explanation import explain_report
 from ..views.report_text import shape_text
 from .explanation_handle import ExplanationHandle, explanation_handle
@@ -58,13 +59,14 @@ class PlanHandle:
         return self.report.to_document()
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan (not its report) atomically.
+        """Write the plan atomically, in its report if it was not priced as usual.
 
         Raises:
             InputError: the file cannot be written.
         """
         target = Path(path).expanduser()
-        write_atomically(target, dump_pretty(self.plan.to_document()))
+        document = priced_document(self.report, self.stack, self.measured, self.risk)
+        write_atomically(target, dump_pretty(document))
         return target
 
     def simulate(self) -> SimulationHandle:

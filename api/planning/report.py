@@ -26,6 +26,7 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Provenance, Report
 from ..problem.lossy import lossy_notes
+from ..problem.report_pricing import with_risk_note
 from ..problem.stored_calibrations import measured_name
 
 
@@ -75,20 +76,21 @@ def simulate_plan(
     report = Report(
         plan=plan,
         prediction=predict(plan, simulation, simulator, MemoryRule(risk).measured_by(measured)),
-        assumptions=lossy_notes(plan, techniques.values) + assumptions,
+        assumptions=lossy_notes(plan, techniques.values) + with_risk_note(assumptions, risk),
         source_share=source_share(simulation),
         provenance=_provenance(pricing_text(simulator.pricer), price_tables(measured), measured),
     )
     return Simulated(report=report, simulation=simulation, simulator=simulator)
 
 
-def solution_report(problem: Problem, solution: Solution) -> Report:
+def solution_report(problem: Problem, solution: Solution, risk: float = DEFAULT_RISK) -> Report:
     """The report of a solved problem, result-changing notes first."""
     lossy = lossy_notes(solution.plan, problem.techniques.values)
+    notes = with_risk_note(problem.assumptions + solution.notes, risk)
     return Report(
         plan=solution.plan,
         prediction=solution.prediction,
-        assumptions=lossy + problem.assumptions + solution.notes,
+        assumptions=lossy + notes,
         source_share=solution.source_share,
         provenance=_provenance(solution.pricing, solution.tables, problem.measured),
         search=solution.search,

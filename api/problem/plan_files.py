@@ -25,13 +25,22 @@ def read_plan(path: str) -> Plan:
         InputError: the file cannot be read, or holds no such plan.
         NotBuiltError: a plan that this version does not support yet.
     """
+    return plan_from_text(plan_text(path), path)
+
+
+def plan_text(path: str) -> str:
+    """The text of a plan file.
+
+    Raises:
+        InputError: the file cannot be read, or is empty.
+    """
     file = Path(path).expanduser()
     if file.is_dir():
         raise InputError(path, "a folder", "a plan file, such as plan --out writes")
     text = read_text(file, "a plan file, such as plan --out writes")
     if not text.strip():
         raise InputError(path, "an empty file", "a plan file, such as plan --out writes")
-    return plan_from_text(text, path)
+    return text
 
 
 def plan_from_text(text: str | bytes, where: str) -> Plan:

@@ -17,12 +17,14 @@ from ....planner.solve.solve import solve
 from ....planner.space.pins import Pin
 from ....planner.what_if.question import MOST_VALUES, Question
 from ....spec.errors import InputError, nearest_name
+from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
 from ...planning.report import Simulated, memory_rule, simulate_plan, solution_report
 from ...planning.uniform_plan import UniformStrategy, uniform_plan
 from ...problem.model_and_cluster import ClusterLike, ModelLike
 from ...problem.pins import resolve_pins
 from ...problem.plan_files import plan_from_text
+from ...problem.report_pricing import document_from_text, report_pricing
 from ...problem.resolve import Inputs, plan_pricing, resolve
 from ...views.explanation import explain_report
 from ...what_if.document import what_if_document
@@ -111,7 +113,7 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         progress=None if watch is None else watch.progress,
         watch=watch,
     )
-    return solution_report(problem_, solve(problem_, options))
+    return solution_report(problem_, solve(problem_, options), options.risk)
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:
@@ -143,9 +145,10 @@ def _simulate(body: SimulationBody) -> Simulated:
         for name in ("model", "cluster", "workload", "strategy", *sizes):
             if getattr(body, name) is not None:
                 raise InputError(f"--{name}", "a value", "nothing beside plan, which decides it")
-        plan = plan_from_text(encode(body.plan), "plan")
-        stack, measured, notes = plan_pricing(plan, Inputs(**how))
-        return simulate_plan(plan, stack, measured, notes, risk)
+        given = document_from_text(encode(body.plan), "plan")
+        stack, measured, notes = plan_pricing(given.plan, given.inputs(Inputs(**how)))
+        risk = memory_rule(given.risk(body.oom_risk)).risk
+        return simulate_plan(given.plan, stack, measured, notes, risk)
     if body.model is None or body.cluster is None or body.workload is None:
         missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
         raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
@@ -191,8 +194,7 @@ def check_what_if_body(body: WhatIfBody) -> None:
     question = _question(body)
     if body.plan is None:
         return
-    plan = plan_from_text(encode(body.plan), "plan")
-    inputs, risk = _what_if_inputs(body), memory_rule(body.oom_risk).risk
+    plan, inputs, risk = _what_if_plan(body)
     ends_s = time.monotonic() + CHECK_BUDGET_S
     for part in _short_sweeps(question):
         check_question(plan, part, inputs, risk)
@@ -209,13 +211,21 @@ def _short_sweeps(question: Question) -> list[Question]:
     return [replace(question, sweep=replace(sweep, values=values)) for values in several]
 
 
-def _what_if_inputs(body: WhatIfBody) -> Inputs:
-    return Inputs(
+def _what_if_plan(body: WhatIfBody) -> tuple[Plan, Inputs, float]:
+    """The plan of a question, priced as the body says, else as its report."""
+    flags = Inputs(
         stack=body.stack,
         attention=body.attention,
         overlap=body.overlap,
         calibration=body.calibration,
     )
+    given = document_from_text(encode(body.plan), "plan")
+    return given.plan, given.inputs(flags), memory_rule(given.risk(body.oom_risk)).risk
+
+
+def named_calibration(body: WhatIfBody | RunBody) -> str | None:
+    """The calibration that a body names, itself or in its plan's report."""
+    return getattr(body, "calibration", None) or report_pricing(body.plan).calibration
 
 
 def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
@@ -223,13 +233,12 @@ def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
     if body.plan is None:
         raise InputError("plan", "nothing", "a plan, such as POST /v1/plans answers with")
     question = _question(body)
-    inputs = _what_if_inputs(body)
-    plan = plan_from_text(encode(body.plan), "plan")
+    plan, inputs, risk = _what_if_plan(body)
     left_s = max(0.0, ends_s - time.monotonic())
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
     clock = split_deadline(SEARCH_SHARE * left_s)
-    answer = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
+    answer = what_if(plan, question, inputs, risk, clock)
     return what_if_document(answer)
 
 

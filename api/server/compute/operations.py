@@ -33,6 +33,7 @@ from .handlers import (
     handle_plan,
     handle_simulation,
     handle_what_if,
+    named_calibration,
     what_if_deadline,
 )
 from .lending import CALIBRATION_NEEDED, lent_text
@@ -99,7 +100,7 @@ def run_operation(
             what_if_body = WHAT_IF_ADAPTER.validate_json(body)
             if operation == "what-if":
                 return 200, encode(handle_what_if(what_if_body, ends_s))
-            lent = lent_text(what_if_body.calibration)
+            lent = lent_text(named_calibration(what_if_body))
             check_what_if_body(what_if_body)
             return 200, checked_body(
                 parsed, what_if_deadline(what_if_body), what_if_body.plan_id, lent
@@ -107,7 +108,8 @@ def run_operation(
         if operation == "check-run":
             run_body = RUN_ADAPTER.validate_json(body)
             check_run_body(run_body)
-            return 200, checked_body(parsed, run_body.deadline_s or RUN_S, run_body.plan_id)
+            lent, limit_s = lent_text(named_calibration(run_body)), run_body.deadline_s or RUN_S
+            return 200, checked_body(parsed, limit_s, run_body.plan_id, lent)
         if operation == "check-profile":
             return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
         if operation in STORED_OPERATIONS:

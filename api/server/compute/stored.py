@@ -21,6 +21,7 @@ from ....spec.techniques import TECHNIQUES
 from ...html.page_file import page_file
 from ...planning.report import Simulated, memory_rule, simulate_plan
 from ...problem.plan_files import plan_from_text
+from ...problem.report_pricing import download_document
 from ...problem.resolve import Inputs, plan_pricing
 from ...problem.stored_calibrations import lending
 from ...views.comparison import Comparison, ComparisonSide
@@ -107,11 +108,12 @@ def _compared(stored: Any) -> bytes:
 def _page(stored: Any) -> bytes:
     report = _report(stored)
     view = report_view(report, _rule(stored, report.plan))
-    return page_file(view, report.plan.to_document(), step_trace(_simulated(stored))).encode()
+    plan = download_document(stored["report"])
+    return page_file(view, plan, step_trace(_simulated(stored))).encode()
 
 
 def _plan(stored: Any) -> bytes:
-    return dump_pretty(stored["report"]["plan"]).encode()
+    return dump_pretty(download_document(stored["report"])).encode()
 
 
 STORED_OPERATIONS: Mapping[str, Callable[[Any], bytes]] = {

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ....problem.report_pricing import carried
 from ...openapi.jobs import job_docs
 from ...problems import MEDIA_TYPE, encode, problem_response
 from ..documents import job_bytes, page_bytes, path_of, pricing_of
@@ -73,9 +74,13 @@ class JobRoutes:
             stored_plan = await self._found_plan(owner, plan_id)
             if isinstance(stored_plan, Response):
                 return stored_plan
-            plan = encode(json.loads(stored_plan.answer)["plan"]).decode()
+            report = json.loads(stored_plan.answer)
+            search = await self._jobs.submitted(stored_plan.id)
             if self._kind == "what-if":
-                body = with_search_pricing(body, await self._jobs.submitted(stored_plan.id))
+                body, kept = with_search_pricing(body, search), report["plan"]
+            else:
+                body, kept = with_calibration(body, search.given_calibration), carried(report)
+            plan = encode(kept).decode()
         try:
             request_id = request.scope.get("request_id")
             row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
@@ -191,6 +196,12 @@ def job_id_of(request: Request) -> str:
 def _answer_response(row: DbRow, headers: dict[str, str]) -> Response:
     kind = "application/json" if row.status == 200 else MEDIA_TYPE
     return Response(row.answer.encode(), row.status, headers, media_type=kind)
+
+
+def with_calibration(checked: bytes, calibration: str | None) -> bytes:
+    """A child's verdict with the calibration that is lent to the job."""
+    head, _, text = checked.partition(b"\n")
+    return encode({**json.loads(head), "calibration": calibration}) + b"\n" + text
 
 
 def with_search_pricing(checked: bytes, search: DbRow) -> bytes:

@@ -105,7 +105,8 @@ class JobRunner:
             body["plan"] = json.loads(row.given_plan)
         if row.kind == "run":
             ended = lambda: self._store.is_cancelled(row.id)  # noqa: E731
-            return execute_plan_file(body["plan"], body["steps"], row.deadline_s, ended)
+            lent = row.given_calibration
+            return execute_plan_file(body["plan"], body["steps"], row.deadline_s, ended, lent)
         questions = CachedAnswers(self._cache, call, row.given_calibration)
         if body.get("sweep") is None:
             return questions.answer(body, row.deadline_s)[:3]

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...compute.lending import lent_document
 from ...compute.pool import child_environment
 from ...lifeline import kill_group
 from ...problems import encode, problem
-from .run_child import END_S
+from .run_child import END_S, LENT_FILE
 from .search_child import ChildLostError
 
 MODULE = "shardwright.api.server.jobs.workers.run_child"
@@ -31,7 +32,11 @@ EXIT_REASONS = {
 
 
 def execute_plan_file(
-    plan: Any, steps: int, limit_s: float, is_cancelled: Callable[[], bool]
+    plan: Any,
+    steps: int,
+    limit_s: float,
+    is_cancelled: Callable[[], bool],
+    calibration: str | None = None,
 ) -> tuple[int, bytes, bool]:
     """Run a plan.
 
@@ -40,6 +45,7 @@ def execute_plan_file(
         steps: the step to reach.
         limit_s: seconds after which the run is ended.
         is_cancelled: polled for a cancellation.
+        calibration: the JSON of the one that the plan's report names, if its owner stored it.
 
     Returns:
         Status and JSON as ``plan execute --json`` writes it, and True if canceled.
@@ -49,7 +55,7 @@ def execute_plan_file(
     """
     with tempfile.TemporaryDirectory(prefix="shardwright-run-") as name:
         folder = Path(name)
-        (folder / "plan.json").write_text(json.dumps(plan))
+        prepare(folder, plan, calibration)
         command = ["execute", "plan.json", "--steps", str(steps), "--json", "out.json"]
         with subprocess.Popen(
             [sys.executable, "-P", "-m", MODULE, *command],
@@ -68,6 +74,12 @@ def execute_plan_file(
         if len(answer) > MAX_BYTES:
             return 500, encode(problem(500, "the run's report is too large")), False
         return 200, answer, False
+
+
+def prepare(folder: Path, plan: Any, calibration: str | None) -> None:
+    """Write what a run reads."""
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / LENT_FILE).write_text(json.dumps(lent_document(calibration)))
 
 
 def _wait_for_exit(

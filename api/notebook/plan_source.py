@@ -1,0 +1,69 @@
+"""Plans as Python takes them: handles, documents, files, with their pricing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...spec.errors import InputError, nearest_name
+from ...spec.plan.plan import Plan
+from ..planning.report import memory_rule
+from ..problem.model_and_cluster import check_plan
+from ..problem.report_pricing import PlanDocument, document_from_text, read_document
+from ..problem.resolve import Inputs
+from .plan_handle import PlanHandle
+from .what_if_handle import handle_inputs
+
+PlanLike = PlanHandle | Plan | Mapping[str, Any] | str | Path
+PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
+
+
+def checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Check that every argument is known.
+
+    Raises:
+        InputError: the first unknown one.
+    """
+    for name in flags:
+        if name not in names:
+            allowed = "one of " + ", ".join(names)
+            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
+    return flags
+
+
+def is_plan(source: Any) -> bool:
+    """True for a plan, its document or file, and False for a model."""
+    if isinstance(source, Mapping):
+        return bool({"programs", "plan"} & set(source))
+    is_file = isinstance(source, Path) or (isinstance(source, str) and source.endswith(".json"))
+    return is_file or isinstance(source, (PlanHandle, Plan))
+
+
+def document_of(source: Any) -> PlanDocument:
+    """A plan with its report's pricing, where it comes with one.
+
+    Raises:
+        InputError: it is not a plan.
+    """
+    if not is_plan(source):
+        raise InputError("plan", source, "a PlanHandle, a Plan or the path of a .json file")
+    if isinstance(source, Plan):
+        return PlanDocument(plan=check_plan(source, "plan"))
+    if isinstance(source, Mapping):
+        return document_from_text(json.dumps(source), "plan")
+    return read_document(str(source))
+
+
+def priced(
+    source: Any, flags: dict[str, Any], oom_risk: float | None
+) -> tuple[Plan, Inputs, float]:
+    """The plan, and flags and risk completed by what it was priced with before."""
+    inputs = Inputs(**checked_flags(flags, PRICING_FLAGS))
+    risk = memory_rule(oom_risk).risk
+    if isinstance(source, PlanHandle):
+        risk = source.risk if oom_risk is None else risk
+        return source.plan, handle_inputs(source, inputs), risk
+    given = document_of(source)
+    return given.plan, given.inputs(inputs), memory_rule(given.risk(oom_risk)).risk
