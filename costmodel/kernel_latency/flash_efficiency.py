@@ -45,7 +45,7 @@ CAUSAL: Mapping[str, float] = {
     "RTX-PRO-6000": 0.942,
 }
 """By device family; A800 and H800 are the chips of A100 and H100 with other links."""
-HOPPER = ("H100", "H800", "H200")
+HOPPER = ("H100", "H800", "H20", "H200")
 SECOND_ON_HOPPER = 1 / 1.75
 """Rate of FlashAttention-2 on Hopper over that of kernels written for it."""
 UNMEASURED = 0.75

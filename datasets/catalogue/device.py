@@ -35,7 +35,7 @@ FIGURES = (
     "l2_bytes",
     "host_link_bytes_per_s",
 )
-CAPABILITY_9_OR_10 = frozenset({"H100", "H800", "H200", "B200", "B300", "GB200", "GB300"})
+CAPABILITY_9_OR_10 = frozenset({"H100", "H800", "H20", "H200", "B200", "B300", "GB200", "GB300"})
 """Families of compute capability 9.0 and 10.x (NVIDIA, CUDA C++ Programming Guide)."""
 FORM_SPELLINGS = {"SXM2": "SXM", "SXM3": "SXM", "SXM4": "SXM", "SXM5": "SXM", "PCIE": "PCIE"}
 

@@ -31,7 +31,8 @@ ASKED_FOR = {
     "H100-SXM-80GB", "H100-PCIE-80GB", "H800-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB", "cpu",
     "T4-16GB", "L4-24GB", "A10-24GB", "A10G-24GB", "RTX-3090-24GB", "RTX-4090-24GB",
     "RTX-A6000-48GB", "RTX-6000-Ada-48GB", "L40S-48GB", "RTX-PRO-6000-96GB", "B300-SXM-270GB",
-    "GB200-186GB", "GB300-279GB", "MI250X-64GB", "MI300X-192GB",
+    "GB200-186GB", "GB300-279GB", "MI250X-64GB", "MI300X-192GB", "A40-48GB", "A30-24GB",
+    "H20-SXM-96GB", "L20-48GB", "MI250-64GB", "RTX-3080-10GB", "RTX-3080-12GB", "RTX-A5000-24GB",
 }  # fmt: skip
 NOT_FIGURES = {
     "name", "family", "form", "usual", "dtypes", "sources", "scope", "technology", "curves",
@@ -103,6 +104,13 @@ def test_device_figures_are_possible(item: Device) -> None:
         ("RTX-6000-Ada-48GB", 1024),
         ("L40S-48GB", 1024),
         ("MI250X-64GB", 1024),
+        ("MI250-64GB", 1024),
+        ("A30-24GB", 2048),
+        ("A40-48GB", 1024),
+        ("L20-48GB", 512),
+        ("RTX-3080-10GB", 512),
+        ("RTX-3080-12GB", 512),
+        ("RTX-A5000-24GB", 1024),
         ("MI300X-192GB", 2048),
     ],
 )
@@ -153,6 +161,14 @@ def test_a_larger_memory_of_a_family_is_larger(family: str) -> None:
         ("MI250X", "MI250X-64GB"),
         ("MI250X-GCD-64GB", "MI250X-64GB"),
         ("MI300X", "MI300X-192GB"),
+        ("MI250", "MI250-64GB"),
+        ("RTX3080", "RTX-3080-10GB"),
+        ("RTX-3080-12GB", "RTX-3080-12GB"),
+        ("A5000", "RTX-A5000-24GB"),
+        ("A40", "A40-48GB"),
+        ("A30", "A30-24GB"),
+        ("H20", "H20-SXM-96GB"),
+        ("L20", "L20-48GB"),
     ],
 )
 def test_short_names_mean_the_usual_size_and_form(typed: str, meant: str) -> None:
