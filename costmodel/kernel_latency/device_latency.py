@@ -55,6 +55,13 @@ class DeviceLatency:
         return self._learns and not self._timed
 
     @property
+    def basis(self) -> Source:
+        """Best source of its kernels: its chip measured, learned from others, or data sheets."""
+        if self._timed:
+            return "measured"
+        return "learned" if self._learns else "analytic"
+
+    @property
     def rests_on(self) -> str:
         """Sources of the prices of products and flash attention, in words."""
         grid = timed_grid("gemm")

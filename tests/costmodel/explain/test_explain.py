@@ -9,6 +9,7 @@ from generators.samples import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shardwright as sw
 from shardwright.costmodel.explain.breakdown import breakdown, predict, source_share
 from shardwright.costmodel.kernel_latency.roofline import peak_flops_per_s
 from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
@@ -161,3 +162,22 @@ def test_timelines_survive_the_trace_format(seed: int) -> None:
     flows = [(f.source, f.target) for f in timeline.flows]
     for source, target in flows:
         assert timeline.spans[target].start_s >= timeline.spans[source].end_s - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("cluster", "half_width"),
+    [
+        ("8xA100-80GB", 0.25),
+        ("8xA800", 0.25),
+        ("8xA40", 0.35),
+        ("8xH20", 0.35),
+        ("8xMI250", 0.55),
+        ("8xMI250X", 0.55),
+        ("1x8xA100-80GB+1x8xV100-32GB", 0.35),
+    ],
+)
+def test_the_interval_widens_with_what_is_not_measured(cluster: str, half_width: float) -> None:
+    found = sw.simulate("gpt2", cluster, global_batch=64, seq_len=512, dtype="fp16", pp=2)
+    low_s, high_s = found.prediction.step_time_interval_s
+    step_s = found.prediction.step_time_s
+    assert (low_s, high_s) == pytest.approx(((1 - half_width) * step_s, (1 + half_width) * step_s))
