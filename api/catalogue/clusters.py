@@ -39,7 +39,10 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
     if name is not None:
         return _entry_document(name)
     return {
-        "forms": ["NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "A+B", "local[:N]", "FILE"],
+        "forms": [
+            *("NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "A+B"),
+            *("NODESx(COUNTxTYPE+COUNTxTYPE[@LINK])[@FABRIC]", "local[:N]", "FILE"),
+        ],
         "local": {
             "cluster": parse_cluster("local").expansion,
             "cores": core_count(),

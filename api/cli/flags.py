@@ -99,7 +99,8 @@ PROBLEM = compose(
     click.option("--model", type=MODEL_TYPE,
                  help="Preset, config.json or its folder, typed YAML/JSON, or cached hub name."),
     click.option("--cluster", type=CLUSTER_TYPE,
-                 help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, local[:N], or a YAML/JSON file."),
+                 help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, groups joined with +, kinds in one "
+                      "node as 1x(4xA100+4xV100), local[:N], or a YAML/JSON file."),
     click.option("--global-batch", type=WholeNumberParam(usual=512), help="Samples a step."),
     click.option("--global-batch-tokens", type=WholeNumberParam(usual=2**22),
                  help="Tokens a step instead of samples."),

@@ -2,6 +2,7 @@
 
     16x8xH100-80GB@8x400G-IB   counted (:mod:`text`)
     2x8xH100+4x8xA100          counted groups joined (:mod:`joined`)
+    1x(4xA100+4xV100)          kinds of device in one node (:mod:`mixed_node`)
     local, local:N             this machine's cores (:mod:`local`)
     FILE.yaml, FILE.json       typed keys (:mod:`file`)
 
@@ -16,6 +17,7 @@ from ...spec.errors import InputError
 from ..catalogue.tables import DOCUMENT_SUFFIXES
 from .joined import joined_text
 from .local import local_cluster
+from .mixed_node import mixed_node_text
 from .parsed_cluster import ParsedCluster
 from .text import EXAMPLE, FORMS, counted_cluster
 
@@ -35,6 +37,8 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
         from .file import cluster_from_file  # brings in the YAML library
 
         return cluster_from_file(Path(stripped).expanduser())
+    if "(" in stripped or ")" in stripped:
+        return mixed_node_text(stripped, where)
     if "+" in stripped:
         return joined_text(stripped, where)
     if stripped.partition(":")[0].partition("@")[0].casefold() == "local":

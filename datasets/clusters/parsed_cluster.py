@@ -50,6 +50,11 @@ def device_assumptions(typed: str, device: Device, host: Node) -> list[Assumptio
     return notes
 
 
+def is_one_node(cluster: ClusterSpec) -> bool:
+    """True if several groups are kinds of device in one node."""
+    return len(cluster.groups) > 1 and fabric(cluster.levels[0].fabric).scope == "node"
+
+
 def expansion(cluster: ClusterSpec) -> str:
     """The text that :func:`parse_cluster` reads as a cluster of this shape.
 
@@ -57,6 +62,9 @@ def expansion(cluster: ClusterSpec) -> str:
     """
     if len(cluster.groups) > 1:
         parts = [expansion(cluster.alone(group.name)) for group in cluster.groups]
+        if is_one_node(cluster):
+            kinds = "+".join(part.removeprefix("1x") for part in parts)
+            return f"1x({kinds}{_network_text(cluster.levels[0])})"
         text = "+".join([*parts, _network_text(cluster.levels[0])])
         if len(cluster.zones) == 1:
             return text

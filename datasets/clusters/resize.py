@@ -20,7 +20,7 @@ from ..catalogue.fabric import fabric
 from ..catalogue.node import Node, largest_node, node, node_holding
 from .joined import join_groups
 from .levels import Network, node_levels, rack_assumption
-from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion
+from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion, is_one_node
 
 
 class Resized(NamedTuple):
@@ -37,6 +37,8 @@ def resize(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: st
     Raises:
         InputError: more than a node holds, or cores of this machine in several nodes.
     """
+    if nodes > 1 and is_one_node(cluster):
+        raise InputError(where, nodes, "1, the node that kinds of device share", 1)
     group_cluster, notes = _resize_group(cluster.alone(name), nodes, per_node, where)
     names = {group.name: group.name for group in cluster.groups}
     if len(cluster.groups) == 1:
@@ -131,8 +133,11 @@ def enlarge(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
     as its devices have; others become groups of their own.
 
     Raises:
-        InputError: too many groups, or cores of this machine among them.
+        InputError: too many groups, cores of this machine among them, or a node of several kinds.
     """
+    if is_one_node(cluster) or is_one_node(added.cluster):
+        allowed = "clusters whose nodes hold one kind of device each"
+        raise InputError(where, "a node of several kinds", allowed)
     notes = [replace(note, path=f"added {note.path}") for note in added.assumptions]
     assumed = any(note.path.endswith(".fabric") for note in added.assumptions)
     names = {group.name: group.name for group in cluster.groups}

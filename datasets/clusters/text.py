@@ -33,7 +33,10 @@ from .parsed_cluster import (
     expansion,
 )
 
-FORMS = "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; local; local:N; a YAML or JSON file"
+FORMS = (
+    "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; 1x(4xTYPE+4xTYPE), kinds in one node; "
+    "local; local:N; a YAML or JSON file"
+)
 EXAMPLE = "8x8xH100-80GB@8x400G-IB"
 NOT_USED = "not used"
 COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)

@@ -42,7 +42,7 @@ from .requests import (
     WorkloadBody,
 )
 
-CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
+CLUSTER_TEXT = re.compile(r"[A-Za-z0-9(][A-Za-z0-9@:.=+_()-]*", re.ASCII)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 SEARCH_SHARE = 0.8
 """Share of the time to answer in that searches get: the rest is for simulating and writing."""
@@ -264,6 +264,8 @@ def _cluster(cluster: str | Mapping[str, Any], where: str = "cluster") -> Cluste
         return cluster
     text = cluster.strip()
     if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
-        allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
+        allowed = (
+            "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], A+B, 1x(A+B), local[:N], typed keys"
+        )
         raise InputError(where, cluster, allowed, "8x8xH100-80GB@8x400G-IB")
     return text

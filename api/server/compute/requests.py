@@ -47,7 +47,10 @@ ModelBody = Annotated[
 ]
 ClusterBody = Annotated[
     Name | dict[str, Any],
-    Field(description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys."),
+    Field(
+        description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], groups joined with +, "
+        "1x(4xA+4xB[@LINK]), local[:N], or typed keys."
+    ),
 ]
 
 
