@@ -82,6 +82,8 @@ PRIVATE_NAMES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_param",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.post_backward",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.reshard",
+    "torch.distributed.fsdp._fully_shard._fsdp_state:"
+    "FSDPState._register_root_post_backward_final_callback",
     "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._root_post_backward_final_callback",
     "torch.distributed.fsdp._fully_shard._fsdp_common:HSDPMeshInfo",
     "torch.distributed.fsdp._fully_shard._fsdp_param:"
@@ -144,8 +146,15 @@ def mark_backward_done(group: Any) -> None:
     group._training_state = TrainingState.POST_BACKWARD
 
 
+def put_off_end_of_backward(root: FSDPModule) -> None:
+    """Leave the end of the next backward to :func:`end_backward`."""
+    root._get_fsdp_state()._state_ctx.post_backward_final_callback_queued = True
+
+
 def end_backward(root: FSDPModule) -> None:
     """Finish a backward as fully_shard does: wait for reductions, free buffers.
+
+    Units without an ended backward end here.
 
     Args:
         root: the outermost sharded module, after every unit's backward.
@@ -194,6 +203,7 @@ __all__ = [
     "mark_backward_done",
     "missing",
     "parameter_groups",
+    "put_off_end_of_backward",
     "reduce_scatter_single",
     "unsharded_parameters",
     "version",

@@ -183,10 +183,11 @@ class Engine:
             self.plan, self.process_groups.stage, index, self.process_groups.local_rank
         )
         splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
-        backward = ChunkBackward(chunk, splits, dtype)
+        backward = ChunkBackward(chunk, splits, source is not None, dtype)
         return ChunkPort(
             run=lambda inputs, micro_batch: self._run_chunk(chunk, inputs, micro_batch),
             around_backward=backward.around,
+            end_backward=backward.end,
             weights=backward.weights,
             source=source,
             target=target,

@@ -3,14 +3,16 @@
 The list follows the passes of the stage's schedule. Around each pass it starts receiving the *next*
 one's input, so that messages overlap compute, and waits for the messages of the pass before the
 last, so that few are in flight; V-shaped schedules keep some longer (``spec.plan.send_buffers``).
-Passes that overlap in a schedule run serially, in its order.
+A gradient leaves before the rank waits for reductions of the pass that made it, or along a pipeline
+each stage would wait for those of all behind it. Passes that overlap in a schedule run serially, in
+its order.
 
 No rank deadlocks on any backend, even where a message moves only once both ends are posted. Take
-each stage as one actor that waits whenever one of its ranks would. Two neighbors run their common
-passes in one order, each receives one pass ahead, and sends are waited for a pass later, or when
-the receiver is bound to be there; so actors are ends of ordered queues, which no schedule of
-``spec.schedules`` closes to a ring. ``tests/executor/test_actions.py`` plays all ranks' lists
-against each other.
+each stage as one actor that waits whenever one of its ranks would; its ranks reduce together, after
+their sends. Two neighbors run their common passes in one order, each receives one pass ahead, and
+sends are waited for a pass later, or when the receiver is bound to be there; so actors are ends of
+ordered queues, which no schedule of ``spec.schedules`` closes to a ring.
+``tests/executor/test_actions.py`` plays all ranks' lists against each other.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Literal, NamedTuple
 from ...spec.plan.send_buffers import PASSES_UNTIL_FREE
 from ...spec.schedules.stage_order import Pass
 
-ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "send"]
+ActionKind = Literal["post", "wait_sent", "receive", "forward", "backward", "send", "end_backward"]
 
 
 class Action(NamedTuple):
@@ -31,8 +33,9 @@ class Action(NamedTuple):
     ``post``: start receiving the pass's input. ``wait_sent``: wait for due sends, usually of the
     pass before ``item``'s predecessor. ``receive``: wait for what was posted. ``forward``,
     ``backward``: compute; ``reduces``: a chunk's last backward, which reduces its gradients.
-    ``send``: start sending the output, due ``passes`` passes later. Weight gradients, the second
-    part of a split backward, have no messages.
+    ``send``: start sending the output, due ``passes`` passes later. ``end_backward``: finish
+    reductions that the message did not wait for. Weight gradients, the second part of a split
+    backward, have no messages and end themselves.
     """
 
     kind: ActionKind
@@ -84,5 +87,7 @@ def _actions(
             yield Action("backward", item, reduces=item == last[item.chunk])
         if item.exchanges_messages and item[:2] in sends:
             yield Action("send", item, passes=until[number] - number)
+        if not item.forward and item.part != "weight":
+            yield Action("end_backward", item, reduces=item == last[item.chunk])
     for _ in range(PASSES_UNTIL_FREE):
         yield Action("wait_sent", order[-1])

@@ -61,12 +61,14 @@ class ChunkPort:
     """One chunk of this stage with its routes.
 
     Routes are None at the model's ends. ``run(inputs, micro_batch)`` computes the chunk;
-    ``around_backward(pass, last)`` surrounds its backward, or its first part;
-    ``weights(micro_batch, last)`` is the second part.
+    ``around_backward(pass, last)`` surrounds its backward, or its first part, and
+    ``end_backward(pass, last)`` follows its message; ``weights(micro_batch, last)`` is the second
+    part.
     """
 
     run: Callable[[Activations | None, int], Activations]
     around_backward: Callable[[Pass, bool], AbstractContextManager[None]]
+    end_backward: Callable[[Pass, bool], None]
     weights: Callable[[int, bool], None]
     source: Route | None
     target: Route | None
@@ -139,10 +141,12 @@ class PipelineRuntime:
                 self.compute(action, loss)
 
     def compute(self, action: Action, loss: Tensor) -> None:
-        """A forward or backward pass, without its messages."""
+        """A forward or backward pass, or the end of one, without its messages."""
         item = action.item
         if item.forward:
             self._forward(item, loss)
+        elif action.kind == "end_backward":
+            self.ports[item.chunk].end_backward(item, action.reduces)
         elif item.part == "weight":
             self.ports[item.chunk].weights(item.micro_batch, action.reduces)
         else:

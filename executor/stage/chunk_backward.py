@@ -3,12 +3,18 @@
 The first part makes the gradient of the chunk's input; it includes recomputation and all
 collectives. The second makes the weight gradients deferred in ``DeferredGradients``, last layer
 first, each layer followed by sharding of its complete gradients.
+
+fully_shard reduces a unit before autograd goes on to what came before it, and waits for all
+reductions before autograd returns. Where the chunk's input has a gradient to send, both are put off
+for the first unit, the last to reduce: the message leaves when the layers' own work is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 from torch.distributed.fsdp import FSDPModule
 
@@ -24,11 +30,18 @@ class ChunkBackward:
 
     Args:
         splits: True if any backward pass comes in two parts.
+        sends: True if the gradient of the chunk's input goes to another chunk.
     """
 
-    def __init__(self, chunk: Chunk, splits: bool, dtype: DtypeRecord) -> None:
+    def __init__(self, chunk: Chunk, splits: bool, sends: bool, dtype: DtypeRecord) -> None:
         self.chunk = chunk
         self._units = _split_units(chunk, dtype) if splits else {}
+        self._puts_off = False
+        self._sharded = chunk if sends and isinstance(chunk, FSDPModule) else None
+        first = chunk.layers[str(min(chunk.strategies))]
+        if self._sharded is not None and isinstance(first, FSDPModule):
+            for group in torch_compat.parameter_groups(first):
+                group.post_backward = partial(self._end_first_unit, group.post_backward)
 
     @contextmanager
     def around(self, item: Pass, reduces: bool) -> Iterator[None]:
@@ -36,14 +49,30 @@ class ChunkBackward:
 
         ``reduces``: it completes the chunk's gradients.
         """
-        chunk = self.chunk
         if item.part == "input":
             with self._deferring(item.micro_batch):
                 yield
-        else:
-            chunk.set_last_micro_batch(reduces)
-            yield
-        chunk.after_backward(reads=True, last=reduces)
+            return
+        self.chunk.set_last_micro_batch(reduces)
+        if self._sharded is not None:
+            torch_compat.put_off_end_of_backward(self._sharded)
+        self._puts_off = True
+        yield
+        self._puts_off = False
+
+    def end(self, item: Pass, reduces: bool) -> None:
+        """Reduce what the pass's message did not wait for, and wait for all reductions.
+
+        ``reduces``: it completes the chunk's gradients.
+        """
+        if item.part == "whole" and self._sharded is not None:
+            torch_compat.end_backward(self._sharded)
+        self.chunk.after_backward(reads=True, last=reduces)
+
+    def _end_first_unit(self, end_unit: Callable[..., None], *arguments: Any) -> None:
+        """Called by fully_shard after the unit's backward, and again at the end of all."""
+        if not self._puts_off:
+            end_unit(*arguments)
 
     @contextmanager
     def _deferring(self, micro_batch: int) -> Iterator[None]:

@@ -144,14 +144,26 @@ def test_each_pass_is_posted_one_ahead_and_the_last_backward_reduces() -> None:
         ("post", "B1"),
         ("receive", "B0"),
         ("backward", "B0"),
+        ("end_backward", "B0"),
         ("wait_sent", "B1"),
         ("receive", "B1"),
         ("backward", "B1"),
+        ("end_backward", "B1"),
         ("wait_sent", "B1"),
         ("wait_sent", "B1"),
     ]
-    reducing = [a.item for a in stage_actions(order, both, both) if a.reduces]
-    assert reducing == [Pass(False, 0, 1)]
+    reducing = [(a.kind, a.item) for a in stage_actions(order, both, both) if a.reduces]
+    assert reducing == [(kind, Pass(False, 0, 1)) for kind in ("backward", "end_backward")]
+
+
+def test_a_gradient_leaves_before_its_pass_ends() -> None:
+    order = stage_order("1f1b", 1, 2, 1, 2)
+    found = [
+        action.kind
+        for action in stage_actions(order, {(True, 0)}, {(False, 0)})
+        if action.item == Pass(False, 0, 1)
+    ]
+    assert found[-5:] == ["backward", "send", "end_backward", "wait_sent", "wait_sent"]
 
 
 def test_two_ranks_feed_one_by_halves_and_get_halves_back() -> None:

@@ -52,7 +52,10 @@ def rank_lists(plan: Plan) -> list[Rank]:
 
 
 class Play:
-    """The state of all ranks; ``waits_together`` makes a stage's ranks finish passes together."""
+    """The state of all ranks.
+
+    ``waits_together`` makes a stage's ranks finish passes, and their reductions, together.
+    """
 
     def __init__(self, plan: Plan, waits_together: bool) -> None:
         self.ranks = rank_lists(plan)
@@ -62,7 +65,7 @@ class Play:
         self.done: set[End] = set()
         self.passes = [0] * len(self.ranks)
         self.recent: list[list[tuple[int, list[End]]]] = [[] for _ in self.ranks]
-        self.reached: dict[tuple[int, Pass], set[int]] = defaultdict(set)
+        self.reached: dict[tuple[int, Action], set[int]] = defaultdict(set)
         self.computed: list[list[Pass]] = [[] for _ in self.ranks]
 
     def run(self) -> list[str]:
@@ -118,16 +121,17 @@ class Play:
             self.passes[number] = now
             self.recent[number] = [(until, sent) for until, sent in recent if until > now]
         else:
-            return self._compute(number, item)
+            return self._compute(number, action)
         return True
 
-    def _compute(self, number: int, item: Pass) -> bool:
+    def _compute(self, number: int, action: Action) -> bool:
         stage = self.ranks[number].stage
-        self.reached[stage, item].add(number)
+        self.reached[stage, action].add(number)
         width = sum(rank.stage == stage for rank in self.ranks)
-        if self.waits_together and len(self.reached[stage, item]) < width:
+        if self.waits_together and len(self.reached[stage, action]) < width:
             return False
-        self.computed[number].append(item)
+        if action.kind != "end_backward":
+            self.computed[number].append(action.item)
         return True
 
     def _queue(self, number: int, message: End) -> None:

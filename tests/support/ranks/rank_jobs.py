@@ -84,6 +84,17 @@ def recorded_step(engine: Engine) -> dict[str, Any]:
     }
 
 
+def collective_order(context: RankContext, payload: dict[str, Any]) -> list[str]:
+    """Kinds of the second step's messages and collectives of its passes, in order."""
+    engine = _engine(context, payload)
+    engine.step()
+    with Recorder() as recorder:
+        engine.technique_hooks.begin_step()
+        engine.runtime.step()
+    engine.close()
+    return [collective.kind for collective in recorder.collectives]
+
+
 def live_bytes(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """Peak of live tensor bytes from the second step on, and what lives between steps."""
     engine = _engine(context, payload)
