@@ -120,6 +120,10 @@ def _cuda_is_here() -> bool:
     return bool(torch.cuda.is_available())
 
 
+def _may_make_networks() -> bool:
+    return os.geteuid() == 0 and all(shutil.which(name) for name in ("ip", "tc"))
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Thin long tables, order tests, and skip those this machine cannot run."""
@@ -128,6 +132,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here: dict[str, tuple[Callable[[], bool], str]] = {
         "gpu": (_cuda_is_here, "no CUDA device on this machine"),
         "browser": (lambda: shutil.which("chromium") is not None, "no chromium on this machine"),
+        "root": (_may_make_networks, "network namespaces need root and iproute2"),
     }
     for marker, (is_here, reason) in here.items():
         needing = [item for item in items if item.get_closest_marker(marker)]
