@@ -66,6 +66,7 @@ NAMES = (
     "simulate_speed",
     "accuracy",
     "heterogeneous_runs",
+    "message_order",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
