@@ -83,13 +83,14 @@ wheel-test: $(READY) ## build sdist and wheel, install the wheel in a fresh venv
 	print("imported", s.__version__); raise SystemExit(m.version("shardwright") != s.__version__)'; \
 	test -z "$$cli" || { venv/bin/plan --version; venv/bin/shardwright --help >/dev/null; }
 
-system-deps: ## install PostgreSQL and Chromium, which only some tests want, by apt (as root or sudo)
+system-deps: ## install PostgreSQL, Chromium and iproute2, which only some tests want, by apt (as root or sudo)
 	@# The tests make a PostgreSQL server of their own, so that one need not run. What is there
-	@# already is left alone; without either, `make test` skips, counts and prints their tests.
+	@# already is left alone; without them, `make test` skips, counts and prints their tests.
 	@set -eu; wanted=""; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
 	command -v chromium >/dev/null 2>&1 || wanted="$$wanted chromium"; \
-	test -n "$$wanted" || { echo "system-deps: PostgreSQL and Chromium are here"; exit 0; }; \
+	command -v tc >/dev/null 2>&1 || wanted="$$wanted iproute2"; \
+	test -n "$$wanted" || { echo "system-deps: all are here"; exit 0; }; \
 	command -v apt-get >/dev/null 2>&1 || { echo "system-deps: no apt-get here; install by hand:" \
 		"$$wanted" >&2; exit 1; }; \
 	as_root=""; test "$$(id -u)" = 0 || as_root=sudo; \

@@ -109,5 +109,5 @@ def test_ci_asks_for_the_system_s_packages_first() -> None:
     ]  # fmt: skip
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     target = makefile.partition("\nsystem-deps:")[2].partition("\n\n")[0]
-    for word in ("postgresql", "chromium", "apt-get install", "sudo"):
+    for word in ("postgresql", "chromium", "iproute2", "apt-get install", "sudo"):
         assert word in target
