@@ -10,8 +10,9 @@ from ...costmodel.pricing.pricer import Pricer
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..candidates.evaluator import Decision
 from ..dynamic_programming.stage_partition import even_boundaries
+from ..relaxation.aggregated_bounds import ROUNDING
 from ..relaxation.free_cut_bounds import free_boundary_bound
-from ..relaxation.pipeline_bounds import ROUNDING, BoundedPipeline, PipelineBounds
+from ..relaxation.pipeline_bounds import BoundedPipeline, PipelineBounds
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
 from ..tables.layer_costs import LayerCosts, StageContext
@@ -78,7 +79,7 @@ class ShapeRelaxations:
         pipeline, budget = self.pipeline(shape), self._contexts.live_budget_bytes(shape)
         layers = len(pipeline.layer_classes)
         boundaries = even_boundaries(layers, shape) if shape.chunks > 1 else ()
-        return pipeline.aggregated_s(shape, boundaries, min(most, layers), budget)
+        return pipeline.aggregated.bound_s(shape, boundaries, min(most, layers), budget)
 
     def bound(
         self, shape: PipelineShape, enough_s: float = float("inf"), adds_critical_paths: bool = True

@@ -33,7 +33,8 @@ from ..chains.pass_chains import (
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, as_matrix
 from ..tables.pass_table import PassTable
-from .pipeline_bounds import ROUNDING, PipelineBounds
+from .aggregated_bounds import ROUNDING
+from .pipeline_bounds import PipelineBounds
 
 MAX_BISECTIONS = 20
 """Steps of the bisection: to a millionth of the range."""

@@ -13,31 +13,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...costmodel.lowering.stage_passes import PassKind
 from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN
-from ...spec.schedules.passes import BackwardPart
-from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..chains.chain_bound import chain_bound_s
 from ..chains.fixed_cuts import FixedPipeline
-from ..chains.pass_chains import Chain, Pipeline, chains, draining_counts, pass_counts
+from ..chains.pass_chains import Pipeline, chains
 from ..chains.uniform_plans import MAX_TIMED_PASSES, UniformPlans
 from ..dynamic_programming.stage_partition import partition
 from ..space.in_flight import ONE_IN_FLIGHT
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Bools, Floats
 from ..tables.layer_position import LayerPositions
-from ..tables.pass_kinds import STEP_END, kind_number
 from ..tables.pass_table import PassTable
+from .aggregated_bounds import ROUNDING, AggregatedBounds, AggregateKey
 from .column_generation import ColumnGeneration, RelaxedBound
-from .dual_prices import min_cost_by_class
 from .layer_groups import (
     LayerGroups,
-    aggregated_groups,
     fixed_boundary_groups,
     free_boundary_groups,
 )
@@ -46,7 +41,6 @@ from .stage_feasibility import StageFeasibility
 
 MAX_ENFORCED_STAGES = 8
 """Stages, about, whose chains a relaxed step has from the start."""
-ROUNDING = 1e-9
 ShapeMessageSeconds = Callable[[PipelineShape, int, int, float], float]
 """Seconds of a message of a shape, from one stage to another, of so many bytes."""
 
@@ -58,26 +52,6 @@ class FractionalPlan(NamedTuple):
     mix: FractionalOptions
 
 
-class AggregateKey(NamedTuple):
-    """Stages of aggregated memory, micro-batches, a device's bytes, and the passes meant.
-
-    ``drains``: True if they end with the last message, and not with the stage.
-    """
-
-    stages: int
-    microbatches: int
-    budget_bytes: float
-    overlaps_passes: bool
-    drains: bool = False
-
-
-class StageCost(NamedTuple):
-    """Stage step bound: seconds of a layer by class, and the rest."""
-
-    seconds: Mapping[int, float]
-    rest_s: float
-
-
 class PipelineBounds:
     """Bounds of the pipelines of a stage context.
 
@@ -87,8 +61,8 @@ class PipelineBounds:
         slowdown: factor of work and communication sharing the device.
         message_s: seconds of a message between two stages, by bytes.
 
-    ``seeds``: good options of each class. ``cache``: figures derived by other modules, by their
-    keys.
+    ``aggregated``: with the memory of all stages together. ``cache``: figures derived by other
+    modules, by their keys.
     """
 
     def __init__(
@@ -103,9 +77,8 @@ class PipelineBounds:
         self.main_class = Counter(self.layer_classes).most_common(1)[0][0]
         self.slowdown = min(slowdown, MAX_SLOWDOWN)
         self._message_s = message_s
-        self.seeds: list[dict[int, int]] = []
         self.cache: dict[Hashable, Any] = {}
-        self._aggregated: dict[AggregateKey, tuple[float, StageCost]] = {}
+        self.aggregated = AggregatedBounds(self.layer_positions, self.layer_classes, self.slowdown)
 
     @property
     def least_bytes(self) -> float:
@@ -122,9 +95,7 @@ class PipelineBounds:
 
     def balanced_boundaries(self, shape: PipelineShape, budget_bytes: float) -> list[int] | None:
         """Boundaries of minimum bottleneck cost, one chunk a stage."""
-        cost = self._aggregate(
-            AggregateKey(shape.stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
-        )[1]
+        cost = self.aggregated.of(AggregateKey.of(shape, shape.stages, budget_bytes))[1]
         sums = list(
             accumulate((max(cost.seconds[k], 0.0) for k in self.layer_classes), initial=0.0)
         )
@@ -137,94 +108,6 @@ class PipelineBounds:
             mask: Bools = np.array([strategy.layout == layout for strategy in table.strategies])
             tables[layer_class] = table.only(mask) if mask.any() else table
         return PipelineBounds(tables, self.layer_classes, self.slowdown, self.message_s)
-
-    def aggregated_s(
-        self, shape: PipelineShape, boundaries: Sequence[int], stages: int, budget_bytes: float
-    ) -> float:
-        """Minimum seconds of a pipeline's passes, from bounds of its context.
-
-        All stages together take so much, memory aggregated; the first micro-batch goes forward
-        through the model and the last one back; with fixed boundaries the last stage waits for the
-        layers before it, runs its own passes, and with whole backwards waits for theirs.
-
-        Args:
-            shape: the pipeline.
-            boundaries: of its chunks, empty if free.
-            stages: maximum of the context's pipelines: fewer hold less.
-            budget_bytes: of a device.
-        """
-        every_s, cost = self._aggregate(
-            AggregateKey(stages, shape.microbatches, budget_bytes, shape.overlaps_passes)
-        )
-        forward, back = self._first_last_pass_s(shape)
-        bound_s = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.layer_classes))
-        if boundaries:
-            last = [shape.position(shape.stages - 1, chunk) for chunk in range(shape.chunks)]
-            last_stage = [
-                layer_class
-                for position in last
-                for layer_class in self.layer_classes[
-                    boundaries[position] : boundaries[position + 1]
-                ]
-            ]
-            earlier = self.layer_classes[: boundaries[min(last)]]
-            fill_s = sum(forward[k] for k in earlier)
-            stage_s = sum(cost.seconds[k] for k in last_stage)
-            bound_s = max(bound_s, fill_s + stage_s + cost.rest_s)
-            if shape.kind not in SPLIT_KINDS:
-                cost = self._aggregate(
-                    AggregateKey(
-                        stages, shape.microbatches, budget_bytes, shape.overlaps_passes, True
-                    )
-                )[1]
-                drain_s = sum(back[k] for k in earlier)
-                stage_s = sum(cost.seconds[k] for k in last_stage)
-                bound_s = max(bound_s, fill_s + stage_s + cost.rest_s + drain_s)
-        return bound_s * (1 - ROUNDING)
-
-    def _first_last_pass_s(self, shape: PipelineShape) -> tuple[dict[int, float], dict[int, float]]:
-        """Minimum of each class's first forward, and last backward or input part."""
-        part: BackwardPart = "input" if shape.kind in SPLIT_KINDS else "whole"
-        one = shape.microbatches == 1
-        gain = (2 - self.slowdown) if shape.overlaps_passes else 0.0
-
-        def least_s(kind: PassKind) -> dict[int, float]:
-            seconds, number = {}, kind_number(kind, sends=True)
-            for layer_class, table in self.tables.items():
-                work_s = table.columns["work"][:, number]
-                overlappable_s = table.columns["overlappable"][:, number]
-                seconds[layer_class] = float((work_s - gain * overlappable_s).min())
-            return seconds
-
-        return least_s(PassKind(True, 0, True, one)), least_s(PassKind(False, 0, one, True, part))
-
-    def _aggregate(self, key: AggregateKey) -> tuple[float, StageCost]:
-        """Seconds of all passes, and each stage's cost by their duals."""
-        if key not in self._aggregated:
-            stages, microbatches, budget_bytes, overlaps_passes, drains = key
-            alone = PipelineShape(1, 1, "1f1b", 1, microbatches)
-            groups = aggregated_groups(
-                self.layer_positions, self.layer_classes, alone, (1, len(self.layer_classes))
-            )
-            counts_of = draining_counts if drains else pass_counts
-            single = counts_of(alone.kind, microbatches)[None]
-            paired = np.zeros_like(single)
-            total_bytes = np.array([stages * budget_bytes])
-            pipeline: Pipeline = (alone.kind, 1, 1, microbatches)
-            step = ColumnGeneration(groups, pipeline, self.slowdown, total_bytes)
-            if overlaps_passes:
-                paired[:, :STEP_END] = single[:, :STEP_END]
-                single[:, :STEP_END] = 0.0
-            step.enforce([Chain((0,), single, paired, np.zeros((2, 1)))])
-            bound = step.bound(float("inf"), adds_critical_paths=False)
-            self.seeds += _seeds(groups, bound.mix or [])
-            cost = StageCost(dict.fromkeys(self.tables, 0.0), 0.0)
-            if bound.dual_prices is not None:
-                spare_s = float(bound.dual_prices.byte_price_s[0]) * budget_bytes
-                seconds = min_cost_by_class(groups, bound.dual_prices)
-                cost = StageCost(seconds, min(bound.dual_prices.rest_s, 0.0) - spare_s)
-            self._aggregated[key] = bound.seconds * (1 - ROUNDING), cost
-        return self._aggregated[key]
 
     def relaxed(
         self,
@@ -272,17 +155,6 @@ class PipelineBounds:
             travel_s[0, position] = self.message_s(shape, *stages, size)
             travel_s[1, position - 1] = travel_s[0, position]
         return travel_s
-
-
-def _seeds(groups: LayerGroups, mix: FractionalOptions) -> list[dict[int, int]]:
-    ranked = [sorted(layers, key=lambda option: (-layers[option], option)) for layers in mix]
-    seeds = []
-    for options in zip_longest(*ranked):
-        rows = zip(groups.groups, ranked, options, strict=True)
-        seeds.append(
-            {group.layer_class: best[0] if row is None else row for group, best, row in rows}
-        )
-    return seeds
 
 
 class BoundedPipeline(FixedPipeline):
@@ -399,6 +271,6 @@ class BoundedPipeline(FixedPipeline):
     def _new_step(self, budgets: Floats) -> ColumnGeneration:
         groups = fixed_boundary_groups(self, partial(self._bounds.message_s, self.shape))
         step = ColumnGeneration(groups, self.pipeline, self._bounds.slowdown, budgets)
-        for rows in self._bounds.seeds:
+        for rows in self._bounds.aggregated.seeds:
             step.add_option([rows[group.layer_class] for group in groups.groups])
         return step

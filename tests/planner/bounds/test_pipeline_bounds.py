@@ -91,7 +91,7 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
             assert bound_s <= step_s * (1 + ROUNDING), draft
             for stages in (shape.stages, 2 * shape.stages):
                 for boundaries in ((), draft.boundaries):
-                    aggregated_s = bounds.aggregated_s(shape, boundaries, stages, budget)
+                    aggregated_s = bounds.aggregated.bound_s(shape, boundaries, stages, budget)
                     assert aggregated_s <= step_s * (1 + ROUNDING), draft
             alone_s = max(cut._stage_s(stage) for stage in range(shape.stages))
             assert alone_s <= step_s * (1 + ROUNDING), draft

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published.planning import parts_of
 
+from shardwright.planner.relaxation.aggregated_bounds import AggregateKey
 from shardwright.planner.relaxation.column_generation import BOUND_TOLERANCE
 from shardwright.planner.relaxation.dual_prices import _shortest_path
 from shardwright.planner.relaxation.layer_groups import LayerGroups, StageArcs, StageContent
-from shardwright.planner.relaxation.pipeline_bounds import AggregateKey, PipelineBounds
+from shardwright.planner.relaxation.pipeline_bounds import PipelineBounds
 from shardwright.planner.space.pipeline_shape import PipelineShape
 
 ROUNDING = 1e-9
@@ -94,7 +95,7 @@ def test_balanced_cuts_have_the_least_in_their_fullest_stage(
     bounds = short(place, blocks)
     shape = PipelineShape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
     budget_bytes = 1.5 * bounds.least_bytes / stages
-    cost = bounds._aggregate(AggregateKey(stages, 64, budget_bytes, False))[1]
+    cost = bounds.aggregated.of(AggregateKey(stages, 64, budget_bytes, False))[1]
     boundaries = bounds.balanced_boundaries(shape, budget_bytes)
     layers = len(bounds.layer_classes)
 
