@@ -10,7 +10,6 @@ distributed optimizer. hpz:d is zero3 with a second copy of the parameters over 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
@@ -237,11 +236,14 @@ class LayerStrategy:
     def expert_degree(self, degree: int, stage_ranks: int) -> int:
         """Sharding degree of experts whose layer shards a state ``degree`` ways.
 
-        Experts shard over the ranks that hold the same ones: over the greatest common divisor of
-        the
-        degree and that number, which is all of them where the layer shards over all its ranks. A
-        state that the dense parts do not shard is not sharded either.
+        Experts shard over those of a state's consecutive ranks that hold the same ones, so no
+        farther apart than the dense parts: with all ranks of a stage, all that hold the same; with
+        those of a node, the same in the node, perhaps one alone, which leaves experts whole. So it
+        is in Megatron-LM, whose optimizer instances are as many for experts
+        (``num_distributed_optimizer_instances``). What dense parts do not shard, experts do not.
         """
-        replicas = self.expert_data_parallel(stage_ranks)
-        over_all_ranks = degree > 1 and degree == self.state_ranks(stage_ranks)
-        return replicas if over_all_ranks else math.gcd(degree, replicas)
+        held = self.ep * self.etp
+        consecutive = degree * self.weight_split
+        if degree == 1 or consecutive % held:
+            return 1
+        return consecutive // held

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 from generators.expert_cases import MIXTURES, PLAIN, SEQ_LEN, ExpertCase, block_of, model_of, splits
 
+import shardwright as sw
 from shardwright.costmodel.explain.breakdown import breakdown, predict
 from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
 from shardwright.costmodel.lowering.step_work import step_work
@@ -108,6 +109,37 @@ def test_experts_shard_over_all_that_hold_them_where_the_layer_does() -> None:
             expected = 1 if level == "zero0" or whole == 1 else same
             assert found.degree == expected, (strategy, level)
             assert found.ranks.stride == strategy.ep * strategy.etp
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_experts_shard_no_farther_than_the_dense_parts(degree: int) -> None:
+    layer, tried = block_of(MOE), 0
+    for strategy in splits(layer, RANKS):
+        if strategy.state_ranks(RANKS) % degree:
+            continue
+        tried += 1
+        shard = Sharding(parameters=degree, gradients=degree, optimizer=degree)
+        dense, experts = param_groups(shape_of(layer, replace(strategy, shard=shard)))
+        held = strategy.ep * strategy.etp
+        same = range(0, dense.ranks.members(0)[-1] + strategy.weight_split, held)
+        assert experts.ranks.members(0) == tuple(same), strategy
+        assert experts.replicas.size * len(same) * held == RANKS
+    assert tried
+
+
+def test_hsdp_of_a_node_keeps_experts_of_two_nodes_whole() -> None:
+    """Mixtral-8x7B on 2x8 H100, ep 8: 8 experts of 32 layers, 2 fp32 moments, over 8 ranks."""
+    found = sw.simulate(
+        "mixtral-8x7b", "2x8xH100", global_batch=64, seq_len=2048, ep=8, shard="hsdp"
+    )
+    experts = 8 * 32 * 3 * 4096 * 14336
+    dense = 46_702_792_704 - experts
+    moments = found.report.prediction.memory[0].by["optimizer"]
+    assert moments == pytest.approx((experts + dense) / 8 * 8, rel=1e-3)
+    assert moments - dense == pytest.approx(45.1e9, rel=1e-3)
+    used = [i for i in step_work(found.plan, stack("shardwright"), 0) if isinstance(i, Collective)]
+    assert all((i.ranks - 1) * i.stride < 8 for i in used if i.kind == "all_gather")
+    assert {(i.ranks, i.stride) for i in used if i.kind == "all_reduce"} >= {(2, 8)}
 
 
 def test_a_layer_without_experts_has_one_part() -> None:
