@@ -12,6 +12,9 @@ from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 from .dropout import dropout
 
+PLAIN_COPIES = 3
+"""fp32 tensors as large as the logits in the backward of PyTorch's plain cross-entropy."""
+
 
 def embedding(
     c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: SymbolicTensor
@@ -197,10 +200,12 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
 def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     """``cross_entropy(logits.float(), targets)``: keeps the log-probabilities.
 
-    The backward adds their gradient and the logits', all in fp32. Vocabulary-parallel ranks
-    (torchtitan's loss parallel) combine maximum, sum and target.
+    The backward adds their gradient and the logits', all in fp32: ``PLAIN_COPIES``. What the stack
+    holds beyond that is outputs that it keeps until then. Vocabulary-parallel ranks (torchtitan's
+    loss parallel) combine maximum, sum and target.
     """
     t = c.tape
+    kept = _kept_outputs(c, logits)
     column = (logits.elements // logits.shape[-1], 1)
     work, logits_dtype = logits, logits.dtype
     if logits.dtype != "fp32":
@@ -213,7 +218,9 @@ def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor
     picked = t.kernel("gather", (), t.new(column, "fp32"))
     loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
 
-    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+    def backward(
+        grad: SymbolicTensor, kept: SymbolicTensor | None = kept
+    ) -> tuple[SymbolicTensor | None, ...]:
         grad_log_probabilities = t.kernel("zeros", (), t.like(log_probabilities))
         out = t.kernel(
             "softmax_backward",
@@ -227,3 +234,13 @@ def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor
 
     t.record((loss,), (logits,), backward)
     return loss
+
+
+def _kept_outputs(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor | None:
+    """Logits among a module's outputs that live until the loss's backward."""
+    beyond = c.stack.loss_copies - PLAIN_COPIES
+    if beyond <= 0:
+        return None
+    rows = logits.elements // logits.shape[-1]
+    kept = c.tape.new((rows, round(beyond * logits.shape[-1])), "fp32")
+    return c.tape.kernel("cast", (logits,), kept)

@@ -111,8 +111,9 @@ class StackSpec:
     orientations (cached), or for each use; ``narrow_gather``: parameters are gathered quantized.
     ``expert_dispatch``: rows: each expert's row is sent; tokens: a token is sent once to each rank,
     and over a slower link once to each group of ranks, that holds any of its experts.
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``: a
-    cross-entropy that is not fused allocates a tensor at every step instead of working in place.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
+    fp32 tensors as large as the logits at the fullest moment of a cross-entropy that is not fused:
+    0: it works in place; 3: PyTorch's plain form; more: the module's outputs are kept beside it.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order.
     ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
@@ -137,7 +138,7 @@ class StackSpec:
     narrow_gather: bool = False
     expert_dispatch: Literal["rows", "tokens"] = "rows"
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
-    loss_copies: bool = False
+    loss_copies: Annotated[float, Field(ge=0)] = 0
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     dropout: bool = False
