@@ -17,7 +17,7 @@ from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
 from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
 from .symbolic.tape import TapeEntry, WorkItem
-from .symbolic.tier_bytes import TierBytes
+from .symbolic.tier_bytes import StateBytes, TierBytes
 
 if TYPE_CHECKING:
     from .layers.layer import LayerSegment
@@ -211,7 +211,7 @@ def with_addition(
     gradient: AddedWork = NO_WORK,
     update: tuple[WorkItem, ...] = (),
     resident_bytes: int = 0,
-    resident_tier_bytes: TierBytes = (),
+    resident_tier_bytes: tuple[StateBytes, ...] = (),
 ) -> FsdpUnit:
     """A unit with a technique's work and state.
 
@@ -251,6 +251,28 @@ def with_fetched_parameters(
         gathers=(filled, *others),
         gather=unit.gather._replace(
             forward=(copy, *unit.gather.forward), backward=(copy, *unit.gather.backward)
+        ),
+        fetched_by=name,
+    )
+
+
+def with_offloaded_gradients(unit: FsdpUnit, name: str, down: WorkItem, up: WorkItem) -> FsdpUnit:
+    """A unit with reduced gradients on another tier, where micro-batches add up.
+
+    Args:
+        unit: states of a layer.
+        name: the technique, under which the copies count.
+        down: copy of a reduced gradient from the device.
+        up: copy of the sum of earlier micro-batches to the device, which adds to it.
+    """
+    reduce = unit.reduce
+    return replace(
+        unit,
+        shard_gradient_bytes=0,
+        reduce=reduce._replace(
+            fresh=(*reduce.fresh, down),
+            accumulated=(*reduce.accumulated, down),
+            accumulate_shard=(up, *reduce.accumulate_shard),
         ),
         fetched_by=name,
     )

@@ -13,7 +13,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import MEMORY_TERMS, MemoryRow
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import StagePasses
-from ..symbolic.tier_bytes import TIERS, Tier, TierBytes, total_bytes
+from ..symbolic.tier_bytes import TIERS, StateBytes, Tier, TierBytes, total_bytes
 
 
 def tier_rows(
@@ -26,12 +26,13 @@ def tier_rows(
     activation_tier_bytes = [
         _sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks
     ]
-    states = _sum(e.unit.added_tier_bytes for c in chunks for e in c.layers if e.unit is not None)
+    units = (entry.unit for chunk in chunks for entry in chunk.layers if entry.unit is not None)
+    states = [state for unit in units for state in unit.added_tier_bytes]
     rows = []
     for tier in TIERS:
         chunk_bytes = [total_bytes(size, tier) for size in activation_tier_bytes]
-        resident = total_bytes(states, tier)
-        if resident or any(chunk_bytes):
+        resident = [state for state in states if state.tier == tier]
+        if total_bytes(resident, tier) or any(chunk_bytes):
             rows.append(_row(plan, rank_location, tier, resident, _in_flight(passes, chunk_bytes)))
     return tuple(rows)
 
@@ -48,19 +49,26 @@ def _in_flight(passes: StagePasses, chunk_bytes: list[int]) -> int:
 
 
 def _row(
-    plan: Plan, rank_location: tuple[int, str], tier: Tier, resident: int, in_flight: int
+    plan: Plan,
+    rank_location: tuple[int, str],
+    tier: Tier,
+    resident: list[StateBytes],
+    in_flight: int,
 ) -> MemoryRow:
     stage, name = rank_location
     memory = plan.cluster.group(name).memory
     capacity = memory.host_bytes if tier == "host" else memory.nvme_bytes
-    by = {**dict.fromkeys(MEMORY_TERMS, 0), "activations": in_flight, "workspace": resident}
+    by = {**dict.fromkeys(MEMORY_TERMS, 0), "activations": in_flight}
+    for state in resident:
+        by[state.term] += state.size_bytes
+    held_bytes = sum(by.values())
     return MemoryRow(
         program=plan.program.name,
         stage=stage,
         device_group=name,
         tier=tier,
-        allocated_bytes=resident + in_flight,
-        reserved_bytes=resident + in_flight,
+        allocated_bytes=held_bytes,
+        reserved_bytes=held_bytes,
         capacity_bytes=capacity or 0,
         by=by,
     )

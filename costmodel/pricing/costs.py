@@ -67,8 +67,10 @@ class ReduceCost(NamedTuple):
     ``fresh``: reduction of one micro-batch's gradients; ``accumulated_kernels_s``: kernels of the
     reduction of accumulated ones; ``outer``: once per step. ``upcast_s``: cast of a first
     micro-batch's gradients; ``accumulate_upcast_s``: addition of a later one's;
-    ``accumulate_shard_s``: addition of reduced shards. ``after_passes_s``: collectives after all
-    passes of the stage, where the stack has them there; they are in no other figure.
+    ``accumulate_shard_s``: addition of reduced shards. ``offloaded_s``, part of ``fresh`` and of
+    the accumulated kernels, and ``fetched_s``, part of the addition: copies to the host and back.
+    ``after_passes_s``: collectives after all passes of the stage, where the stack has them there;
+    they are in no other figure.
     """
 
     fresh: TrafficCost
@@ -78,6 +80,8 @@ class ReduceCost(NamedTuple):
     upcast_s: float
     accumulate_upcast_s: float
     after_passes_s: float = 0.0
+    offloaded_s: float = 0.0
+    fetched_s: float = 0.0
 
 
 class UnitCost(NamedTuple):

@@ -139,7 +139,7 @@ class Pricer:
                 forward=self._traffic(unit.gather.forward, self.unit_s),
                 backward=self._traffic(unit.gather.backward, self.unit_s),
                 outer=self._traffic(unit.gather.outer),
-                fetched_s=self.split(_fetch_copies(unit))[0],
+                fetched_s=self.split(_host_copies(unit.gather.forward))[0],
             ),
             reduce=ReduceCost(
                 fresh=fresh,
@@ -149,6 +149,8 @@ class Pricer:
                 upcast_s=self.split(unit.reduce.upcast)[0],
                 accumulate_upcast_s=self.split(unit.reduce.accumulate_upcast)[0],
                 after_passes_s=after_passes_s,
+                offloaded_s=self.split(_host_copies(unit.reduce.fresh))[0],
+                fetched_s=self.split(_host_copies(unit.reduce.accumulate_shard))[0],
             ),
         )
 
@@ -173,8 +175,8 @@ class Pricer:
         return kernels_s, collectives_s
 
 
-def _fetch_copies(unit: FsdpUnit) -> list[WorkItem]:
-    return [item for item in unit.gather.forward if isinstance(item, Kernel) and on_host(item.op)]
+def _host_copies(items: Iterable[WorkItem]) -> list[WorkItem]:
+    return [item for item in items if isinstance(item, Kernel) and on_host(item.op)]
 
 
 def _with_overlap_slowdown(stack: StackSpec, machine: Machine) -> StackSpec:

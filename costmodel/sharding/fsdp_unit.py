@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
-from ..symbolic.tier_bytes import TierBytes
+from ..symbolic.tier_bytes import StateBytes
 from .optimizers import UpdateShare
 
 MAX_CACHED_UNITS = 4096
@@ -69,7 +69,7 @@ class FsdpUnit:
     reduced ones until the update. ``post_update``: work after the update; ``update``: the unit's
     share of it. Techniques add ``added`` once gradients are complete, ``added_update`` with each
     update, and hold ``added_bytes``, on other tiers ``added_tier_bytes``, between steps;
-    ``fetched_by``: the technique of copies before gathers.
+    ``fetched_by``: the technique of copies before gathers and after reductions.
     """
 
     wrapped: bool
@@ -94,7 +94,7 @@ class FsdpUnit:
     added: LoweredPass = NO_PASS
     added_update: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
     added_bytes: int = 0
-    added_tier_bytes: TierBytes = ()
+    added_tier_bytes: tuple[StateBytes, ...] = ()
     fetched_by: str = ""
 
     @property

@@ -74,7 +74,7 @@ def terms_with_techniques(time: PassTime) -> list[tuple[str, float]]:
 class LayerSlot(NamedTuple):
     """One layer's share of a pass: computation, copies, traffic before and after.
 
-    ``fetched_s`` of the copies come from the host, for the technique ``fetched_by``.
+    ``fetched_s`` of the copies come from or go to the host, for the technique ``fetched_by``.
     """
 
     cost: PassCost
@@ -170,8 +170,17 @@ def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Price
     if unit is None:
         return LayerSlot(backward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
-    fetched_s = 0.0 if kind.part == "weight" else cost.gather.fetched_s
+    fetched_s = _copied_s(unit, cost, kind)
     return LayerSlot(backward, *_around_backward_s(unit, cost, kind), unit.fetched_by, fetched_s)
+
+
+def _copied_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> float:
+    """Copies from and to the host around a backward pass."""
+    copied_s = 0.0 if kind.part == "weight" else cost.gather.fetched_s
+    if kind.part == "input" or not (kind.last or unit.reduces_each_micro_batch):
+        return copied_s
+    adds = unit.reduces_each_micro_batch and not kind.first
+    return copied_s + cost.reduce.offloaded_s + (cost.reduce.fetched_s if adds else 0.0)
 
 
 def _around_backward_s(

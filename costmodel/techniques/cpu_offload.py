@@ -17,6 +17,13 @@ and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before 
 memory falls by n·s and a step count each, with ``all`` by n·b more; a gather then needs n·b while
 it is filled. The host holds n·(s + 2b): states, weights, and a buffer for gradients.
 
+In DeepSpeed's layout (``partitioned``) compute parameters of c bytes lie beside master weights:
+reduced gradients leave the device after every micro-batch (from the second on, the earlier sum
+comes back and goes again), and parameters of c bytes come back, cast on the host. The host holds
+n·(s + b) of the optimizer, n·4 of fp32 gradients, with ``all`` n·c of parameters: 16 and 18 bytes a
+weight, as in DeepSpeed's estimate_zero3_model_states_mem_needs (without its factor 1.5 of buffers),
+and the device no gradients (runtime/zero/stage3.py: grad_partitions_flat_buffer).
+
 Takeaway: it buys memory for a constant time per step, so it pays with many micro-batches, or
 against more devices or recomputation.
 
@@ -24,12 +31,13 @@ Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters
 1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, the update 5.7 GB at
 25.6 GB/s 221 ms.
 
-Limits: blocks, not embeddings and heads. Gradients stay on the device until the norm is known, for
-plain clipping. Copies and the host's update are charged in line: nothing hides, though copies up
-could run beside the layer before; ZeRO-Offload's update delayed by a step would be lossy, and
-another technique. Devices sharing a PCI Express switch share its link, which is not charged.
-Adafactor and Muon mix elements, so they are refused. Frozen weights stay. Rates of the host are
-assumed (``host_rates``).
+Limits: blocks, not embeddings and heads. But for ``partitioned``, gradients stay on the device
+until the norm is known, for plain clipping; DeepSpeed's 16-bit buffer of reduced gradients beside
+the fp32 ones is not counted. Copies and the host's update are charged in line: nothing hides,
+though copies up could run beside the layer before; ZeRO-Offload's update delayed by a step would be
+lossy, and another technique. Devices sharing a PCI Express switch share its link, which is not
+charged. Adafactor and Muon mix elements, so they are refused. Frozen weights stay. Rates of the
+host are assumed (``host_rates``).
 """
 
 from __future__ import annotations
@@ -37,7 +45,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...spec.errors import InputError
-from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, streamed
+from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, Kernel, streamed
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ...spec.techniques.cpu_offload import TECHNIQUE as VALUE
 from ...spec.workload.number_formats import DTYPE_BYTES
@@ -45,7 +53,13 @@ from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import UpdateShare, elementwise_update
 from ..sharding.param_groups import UnitShape, param_groups
 from ..symbolic.tape import WorkItem
-from ..technique import TechniquePrice, with_addition, with_fetched_parameters
+from ..symbolic.tier_bytes import StateBytes
+from ..technique import (
+    TechniquePrice,
+    with_addition,
+    with_fetched_parameters,
+    with_offloaded_gradients,
+)
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
 """Those that work element by element, so that the host needs no products and no sums."""
@@ -63,22 +77,65 @@ def unit(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
     elements = sum(part.shard for part in param_groups(shape) if part.trained)
     if not elements:  # all of it is frozen
         return states
-    name = shape.dtype.master
-    size = elements * DTYPE_BYTES[name]
-    down = streamed(TO_HOST, elements, 2 * size, name)
-    up = streamed(TO_DEVICE, elements, 2 * size, name)
-    on_host: list[WorkItem] = [
-        kernel._replace(op=HOST_PREFIX + kernel.op)
-        for kernel in elementwise_update(states.update, shape.optimizer, shape.dtype)
-    ]
-    host_bytes = states.optimizer_bytes + 2 * size
-    without = replace(states, optimizer_bytes=0, update=UpdateShare(host_elements=elements))
+    return _offloaded(shape, states, elements)
+
+
+def _offloaded(shape: UnitShape, states: FsdpUnit, elements: int) -> FsdpUnit:
+    """The unit with states of ``elements`` trained weights on the host."""
+    dtype, beside = shape.dtype, _masters_beside(shape, states)
+    stored = dtype.param if beside else dtype.master
+    size = elements * DTYPE_BYTES[stored]
+    down = streamed(TO_HOST, elements, 2 * size, stored)
+    up = streamed(TO_DEVICE, elements, 2 * size, stored)
+    casts = _casts(states)
+    host_work = (*elementwise_update(states.update, shape.optimizer, dtype), *casts)
+    update: tuple[WorkItem, ...] = tuple(k._replace(op=HOST_PREFIX + k.op) for k in host_work)
+    others = tuple(item for item in states.post_update if item not in casts)
+    without = replace(
+        states,
+        optimizer_bytes=0,
+        post_update=others,
+        update=UpdateShare(host_elements=elements),
+    )
+    if beside:
+        without = with_offloaded_gradients(without, NAME, down, up)
+    else:
+        update = (down, *update)
     if offloads_parameters(shape.strategy):
         without = with_fetched_parameters(without, NAME, up, size)
-        update = (down, *on_host)
     else:
-        update = (down, *on_host, up)
-    return with_addition(without, NAME, update=update, resident_tier_bytes=(("host", host_bytes),))
+        update = (*update, up)
+    held = _on_host(shape, states, elements)
+    return with_addition(without, NAME, update=update, resident_tier_bytes=held)
+
+
+def _masters_beside(shape: UnitShape, states: FsdpUnit) -> bool:
+    """True if master weights lie beside the compute parameters, among the optimizer's states."""
+    return shape.stack.state_layout == "partitioned" and states.wrapped
+
+
+def _casts(states: FsdpUnit) -> list[Kernel]:
+    """Casts of updated master weights into the compute copy."""
+    kernels = (item for item in states.post_update if isinstance(item, Kernel))
+    return [kernel for kernel in kernels if kernel.op == "cast"]
+
+
+def _on_host(shape: UnitShape, states: FsdpUnit, elements: int) -> tuple[StateBytes, ...]:
+    """States that the host holds.
+
+    Where no masters lie beside the parameters, it holds what it updates, with a like buffer for
+    gradients.
+    """
+    dtype = shape.dtype
+    parameters, gradients = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.master]
+    if _masters_beside(shape, states):
+        gradients = DTYPE_BYTES[dtype.gradient]
+        parameters = DTYPE_BYTES[dtype.param] if offloads_parameters(shape.strategy) else 0
+    return (
+        StateBytes("host", elements * parameters, "parameters"),
+        StateBytes("host", elements * gradients, "gradients"),
+        StateBytes("host", states.optimizer_bytes, "optimizer"),
+    )
 
 
 TECHNIQUE = TechniquePrice(value=VALUE, unit=unit)

@@ -92,7 +92,7 @@ def _parameters_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
 
 def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     """The rule of a stack broken by a layer's offload, or None."""
-    if offload_of(strategy) is not None and stack.state_layout != "fsdp2":
+    if offload_of(strategy) is not None and stack.state_layout == "contiguous":
         return f"cpu_offload of states as the stack {stack.name} lays them out is not built yet"
     return None
 

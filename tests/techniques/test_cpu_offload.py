@@ -13,6 +13,7 @@ from published.planning import RULE, planned
 from toys.technique_spaces import FEW, TWO, small_space, solved
 from toys.technique_suite import Refused, TechniqueSuite
 
+import shardwright as sw
 from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.explain.breakdown import breakdown
@@ -112,7 +113,9 @@ def test_bytes_are_those_of_the_card(
     assert own.whole_bytes == other.whole_bytes == n * ranks * param
 
 
-def simulated(value: CpuOffload | None, micro_batch: int = 4, **given: object) -> Simulation:
+def simulated(
+    value: CpuOffload | None, micro_batch: int = 4, software: StackSpec = STACK, **given: object
+) -> Simulation:
     """A step of two equal blocks on two A100 of a node, whose other layers have no states."""
     strategy = with_value(sharded("zero3", 2), NAME, value)
     case = Case(name="", ranks=2, strategies=strategy, micro_batch=micro_batch, **given)  # type: ignore[arg-type]
@@ -120,7 +123,7 @@ def simulated(value: CpuOffload | None, micro_batch: int = 4, **given: object) -
     plan = case.plan()
     group = replace(found.cluster.groups[0], name="cpu")
     plan = replace(plan, cluster=replace(found.cluster, groups=(group,)))
-    result = Simulator.for_plan(plan, Machine(plan.cluster), STACK).run(plan)
+    result = Simulator.for_plan(plan, Machine(plan.cluster), software).run(plan)
     assert result is not None
     return result
 
@@ -153,6 +156,10 @@ def test_device_memory_falls_by_what_moves_and_the_host_is_counted() -> None:
     assert own.by["optimizer"] - other.by["optimizer"] == 2 * unit.optimizer_bytes
     assert own.allocated_bytes - other.allocated_bytes == 2 * unit.optimizer_bytes
     assert [row.tier for row in offloaded.memory] == ["hbm", "host"]
+    held = {term: size for term, size in offloaded.memory[1].by.items() if size}
+    weights = 2 * 4 * (unit.update.matrices + unit.update.vectors)
+    states = 2 * unit.optimizer_bytes
+    assert held == {"parameters": weights, "gradients": weights, "optimizer": states}
 
 
 def question(**asked: object) -> Inputs:
@@ -197,8 +204,8 @@ def test_pins_say_it_of_some_layers() -> None:
 
 
 def test_hosts_grant_no_more_than_they_have() -> None:
-    with pytest.raises(InputError, match="--host-gib: got 900; allowed: at most 512: a HGX-A100"):
-        resolve(question(host_gib=900))
+    with pytest.raises(InputError, match="--host-gib: got 1900; allowed: at most 1024: a HGX-A100"):
+        resolve(question(host_gib=1900))
     for wrong in (0, -1):
         with pytest.raises(InputError, match="--host-gib: got"):
             resolve(question(host_gib=wrong))
@@ -220,10 +227,63 @@ def test_values_that_move_nothing_or_half_are_refused() -> None:
 
 def test_other_layouts_and_optimizers_are_refused() -> None:
     strategy = with_value(LayerStrategy(), NAME, CpuOffload())
-    for name in ("megatron", "deepspeed"):
-        other: StackSpec = stack(name)
-        assert f"as the stack {name} lays them out" in str(stack_violation(strategy, other))
-    assert stack_violation(strategy, STACK) is None
+    megatron: StackSpec = stack("megatron")
+    assert "as the stack megatron lays them out" in str(stack_violation(strategy, megatron))
+    for name in ("shardwright", "deepspeed", "transformers"):
+        assert stack_violation(strategy, stack(name)) is None
     assert set(words_of(answer(host_gib=8, optimizer="muon"))) == {"none"}
     with pytest.raises(InputError, match="optimizers that work element by element"):
         answer("cpu_offload=optimizer", host_gib=8, optimizer="muon")
+
+
+@pytest.mark.parametrize("value", [CpuOffload(), ALL])
+def test_deepspeed_keeps_16_or_18_bytes_of_a_weight_on_the_host(value: CpuOffload) -> None:
+    """Masters and moments, fp32 gradients, with ``all`` 16-bit parameters; no gradient stays."""
+    plan = Case(name="", ranks=4, strategies=sharded("zero3", 4), dtype="bf16").plan()
+    lowering = Lowering(plan.model, plan.workload, stack("deepspeed"))
+    own = lowering.unit((1,), sharded("zero3", 4), 4)
+    other = lowering.unit((1,), with_value(sharded("zero3", 4), NAME, value), 4)
+    n = own.update.matrices + own.update.vectors
+    held = {state.term: state.size_bytes for state in other.added_tier_bytes}
+    counts = held["optimizer"] - 12 * n
+    assert 0 < counts < 100
+    assert held["gradients"] == 4 * n
+    assert held.get("parameters", 0) == (2 * n if value.parameters else 0)
+    assert own.parameter_bytes - other.parameter_bytes == held.get("parameters", 0)
+    assert (own.shard_gradient_bytes > 0, other.shard_gradient_bytes) == (True, 0)
+    assert other.optimizer_bytes == 0
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+def test_deepspeed_sends_gradients_down_after_every_micro_batch(micro_batches: int) -> None:
+    """Down each time, up again from the second on, in 16 bits; parameters up before each gather."""
+    other = stack("deepspeed")
+    run = simulated(ALL, 8 // micro_batches, other, sizes=BIG, dtype="bf16")
+    unit = run.chunks[0][0].layers[1].unit
+    assert unit is not None
+    n = 2 * unit.update.host_elements
+    a100 = device("A100-SXM-80GB")
+    copies = micro_batches + (micro_batches - 1) + 2 * micro_batches
+    link_s = copies * 2 * n / (a100.host_link_bytes_per_s * LINK_SHARE)
+    host_s = n * (28 + 6) / (NODE_BYTES_PER_S / 2)
+    launches = 2 * copies * a100.kernel_launch_s
+    assert breakdown(run)[NAME] == pytest.approx(link_s + host_s + launches, rel=1e-9)
+
+
+def test_a_72b_offloaded_whole_runs_on_eight_devices() -> None:
+    """It ran with ZeRO-3 on 8 A100-80GB, micro-batch 4 x 2560, on a node of more than 800 GB."""
+    found = sw.simulate(
+        "qwen2.5-72b", "8xA100-80GB", stack="deepspeed", shard="zero3", cpu_offload="all",
+        micro_batch=4, global_batch=32, seq_len=2560, recompute="full", host_gib=256,
+    )  # fmt: skip
+    prediction = found.report.prediction
+    assert prediction.feasible
+    device_row, host = prediction.memory
+    assert (device_row.tier, host.tier) == ("hbm", "host")
+    blocks = 72_706_203_648 - 2 * 152064 * 8192 - 8192
+    assert host.by["parameters"] * 8 == pytest.approx(2 * blocks, rel=1e-3)
+    assert host.by["gradients"] * 8 == pytest.approx(4 * blocks, rel=1e-3)
+    assert host.by["optimizer"] * 8 == pytest.approx(12 * blocks, rel=1e-3)
+    assert host.by["workspace"] == 0
+    assert host.allocated_bytes * 8 > 800e9
+    assert device_row.by["gradients"] < 2e9
