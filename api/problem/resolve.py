@@ -23,6 +23,7 @@ from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.report import Assumption
+from ...spec.rules.input_rules import base_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload
 from .arguments import check_types
@@ -99,6 +100,8 @@ def resolve(inputs: Inputs) -> Problem:
     weakest = _weakest_device(cluster)
     dtype = dtype_of(inputs.dtype, weakest, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, objective_choice, notes)
+    if reason := base_violation(workload):
+        raise InputError("--trainable", inputs.trainable, f"formats that go together: {reason}")
     if reason := workload_violation(model, workload):
         raise length_error(model, workload, reason)
     biased = bool(table_blocks(model))

@@ -10,11 +10,11 @@ from ...spec.choices import OPTIMIZERS, Optimizer
 from ...spec.errors import InputError, nearest_name, one_of
 from ...spec.model.model_spec import ModelSpec
 from ...spec.report.report import Assumption
-from ...spec.workload.number_formats import DTYPE_BYTES
+from ...spec.workload.base_formats import BASE_FORMATS
 from ...spec.workload.training import Lora, target_names
 from ...spec.workload.workload import DtypeRecord
 
-TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,… or frozen:TOWER,…"
+TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,…,base_dtype=D or frozen:TOWER,…"
 LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
 
 
@@ -108,8 +108,9 @@ def _lora(text: str, trainable: str, model: ModelSpec) -> Lora:
     rank = _positive(values.get("rank", "16"), "rank", whole=True)
     alpha = _positive(values.get("alpha", str(2 * rank)), "alpha")
     base: Any = values.get("base_dtype")
-    if base is not None and base not in DTYPE_BYTES:
-        raise InputError("--trainable", base, "base_dtype " + ", ".join(DTYPE_BYTES))
+    if base is not None and base not in BASE_FORMATS:
+        allowed = "base_dtype " + ", ".join(BASE_FORMATS)
+        raise InputError("--trainable", base, allowed, nearest_name(base, BASE_FORMATS))
     targets = _targets(values.get("targets", "query,value"), model)
     return Lora(rank=int(rank), alpha=alpha, targets=targets, base_dtype=base)
 

@@ -145,6 +145,7 @@ def _run(
         ring=context_group(strategy),
         head_exchange=tensor_group(strategy) if strategy.ulysses else SINGLE_RANK,
         precision=_precision(layer, shape),
+        base=None if shape.training.adapters is None else shape.training.adapters.quantized_base,
         training=shape.training,
         drops=drops(shape.stack, layer),
     )

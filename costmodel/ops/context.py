@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.model_spec import NormKind
 from ...spec.parallel.rank_groups import RankGroup
+from ...spec.workload.base_formats import QuantizedBase
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
 from ..symbolic.tape import SymbolicTensor, Tape
 from .low_precision import Precision
@@ -33,6 +34,7 @@ class OpContext:
         ring: ranks that split each sequence and pass keys and values around.
         head_exchange: Ulysses group: own tokens outside attention, own heads inside it.
         precision: low-precision format of linear products, if any.
+        base: 4- or 8-bit format of frozen linear layers, if any.
         training: trained parts of the layer.
         drops: True if dropout follows the softmax and the biased projections.
     """
@@ -46,12 +48,15 @@ class OpContext:
     ring: RankGroup = SINGLE_RANK
     head_exchange: RankGroup = SINGLE_RANK
     precision: Precision | None = None
+    base: QuantizedBase | None = None
     training: LayerTraining = FULLY_TRAINED
     drops: bool = False
 
     def unquantized(self) -> OpContext:
-        """The same context with products in the parameters' format."""
-        return self if self.precision is None else replace(self, precision=None)
+        """The same context with weights and products in the parameters' format."""
+        if self.precision is None and self.base is None:
+            return self
+        return replace(self, precision=None, base=None)
 
     @property
     def operand_format(self) -> str | None:

@@ -11,7 +11,7 @@ from ...spec.parallel.rank_groups import RankGroup
 from ...spec.workload.number_formats import rate_name, tensor_bytes
 from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
-from .low_precision import operand, quantized_weight
+from .low_precision import dequantized_weight, operand, quantized_weight
 
 
 def grouped_linear(
@@ -78,13 +78,14 @@ def _product(
     """Grouped rows of ``inner`` values times their groups' (inner, width) weights."""
     groups = min(experts, rows)
     read_format = c.operand_format or c.dtype
+    base = dequantized_weight(c.tape, c.base, (experts, width, inner), c.dtype)
     weight = quantized_weight(c.tape, c.precision, experts * inner * width, c.dtype)
     written = (2 if accumulate else 1) * rows * width
     traffic_bytes = tensor_bytes(rows * inner + groups * inner * width, read_format)
     traffic_bytes += tensor_bytes(written, c.dtype)
     shape, flops = (groups, rows, inner, width), 2 * rows * inner * width
     c.tape.shaped_kernel("grouped_matmul", shape, rate_name(read_format), flops, traffic_bytes)
-    del weight
+    del base, weight
 
 
 def _weight_gradient(

@@ -12,7 +12,7 @@ from typing import Literal
 from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 from .lora import adapted, adapter_backward, add_adapter
-from .low_precision import UNQUANTIZED, operand, quantized_weight
+from .low_precision import UNQUANTIZED, dequantized_weight, operand, quantized_weight
 
 
 def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
@@ -22,10 +22,11 @@ def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
 def _product(
     c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
 ) -> None:
-    """(m, k) times an (n, k) weight, quantized first on some stacks."""
+    """(m, k) times an (n, k) weight, quantized or dequantized first where it has to be."""
+    base = dequantized_weight(c.tape, c.base, (1, n, k), c.dtype)
     weight = quantized_weight(c.tape, c.precision, k * n, c.dtype)
     c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
-    del weight
+    del base, weight
 
 
 def column_linear(

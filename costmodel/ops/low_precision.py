@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...spec.workload.base_formats import QuantizedBase, packed_bytes, scale_bytes
 from ...spec.workload.number_formats import MatmulFormat, Scaling, weight_bytes
 from ..symbolic.tape import SymbolicTensor, Tape
 
@@ -50,3 +51,21 @@ def quantized_weight(
     traffic_bytes = weight.size_bytes + weight_bytes(elements, target_format)
     t.shaped_kernel("quantize", (elements,), target_format, 0, traffic_bytes)
     return t.new((elements,), target_format)
+
+
+def dequantized_weight(
+    t: Tape, base: QuantizedBase | None, shape: tuple[int, int, int], dtype: str
+) -> SymbolicTensor | None:
+    """A frozen (matrices, rows, columns) weight's copy for one product, if it is in 4 or 8 bits.
+
+    bitsandbytes autograd/_functions.py: MatMul4Bit dequantizes forward and again backward. Its
+    8-bit products multiply in int8 going forward; that is priced alike.
+    """
+    if base is None:
+        return None
+    matrices, rows, columns = shape
+    elements = matrices * rows * columns
+    stored_bytes = packed_bytes(elements, base) + matrices * scale_bytes(rows, columns, base)
+    weight = t.new((elements,), dtype)
+    t.shaped_kernel("dequantize", (elements,), dtype, 0, stored_bytes + weight.size_bytes)
+    return weight

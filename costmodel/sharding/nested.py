@@ -16,6 +16,7 @@ from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
 from ..symbolic.tape import WorkItem
 from .param_groups import ParamGroup
+from .quantized_base import base_pieces, stored_base_bytes
 
 
 def gather_pieces(group: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
@@ -66,6 +67,8 @@ def stored_pieces_bytes(group: ParamGroup, dtype: DtypeRecord) -> int:
 
     With one type for both, the updated shard lies in the piece.
     """
+    if group.base is not None:
+        return stored_base_bytes(group, base_pieces(group))
     size, shard_bytes = DTYPE_BYTES[dtype.param], group.shard * DTYPE_BYTES[dtype.master]
     if group.nests_parameters:
         master_bytes = 0 if dtype.param == dtype.master else shard_bytes

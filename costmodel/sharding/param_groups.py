@@ -24,6 +24,7 @@ from ...spec.parallel.rank_groups import (
     shard_group,
 )
 from ...spec.strategy import LayerStrategy
+from ...spec.workload.base_formats import QuantizedBase, scale_bytes
 from ...spec.workload.number_formats import Dtype
 from ...spec.workload.training import FULLY_TRAINED, NOT_ADAPTED, LayerTraining, adapter_specs
 from ...spec.workload.workload import DtypeRecord
@@ -57,9 +58,9 @@ class UnitShape:
 
     @property
     def base_dtype(self) -> Dtype:
-        """Storage format of frozen parameters."""
-        dtypes = (t.adapters.base_dtype for t in self.trainings if t.adapters is not None)
-        return next((dtype for dtype in dtypes if dtype is not None), self.dtype.param)
+        """Storage format of frozen parameters that are not in 4 or 8 bits."""
+        formats = (t.adapters.plain_base for t in self.trainings if t.adapters is not None)
+        return next((name for name in formats if name is not None), self.dtype.param)
 
     def formats(self, trained: bool) -> DtypeRecord:
         """Formats of trained or of frozen parameters."""
@@ -84,6 +85,8 @@ class ParamGroup:
         experts: True for experts, a group of their own.
         tensors: what an optimizer reads of each parameter.
         narrow: elements whose products may run in low precision.
+        base: 4- or 8-bit format of frozen weights, a group of their own; ``scales``: bytes of its
+            scales on a rank.
         parameters: sharding degree of parameters; ``secondary`` of their copy, ``gradients``
             likewise.
     """
@@ -101,6 +104,8 @@ class ParamGroup:
     experts: bool
     tensors: tuple[LocalParameter, ...]
     narrow: int
+    base: QuantizedBase | None = None
+    scales: int = 0
     parameters: int = 1
     secondary: int = 1
     gradients: int = 1
@@ -148,7 +153,7 @@ class _LocalWeight(NamedTuple):
     """A parameter of a layer with its shape on the fullest rank.
 
     ``partial``: tensor-parallel ranks still sum its gradient. ``linear``: its products may be low
-    precision. ``hidden`` and ``table`` are for the optimizer.
+    precision. ``hidden`` and ``table`` are for the optimizer. ``base``: its 4- or 8-bit format.
     """
 
     spec: ParameterSpec
@@ -158,6 +163,7 @@ class _LocalWeight(NamedTuple):
     linear: bool
     hidden: bool
     table: bool
+    base: QuantizedBase | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,7 +225,7 @@ def _local_specs(
     seq_len: int,
     split: _WeightSplit,
 ) -> tuple[tuple[_GroupMembers, _GroupMembers], ...]:
-    """Parameters on the fullest rank: dense and experts, trained, then frozen.
+    """Parameters on the fullest rank: dense and experts, trained, frozen, then in 4 or 8 bits.
 
     Adapters stand with their weight.
     """
@@ -230,35 +236,40 @@ def _local_specs(
         for spec in layer_parameters(layer, seq_len):
             if number and tied and spec.name in SHARED_TABLES:
                 continue
-            local_weights.append(
-                _local(spec, _padded(layer, spec, split), layer, training.weights, split)
-            )
+            local_weights.append(_local(spec, _padded(layer, spec, split), layer, training, split))
             if training.adapters is not None:
                 local_weights += [
-                    _local(extra, extra.local_shape(split.weights), layer, True, split)
+                    _local(extra, extra.local_shape(split.weights), layer, FULLY_TRAINED, split)
                     for extra in adapter_specs(spec, training.adapters)
                 ]
 
-    def members(trained: bool, expert: bool) -> _GroupMembers:
-        matching = (w for w in local_weights if (w.trained, w.spec.expert) == (trained, expert))
-        return _GroupMembers(tuple(matching))
+    def members(kind: tuple[bool, bool], expert: bool) -> _GroupMembers:
+        weights = (w for w in local_weights if w.spec.expert == expert)
+        return _GroupMembers(tuple(w for w in weights if (w.trained, w.base is not None) == kind))
 
-    return tuple((members(trained, False), members(trained, True)) for trained in (True, False))
+    kinds = ((True, False), (False, False), (False, True))
+    return tuple((members(kind, False), members(kind, True)) for kind in kinds)
 
 
 def _local(
-    spec: ParameterSpec, shape: tuple[int, ...], layer: Layer, trained: bool, split: _WeightSplit
+    spec: ParameterSpec,
+    shape: tuple[int, ...],
+    layer: Layer,
+    training: LayerTraining,
+    split: _WeightSplit,
 ) -> _LocalWeight:
     matrix = len(shape) - spec.expert == 2
     hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and matrix and not _is_filter(spec)
+    adapters = training.adapters
     return _LocalWeight(
         spec=spec,
         shape=shape,
-        trained=trained,
+        trained=training.weights,
         partial=_is_partial(spec, split),
         linear=_is_linear(spec, layer),
         hidden=hidden,
         table=isinstance(layer, EmbeddingLayer) and len(shape) == 2,
+        base=adapters.quantized_base if adapters and _is_linear(spec, layer) else None,
     )
 
 
@@ -313,7 +324,17 @@ def _param_group(
         experts=first.spec.expert,
         tensors=tuple(tensors),
         narrow=narrow,
+        base=first.base,
+        scales=sum(_scales(member) for member in members.weights),
     )
+
+
+def _scales(weight: _LocalWeight) -> int:
+    """Bytes of the scales of a weight in 4 or 8 bits; of experts, each has its own."""
+    if weight.base is None:
+        return 0
+    *matrices, rows, columns = weight.shape
+    return math.prod(matrices) * scale_bytes(rows, columns, weight.base)
 
 
 def _is_filter(spec: ParameterSpec) -> bool:

@@ -26,6 +26,12 @@ from .fully_sharded import (
 )
 from .nested import gather_pieces, keep_secondary
 from .param_groups import ParamGroup, UnitShape, param_groups
+from .quantized_base import (
+    gather_base,
+    gathered_base_bytes,
+    keep_secondary_base,
+    stored_base_bytes,
+)
 from .traffic import for_each_group, gathered_bytes
 
 
@@ -90,11 +96,13 @@ def _frozen_bytes(shape: UnitShape, all_groups: tuple[ParamGroup, ...]) -> int:
     With fp8 parameters the copy is all there is (Transformer Engine pytorch/module/base.py makes a
     weight in fp8, trained or not), unless a format is requested.
     """
-    frozen = tuple(group for group in all_groups if not group.trained)
+    quantized = (group for group in all_groups if group.base is not None)
+    quantized_bytes = sum(stored_base_bytes(group, 1) for group in quantized)
+    frozen = tuple(group for group in all_groups if not group.trained and group.base is None)
     frozen_elements = sum(group.whole for group in frozen)
     has_own_format = shape.base_dtype != shape.dtype.param
     elements = frozen_elements if has_own_format else frozen_elements - _only_narrow(shape, frozen)
-    return elements * DTYPE_BYTES[shape.base_dtype]
+    return elements * DTYPE_BYTES[shape.base_dtype] + quantized_bytes
 
 
 def _buffer_reduction(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
@@ -128,7 +136,10 @@ def partitioned_unit(shape: UnitShape) -> FsdpUnit:
         sum(group.shard for group in groups) * master if dtype.param != dtype.master else 0
     )
     sharded = tuple(group for group in all_groups if group.parameters > 1)
-    gathered = sum(group.padded for group in sharded) * param
+    gathered = sum(
+        group.padded * param if group.base is None else gathered_base_bytes(group)
+        for group in sharded
+    )
     unsharded = [group for group in groups if group.parameters == 1]
     return replace(
         unit,
@@ -150,6 +161,8 @@ def partitioned_unit(shape: UnitShape) -> FsdpUnit:
 
 
 def _stored_bytes(shape: UnitShape, group: ParamGroup) -> int:
+    if group.base is not None:
+        return stored_base_bytes(group, group.parameters)
     name = shape.dtype.param if group.trained else shape.base_dtype
     if group.parameters == 1:
         return group.whole * DTYPE_BYTES[name]
@@ -159,11 +172,15 @@ def _stored_bytes(shape: UnitShape, group: ParamGroup) -> int:
 
 
 def _piece_gather(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    if group.base is not None:
+        return (*gather_base(group, group.parameters), *keep_secondary_base(group))
     pieces = gather_pieces(group, group.parameters, dtype.param)
     return (*pieces, *keep_secondary(group, dtype.param))
 
 
 def _piece_gather_backward(group: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
+    if group.secondary > 1 and group.base is not None:
+        return gather_base(group, group.secondary)
     if group.secondary > 1:
         return gather_pieces(group, group.secondary, dtype.param)
     return _piece_gather(group, dtype)

@@ -14,6 +14,7 @@ from ..symbolic.tape import WorkItem
 from .fsdp_unit import GatherBytes
 from .nested import gather_pieces, keep_secondary
 from .param_groups import ParamGroup, UnitShape
+from .quantized_base import base_pieces, gather_base, gathered_base_bytes, keep_secondary_base
 
 MAX_CACHED_GROUPS = 1024
 """Groups whose work is cached: units that differ in their experts share their dense group."""
@@ -28,6 +29,8 @@ def kernel_per_parameter(
 
 def gathered_bytes(shape: UnitShape, group: ParamGroup) -> int:
     """Bytes of a group's gather, linear weights in the stack's gather format."""
+    if group.base is not None:
+        return gathered_base_bytes(group)
     size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
     if narrow is None or not shape.stack.narrow_gather:
         return group.padded * size
@@ -62,9 +65,10 @@ def gather_bytes(
     sizes = []
     for group in _gathered_at_once(shape, groups, frozen):
         is_sharded = group.degree > 1
-        flat_bytes = group.padded * param if is_sharded else 0
+        whole_bytes = group.padded * param if group.base is None else gathered_base_bytes(group)
+        flat_bytes = whole_bytes if is_sharded else 0
         cast_bytes = group.shard * param if is_sharded and casts and group.trained else 0
-        sizes.append(GatherBytes(flat_bytes, cast_bytes, group.padded * param))
+        sizes.append(GatherBytes(flat_bytes, cast_bytes, whole_bytes))
     return tuple(sizes)
 
 
@@ -73,7 +77,9 @@ def _gathered_at_once(
 ) -> tuple[ParamGroup, ...]:
     if shape.base_dtype != shape.dtype.master:
         return (*groups, *frozen)
-    return _merged(groups, frozen)
+    quantized = tuple(group for group in frozen if group.base is not None)
+    plain = tuple(group for group in frozen if group.base is None)
+    return (*_merged(groups, plain), *quantized)
 
 
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
@@ -124,6 +130,8 @@ def reduces_over_replicas(group: ParamGroup) -> bool:
 @lru_cache(maxsize=MAX_CACHED_GROUPS)
 def gather_forward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[WorkItem, ...]:
     """Gather the whole group before a forward, in format ``name``."""
+    if group.base is not None:
+        return (*gather_base(group, base_pieces(group)), *keep_secondary_base(group))
     if group.nests_parameters:
         return (*gather_pieces(group, group.parameters, name), *keep_secondary(group, name))
     return (*_gather_work(group, dtype, name), *_kept_pieces(group, name))
@@ -141,6 +149,8 @@ def gather_backward(group: ParamGroup, dtype: DtypeRecord, name: str) -> tuple[W
     """Gather before a backward, from the secondary copy if there is one."""
     if group.secondary == 1:
         return gather_forward(group, dtype, name)
+    if group.base is not None:
+        return gather_base(group, group.secondary)
     pieces = gather_pieces(group, group.secondary, name)
     if name == dtype.master:
         return pieces

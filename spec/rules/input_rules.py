@@ -18,6 +18,7 @@ from .problem import Problem
 __all__ = [
     "MAX_LAYERS",
     "Problem",
+    "base_violation",
     "cluster_problems",
     "cluster_violation",
     "model_problems",
@@ -121,9 +122,19 @@ def cluster_violation(cluster: ClusterSpec) -> str | None:
     return problem and f"{problem.field} {problem.reason}"
 
 
+def base_violation(workload: Workload) -> str | None:
+    """Reason why frozen weights cannot have their format, or None."""
+    adapters, matmul = workload.adapters, workload.dtype.matmul
+    if adapters is None or adapters.quantized_base is None or matmul is None:
+        return None
+    return f"base_dtype {adapters.base_dtype} beside products in {matmul} is not built; use bf16"
+
+
 def workload_violation(model: ModelSpec, workload: Workload) -> str | None:
-    """Reason why the model cannot take this sequence length, or None."""
+    """Reason why the model cannot be trained so, or at this sequence length, or None."""
     if reason := model_violation(model):
+        return reason
+    if reason := base_violation(workload):
         return reason
     image_tokens = model.towers[0].seq_len
     if len(model.towers) == 1 and image_tokens is not None and workload.seq_len != image_tokens:

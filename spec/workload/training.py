@@ -13,6 +13,7 @@ from pydantic import Field
 from ..model.layer_parameters import ParameterSpec, layer_parameters
 from ..model.layers import BlockLayer, Layer
 from ..model.model_spec import ModelSpec
+from .base_formats import BaseFormat, QuantizedBase, is_quantized
 from .number_formats import Dtype
 
 NOT_ADAPTED = frozenset({"router", "shared_expert_gate", "relative", "cross_relative", "conv"})
@@ -25,18 +26,32 @@ class Lora:
 
     A layer x -> W x becomes W x + (alpha / rank) B A x with A (rank, in) and B (out, rank), the
     only trained parameters. ``base_dtype`` is the format of frozen weights (None: that of
-    parameters).
+    parameters); 4- and 8-bit ones are those of linear layers alone, see ``base_formats``.
     """
 
     rank: Annotated[int, Field(ge=1, le=2**16)] = 16
     alpha: Annotated[float, Field(gt=0)] = 32.0
     targets: tuple[str, ...] = ("query", "value")
-    base_dtype: Dtype | None = None
+    base_dtype: BaseFormat | None = None
 
     @property
     def scale(self) -> float:
         """Factor on an adapter's product."""
         return self.alpha / self.rank
+
+    @property
+    def quantized_base(self) -> QuantizedBase | None:
+        """Format of frozen linear layers in 4 or 8 bits, if they are."""
+        return self.base_dtype if is_quantized(self.base_dtype) else None
+
+    @property
+    def plain_base(self) -> Dtype | None:
+        """Format of frozen weights where it is one of the parameters' formats."""
+        match self.base_dtype:
+            case "nf4" | "int8":
+                return None
+            case name:
+                return name
 
 
 @dataclass(frozen=True, slots=True)
