@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 import shardwright as sw
 from shardwright.costmodel.lowering.layer_lowering import LoweredLayer, lower_layer
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.executor.tracing.recorder import LiveBytes
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.model.model_spec import HeadLayer
 from shardwright.spec.strategy import LayerStrategy
@@ -81,3 +83,19 @@ def test_lora_of_8b_at_8k_tokens_runs_out_of_24_gb(name: str) -> None:
     row = found.report.prediction.memory[0]
     assert not found.report.prediction.feasible
     assert row.by["workspace"] + row.by["activations"] >= 3 * 4 * 8192 * 128256
+
+
+@pytest.mark.parametrize(("keeps_outputs", "copies"), [(False, 3), (True, 4)])
+def test_torch_makes_as_many(keeps_outputs: bool, copies: int) -> None:
+    """The loss of transformers: ``cross_entropy(logits.float(), labels)``, and its backward."""
+    tokens, vocab = 64, 4096
+    logits = torch.zeros(tokens, vocab, dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.zeros(tokens, dtype=torch.int64)
+    live = LiveBytes([], pauses=False)
+    with live:
+        outputs = logits.float()
+        loss = torch.nn.functional.cross_entropy(outputs, labels)
+        if not keeps_outputs:
+            del outputs
+        loss.backward()
+    assert live.peak_bytes == pytest.approx(copies * 4 * tokens * vocab, rel=1e-2)
