@@ -84,7 +84,7 @@ def _reduce_bytes(shape: UnitShape, groups: tuple[ParamGroup, ...]) -> ReduceByt
     comm, master = DTYPE_BYTES[dtype.communication], DTYPE_BYTES[dtype.master]
     return ReduceBytes(
         input_bytes=sum(group.padded for group in groups) * comm,
-        scratch_bytes=sum(group.shard for group in groups if group.degree == 1) * comm,
+        scratch_bytes=sum(g.gradient_shard for g in groups if g.reduces_alone) * comm,
         replicated_bytes=sum(g.shard for g in groups if reduces_over_replicas(g)) * master,
     )
 

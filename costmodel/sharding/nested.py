@@ -20,7 +20,9 @@ from .quantized_base import base_pieces, stored_base_bytes
 
 
 def gather_pieces(group: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
-    """Gather the group from ``degree`` ranks' pieces in the compute type."""
+    """Gather the group from ``degree`` ranks' pieces in the compute type; a copy of one's own."""
+    if degree == 1:
+        return (_copy(group.padded, dtype),)
     size, piece = DTYPE_BYTES[dtype], group.padded // degree
     return (
         _copy(piece, dtype),

@@ -88,7 +88,8 @@ class ParamGroup:
         base: 4- or 8-bit format of frozen weights, a group of their own; ``scales``: bytes of its
             scales on a rank.
         parameters: sharding degree of parameters; ``secondary`` of their copy, ``gradients``
-            likewise.
+            likewise. Of experts it may be 1 where the unit is gathered for each use, or reduced
+            each micro-batch: their pieces are whole.
     """
 
     ranks: RankGroup
@@ -109,16 +110,23 @@ class ParamGroup:
     parameters: int = 1
     secondary: int = 1
     gradients: int = 1
+    gathers_each_use: bool = False
+    reduces_each_micro_batch: bool = False
 
     @property
     def nests_parameters(self) -> bool:
-        """True if parameters shard over a subset of the optimizer states' ranks."""
-        return 1 < self.parameters < self.degree
+        """True if pieces of fewer ranks than the optimizer states' are gathered for each use."""
+        return self.gathers_each_use and self.parameters < self.degree
 
     @property
     def nests_gradients(self) -> bool:
-        """True if gradients shard over a subset of the optimizer states' ranks."""
-        return 1 < self.gradients < self.degree
+        """True if each micro-batch reduces over fewer ranks than the optimizer states'."""
+        return self.reduces_each_micro_batch and self.gradients < self.degree
+
+    @property
+    def reduces_alone(self) -> bool:
+        """True if a micro-batch's reduction needs no scatter."""
+        return (self.gradients if self.nests_gradients else self.degree) == 1
 
     @property
     def gradient_shard(self) -> int:
@@ -190,6 +198,7 @@ def param_groups(shape: UnitShape) -> tuple[ParamGroup, ...]:
     expert_groups = (expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks))
     shard = strategy.shard
     degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
+    uses = (shard.gathers_each_use, shard.reduces_each_micro_batch)
     split = _WeightSplit(
         strategy.weight_split,
         strategy.megatron_sp,
@@ -201,10 +210,10 @@ def param_groups(shape: UnitShape) -> tuple[ParamGroup, ...]:
     for dense, experts in _local_specs(shape.layers, shape.trainings, shape.seq_len, split):
         if dense.weights:
             tensor_group = RankGroup(strategy.weight_split, 1)
-            groups.append(_param_group(dense, dense_groups, degrees, tensor_group, 0))
+            groups.append(_param_group(dense, dense_groups, degrees, uses, tensor_group, 0))
         if experts.weights:
             nested, tensor_group = _expert_degrees(strategy, ranks), RankGroup(strategy.etp, 1)
-            groups.append(_param_group(experts, expert_groups, nested, tensor_group, 1))
+            groups.append(_param_group(experts, expert_groups, nested, uses, tensor_group, 1))
     return tuple(groups)
 
 
@@ -290,6 +299,7 @@ def _param_group(
     members: _GroupMembers,
     groups: tuple[RankGroup, RankGroup],
     degrees: tuple[int, int, int],
+    uses: tuple[bool, bool],
     tensor_group: RankGroup,
     dim: int,
 ) -> ParamGroup:
@@ -319,6 +329,8 @@ def _param_group(
         parameters=degrees[0],
         secondary=degrees[1],
         gradients=degrees[2],
+        gathers_each_use=uses[0],
+        reduces_each_micro_batch=uses[1],
         split=tensor_group,
         trained=first.trained,
         experts=first.spec.expert,

@@ -31,6 +31,8 @@ def stored_base_bytes(group: ParamGroup, degree: int) -> int:
 def gather_base(group: ParamGroup, degree: int) -> tuple[WorkItem, ...]:
     """Gather packed elements from ``degree`` ranks, each copied in and out."""
     whole = gathered_base_bytes(group)
+    if degree == 1:
+        return (streamed("copy", whole, 2 * whole, PACKED),)
     piece, ranks = -(-whole // degree), group.inner(degree)
     return (
         streamed("copy", piece, 2 * piece, PACKED),

@@ -180,9 +180,10 @@ def reduce_work(group: ParamGroup, dtype: DtypeRecord, source_dtype: str) -> tup
     name, padded = dtype.communication, group.padded
     source_bytes = group.whole * DTYPE_BYTES[source_dtype]
     work: list[WorkItem] = [streamed("copy", padded, source_bytes + padded * comm, name)]
-    if group.degree == 1:
-        work.append(streamed("div", group.shard, 2 * group.shard * comm, name))
-        work.append(streamed("copy", group.shard, 2 * group.shard * comm, name))
+    if group.reduces_alone:
+        reduced = group.gradient_shard
+        work.append(streamed("div", reduced, 2 * reduced * comm, name))
+        work.append(streamed("copy", reduced, 2 * reduced * comm, name))
     else:
         ranks = group.inner(group.gradients) if group.nests_gradients else group.ranks
         work.append(Collective("reduce_scatter", *ranks, padded * comm, name))

@@ -127,6 +127,22 @@ def test_experts_shard_no_farther_than_the_dense_parts(degree: int) -> None:
     assert tried
 
 
+def test_experts_whole_in_a_node_are_gathered_between_nodes_once_a_step() -> None:
+    """Parameters and gradients of dense parts over 4 of 8 ranks, experts of 4: whole there."""
+    strategy = replace(LayerStrategy(ep=4), shard=Sharding.from_text("4/4/8", RANKS))
+    found, part = unit(block_of(LARGE), strategy), param_groups(shape_of(block_of(LARGE), strategy))
+    experts = part[1]
+    assert (experts.parameters, experts.gradients, experts.degree) == (1, 1, 2)
+    assert (experts.nests_parameters, experts.nests_gradients) == (True, True)
+    near = [*found.gather.forward, *found.gather.backward, *found.reduce.fresh]
+    spans = [(i.ranks - 1) * i.stride for i in near if isinstance(i, Collective)]
+    assert spans == [3, 3, 3]
+    far = [*found.gather.outer, *found.reduce.outer]
+    sent = [(i.kind, i.ranks, i.stride) for i in far if isinstance(i, Collective)]
+    assert sent == [(kind, 2, 4) for kind in ("all_gather", "reduce_scatter") for _ in range(2)]
+    assert found.parameter_bytes > 2 * experts.whole + 4 * experts.shard
+
+
 def test_hsdp_of_a_node_keeps_experts_of_two_nodes_whole() -> None:
     """Mixtral-8x7B on 2x8 H100, ep 8: 8 experts of 32 layers, 2 fp32 moments, over 8 ranks."""
     found = sw.simulate(
