@@ -46,6 +46,8 @@ FLAG_ALIASES = {
         "--tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
         "--pp": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size stages",
         "--dp": "data-parallel data-parallel-size",
+        "--first-stage-layers": "decoder-first-pipeline-num-layers",
+        "--last-stage-layers": "decoder-last-pipeline-num-layers",
         "--shard": "zero zero-stage fsdp sharding",
         "--recompute": "checkpointing activation-checkpointing recomputation",
         "--version": "v V",

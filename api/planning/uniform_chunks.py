@@ -1,12 +1,13 @@
-"""Layers of a uniform plan in equal runs, each with its strategy."""
+"""Layers of a uniform plan in chunks, each with its strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
-from ...spec.errors import InputError, nearest_divisor
+from ...spec.errors import InputError
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
 from ...spec.plan.plan import LayerPlan
@@ -37,28 +38,26 @@ def applicable_strategy(
     return strategy
 
 
-def even_chunks(
-    model: ModelSpec, chunks: int, strategy: LayerStrategy
+def block_chunks(
+    model: ModelSpec, counts: Sequence[int], strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Split blocks into equal runs; other layers join an end chunk.
+    """Cut a model after ``counts`` blocks; other layers join the block before them, or an end.
 
     Raises:
-        InputError: the blocks do not divide evenly.
+        InputError: a chunk without any layer.
     """
-    blocks = model.block_count
-    if blocks % chunks:
-        raise InputError(
-            "--pp x --vpp",
-            chunks,
-            f"a product that divides the {blocks} blocks",
-            nearest_divisor(min(chunks, blocks), blocks),
-        )
-    parts: list[list[tuple[str, int, Layer]]] = [[] for _ in range(chunks)]
+    blocks, ends = model.block_count, list(accumulate(counts))
+    parts: list[list[tuple[str, int, Layer]]] = [[] for _ in counts]
     seen = 0
     for tower in model.towers:
         for index, layer in enumerate(tower.expand()):
-            seen += isinstance(layer, BlockLayer)
-            parts[max(0, seen - 1) * chunks // blocks].append((tower.name, index, layer))
+            is_block = isinstance(layer, BlockLayer)
+            seen += is_block
+            part = bisect_right(ends, seen - 1) if seen else 0
+            parts[part if is_block or seen < blocks else -1].append((tower.name, index, layer))
+    if [] in parts:
+        given = f"0 blocks on chunk {parts.index([])}"
+        raise InputError("--layers-per-stage", given, "a layer on every stage", 1)
     return [_runs(part, strategy) for part in parts]
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import Any
 
 from ...costmodel.simulation.simulator import max_microbatches
 from ...planner.solve.problem import Problem
 from ...planner.space.shard_levels import with_degrees
 from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
-from ...spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
+from ...spec.errors import InputError, NotBuiltError, Word, one_of
 from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import ModelSpec
+from ...spec.model.tensor_split import split_sizes
+from ...spec.numbers import divisors
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ...spec.report.report import Assumption
 from ...spec.rules.plan_rules import schedule_stack_violation, schedule_violation
@@ -22,15 +26,17 @@ from ...spec.technique import Values
 from ...spec.technique_values import with_word
 from ...spec.techniques import TECHNIQUES
 from ..problem.arguments import TYPE_NAMES, check_types
+from .layer_cut import LayerCounts, LayerCut, check_even_cut, chunk_blocks
 from .stage_placement import place_stages
 from .uniform_checks import check_uniform_plan
-from .uniform_chunks import ChunkSplitter, even_chunks
+from .uniform_chunks import ChunkSplitter, block_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformStrategy:
     """Simulate's strategy flags; None where left out.
 
+    ``layers_per_stage`` and its kin count blocks; embedding and head join the ends.
     ``techniques``: words of the flags named after techniques.
     """
 
@@ -41,6 +47,9 @@ class UniformStrategy:
     ep: int | None = None
     etp: int | None = None
     dp: int | None = None
+    layers_per_stage: LayerCounts | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
     sp: str | None = None
     shard: str | None = None
     schedule: str | None = None
@@ -67,11 +76,11 @@ def strategy_flags(techniques: Values = TECHNIQUES) -> tuple[str, ...]:
 
 
 def uniform_plan(
-    problem: Problem, flags: UniformStrategy, cut: ChunkSplitter = even_chunks
+    problem: Problem, flags: UniformStrategy, cut: ChunkSplitter | None = None
 ) -> tuple[Plan, tuple[Assumption, ...]]:
     """The plan of the flags, and the assumptions for omitted ones.
 
-    ``cut`` splits layers into chunks; by default blocks in equal runs.
+    ``cut`` splits layers into chunks; by default blocks in equal runs, or as the flags say.
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.
@@ -82,6 +91,11 @@ def uniform_plan(
         if not isinstance(word, str):
             raise InputError(f"--{name.replace('_', '-')}", repr(word), TYPE_NAMES["str"])
     notes: list[Assumption] = []
+    typed = LayerCut.from_flags(
+        flags.layers_per_stage, flags.first_stage_layers, flags.last_stage_layers
+    )
+    if typed.counts is not None and flags.pp is None:
+        flags = replace(flags, pp=len(typed.counts))
     defaults = {"vpp": 2 if flags.schedule in V_KINDS else 1}
     degrees = {
         name: _degree(name, getattr(flags, name), notes, defaults.get(name, 1))
@@ -91,7 +105,8 @@ def uniform_plan(
         if degrees[name] != 1 and not any(experts_of(x) for x in problem.model.kinds()):
             raise InputError(f"--{name}", degrees[name], "1: the model has no experts", 1)
     tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
-    dp = _data_parallel(problem, flags.dp, degrees, notes)
+    is_even = cut is None and typed.is_even
+    dp = _data_parallel(problem, flags.dp, degrees, notes, is_even)
     strategy = _strategy(flags, problem, (tp, cp, dp), notes)
     strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
@@ -99,7 +114,10 @@ def uniform_plan(
     most = max_microbatches(pp, vpp, schedule)
     microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
-    chunks = cut(problem.model, pp * vpp, strategy)
+    if cut is None:
+        chunks = _chunks(problem.model, typed, (pp, vpp), kind, strategy, pp * dp)
+    else:
+        chunks = cut(problem.model, pp * vpp, strategy)
     shape, batch = (pp, vpp, tp * cp * dp), (micro_batch, microbatches)
     plan = _build(problem, strategy, chunks, shape, kind, batch)
     return plan, tuple(notes)
@@ -127,20 +145,41 @@ def _choice(
     return one_of(f"--{name}", typed, words)
 
 
+def _chunks(
+    model: ModelSpec,
+    typed: LayerCut,
+    pipeline: tuple[int, int],
+    kind: ScheduleKind,
+    strategy: LayerStrategy,
+    devices: int,
+) -> list[tuple[LayerPlan, ...]]:
+    """Layers of each chunk; ``devices`` are shared by pipeline and data parallelism."""
+    (pp, vpp), blocks = pipeline, model.block_count
+    if typed.is_even:
+        check_even_cut(blocks, pipeline, devices)
+        return block_chunks(model, (blocks // (pp * vpp),) * (pp * vpp), strategy)
+    counts = chunk_blocks(typed.blocks(blocks, pp), vpp, kind)
+    return block_chunks(model, counts, strategy)
+
+
 def _data_parallel(
-    problem: Problem, dp: int | None, degrees: dict[str, int], notes: list[Assumption]
+    problem: Problem,
+    dp: int | None,
+    degrees: dict[str, int],
+    notes: list[Assumption],
+    is_even: bool,
 ) -> int:
     devices = problem.cluster.device_count
     names = [n for n in ("tp", "pp", "cp") if n != "cp" or degrees[n] > 1]
-    product = math.prod(degrees[n] for n in names)
-    if product > devices or devices % product:
+    degree = math.prod(degrees[n] for n in names)
+    if devices % degree:
         raise InputError(
             " x ".join(f"--{n}" for n in names),
-            " x ".join(str(degrees[n]) for n in names) + f" = {product}",
+            " x ".join(str(degrees[n]) for n in names) + f" = {degree}",
             f"a product that divides the {devices} devices",
-            nearest_divisor(min(product, devices), devices),
+            " x ".join(map(str, _nearest_degrees(problem, degrees, names, is_even))),
         )
-    rest = devices // product
+    rest = devices // degree
     if dp is None:
         notes.append(_default_note("dp", rest))
         return rest
@@ -148,6 +187,29 @@ def _data_parallel(
         allowed = f"{rest}, so that {' x '.join(names)} x dp uses the {devices} devices"
         raise InputError("--dp", dp, allowed, rest)
     return dp
+
+
+def _nearest_degrees(
+    problem: Problem, degrees: dict[str, int], names: list[str], is_even: bool
+) -> tuple[int, ...]:
+    """Degrees nearest to the typed ones whose product divides the devices.
+
+    Stages divide the blocks too if the cut is even, and tp the sizes of the layers.
+    """
+    devices, blocks = problem.cluster.device_count, problem.model.block_count
+    sizes = [n for layer in problem.model.kinds() for n in split_sizes(layer).values()]
+    chunks = degrees["vpp"] if blocks % degrees["vpp"] == 0 else 1
+    limits = {"tp": math.gcd(*sizes), "pp": blocks // chunks if is_even else 0, "cp": 0}
+    choices = [divisors(math.gcd(devices, limits[name])) for name in names]
+    legal = (found for found in product(*choices) if devices % math.prod(found) == 0)
+    typed = [degrees[name] for name in names]
+
+    def distance(found: tuple[int, ...]) -> tuple[float, ...]:
+        pairs = list(zip(found, typed, strict=True))
+        changed = sum(a != b for a, b in pairs)
+        return (changed, sum(abs(math.log(a / b)) for a, b in pairs), *found)
+
+    return min(legal, key=distance)
 
 
 def _strategy(

@@ -20,7 +20,7 @@ from ...spec.cluster.calibration import Calibration
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Report
 from ..planning.report import simulate_plan
-from ..planning.uniform_chunks import even_chunks, even_layers
+from ..planning.uniform_chunks import even_layers
 from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from ..problem.resolve import Inputs, resolve
 from .published_model import TEST_WHY, RunDraft, memory_formats, model_of_run, with_memory_formats
@@ -127,7 +127,7 @@ def planned_run(question: SimulationArguments) -> PlannedRun:
     arguments = {k: v for k, v in question.arguments.items() if k not in names}
     flags = {k: v for k, v in question.arguments.items() if k in names}
     problem = with_memory_formats(resolve(Inputs(**arguments)), question.of_memory)
-    cut = even_layers if question.even_cuts else even_chunks
+    cut = even_layers if question.even_cuts else None
     plan, notes = uniform_plan(problem, UniformStrategy.from_flags(flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
     unprinted = tuple(note.path for note in question.assumed)

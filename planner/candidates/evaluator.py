@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ...costmodel.lowering.layer_parts import LayerWorkCache
@@ -39,6 +40,18 @@ class Outcome:
     def hash_order(self) -> PlanHashOrder:
         """Sort key among outcomes otherwise equal."""
         return PlanHashOrder(self.plan)
+
+    @cached_property
+    def chunk_blocks(self) -> tuple[int, ...]:
+        """Number of blocks in each chunk, in the order of data."""
+        model, ends = self.plan.models["main"], self.decision.boundaries
+        seen = list(accumulate((x.kind == "block" for x in model.layers()), initial=0))
+        return tuple(seen[stop] - seen[start] for start, stop in pairwise(ends))
+
+    @property
+    def unevenness(self) -> int:
+        """Sum of the squared blocks of chunks, least for the most even cut of a shape."""
+        return sum(blocks * blocks for blocks in self.chunk_blocks)
 
     @property
     def step_time_s(self) -> float:

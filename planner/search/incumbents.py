@@ -64,10 +64,10 @@ class Incumbents:
         """Objective of a simulated plan."""
         return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
 
-    def rank(self, outcome: Outcome) -> tuple[float, float, int, PlanHashOrder]:
-        """Sort key, best first: value, speed, simplicity, plan hash."""
-        strategies = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, strategies, outcome.hash_order)
+    def rank(self, outcome: Outcome) -> tuple[float, float, int, int, PlanHashOrder]:
+        """Sort key, best first: value, speed, simplicity, even boundaries, plan hash."""
+        ties = (outcome.distinct_strategies, outcome.unevenness, outcome.hash_order)
+        return (self.value(outcome), outcome.step_time_s, *ties)
 
     def ranked(self) -> list[Outcome]:
         """All feasible plans, best first."""

@@ -21,9 +21,10 @@ MAX_SIMULATED_PASSES = 100_000
 """Passes of all steps that are simulated for it."""
 
 
-def complexity(outcome: Outcome) -> tuple[int, int, float]:
-    """Sort key, simplest plan first, then fastest."""
-    return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
+def complexity(outcome: Outcome) -> tuple[int, int, float, int]:
+    """Sort key, simplest plan first, then fastest, then most even."""
+    stages = outcome.decision.shape.stages
+    return (outcome.distinct_strategies, stages, outcome.step_time_s, outcome.unevenness)
 
 
 def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:

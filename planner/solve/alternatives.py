@@ -11,6 +11,8 @@ from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
 from ..candidates.evaluator import Outcome
 from ..search.branch_and_bound import BranchAndBound
+from ..search.enumeration import ROUNDING
+from ..search.even_boundaries import level_boundaries
 from ..search.result import SolveResult
 from ..search.tie_set import complexity, tie_set
 
@@ -50,16 +52,25 @@ class PlanRanking:
 
 def ranking(search: BranchAndBound, result: SolveResult, simple: bool) -> PlanRanking:
     """Ranking of a finished search's plans."""
+    outcomes = list(result.outcomes)
     try:
-        tied = tie_set(search, result.outcomes, TIE_WITHIN)
+        level = level_boundaries(search, outcomes[0])
+        outcomes = [level, *(o for o in outcomes if o is not level)]
+        tied = tie_set(search, outcomes, TIE_WITHIN)
     except KeyboardInterrupt:  # an answer is there; only simpler plans that tie are not made
         search.interrupted = True
-        limit = search.value(result.outcomes[0]) * (1 + TIE_WITHIN)
-        tied = [o for o in result.outcomes if search.value(o) <= limit]
-    distinct = {o.decision: o for o in (*result.outcomes, *tied)}
-    outcomes = sorted(distinct.values(), key=search.value)  # stable: equals stay as found
+        limit = search.value(outcomes[0]) * (1 + TIE_WITHIN)
+        tied = [o for o in outcomes if search.value(o) <= limit]
+    distinct = {o.decision: o for o in (*outcomes, *tied)}
+    outcomes = sorted(distinct.values(), key=lambda o: _rounded_value(search, o, outcomes[0]))
     chosen = min(tied, key=complexity) if simple else outcomes[0]
     return PlanRanking(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
+
+
+def _rounded_value(search: BranchAndBound, outcome: Outcome, best: Outcome) -> float:
+    """Value, or the best plan's where only rounding differs: sorting leaves equals as found."""
+    value, least = search.value(outcome), search.value(best)
+    return least if abs(value - least) <= ROUNDING * least else value
 
 
 def prediction_with_cost(

@@ -15,6 +15,8 @@ from ....spec.techniques import TECHNIQUES
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
+LayerCount = Annotated[int, Field(ge=0, le=2**24)]
+LayerCountsBody = Annotated[list[LayerCount], Field(min_length=1, max_length=10_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 StackName = Annotated[
     str,
@@ -130,6 +132,9 @@ class StrategyFields:
     ep: Degree | None = None
     etp: Degree | None = None
     dp: Degree | None = None
+    layers_per_stage: Name | LayerCountsBody | None = None
+    first_stage_layers: LayerCount | None = None
+    last_stage_layers: LayerCount | None = None
     sp: Name | None = None
     shard: Name | None = None
     schedule: Name | None = None
