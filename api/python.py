@@ -96,7 +96,7 @@ def plan(
         global_batch_tokens: tokens of a step, instead of samples.
         seq_len: tokens of a sample.
         dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
-        optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
+        optimizer: adamw, adam, adamw8bit, lion, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.

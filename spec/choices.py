@@ -12,7 +12,7 @@ Recompute = Literal["none", "selective", "full"]
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
 KernelPolicy = Literal["auto", "portable", "fused"]
-Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
+Optimizer = Literal["adamw", "adam", "adamw8bit", "lion", "muon", "sgd", "adafactor"]
 Objective = Literal["throughput", "cost", "largest-batch", "largest-sequence"]
 Preference = Literal["best", "simple"]
 
@@ -22,7 +22,17 @@ RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")
-OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
+OPTIMIZERS: tuple[Optimizer, ...] = (
+    "adamw",
+    "adam",
+    "adamw8bit",
+    "lion",
+    "muon",
+    "sgd",
+    "adafactor",
+)
+RUN_MOMENTS: dict[str, int] = {"adamw": 2, "lion": 1}
+"""Optimizers that the executor runs, and their moments of a parameter."""
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")
 GALVATRON_COSTS = ("galvatron", "ours")
 PREFERENCES: tuple[Preference, ...] = ("best", "simple")

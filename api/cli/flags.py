@@ -109,7 +109,7 @@ PROBLEM = compose(
                  help="bf16, fp16, fp32, or bf16 with products in fp8, fp8-delayed, fp8-block, "
                       "mxfp8 or nvfp4; master weights are fp32."),
     click.option("--optimizer", type=NameParam("O", _fixed_names(*OPTIMIZERS)),
-                 help="adamw, adam, adamw8bit, muon, sgd or adafactor."),
+                 help="adamw, adam, adamw8bit, lion, muon, sgd or adafactor."),
     click.option("--memory-gib", type=NumberParam(unit="GiB", most=2.0**30),
                  help="Cap on a device's memory, its context included."),
     click.option("--host-gib", type=NumberParam(unit="GiB", most=2.0**30),

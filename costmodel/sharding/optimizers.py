@@ -6,6 +6,7 @@ optimizer  states of a parameter                  source
 adamw      two moments                            Loshchilov and Hutter, arXiv:1711.05101
 adam       two moments                            Kingma and Ba, arXiv:1412.6980
 sgd        one momentum                           Sutskever et al., 2013
+lion       one moment                             Chen et al., arXiv:2302.06675, algorithm 2
 adamw8bit  two bytes, and a 4-byte scale of each  Dettmers et al., arXiv:2110.02861, section 2:
            block of 2,048 of each moment; token   blocks, and 32 bits for embeddings (2.3)
            tables and tensors below 4,096
@@ -15,6 +16,9 @@ adafactor  sums of rows and of columns of a       Shazeer and Stern, arXiv:1804.
 muon       one momentum for matrices of blocks,   Jordan, 2024; Liu et al., arXiv:2502.16982,
            two moments for everything else        section 2
 ========== ====================================== =============================================
+
+Lion's kernel is one pass, as DeepSpeed's and bitsandbytes' are. The executor's takes foreach
+passes: 13 accesses of an element in place of 5, on an update that is a small part of a step.
 
 Muon replaces the momentum of an (n, m) matrix, n <= m, by five Newton-Schulz steps of it:
 ``X X'``, ``A A`` and ``B X``, 4 n²m + 2 n³ FLOPs each, in 16 bits. A matrix with sharded momentum
@@ -45,6 +49,7 @@ KERNELS: dict[str, str] = {
     "adamw": "fused_adamw",
     "adam": "fused_adam",
     "sgd": "fused_sgd",
+    "lion": "fused_lion",
     "adamw8bit": "blockwise_adamw",
     "adafactor": "adafactor",
     "muon": "fused_adamw",
@@ -54,7 +59,7 @@ MASTER_ACCESSES: dict[str, int] = {"adafactor": 6}
 (parameter in and out, gradient); Adafactor also makes its update in memory to clip it by its
 norm, having read the gradient for the sums.
 """
-MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "adamw8bit": 2}
+MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "lion": 1, "muon": 2, "adamw8bit": 2}
 
 
 class LocalParameter(NamedTuple):

@@ -61,7 +61,7 @@ from ..technique import (
     with_offloaded_gradients,
 )
 
-OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
+OPTIMIZERS = ("adamw", "adam", "sgd", "lion", "adamw8bit")
 """Those that work element by element, so that the host needs no products and no sums."""
 
 

@@ -70,7 +70,8 @@ class RunFacts:
     """The run behind a checkpoint.
 
     ``text``: digest of the training text; ``plan`` and ``model``: hashes; ``versions``: of the
-    software. The next step reads on at sample ``step · global_batch``.
+    software; ``model_document``: the model, None in manifests of earlier versions. The next step
+    reads on at sample ``step · global_batch``.
     """
 
     plan: str
@@ -82,6 +83,7 @@ class RunFacts:
     ranks: int
     optimizer: Mapping[str, Any]
     versions: Mapping[str, str]
+    model_document: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..engine.optimizers import COUNTS, MOMENTS
 from ..reference.model import Reference
 from .engine_state import LOSS_SCALE, MODEL, OPTIMIZER
 from .loader import FoundCheckpoint, load_slices
@@ -17,7 +18,8 @@ def fill_reference(reference: Reference, checkpoint: FoundCheckpoint) -> None:
         reference: not yet stepped.
         checkpoint: a valid one.
     """
-    tensors = checkpoint.manifest.tensors
+    tensors, optimizer = checkpoint.manifest.tensors, reference.workload.optimizer
+    keys = (*COUNTS[optimizer], *MOMENTS[optimizer])
     slices: dict[str, TensorSlice] = {}
     for name, parameter in reference.parameters.items():
         if not parameter.requires_grad:
@@ -25,7 +27,7 @@ def fill_reference(reference: Reference, checkpoint: FoundCheckpoint) -> None:
         shape = tensors[MODEL + name].shape  # experts are saved with their rows as one dimension
         slices[MODEL + name] = TensorSlice.unsplit(parameter.detach().view(shape))
         optimizer_state = reference.optimizer.state[parameter]
-        for key in ("step", "exp_avg", "exp_avg_sq"):
+        for key in keys:
             stored = tensors[f"{OPTIMIZER}{key}.{name}"]
             device = parameter.device if stored.shape else "cpu"
             empty = torch.empty(stored.shape, dtype=dtype_of(stored.dtype), device=device)

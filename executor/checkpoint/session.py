@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...spec.codec import content_hash
+from ...spec.codec import content_hash, to_document
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from .. import torch_compat
 from ..engine.engine import Engine
 from ..engine.optimizer_step import AdamWOptions
+from ..engine.optimizers import optimizer_document
 from ..launch.rank_context import RankContext
 from .engine_state import EngineRestore, collect_state
 from .loader import FoundCheckpoint, load_slices, newest_valid
 from .manifest import RunFacts
+from .model_difference import model_difference
 from .saver import Saver
 from .settings import EVERY, CheckpointSettings
 
@@ -33,8 +34,9 @@ def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts
         global_batch=workload.global_batch,
         seq_len=workload.seq_len,
         ranks=sum(stage.device_count for stage in plan.program.stages),
-        optimizer={"name": workload.optimizer, **asdict(adamw)},
+        optimizer=optimizer_document(workload.optimizer, adamw),
         versions={"shardwright": __version__, "torch": torch_compat.version()},
+        model_document=to_document(plan.model),
     )
 
 
@@ -142,14 +144,23 @@ class CheckpointSession:
         return document
 
 
+def _models(saved: RunFacts, current: RunFacts) -> tuple[str, str]:
+    """Differing fields of the models; hashes if a checkpoint does not hold its model."""
+    documents = (saved.model_document, current.model_document)
+    if saved.model == current.model or documents[0] is None or documents[1] is None:
+        return saved.model, current.model
+    return model_difference(documents[0], documents[1])
+
+
 def _require_same(saved: RunFacts, current: RunFacts) -> None:
     """Refuse to continue a different training.
 
     Raises:
-        InputError: model, text, seed or batch differ.
+        InputError: model, optimizer, text, seed or batch differ.
     """
     facts: Mapping[str, tuple[object, object]] = {
-        "model": (saved.model, current.model),
+        "model": _models(saved, current),
+        "--optimizer": (saved.optimizer["name"], current.optimizer["name"]),
         "--global-batch": (saved.global_batch, current.global_batch),
         "--seq-len": (saved.seq_len, current.seq_len),
         "--seed": (saved.seed, current.seed),

@@ -97,6 +97,7 @@ class Engine:
             self.adamw,
             self.kernels,
             self.technique_hooks.gradients_final,
+            plan.workload.optimizer,
         )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
         self.runtime = self._make_runtime(chunk_plans)

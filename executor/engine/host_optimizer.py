@@ -1,4 +1,4 @@
-"""AdamW of offloaded parameters, on the host's processor and memory.
+"""Optimizer of offloaded parameters, on the host's processor and memory.
 
 States are made up front, not with the first step, so that all lie on the host. Each layer is one
 call, as priced: its matrices, then its vectors.
@@ -13,22 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from ..host.tier import host_copy, host_like
-from .adamw import AdamWOptions, Groups, Pair, decayed, make_adamw
+from .adamw import AdamWOptions, Groups, Pair, decayed
+from .optimizers import COUNTS, MOMENTS, make_optimizer
 
 HOST = torch.device("cpu")
-COUNT, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
-"""State of torch's AdamW for a parameter."""
 
 
 class HostOptimizer:
-    """AdamW over parameters on the host; a no-op without any."""
+    """Optimizer over parameters on the host; a no-op without any."""
 
-    def __init__(self, pairs: list[Pair], options: AdamWOptions) -> None:
+    def __init__(self, pairs: list[Pair], options: AdamWOptions, name: str = "adamw") -> None:
         groups = list(_by_layer(pairs, options.weight_decay))
-        self._optimizer = make_adamw(groups, options, fused=True) if groups else None
+        self._optimizer = make_optimizer(name, groups, options, fused=True) if groups else None
         for group in groups:
             for leaf in group["params"]:
-                self.states[leaf] = _fresh(leaf)
+                self.states[leaf] = _fresh(leaf, name)
 
     @property
     def states(self) -> dict[Tensor, dict[str, Tensor]]:
@@ -61,7 +60,7 @@ def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, Any]]:
         yield from decayed([pair for pair in pairs if pair[0].layer == layer], decay)
 
 
-def _fresh(leaf: nn.Parameter) -> dict[str, Tensor]:
-    moments = {name: host_like(leaf, HOST, zero=True) for name in MOMENTS}
+def _fresh(leaf: nn.Parameter, optimizer: str) -> dict[str, Tensor]:
     count = torch.empty((), dtype=torch.float32, device="meta")
-    return {COUNT: host_like(count, HOST, zero=True), **moments}
+    counts = {name: host_like(count, HOST, zero=True) for name in COUNTS[optimizer]}
+    return counts | {name: host_like(leaf, HOST, zero=True) for name in MOMENTS[optimizer]}

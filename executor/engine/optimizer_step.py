@@ -1,4 +1,4 @@
-"""From raw gradients to updated weights: pending sums, clipping, AdamW.
+"""From raw gradients to updated weights: pending sums, clipping, optimizer.
 
 Everything works on local shards. Global norm and loss travel in one all-reduce of two float64 over
 the world: each part's squared norm is divided by its number of replicas.
@@ -20,8 +20,9 @@ from ...spec.report.trace_marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
 from ..groups.process_groups import ProcessGroups
 from ..host.transfers import to_device
 from ..stage.local_parameters import LocalParameter
-from .adamw import AdamWOptions, decayed, make_adamw
+from .adamw import AdamWOptions, decayed
 from .host_optimizer import HostOptimizer
+from .optimizers import make_optimizer
 
 
 class Updater:
@@ -31,6 +32,7 @@ class Updater:
         clip_norm: global gradient norm to clip to; None for no clipping.
         kernels: choose the form of the step.
         gradients_final: called after clipping; fills gradients on the host.
+        optimizer: its name.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Updater:
         options: AdamWOptions,
         kernels: Dispatcher,
         gradients_final: Callable[[], None] = lambda: None,
+        optimizer: str = "adamw",
     ) -> None:
         self.parameters = parameters
         self.process_groups = process_groups
@@ -54,8 +57,8 @@ class Updater:
         fused = bool(device_pairs) and fused_adamw(kernels, device_pairs[0][1])
         empty = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
         groups = decayed(device_pairs, options.weight_decay) or [{"params": [empty]}]
-        self.optimizer = make_adamw(groups, options, fused)
-        self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options)
+        self.optimizer = make_optimizer(optimizer, groups, options, fused)
+        self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options, optimizer)
 
     def resident_tensors(self) -> list[Tensor]:
         """Optimizer states, and gradients waiting for it on the host."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...spec.choices import RUN_MOMENTS
 from ...spec.errors import RunError
 from ...spec.model.layer_parameters import layer_parameters
 from ...spec.model.towers import layer_contexts
@@ -141,7 +142,8 @@ def min_bytes(plan: Plan, stage: int, on_core: bool = True, techniques: Values =
     On a core (``on_core``) they include the host's states.
     """
     dtype = plan.workload.dtype
-    weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]
+    weight, moments = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.moments]
+    moments *= RUN_MOMENTS[plan.workload.optimizer]
     total, places = 0, layer_contexts(plan.model, plan.workload.seq_len)
     for parts in plan.program.stages[stage].virtual_stages:
         for index, layer, strategy in plan.chunk_layers(parts):

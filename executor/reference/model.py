@@ -17,6 +17,7 @@ from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.workload.training import LayerTraining, parameters_with_adapters
+from ..engine.lion import Lion
 from ..engine.loss_scale import LossScale
 from ..engine.optimizer_step import AdamWOptions
 from ..stage.initial_weights import InitialWeights, parameter_name, tied_source
@@ -81,12 +82,14 @@ class Reference:
             values[spec.name] = self.parameters[name]
         return values
 
-    def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
+    def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.Optimizer:
         every = [p for p in self.parameters.values() if p.requires_grad]
         groups = [
             {"params": [p for p in every if p.dim() > 1], "weight_decay": adamw.weight_decay},
             {"params": [p for p in every if p.dim() == 1], "weight_decay": 0.0},
         ]
+        if self.workload.optimizer == "lion":
+            return Lion(groups, lr=adamw.learning_rate.peak)
         return torch.optim.AdamW(
             groups,
             lr=adamw.learning_rate.peak,

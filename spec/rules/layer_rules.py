@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..choices import RECOMPUTES, Recompute
+from ..choices import RECOMPUTES, RUN_MOMENTS, Recompute
 from ..model.experts import expert_violation
 from ..model.model_spec import (
     BlockLayer,
@@ -147,8 +147,9 @@ def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
 
 def unsupported_training(workload: Workload) -> str | None:
     """Reason why the executor cannot train so, or None."""
-    if workload.optimizer != "adamw":
-        return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
+    if workload.optimizer not in RUN_MOMENTS:
+        names = " or ".join(RUN_MOMENTS)
+        return f"optimizer {workload.optimizer} is planned but not run yet; use {names}"
     if workload.frozen:
         return "frozen towers are planned but not run yet; train full"
     adapters, param = workload.adapters, workload.dtype.param

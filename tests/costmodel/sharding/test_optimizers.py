@@ -51,6 +51,7 @@ PARAMETERS = 6_738_415_616
         ("adamw", 8.0, 8.0),
         ("adam", 8.0, 8.0),
         ("sgd", 4.0, 4.0),
+        ("lion", 4.0, 4.0),
         ("adamw8bit", 2.0, 2.2),
         ("muon", 4.0, 4.2),
         ("adafactor", 0.0, 0.01),
@@ -114,6 +115,14 @@ def test_factored_moments_are_rows_and_columns() -> None:
     assert state_bytes("adafactor", BF16, [experts]) == 8 * 4 * (512 + 14336)
 
 
+def test_lion_reads_and_writes_one_moment() -> None:
+    """Parameter in and out, gradient in, moment in and out: 5 accesses of 4 bytes, AdamW 7."""
+    share = update_share("lion", (MATRIX,), (MATRIX.shard, 0), (ALONE, ALONE), False)
+    kernel = update_work(share, 0, "lion", BF16, clips=False)[-1]
+    assert isinstance(kernel, Kernel)
+    assert (kernel.op, kernel.traffic_bytes) == ("fused_lion", 20 * MATRIX.shard)
+
+
 @pytest.mark.parametrize("ranks", [1, 8])
 @pytest.mark.parametrize("sends_back", [False, True])
 def test_newton_schulz_counts_its_products(ranks: int, sends_back: bool) -> None:
@@ -142,10 +151,10 @@ def test_muon_leaves_tables_to_adamw() -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_only_adamw_is_run(optimizer: Optimizer) -> None:
+def test_adamw_and_lion_are_run(optimizer: Optimizer) -> None:
     found = problem("llama-2-7b", "1x8xH100", 64, 4096, optimizer=optimizer, dtype="bf16")
     reason = unsupported_run(LayerStrategy(), found.workload)
-    assert (reason is None) == (optimizer == "adamw")
+    assert (reason is None) == (optimizer in ("adamw", "lion"))
     assert reason is None or optimizer in reason
 
 
@@ -155,7 +164,7 @@ def test_an_update_takes_time_and_few_states_take_less(optimizer: str) -> None:
         name: simulate(name, shard="zero1").critical.update_s for name in ("adamw", optimizer)
     }
     assert seconds[optimizer] > 0
-    if optimizer in ("sgd", "adamw8bit"):
+    if optimizer in ("sgd", "adamw8bit", "lion"):
         assert seconds[optimizer] < seconds["adamw"]
     if optimizer == "muon":
         assert seconds[optimizer] > seconds["adamw"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from toys.census_value import NAME as CENSUS_NAME
 from toys.census_value import GradientCensus
 
 from shardwright.executor.checkpoint import saver as saving
+from shardwright.executor.checkpoint import session
 from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices, newest_valid
-from shardwright.executor.checkpoint.manifest import MANIFEST, read_manifest
+from shardwright.executor.checkpoint.manifest import MANIFEST, RunFacts, read_manifest
 from shardwright.executor.checkpoint.saver import Saver
 from shardwright.executor.checkpoint.settings import CheckpointSettings
 from shardwright.executor.checkpoint.tensor_offsets import state_slice
@@ -29,6 +30,7 @@ from shardwright.executor.checkpoint.tensor_slices import TensorSlice
 from shardwright.executor.launch.rank_context import RankContext
 from shardwright.executor.technique import NamedState, Placement, RunTechniques
 from shardwright.executor.techniques import SHIPPED
+from shardwright.executor.train import job
 from shardwright.executor.train.job import train
 from shardwright.spec.errors import InputError, RunError
 from shardwright.spec.parallel.rank_groups import RankGroup
@@ -200,11 +202,61 @@ def test_what_would_be_another_training_is_refused(
     for plan, steps, seed, says in (
         (PLAN, 2, 0, r"^--steps: got 2; allowed: more than 2, the step of step-.*nearest: 3"),
         (PLAN, 4, 1, r"^--seed: got 1; allowed: 0, as in the checkpoint to resume"),
-        (other.plan(), 4, 0, r"^model: got sha256:.*, as in the checkpoint to resume"),
+        (
+            other.plan(),
+            4,
+            0,
+            r"^model: got hidden 24, .*; allowed: hidden 48, .*, as in the ch",
+        ),
         (longer.plan(), 4, 0, r"^--seq-len: got 32; allowed: 24, as in"),
     ):
         with pytest.raises(InputError, match=says):
             go(plan, steps, seed=seed, resume=str(tmp_path))
+
+
+def test_another_model_is_told_by_its_fields(
+    go: Callable[..., Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest of an earlier version holds no model, and is told by its hashes."""
+    go(PLAN, 2, folder=str(tmp_path))
+    sizes = replace(SIZES, blocks=4, ffn=192)
+    case = Case(name="x", sizes=sizes, ranks=1, global_batch=48, micro_batch=24, seq_len=24)
+    given = r"^model: got block mlp.ffn 192, block count 4; allowed: "
+    with pytest.raises(InputError, match=given + "block mlp.ffn 96, block count 6, as in"):
+        go(case.plan(), 4, resume=str(tmp_path))
+    facts = session.run_facts
+    monkeypatch.setattr(
+        job, "run_facts", lambda *given: replace(facts(*given), model_document=None)
+    )
+    with pytest.raises(InputError, match=r"^model: got sha256:.*; allowed: sha256:.*, as in"):
+        go(case.plan(), 4, resume=str(tmp_path))
+    assert "model_document" in (newest(tmp_path) / MANIFEST).read_text(encoding="utf-8")
+    document = {**asdict(RUN)}
+    del document["model_document"]
+    assert RunFacts(**document) == RUN
+
+
+def newest(folder: Path) -> Path:
+    return step_folders(folder)[0]
+
+
+def test_lion_is_run_verified_and_resumed(go: Callable[..., Trained], tmp_path: Path) -> None:
+    """One moment a parameter, and none of AdamW's states."""
+    plan = replace(PLAN, workloads={"main": replace(PLAN.workload, optimizer="lion")})
+    whole, _ = go(plan, 4)
+    go(plan, 2, folder=str(tmp_path))
+    states = {
+        name.removeprefix("optimizer.").partition(".")[0]
+        for name in read_manifest(newest(tmp_path)).tensors
+        if name.startswith("optimizer.")
+    }
+    assert states == {"exp_avg"}
+    result, _ = go(plan, 4, verify=True, resume=str(tmp_path))
+    losses = result["measured"]["losses"]
+    assert losses == pytest.approx(whole["measured"]["losses"][2:], rel=1e-6)
+    assert result["verify"]["max_rel_loss_diff"] <= result["verify"]["bounds"]["loss"]
+    with pytest.raises(InputError, match=r"^--optimizer: got adamw; allowed: lion, as in"):
+        go(PLAN, 4, resume=str(tmp_path))
 
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
