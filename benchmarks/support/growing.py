@@ -1,25 +1,25 @@
-"""Chains of questions with more memory or more devices."""
+"""Chains of questions with more memory, host memory, devices or bandwidth."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from generators.growth import GROWTH
 from generators.random_heterogeneous_plans import MixedDrawer
 from generators.random_plans import Drawer
 from generators.random_spaces import random_space
 from generators.samples import random_problem
 from oracles.brute_force import Space, simulator_of
 from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
-from oracles.heterogeneous_oracle import mixed_restrictions, with_one_more
+from oracles.heterogeneous_oracle import mixed_restrictions
 from published.planning import RULE, planned
 
-from shardwright.spec.cluster.cluster_spec import ClusterSpec, DeviceGroup
 from shardwright.spec.plan.plan import Plan
 
 MOST_PLANS = 1500
+WHATS = tuple(GROWTH)
 LARGE_EVERY, MIXED_EVERY = 16, 16
 """One chain in so many is of a space too large to be proven in full; of several device groups."""
 MOST_DEVICES = 8
@@ -30,18 +30,18 @@ STEPS = 4
 
 
 def chain(number: int) -> dict[str, Any]:
-    """A question and ``STEPS`` larger ones: memory if even, devices if odd.
+    """A question and ``STEPS`` larger ones, each of more of one of ``WHATS``.
 
     Returns:
         Sort and what grows, and of every question the best step, whether it is proven, the
         devices and how many of them the plan uses.
     """
     source = random.Random(f"chain {number}")
-    position = number // 2 % LARGE_EVERY
+    position = number // len(WHATS) % LARGE_EVERY
     sort = {LARGE_EVERY - 1: "large", MIXED_EVERY - 2: "mixed"}.get(position, "small")
     space = _question(sort, number, source)
-    what = ("memory", "devices")[number % 2]
-    grow = _with_more_memory if what == "memory" else _with_more_devices
+    what = WHATS[number % len(WHATS)]
+    grow = GROWTH[what]
     answers = [_answer(space)]
     for _ in range(STEPS):
         space = grow(space, source)
@@ -82,47 +82,6 @@ def _reserved_bytes(space: Space, plan: Plan) -> float:
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     return max(row.reserved_bytes for row in simulation.memory) * RULE.margin
-
-
-def _with_more_memory(space: Space, source: random.Random) -> Space:
-    """Larger capacities, of several groups perhaps only of one."""
-    groups = space.cluster.groups
-    chosen = source.choice([*groups, None]) if len(groups) > 1 else None
-
-    def more(group: DeviceGroup) -> DeviceGroup:
-        capacity_bytes = int(group.memory.hbm_bytes * (1 + 10 ** source.uniform(-3, 0.5))) + 1
-        grows = chosen is None or group == chosen
-        return (
-            replace(group, memory=replace(group.memory, hbm_bytes=capacity_bytes))
-            if grows
-            else group
-        )
-
-    cluster = replace(space.cluster, groups=tuple(map(more, groups)))
-    return replace(space, cluster=cluster)
-
-
-def _with_more_devices(space: Space, source: random.Random) -> Space:
-    grow: Callable[[ClusterSpec, random.Random], ClusterSpec] = grown
-    if len(space.cluster.groups) > 1:
-        grow = _grown_group
-    return replace(space, cluster=grow(space.cluster, source))
-
-
-def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
-    """The cluster with one or two devices, or a node, more."""
-    group, inner = cluster.groups[0], cluster.levels[0]
-    if len(cluster.levels) > 1:
-        larger = replace(group, nodes=group.nodes + 1)
-        outer = replace(cluster.levels[-1], group_size=larger.device_count)
-        return replace(cluster, groups=(larger,), levels=(*cluster.levels[:-1], outer))
-    count = group.devices_per_node + source.randint(1, 2)
-    larger = replace(group, devices_per_node=count)
-    return replace(cluster, groups=(larger,), levels=(replace(inner, group_size=count),))
-
-
-def _grown_group(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
-    return with_one_more(cluster, source.randrange(len(cluster.groups)))
 
 
 def _answer(space: Space) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ..candidates.evaluator import Evaluator
 from ..search.branch_and_bound import BranchAndBound
 from ..search.enumeration import Enumeration
 from ..search.incumbents import Incumbents
-from ..search.proof import Proof
+from ..search.proof import Improvements, Proof
 from ..search.roles import Progress, SearchHeuristic
 from ..search.work_limits import WorkSpent
 from .enumeration import HeterogeneousPlans
@@ -69,5 +69,7 @@ def heterogeneous_search(
         bounds=bounds,
         heuristics=(*likely, NearbyShapes(explorer, limits)),
         incumbents=incumbents,
-        proof=Proof(bounds, enumeration, incumbents, lambda: limits.proof, None, progress),
+        proof=Proof(
+            bounds, enumeration, incumbents, lambda: limits.proof, Improvements(), progress
+        ),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
 from ..bounds.compute_bounds import ComputeBounds
 from ..bounds.quick_bounds import QuickBounds
@@ -29,11 +30,13 @@ from .first_feasible import FirstFeasible, LeastMemory
 from .incumbents import Incumbents
 from .intensification import Intensification, RemainingShapes, free_bytes
 from .likely_shapes import LikelyShapes
-from .proof import Proof
+from .proof import Improvements, Proof
 from .refined_bounds import RefinedBounds
 from .relaxed_shapes import RoughShapes, ShapesByBound
+from .result import SolveResult
 from .roles import Progress, SearchHeuristic
 from .shape_ranking import ShapeRanking
+from .smaller_requests import SmallerRequests
 from .work_limits import Limits, WorkSpent
 
 
@@ -169,6 +172,19 @@ class SingleGroupParts:
             remaining,
         )
 
+    @property
+    def improvements(self) -> Improvements:
+        """Searches for better plans where nothing is proven."""
+        limits = self.limits
+        smaller = SmallerRequests(
+            self._evaluator,
+            partial(_search_smaller, replace(limits, smaller_requests=False)),
+            self.incumbents,
+            limits.deadline_s,
+        )
+        others = () if self._space.is_large else (self.intensification,)
+        return Improvements(*others, *((smaller,) if limits.smaller_requests else ()))
+
     @cached_property
     def start(self) -> FirstFeasible:
         """Search for any plan that fits."""
@@ -192,7 +208,7 @@ class SingleGroupParts:
                 self.enumeration,
                 incumbents,
                 lambda: work.and_more(proof_limits),
-                None if space.is_large else self.intensification,
+                self.improvements,
                 self._progress,
             ),
             start=self.start,
@@ -200,6 +216,13 @@ class SingleGroupParts:
                 space, any_shape, nearest, evaluator, late, proven
             ),
         )
+
+
+def _search_smaller(
+    limits: Limits, evaluator: Evaluator, left_s: float | None
+) -> tuple[SolveResult, bool]:
+    engine = SingleGroupParts(evaluator, replace(limits, deadline_s=left_s)).engine
+    return engine.run(), engine.interrupted
 
 
 def single_group_search(

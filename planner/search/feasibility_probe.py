@@ -13,6 +13,7 @@ PROBE = Limits(
     heuristic_shapes=8,
     proof=Quota(enumerated=400_000, tries=4000, simulated=1000),
     rest=Quota(enumerated=100_000, tries=400, simulated=100),
+    smaller_requests=False,
 )
 """Work of a feasibility probe: small spaces whole, and the min-memory plans of others."""
 

@@ -22,6 +22,18 @@ class Improvement(Protocol):
         ...
 
 
+class Improvements:
+    """Several improvements, one after the other."""
+
+    def __init__(self, *improvements: Improvement) -> None:
+        self._improvements = improvements
+
+    def run(self, nodes: Nodes, done: set[int]) -> None:
+        """Run each."""
+        for improvement in self._improvements:
+            improvement.run(nodes, done)
+
+
 class Proof:
     """Proof over shapes in the order of their bounds.
 
@@ -34,7 +46,7 @@ class Proof:
         enumeration: Enumeration,
         incumbents: Incumbents,
         quota: Callable[[], Quota],
-        improvement: Improvement | None,
+        improvement: Improvement,
         progress: Progress,
     ) -> None:
         self._bounds = bounds
@@ -65,8 +77,7 @@ class Proof:
             done.add(number)
             if not self._enumeration.run(nodes.shapes[number], quota):
                 opened = bound
-                if self._improvement is not None:
-                    self._improvement.run(nodes, done)
+                self._improvement.run(nodes, done)
                 break
         least = min(unlisted, opened)
         is_proven = self._passes_best(least)

@@ -58,7 +58,8 @@ class Limits:
     boundaries, and ``relaxed_first`` plans. Once a shape stays open, ``heuristic_shapes_open``
     more are searched. ``proof``: work of the proof; ``rest``: work for each device count after its
     failure, ``rest_of_shape`` of that on one shape. Then ``local_search`` is spent on each of the
-    ``local_search_shapes`` best shapes and on as many likely ones of every device count.
+    ``local_search_shapes`` best shapes and on as many likely ones of every device count. Without
+    proof ``smaller_requests`` are searched too, each within these limits.
     """
 
     alternatives: int = 8
@@ -84,6 +85,7 @@ class Limits:
     rest_of_shape: Quota = REST_OF_SHAPE
     local_search_shapes: int = 4
     local_search: Quota = LOCAL_SEARCH
+    smaller_requests: bool = True
     deadline_s: float | None = None
 
     def small_model_factor(self, layers: int) -> int:
