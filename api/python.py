@@ -70,6 +70,9 @@ def plan(
     global_batch_tokens: int | None = None,
     seq_len: int | None = None,
     dtype: str | None = None,
+    grad_dtype: str | None = None,
+    master_dtype: str | None = None,
+    moment_dtype: str | None = None,
     optimizer: str | None = None,
     trainable: str | None = None,
     memory_gib: float | None = None,
@@ -96,6 +99,9 @@ def plan(
         global_batch_tokens: tokens of a step, instead of samples.
         seq_len: tokens of a sample.
         dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
+        grad_dtype: format of gradients, fp32 if None.
+        master_dtype: format of master weights; ``none`` for no separate ones.
+        moment_dtype: format of the optimizer's moments, fp32 if None.
         optimizer: adamw, adam, adamw8bit, lion, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.

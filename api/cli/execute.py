@@ -66,9 +66,14 @@ def execute_command(flags: dict[str, Any]) -> None:
 
 def _unsupported_flag(workload: Workload) -> tuple[str, str]:
     from ...spec.rules.plan_rules import unsupported_dtype
+    from ...spec.workload.number_formats import STATE_ROLES, USUAL_STATES
 
-    if unsupported_dtype(workload.dtype):
-        return "--dtype", workload.dtype.shorthand
+    record = workload.dtype
+    for name, roles in STATE_ROLES.items():
+        if record.matmul is None and any(getattr(record, role) != USUAL_STATES for role in roles):
+            return f"--{name.replace('_', '-')}", record.state_word(name)
+    if unsupported_dtype(record):
+        return "--dtype", record.shorthand
     if workload.optimizer != "adamw":
         return "--optimizer", workload.optimizer
     return "--trainable", "frozen" if workload.trainable == "full" else "lora"

@@ -10,7 +10,7 @@ import click
 
 from ...spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS, PREFERENCES
 from ...spec.errors import NotBuiltError
-from ...spec.workload.number_formats import SHORTHANDS
+from ...spec.workload.number_formats import DTYPE_BYTES, SHORTHANDS
 from .value_types import (
     InputFileParam,
     NameParam,
@@ -30,6 +30,9 @@ INPUT_NAMES = (
     "global_batch_tokens",
     "seq_len",
     "dtype",
+    "grad_dtype",
+    "master_dtype",
+    "moment_dtype",
     "optimizer",
     "trainable",
     "memory_gib",
@@ -107,7 +110,13 @@ PROBLEM = compose(
     click.option("--seq-len", type=WholeNumberParam(usual=4096), help="Tokens of a sample."),
     click.option("--dtype", type=NameParam("D", _fixed_names(*SHORTHANDS)),
                  help="bf16, fp16, fp32, or bf16 with products in fp8, fp8-delayed, fp8-block, "
-                      "mxfp8 or nvfp4; master weights are fp32."),
+                      "mxfp8 or nvfp4; states are fp32 unless said."),
+    click.option("--grad-dtype", type=NameParam("D", _fixed_names(*DTYPE_BYTES)),
+                 help="Format that gradients add up and are reduced in: fp32, bf16 or fp16."),
+    click.option("--master-dtype", type=NameParam("D", _fixed_names("none", *DTYPE_BYTES)),
+                 help="Master weights: fp32, bf16, fp16, or none beside the parameters."),
+    click.option("--moment-dtype", type=NameParam("D", _fixed_names(*DTYPE_BYTES)),
+                 help="The optimizer's moments: fp32, bf16 or fp16."),
     click.option("--optimizer", type=NameParam("O", _fixed_names(*OPTIMIZERS)),
                  help="adamw, adam, adamw8bit, lion, muon, sgd or adafactor."),
     click.option("--memory-gib", type=NumberParam(unit="GiB", most=2.0**30),

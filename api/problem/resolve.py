@@ -25,6 +25,7 @@ from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.report.report import Assumption
 from ...spec.rules.input_rules import base_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
+from ...spec.workload.number_formats import STATE_ROLES
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload
 from .arguments import check_types
 from .lossy import allow_lossy
@@ -36,7 +37,14 @@ from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stack import stack_of
 from .stored_calibrations import calibration_for
-from .workload import adapters_text, dtype_of, optimizer_of, trainable_of
+from .workload import (
+    adapters_text,
+    dtype_of,
+    gradient_notes,
+    optimizer_of,
+    state_formats,
+    trainable_of,
+)
 from .workload_size import (
     DEFAULT_SEQ_LEN,
     USUAL_SEQ_LEN,
@@ -61,6 +69,9 @@ class Inputs:
     global_batch_tokens: int | None = None
     seq_len: int | None = None
     dtype: str | None = None
+    grad_dtype: str | None = None
+    master_dtype: str | None = None
+    moment_dtype: str | None = None
     optimizer: str | None = None
     trainable: str | None = None
     task: str | None = None
@@ -106,6 +117,7 @@ def resolve(inputs: Inputs) -> Problem:
         raise length_error(model, workload, reason)
     biased = bool(table_blocks(model))
     stack = stack_of(*_stack_flags(inputs), weakest, dtype.param, notes, biased)
+    notes += gradient_notes(workload.dtype, stack)
     measured = _calibration_or_profile(inputs, weakest, cluster, stack, dtype, notes)
     return Problem(
         model=model,
@@ -208,12 +220,14 @@ def _workload(
     task = one_of("--task", inputs.task or "pretrain", TASKS)
     if task == "sft":
         notes.append(_note("workload.task", task, "sequences are packed: the same work"))
+    optimizer = optimizer_of(inputs.optimizer, notes)
+    states = {name: word for name in STATE_ROLES if (word := getattr(inputs, name)) is not None}
     return Workload(
         task=task,
         global_batch=batch,
         seq_len=seq_len,
-        dtype=dtype,
-        optimizer=optimizer_of(inputs.optimizer, notes),
+        dtype=state_formats(dtype, states, optimizer),
+        optimizer=optimizer,
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
         objective=objective_choice.objective,

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...datasets.catalogue.device import CPU, Device
 from ...datasets.catalogue.device_formats import require_dtype, require_format
 from ...spec.choices import OPTIMIZERS, Optimizer
+from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError, nearest_name, one_of
 from ...spec.model.model_spec import ModelSpec
 from ...spec.report.report import Assumption
 from ...spec.workload.base_formats import BASE_FORMATS
+from ...spec.workload.number_formats import USUAL_STATES
 from ...spec.workload.training import Lora, target_names
 from ...spec.workload.workload import DtypeRecord
 
 TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,…,base_dtype=D or frozen:TOWER,…"
 LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
+
+
+def state_formats(
+    record: DtypeRecord, states: Mapping[str, str], optimizer: Optimizer
+) -> DtypeRecord:
+    """The record with ``--grad-dtype``, ``--master-dtype`` and ``--moment-dtype`` applied.
+
+    Raises:
+        InputError: an unknown format, or one of moments that the optimizer does not choose.
+    """
+    moments = states.get("moment_dtype")
+    if moments is not None and optimizer == "adamw8bit":
+        allowed = "left out: moments of adamw8bit are 8-bit blocks"
+        raise InputError("--moment-dtype", moments, allowed, "--optimizer adamw")
+    return record.with_states(states)
+
+
+def gradient_notes(dtype: DtypeRecord, stack: StackSpec) -> list[Assumption]:
+    """Note on gradients that the stack keeps as its shards, whatever reduces them."""
+    if stack.state_layout != "fsdp2" or dtype.gradient in (USUAL_STATES, dtype.master):
+        return []
+    why = f"{stack.name} keeps shards of gradients as its master weights"
+    why += f"; {dtype.gradient} until they are reduced"
+    return [Assumption(path="workload.dtype.gradient", value=dtype.master, why=why)]
 
 
 def dtype_of(

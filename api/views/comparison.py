@@ -138,7 +138,7 @@ def _workload_texts(workload: Workload) -> dict[str, str]:
     return {
         "global batch": str(workload.global_batch),
         "sequence": str(workload.seq_len),
-        "dtype": workload.dtype.shorthand,
+        "dtype": workload.dtype.text,
         "optimizer": workload.optimizer,
         "trained": trained_text(workload).removeprefix(", ") or "all",
         "gradient clipping": str(workload.gradient_clip_norm),

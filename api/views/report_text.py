@@ -99,7 +99,7 @@ def question_text(plan: Plan) -> str:
     if active != total:
         parameters += f", {format_count(active)} active"
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
-    how = f"{workload.dtype.shorthand}, {workload.optimizer}{trained_text(workload)}"
+    how = f"{workload.dtype.text}, {workload.optimizer}{trained_text(workload)}"
     return f"{model.name} ({parameters}), {size}, {how}"
 
 

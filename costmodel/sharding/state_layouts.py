@@ -147,6 +147,7 @@ def partitioned_unit(shape: UnitShape) -> FsdpUnit:
         + narrow_copies_bytes(shape, all_groups),
         optimizer_bytes=unit.optimizer_bytes + master_bytes,
         gathers=(GatherBytes(gathered, 0, gathered),),
+        shard_gradient_bytes=sum(g.gradient_shard for g in groups) * DTYPE_BYTES[dtype.gradient],
         gather=GatherWork(
             forward=for_each_group(sharded, _piece_gather, dtype),
             backward=for_each_group(sharded, _piece_gather_backward, dtype),

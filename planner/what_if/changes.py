@@ -15,7 +15,7 @@ from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
 from ...spec.errors import InputError, one_of
 from ...spec.inputs.quantities import QuantityKind, quantity
 from ...spec.inputs.what_if_keys import entry_of
-from ...spec.workload.number_formats import rate_name
+from ...spec.workload.number_formats import STATE_ROLES, USUAL_STATES, rate_name
 from ...spec.workload.workload import DtypeRecord
 from .setting import Change, Setting, Value, above_node, group_names
 
@@ -151,17 +151,35 @@ def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
         change = Change(path, workload.optimizer, optimizer)
         workload = replace(workload, optimizer=optimizer)
     else:
-        record = _record(workload.dtype, _word(value, where), where)
-        change = Change(path, workload.dtype.shorthand, record.shorthand)
-        workload = replace(workload, dtype=record)
+        was, word = workload.dtype, _word(value, where)
+        record = _record(was, word, where) if path == "dtype" else _states(was, path, word, where)
+        before, after = _dtype_words(path, was), _dtype_words(path, record)
+        change, workload = Change(path, before, after), replace(workload, dtype=record)
     return replace(setting, workload=workload), change
 
 
+def _dtype_words(path: str, record: DtypeRecord) -> str:
+    return record.shorthand if path == "dtype" else record.state_word(path)
+
+
 def _record(was: DtypeRecord, name: str, where: str) -> DtypeRecord:
+    """The record of another shorthand, with the same formats of states."""
     try:
-        return DtypeRecord.from_shorthand(name)
+        made = DtypeRecord.from_shorthand(name)
     except InputError as error:
         raise InputError(where, name, error.allowed, error.nearest) from None
+    kept = {role: getattr(was, role) for roles in STATE_ROLES.values() for role in roles}
+    kept = {role: held for role, held in kept.items() if held != USUAL_STATES}
+    if kept.get("master") == was.param:
+        kept["master"] = made.param
+    return replace(made, **kept)
+
+
+def _states(was: DtypeRecord, path: str, word: str, where: str) -> DtypeRecord:
+    try:
+        return was.with_states({path: word})
+    except InputError as error:
+        raise InputError(where, word, error.allowed, error.nearest) from None
 
 
 def _stack(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:

@@ -36,6 +36,15 @@ SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
 }
 """``--dtype`` to parameter format, format of linear layers' products, and scaling."""
 
+USUAL_STATES: Dtype = "fp32"
+"""Format of gradients, master weights and moments where nothing else is said."""
+STATE_ROLES: dict[str, tuple[str, ...]] = {
+    "grad_dtype": ("gradient", "communication"),
+    "master_dtype": ("master",),
+    "moment_dtype": ("moments",),
+}
+"""Flags of states' formats, and the roles in a dtype record that each sets."""
+
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 ELEMENT_BYTES: dict[str, int] = {**DTYPE_BYTES, "int64": 8, "bool": 1, "int8": 1}
 GROUP = 128

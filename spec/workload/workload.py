@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ..choices import Objective, Optimizer
-from ..errors import InputError, nearest_name
+from ..errors import InputError, nearest_name, one_of
 from ..model.model_spec import ModelSpec
-from .number_formats import SHORTHANDS, Dtype, MatmulFormat, Scaling
+from .number_formats import (
+    DTYPE_BYTES,
+    SHORTHANDS,
+    STATE_ROLES,
+    USUAL_STATES,
+    Dtype,
+    MatmulFormat,
+    Scaling,
+)
 from .training import LayerTraining, Lora, layer_trainings
 
 Task = Literal["pretrain", "sft"]
@@ -65,6 +74,44 @@ class DtypeRecord:
         if self.matmul is not None:
             return str(self.matmul)
         return "16-bit" if self.param in ("bf16", "fp16") else str(self.param)
+
+    @property
+    def text(self) -> str:
+        """The shorthand, and formats of states that are not fp32."""
+        named = [
+            f"{plural} {kept}"
+            for plural, kept in (("gradients", self.gradient), ("moments", self.moments))
+            if kept != USUAL_STATES
+        ]
+        if self.master != USUAL_STATES:
+            own = f"master weights {self.master}"
+            named.insert(0, "no master weights" if self.master == self.param else own)
+        if self.communication != self.gradient:
+            named.append(f"reductions {self.communication}")
+        return f"{self.shorthand} ({', '.join(named)})" if named else self.shorthand
+
+    def with_states(self, states: Mapping[str, str]) -> DtypeRecord:
+        """The record with words of state flags (``master_dtype``, …) applied.
+
+        Gradients are reduced in the format that they are kept in. ``none`` for the master: the
+        optimizer updates the parameters themselves.
+
+        Raises:
+            InputError: an unknown word.
+        """
+        changes: dict[str, Dtype] = {}
+        for name, roles in STATE_ROLES.items():
+            if (word := states.get(name)) is None:
+                continue
+            allowed = ("none", *DTYPE_BYTES) if name == "master_dtype" else tuple(DTYPE_BYTES)
+            chosen = one_of(f"--{name.replace('_', '-')}", word, allowed)
+            changes |= dict.fromkeys(roles, self.param if chosen == "none" else chosen)  # type: ignore[arg-type]
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def state_word(self, name: str) -> str:
+        """The word of a state flag (``master_dtype``, …) for this record."""
+        kept = str(getattr(self, STATE_ROLES[name][0]))
+        return "none" if name == "master_dtype" and kept == self.param else kept
 
     @property
     def shorthand(self) -> str:

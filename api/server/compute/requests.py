@@ -66,6 +66,9 @@ class WorkloadBody:
     global_batch_tokens: Count | None = None
     seq_len: Count | None = None
     dtype: Name | None = None
+    grad_dtype: Name | None = None
+    master_dtype: Name | None = None
+    moment_dtype: Name | None = None
     optimizer: Name | None = None
     trainable: Name | None = None
     task: Name | None = None
