@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 SequenceParallel = Literal["none", "megatron", "ulysses"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = str
+"""One of ``RECOMPUTE_WORDS``, or ``ops:save=NAMES`` (spec.recomputation)."""
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
 KernelPolicy = Literal["auto", "portable", "fused"]
@@ -19,6 +20,7 @@ Preference = Literal["best", "simple"]
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 """From nothing to everything; each includes the one before it."""
+RECOMPUTE_WORDS: tuple[Recompute, ...] = ("none", "selective", "selective-ops", "full")
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")

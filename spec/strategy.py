@@ -10,13 +10,14 @@ distributed optimizer. hpz:d is zero3 with a second copy of the parameters over 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from .choices import Recompute, SequenceParallel
+from .choices import RECOMPUTE_WORDS, Recompute, SequenceParallel
 from .codec import from_document
 from .errors import InputError, nearest_divisor, nearest_name
 from .numbers import whole_number
@@ -166,6 +167,22 @@ Techniques = Annotated[dict[str, Any], AfterValidator(_typed_values)]
 """Values by technique name; one that is off is absent."""
 
 
+def _recompute(text: str) -> str:
+    """Check a word of recomputation.
+
+    Raises:
+        ValueError: an unknown one.
+    """
+    if text not in RECOMPUTE_WORDS and not BY_NAMES.fullmatch(text):
+        words = ", ".join(repr(word) for word in RECOMPUTE_WORDS)
+        raise ValueError(f"Input should be {words} or 'ops:save=NAMES'")
+    return text
+
+
+BY_NAMES = re.compile(r"ops:save=[a-z_]+(,[a-z_]+)*")
+RecomputeText = Annotated[Recompute, AfterValidator(_recompute)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerStrategy:
     """The decisions for one layer.
@@ -174,7 +191,8 @@ class LayerStrategy:
     along the sequence; with ulysses the ``tp`` ranks split the sequence and, inside attention,
     the heads, and hold all weights. ``cp`` ranks split the sequence in a ring, beside either.
     ``ep`` and ``etp`` are expert and expert-tensor parallel degrees over all ranks of the stage.
-    ``recompute`` selective recomputes core attention, full the whole block.
+    ``recompute`` selective recomputes core attention, full the whole block; selective-ops and
+    ``ops:save=NAMES`` the block but for results that are kept (spec.recomputation).
     """
 
     tp: Degree = 1
@@ -183,7 +201,7 @@ class LayerStrategy:
     ep: Degree = 1
     etp: Degree = 1
     shard: Sharding = Sharding()
-    recompute: Recompute = "none"
+    recompute: RecomputeText = "none"
     techniques: Techniques = field(default_factory=dict, hash=False)
 
     @property

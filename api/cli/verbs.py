@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...spec.choices import KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
+from ...spec.choices import KERNEL_POLICIES, RECOMPUTE_WORDS, SEQUENCE_PARALLELS
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.techniques import TECHNIQUES
@@ -58,8 +58,10 @@ STRATEGY = compose(
     click.option("--schedule", type=NameParam("S", lambda: ALL_KINDS),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=WholeNumberParam(), help="Samples of a micro-batch."),
-    click.option("--recompute", type=NameParam("R", lambda: RECOMPUTES),
-                 help="none, selective or full."),
+    click.option("--recompute", type=NameParam("R", lambda: RECOMPUTE_WORDS),
+                 help="none, selective (core attention), selective-ops (all but the usual "
+                      "results), ops:save=NAME,… (all but these; plan explain lists them) or "
+                      "full."),
     *(technique_option(technique) for technique in TECHNIQUES),
 )  # fmt: skip
 

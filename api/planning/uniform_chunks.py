@@ -11,7 +11,7 @@ from ...spec.errors import InputError
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
 from ...spec.plan.plan import LayerPlan
-from ...spec.rules.layer_rules import recomputes_of
+from ...spec.rules.layer_rules import has_block
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import Values
 from ...spec.technique_values import with_value
@@ -31,7 +31,7 @@ def applicable_strategy(
     for technique in techniques:
         if technique.name in strategy.techniques and layer.kind not in technique.kinds.simulable:
             strategy = with_value(strategy, technique.name, None)
-    if strategy.recompute not in recomputes_of(layer):
+    if not has_block(layer):
         strategy = replace(strategy, recompute="none")
     if experts_of(layer) is None:
         strategy = replace(strategy, ep=1, etp=1)

@@ -11,13 +11,14 @@ from typing import Any
 from ...costmodel.simulation.simulator import max_microbatches
 from ...planner.solve.problem import Problem
 from ...planner.space.shard_levels import with_degrees
-from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
-from ...spec.errors import InputError, NotBuiltError, Word, one_of
+from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.errors import InputError, Word, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import ModelSpec
 from ...spec.model.tensor_split import split_sizes
 from ...spec.numbers import divisors
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage
+from ...spec.recomputation import resolve_recompute
 from ...spec.report.report import Assumption
 from ...spec.rules.plan_rules import schedule_stack_violation, schedule_violation
 from ...spec.schedules.stage_order import ALL_KINDS, V_KINDS, ScheduleKind, chunk_position
@@ -224,8 +225,9 @@ def _strategy(
     if sp != "none" and tp == 1:
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
     if flags.recompute is not None and flags.recompute.startswith("ops:"):
-        raise NotBuiltError("--recompute ops:…", "use none, selective or full")
-    recompute = _choice("recompute", flags.recompute, "none", RECOMPUTES, notes)
+        recompute = resolve_recompute(flags.recompute, problem.model, "--recompute")
+    else:
+        recompute = _choice("recompute", flags.recompute, "none", RECOMPUTE_WORDS, notes)
     shard = flags.shard
     if shard is None:
         notes.append(_default_note("shard", "zero0"))

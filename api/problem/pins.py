@@ -15,6 +15,7 @@ from ...spec.errors import InputError, nearest_divisor
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.model.towers import layer_contexts
+from ...spec.recomputation import is_by_operation, resolve_recompute
 from ...spec.rules.executable import unsupported_strategy
 from ...spec.rules.plan_rules import (
     layer_violation,
@@ -48,7 +49,8 @@ def resolve_pins(
         NotBuiltError: a key that is not searched yet.
     """
     layers = problem.model.layers()
-    pins = tuple(parse_pin(text, len(layers), field, problem.techniques) for text in texts)
+    parsed = (parse_pin(text, len(layers), field, problem.techniques) for text in texts)
+    pins = tuple(_named_results(pin, problem, field) for pin in parsed)
     for first, second in combinations(pins, 2):
         if first.key == second.key and first.value != second.value and _share_layers(first, second):
             both = f"{first.text} and {second.text}"
@@ -67,6 +69,16 @@ def resolve_pins(
     _check_schedule(pins, problem, field)
     _check_devices(pins, problem, field)
     return pins
+
+
+def _named_results(pin: Pin, problem: Problem, field: str) -> Pin:
+    if pin.key != "recompute":
+        return pin
+    text = resolve_recompute(str(pin.value), problem.model, f"{field} recompute")
+    if is_by_operation(text) and not problem.stack.recompute_by_operation:
+        words = " or ".join(f"recompute={word}" for word in problem.stack.recompute)
+        raise InputError(field, pin.text, f"{words} with the stack {problem.stack.name}")
+    return replace(pin, value=text)
 
 
 def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:

@@ -202,12 +202,15 @@ def _formats(draft: RunDraft) -> None:
         raise draft.refuse("dtype", run.dtype, "a number format that is known here")
     if not run.recompute:
         arguments["recompute"] = draft.usual("recompute", "none")
+    elif run.recompute in (meant := draft.source.get("recomputes", {})):
+        value, why = meant[run.recompute]
+        arguments["recompute"] = draft.assume("recompute", value, why)
     elif run.recompute in tables["recompute"]:
         arguments["recompute"] = tables["recompute"][run.recompute]
     else:
         arguments["recompute"] = _read(draft, "recompute", read_recompute)
     if arguments["recompute"] is None:
-        allowed = "none, selective or full, not single operations"
+        allowed = "none, selective, selective-ops or full, not modules"
         raise draft.refuse("recompute", run.recompute, allowed)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ...spec.choices import RECOMPUTES
 from ...spec.model.model_spec import BlockLayer
 from ...spec.parallel.batch_partition import batch_share
 from ...spec.plan.plan import Plan, Stage, StageDevices
+from ...spec.recomputation import recompute_rank
 from ...spec.report.report import MemoryRow, Prediction
 from ...spec.strategy import LayerStrategy
 
@@ -99,7 +99,7 @@ def _split_groups(plan: Plan, stage: Stage) -> list[_SplitGroup]:
 
 def _recompute(recomputes: list[str]) -> str:
     """``none``, ``full``, or ``full 6 of 20`` where layers differ."""
-    used = {kind: recomputes.count(kind) for kind in RECOMPUTES if kind in recomputes}
+    used = {kind: recomputes.count(kind) for kind in sorted({*recomputes}, key=recompute_rank)}
     if not used:
         return "-"
     if len(used) == 1:

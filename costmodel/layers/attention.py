@@ -67,7 +67,20 @@ def _positioned(
     query = _heads(c, spec, spec.heads // c.tp, query)
     key = _heads(c, spec, spec.kv_heads // c.tp, key)
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
-    return rope_both(c, query, key, spec.rotary_dim, repeats) if spec.rotary else (query, key)
+    if not spec.rotary:
+        return query, key
+    if c.stack.fusion.in_place and not spec.qk_norm:  # what is kept must not be turned in place
+        query, key = (
+            _copied(c, x) if c.tape.keeps(name) else x
+            for name, x in (("query", query), ("key", key))
+        )
+    return rope_both(c, query, key, spec.rotary_dim, repeats)
+
+
+def _copied(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
+    out = c.tape.kernel("copy", (x,), c.tape.like(x))
+    c.tape.record((out,), (x,), lambda grad: (grad,))
+    return out
 
 
 def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:

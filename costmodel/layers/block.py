@@ -1,7 +1,7 @@
 """Residual blocks: placement of norms and residual sums.
 
-A recomputed block keeps its input and runs again in the backward, save a last sum that saves
-nothing.
+A recomputed block keeps its input, and results that the strategy names, and runs again in the
+backward, save a last sum that saves nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.feed_forward import FeedForward, Mlp
 from ...spec.model.layers import BlockLayer
 from ...spec.model.mixers import Attention, LatentAttention, Mixer, StateSpace
+from ...spec.recomputation import kept_results, recomputes_block
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
 from ..ops.dropout import drops
@@ -57,10 +58,11 @@ def block(
     )
     body, finish = build(c, layer, strategy)
     inputs = (x,) if source is None else (x, source)
-    if strategy.recompute == "full":
+    if recomputes_block(strategy.recompute):
+        save = kept_results(layer, strategy.recompute, sums=c.tp > 1)
         if finish is not None and last_residual_saves(layer, c.stack):
             body, finish = _with_last_residual(body, finish), None
-        return recomputed(c, body, finish, *inputs)
+        return recomputed(c, body, finish, *inputs, save=save)
     results = body(*inputs)
     return finish(*results) if finish is not None else results[0]
 

@@ -101,7 +101,7 @@ def _routed(
     rows = permute(c, x, order)
     if split.exchanges_rows and moe.capacity_factor is None:
         _exchange_counts(c, moe, split)
-    rows = _dispatch(c, moe, split, rows)
+    rows = _dispatch(c, moe, split, rows, "dispatch")
     if row_weights is not None:
         row_weights = _dispatch(c, moe, split, row_weights)
     rows = _experts(c, moe, split, rows, row_weights)
@@ -121,10 +121,12 @@ def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
         c.tape.collective("all_gather", split.etp_group, gathered, term="exposed_ep")
 
 
-def _dispatch(c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor) -> SymbolicTensor:
+def _dispatch(
+    c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor, name: str = ""
+) -> SymbolicTensor:
     if not split.exchanges_rows:
         return rows
-    rows = join_rows(c, exchange(c, rows, split.ep_group, moe.topk), split.etp_group)
+    rows = join_rows(c, exchange(c, rows, split.ep_group, moe.topk, name), split.etp_group)
     return sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
 
 
@@ -134,7 +136,7 @@ def _return_rows(
     if not split.exchanges_rows:
         return rows
     rows = sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
-    return exchange(c, sum_rows(c, rows, split.etp_group), split.ep_group, moe.topk)
+    return exchange(c, sum_rows(c, rows, split.etp_group), split.ep_group, moe.topk, "combine")
 
 
 def _experts(
@@ -148,14 +150,15 @@ def _experts(
     experts, width = moe.experts // split.ep_group.size, moe.ffn // split.etp_group.size
     inner = rows.shape[-1]
     widths = (width, width) if moe.gated else (width,)
-    projected = grouped_linear(c, rows, experts, widths, moe.bias)
+    names = ("experts_gate", "experts_up") if moe.gated else ("experts_up",)
+    projected = grouped_linear(c, rows, experts, widths, moe.bias, names)
     del rows
     if weights is None:
         hidden = activation(c, projected, moe.activation, bias=False)
     else:
         hidden = weighted_activation(c, projected, weights, moe.activation)
     del projected
-    return grouped_linear(c, hidden, experts, (inner,), moe.bias)[0]
+    return grouped_linear(c, hidden, experts, (inner,), moe.bias, ("experts_down",))[0]
 
 
 def _shared(

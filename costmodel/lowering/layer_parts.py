@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...spec.model.feed_forward import Moe
 from ...spec.model.layers import BlockLayer, MultiTokenLayer
+from ...spec.recomputation import is_by_operation
 from ...spec.strategy import LayerStrategy
 from ..layers.block import last_residual_saves
 from ..layers.heads import MultiTokenEnd
@@ -200,6 +201,7 @@ def assemble_layer_work(
     """
     fused = shape.stack.fusion.across_parts
     is_chain = shape.training.backward and not shape.sources and not fused
+    is_chain = is_chain and not is_by_operation(shape.strategy.recompute)
     before, block, after = _chain(layer) if is_chain else ((layer,), (), ())
 
     def lowered(segments: tuple[LayerSegment, ...]) -> tuple[LoweredSubLayer, ...]:

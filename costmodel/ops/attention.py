@@ -18,6 +18,8 @@ from .attention_mask import Scores, scores_of
 from .context import OpContext
 from .unfused_attention import unfused_attention
 
+ATTENTION = ("attention",)
+
 
 def attention(
     c: OpContext,
@@ -58,7 +60,10 @@ def flash_attention(
     t = c.tape
     seq, batch, heads, _ = query.shape
     inputs = (query, key, value) if bias is None else (query, key, value, bias)
-    out, log_sum = flash_forward(c, scores, inputs)
+    kept = t.kept_result(ATTENTION)
+    out, log_sum = flash_forward(c, scores, inputs) if kept is None else kept
+    t.keep_result(ATTENTION, out, log_sum)
+    del kept
     joined = out.view(seq, batch, heads * value.shape[-1])
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:

@@ -15,7 +15,12 @@ from .low_precision import dequantized_weight, operand, quantized_weight
 
 
 def grouped_linear(
-    c: OpContext, x: SymbolicTensor, experts: int, widths: tuple[int, ...], bias: bool
+    c: OpContext,
+    x: SymbolicTensor,
+    experts: int,
+    widths: tuple[int, ...],
+    bias: bool,
+    names: tuple[str, ...],
 ) -> tuple[SymbolicTensor, ...]:
     """Projections of (rows, in) to local ``widths`` by weights of ``experts`` experts.
 
@@ -27,11 +32,14 @@ def grouped_linear(
     product_widths = (sum(widths),) if fused else widths
     operand_x = operand(t, c.precision, x)
     products = []
-    for width in product_widths:
-        _product(c, experts, rows, inner, width)
-        out = t.new((rows, width), c.dtype)
-        if bias:
+    for key, width in zip([names] if fused else [(n,) for n in names], product_widths, strict=True):
+        kept = t.kept_result(key)
+        if kept is None:
+            _product(c, experts, rows, inner, width)
+        out = t.new((rows, width), c.dtype) if kept is None else kept[0]
+        if bias and kept is None:
             t.kernel("add", (out, t.constant((experts, width), c.dtype)), out)
+        t.keep_result(key, out)
         products.append(out)
     outs = tuple(products[0].view(rows, w) for w in widths) if fused else tuple(products)
     saved = operand_x if c.training.weights else None
@@ -118,10 +126,12 @@ def weighted_activation(
     return out
 
 
-def exchange(c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int) -> SymbolicTensor:
+def exchange(
+    c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int, name: str = ""
+) -> SymbolicTensor:
     """Send rows to their experts' ranks, or back: an even all-to-all.
 
-    ``group``: ranks that hold experts; ``topk``: rows per token.
+    ``group``: ranks that hold experts; ``topk``: rows per token; ``name``: of the result.
     """
     if group.size == 1:
         return rows
@@ -132,7 +142,11 @@ def exchange(c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int) ->
         t.collective("all_to_all", group, value, term="exposed_ep", copies=copies)
         return t.like(value)
 
-    out = send(rows)
+    kept = t.kept_result((name,)) if name else None
+    out = send(rows) if kept is None else kept[0]
+    if name:
+        t.keep_result((name,), out)
+    del kept
     t.record((out,), (rows,), lambda grad: (send(grad),))
     return out
 

@@ -7,6 +7,8 @@ a frozen layer.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 from ..symbolic.tape import SymbolicTensor, Tape
@@ -48,13 +50,8 @@ def column_linear(
     out_widths = (sum(widths),) if fused else widths
     adapted_outs = [n for n, has in enumerate(adapted(c, names)) if has]
     operand_x = operand(t, c.precision, x)
-    gathered = c.gather_sequence(operand_x)
-    lead, tokens = gathered.shape[:-1], gathered.elements // hidden
-    products = []
-    for width in out_widths:
-        _product(c, tokens, hidden, width, bias=bias)
-        products.append(t.new((*lead, width), c.dtype))
-    del gathered
+    lead, products = _products(c, operand_x, out_widths, bias, [names] if fused else names)
+    tokens = math.prod(lead)
     outs = tuple(products[0].view(*lead, w) for w in widths) if fused else tuple(products)
     adapters = _Adapters(c, x, [outs[n] for n in adapted_outs], "outputs") if adapted_outs else None
     saved = operand_x if c.training.weights else None
@@ -87,6 +84,30 @@ def column_linear(
 
     t.record(outs, (x,), backward)
     return outs
+
+
+def _products(
+    c: OpContext,
+    x: SymbolicTensor,
+    widths: tuple[int, ...],
+    bias: bool,
+    names: Sequence[str | tuple[str, ...]],
+) -> tuple[tuple[int, ...], list[SymbolicTensor]]:
+    """Products of the whole sequence, save those kept by name; their leading sizes too."""
+    t, hidden = c.tape, x.shape[-1]
+    keys = [(name,) if isinstance(name, str) else name for name in names] or [()] * len(widths)
+    kept = [t.kept_result(key) for key in keys]
+    gathered = None if all(kept) else c.gather_sequence(x)
+    lead = kept[0][0].shape[:-1] if gathered is None and kept[0] else None
+    if lead is None:
+        lead = x.shape[:-1] if gathered is None else gathered.shape[:-1]
+    products = []
+    for key, held, width in zip(keys, kept, widths, strict=True):
+        if held is None:
+            _product(c, math.prod(lead), hidden, width, bias=bias)
+        products.append(t.new((*lead, width), c.dtype) if held is None else held[0])
+        t.keep_result(key, products[-1])
+    return lead, products
 
 
 class _Adapters:
@@ -146,12 +167,17 @@ def row_linear(
     t, local, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // local
     operand_x = operand(t, c.precision, x)
-    _product(c, tokens, local, width)
-    out = t.new((*lead, width), c.dtype)
+    kept = t.kept_result((name,))
+    if kept is None:
+        _product(c, tokens, local, width)
+    out = t.new((*lead, width), c.dtype) if kept is None else kept[0]
     adapters = _Adapters(c, x, [out], "inputs") if adapted(c, (name,))[0] else None
-    out = c.reduce(out)
-    if bias and not c.stack.fusion.bias_residual:
-        t.kernel("add", (out, t.constant((width,), c.dtype)), out)
+    if kept is None:
+        out = c.reduce(out)
+        if bias and not c.stack.fusion.bias_residual:
+            t.kernel("add", (out, t.constant((width,), c.dtype)), out)
+    t.keep_result((name,), out)
+    del kept
     saved = operand_x if c.training.weights else None
     del operand_x
 
@@ -201,8 +227,12 @@ def replicated_linear(
     t, hidden, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // hidden
     saved = operand(t, c.precision, x) if c.training.weights else None
-    _product(c, tokens, hidden, width, bias=bias)
-    out = t.new((*lead, width), c.dtype)
+    kept = t.kept_result((name,))
+    if kept is None:
+        _product(c, tokens, hidden, width, bias=bias)
+    out = t.new((*lead, width), c.dtype) if kept is None else kept[0]
+    t.keep_result((name,), out)
+    del kept
     adapters = _Adapters(c, x, [out], "nothing") if adapted(c, (name,))[0] else None
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..symbolic.saved_results import SavedResults
 from ..symbolic.symbolic_tensor import Node, SymbolicTensor
 from .context import OpContext
 
@@ -15,14 +16,18 @@ def recomputed(
     function: Callable[..., tuple[SymbolicTensor, ...]],
     finish: Epilogue | None,
     *inputs: SymbolicTensor,
+    save: frozenset[str] = frozenset(),
 ) -> SymbolicTensor:
     """Run ``finish(*function(*inputs))`` keeping only the inputs; repeat it backward.
+
+    Results named in ``save`` are kept too, and not computed again.
 
     ``finish`` saves nothing and passes its gradient to each input; a stack that stops early does
     not repeat it. None: ``function`` has one result, returned as it is.
     """
     t = c.tape
-    with t.not_recording():
+    kept = SavedResults(save)
+    with t.not_recording(), t.saving_results(kept):
         results = function(*inputs)
         out = finish(*results) if finish is not None else results[0]
         del results
@@ -32,7 +37,7 @@ def recomputed(
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         entries = [Node((producer,), 1, _pass_on) for producer in producers_before]
         start = t.node_count
-        with t.recomputing():
+        with t.recomputing(), t.restoring_results(kept):
             results = function(*(_leaf(x, e) for x, e in zip(inputs, entries, strict=True)))
             if finish is not None and not c.stack.recompute_stops_early:
                 finish(*results)

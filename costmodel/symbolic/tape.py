@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from ...spec.parallel.rank_groups import RankGroup
 from ...spec.report.work_items import Collective, ExposedTerm, Kernel
 from ...spec.workload.number_formats import rate_name, tensor_bytes
+from .saved_results import ResultNames, SavedResults
 from .symbolic_tensor import Backward, Node, Storage
 from .symbolic_tensor import SymbolicTensor as SymbolicTensor
 
@@ -57,7 +58,7 @@ class Tape:
     all are added to resident buffers, those of matrix products by the product itself. ``splits``:
     weight gradients' work waits for :meth:`run_weight_work`, holding its inputs. ``frozen``: the
     layer's own weights are not trained. ``additions``: number of kernels that add gradients to
-    others.
+    others. ``result_bytes``: of every named result.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class Tape:
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
         self._weight_work: deque[Callable[[], None]] = deque()
+        self.result_bytes: dict[str, int] = {}
         self._keeps = True
         self._recomputing = False
+        self._saving: SavedResults | None = None
+        self._restoring: SavedResults | None = None
 
     def note_bytes(self, change_bytes: int) -> None:
         """Add live bytes (remove, if negative)."""
@@ -227,6 +231,41 @@ class Tape:
             yield
         finally:
             self._recomputing = before
+
+    @contextmanager
+    def saving_results(self, results: SavedResults) -> Iterator[None]:
+        """Keep named results of the operations inside."""
+        before, self._saving = self._saving, results
+        try:
+            yield
+        finally:
+            self._saving = before
+
+    @contextmanager
+    def restoring_results(self, results: SavedResults) -> Iterator[None]:
+        """Take named results instead of running the operations inside again."""
+        before, self._restoring = self._restoring, results
+        try:
+            yield
+        finally:
+            self._restoring = before
+
+    def keep_result(self, names: ResultNames, *results: SymbolicTensor) -> None:
+        """Offer an operation's results under their names."""
+        size_bytes = sum(result.size_bytes for result in results)
+        for name in names:
+            self.result_bytes[name] = size_bytes // len(names)
+        if self._saving is not None:
+            self._saving.keep(names, results)
+
+    def kept_result(self, names: ResultNames) -> tuple[SymbolicTensor, ...] | None:
+        """Results kept under their names, if they are not to be computed again."""
+        return None if self._restoring is None else self._restoring.take(names)
+
+    def keeps(self, name: str) -> bool:
+        """True if the pass being run keeps, or kept, a result of this name."""
+        results = self._saving or self._restoring
+        return results is not None and name in results.names
 
     @property
     def node_count(self) -> int:

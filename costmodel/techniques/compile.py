@@ -30,6 +30,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...spec.cluster.stack_spec import KernelFusion, StackSpec
+from ...spec.recomputation import recomputes_block
 from ...spec.report.work_items import ATTENTIONS, MATMULS, Kernel
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import TECHNIQUE as VALUE
@@ -87,7 +88,7 @@ def host_work(
         return HostWork(additions, once_s=GRAPH_S)
     whole = compiles_whole(strategy)
     outside = 0 if whole else sum(kernel.op in _outside(strategy) for kernel in kernels)
-    runs = 2 if strategy.recompute == "full" and not forward else 1
+    runs = 2 if recomputes_block(strategy.recompute) and not forward else 1
     regions = runs * (1 if whole else PARTS)
     eager = additions + outside
     return HostWork(eager, len(kernels) - eager, LAUNCH_S, regions * REGION_S)

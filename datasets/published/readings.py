@@ -49,10 +49,12 @@ def read_dtype(text: str) -> str | None:
 
 
 def read_recompute(text: str) -> str | None:
-    """``--recompute`` for a printed policy; None if it names single operations."""
+    """``--recompute`` for a printed policy; None if it names modules that run again."""
     name = text.casefold().strip()
     if name.startswith("full"):
         return "full"
+    if re.fullmatch(r"selective[\s(:]*(per[\s-]*)?op(eration)?s?\)?", name):
+        return "selective-ops"
     operations = re.findall(r"[a-z_]+", name.removeprefix("selective"))
     if name.startswith("selective") and set(operations) <= {"core_attn", "core_attention"}:
         return "selective"

@@ -52,6 +52,10 @@ def _core(
     query = _query_or_key(block, spec, "query_norm", query)
     key = _query_or_key(block, spec, "key_norm", key)
     if spec.rotary:
+        if query.device.type != "cpu" and not spec.qk_norm:  # turned in place, unlike what is kept
+            names = block.results.names
+            query = query.clone() if "query" in names else query
+            key = key.clone() if "key" in names else key
         angles = angles_of(spec, block.seq_len, block.sequence.tokens.positions)
         query, key = apply_rope(block.kernels, query, key, angles)
     return _attend(block, spec, query, key, _heads(spec, value), bias)

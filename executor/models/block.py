@@ -16,13 +16,15 @@ from ...spec.errors import InputError, NotBuiltError
 from ...spec.model.feed_forward import Mlp, Moe
 from ...spec.model.mixers import Attention, LatentAttention
 from ...spec.model.model_spec import BlockLayer
+from ...spec.recomputation import kept_results, recomputes_block
 from ...spec.rules.executable import RUN_MODELS, unsupported_block
 from .attention import attention_mixer, cross_attention
 from .latent_attention import latent_attention
-from .layer import LayerBuild, LayerModule, recomputed
+from .layer import LayerBuild, LayerModule
 from .mlp import mlp
 from .moe.experts import mixture
 from .positions import score_bias
+from .saved_results import SavedResults
 
 RunSubLayer = Callable[["Block", Any, Tensor], Tensor]
 """Output of a sub-layer from the block, the sub-layer's spec and its input."""
@@ -55,6 +57,10 @@ class Block(LayerModule):
         self.layer = layer
         self.attention, self.mlp = layer.attention, layer.mlp
         self.recompute = build.recompute
+        kept = kept_results(layer, build.recompute, sums=build.tp.size > 1)
+        if build.sequence.ring is not None or not build.flash:
+            kept -= {"attention"}  # of several operations: none is kept
+        self.results = SavedResults(kept)
         self.seq_len = build.seq_len
         self.sequence = build.sequence
         self.expert_ranks = build.experts
@@ -63,7 +69,7 @@ class Block(LayerModule):
         """The block's computation; a technique may replace it."""
 
     def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
-        """Run the block; ``full`` recomputation keeps only its inputs.
+        """Run the block; recomputation keeps its inputs and named results.
 
         ``x`` is (seq, batch, hidden); ``source``, another tower's output; ``bias``, of relative
         positions from an earlier block.
@@ -72,8 +78,8 @@ class Block(LayerModule):
             Like ``x``; and the bias, if made here.
         """
         inputs = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
-        if self.recompute == "full":
-            return recomputed(self.body, self, *inputs)
+        if recomputes_block(self.recompute):
+            return self.results.recomputed(self.body, self, *inputs)
         return self.body(self, *inputs)
 
     def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:

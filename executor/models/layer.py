@@ -6,21 +6,18 @@ Activations are (seq, batch, hidden).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ...kernels.dense import norm
 from ...kernels.dispatch import Dispatcher
-from ...kernels.marks import mark
 from ...spec.choices import Recompute
-from ...spec.report.trace_marks import RECOMPUTE
 from .lora import LoraAdapter, lora_column_linear, lora_row_linear
 from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
 from .replicated_linear import replicated_linear
+from .saved_results import NOT_KEPT, NamedResult, SavedResults
 from .sequence_split import SequenceSplit
 from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
 
@@ -61,6 +58,7 @@ class LayerModule(nn.Module):
         super().__init__()
         self.tp = build.tp
         self.kernels = build.kernels
+        self.results = NOT_KEPT
         self.adapter_scale = 0.0
         """Factor on the products of LoRA adapters."""
 
@@ -90,7 +88,7 @@ class LayerModule(nn.Module):
         """Projections of one input by these slots, split along outputs."""
         weights, biases = self.weights(*names), self.biases(*names)
         if weights[0].requires_grad:
-            return column_linear(x, weights, biases, self.tp)
+            return column_linear(x, weights, biases, self.tp, NamedResult(self.results, names))
         adapters = [self._adapter(name) for name in names]
         return lora_column_linear(x, weights, biases, adapters, self.tp)
 
@@ -98,14 +96,16 @@ class LayerModule(nn.Module):
         """A projection by this slot, split along inputs."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
-            return row_linear(x, slot.weight, slot.bias, self.tp)
+            named = NamedResult(self.results, (name,))
+            return row_linear(x, slot.weight, slot.bias, self.tp, named)
         return lora_row_linear(x, slot.weight, slot.bias, self._adapter(name), self.tp)
 
     def replicated(self, x: Tensor, name: str) -> Tensor:
         """An unsplit projection by this slot."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
-            return replicated_linear(x, slot.weight, slot.bias, self.tp.deferred)
+            named = NamedResult(self.results, (name,))
+            return replicated_linear(x, slot.weight, slot.bias, self.tp.deferred, named)
         (out,) = lora_column_linear(
             x, [slot.weight], self.biases(name), [self._adapter(name)], NO_TENSOR_PARALLEL
         )
@@ -133,17 +133,7 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
 
 def recomputed(function: object, *inputs: object) -> Any:
     """Run now keeping only the inputs, and rerun in the backward pass."""
-    return checkpoint(
-        function,
-        *inputs,
-        use_reentrant=False,
-        preserve_rng_state=False,
-        context_fn=_contexts,
-    )
-
-
-def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-    return nullcontext(), mark(RECOMPUTE)
+    return SavedResults().recomputed(function, *inputs)
 
 
 __all__ = ["LayerBuild", "LayerModule", "Slot", "iter_slots", "recomputed"]

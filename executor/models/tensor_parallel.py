@@ -26,6 +26,7 @@ from ...spec.report.trace_marks import COMMUNICATE_TP
 from ..torch_compat import all_gather_single, reduce_scatter_single
 from .deferred_gradients import DeferredGradients, add_gradients
 from .positions import position_rows
+from .saved_results import NO_NAME, NO_NAMES, NamedResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,23 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 class _ColumnLinear(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tp: TensorParallel, *parameters: Tensor) -> Any:
+    def forward(
+        ctx: Any, x: Tensor, tp: TensorParallel, named: NamedResult, *parameters: Tensor
+    ) -> Any:
         weights = [p for p in parameters if p.dim() == 2]
         given_biases = [p for p in parameters if p.dim() == 1]
         biases: list[Tensor | None] = [*given_biases] or [None] * len(weights)
         ctx.save_for_backward(x, *weights)
         ctx.tp, ctx.has_bias = tp, bool(given_biases)
         ctx.parameters = parameters if tp.deferred is not None else ()
-        gathered = tp.gather_sequence(x)
-        return tuple(affine(gathered, w, b) for w, b in zip(weights, biases, strict=True))
+        kept = named.kept() or [None] * len(weights)
+        gathered = tp.gather_sequence(x) if any(out is None for out in kept) else x
+        outs = tuple(
+            affine(gathered, w, b) if out is None else out
+            for w, b, out in zip(weights, biases, kept, strict=True)
+        )
+        named.keep(*outs)
+        return outs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -104,10 +113,10 @@ class _ColumnLinear(Function):
         if tp.deferred is not None and tp.deferred.is_deferring:
             gathered = gathered.detach()  # or it would keep the graph that it came from
             tp.deferred.add(_column_product(flat_grads, gathered, ctx.parameters, ctx.has_bias))
-            return (grad_x, None, *(None for _ in ctx.parameters))
+            return (grad_x, None, None, *(None for _ in ctx.parameters))
         grad_weights = [g.t().mm(gathered) for g in flat_grads]
         grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
-        return (grad_x, None, *grad_weights, *grad_biases)
+        return (grad_x, None, None, *grad_weights, *grad_biases)
 
 
 def _column_product(
@@ -129,7 +138,11 @@ def _column_product(
 
 
 def column_linear(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], tp: TensorParallel
+    x: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    tp: TensorParallel,
+    named: NamedResult = NO_NAMES,
 ) -> tuple[Tensor, ...]:
     """Projections of one input, each split along its outputs.
 
@@ -138,12 +151,13 @@ def column_linear(
         weights: each (local out, in).
         biases: each (local out,); empty for none.
         tp: the ranks.
+        named: names of the results, and where they may be kept.
 
     Returns:
         One (seq, batch, local out) for each weight.
     """
     out: tuple[Tensor, ...] = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
-        x, tp, *weights, *biases
+        x, tp, named, *weights, *biases
     )
     return out
 
@@ -151,13 +165,23 @@ def column_linear(
 class _RowLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        tp: TensorParallel,
+        named: NamedResult,
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.tp, ctx.has_bias = tp, bias is not None
         ctx.weight = weight if tp.deferred is not None else None
+        (kept,) = named.kept()
+        if kept is not None:
+            return kept
         out = tp.reduce(affine(x, weight, None))
-        return out if bias is None else out.add_(bias)
+        out = out if bias is None else out.add_(bias)
+        named.keep(out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -168,8 +192,8 @@ class _RowLinear(Function):
         grad_x = grad.mm(weight).view(x.shape)
         if tp.deferred is not None and tp.deferred.is_deferring:
             tp.deferred.add(_row_product(grad, x.detach(), ctx.weight))
-            return grad_x, None, grad_bias, None
-        return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
+            return grad_x, None, grad_bias, None, None
+        return grad_x, grad.t().mm(_tokens(x)), grad_bias, None, None
 
 
 def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
@@ -179,7 +203,13 @@ def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
     return product
 
 
-def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel) -> Tensor:
+def row_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tp: TensorParallel,
+    named: NamedResult = NO_NAME,
+) -> Tensor:
     """A projection split along its inputs, reduced over the ranks.
 
     Args:
@@ -187,11 +217,12 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParalle
         weight: (out, local in).
         bias: (out,), added once after the sum; None for none.
         tp: the ranks.
+        named: the result's name, and where it may be kept.
 
     Returns:
         (seq, batch, out), or this rank's sequence shard of it.
     """
-    out: Tensor = _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-untyped-call]
+    out: Tensor = _RowLinear.apply(x, weight, bias, tp, named)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -30,7 +30,7 @@ from ...costmodel.simulation.overlapped_passes import (
     min_overlapped_s,
     overlappable_terms,
 )
-from ...spec.choices import RECOMPUTES
+from ...spec.recomputation import recompute_rank
 from ...spec.report.work_items import MATMULS
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import rate_name
@@ -158,7 +158,7 @@ class ComputeBounds:
         for s in self._space.options(layer_class, *context[:2]):
             key = self._split_number(s)
             least = splits.get(key)
-            if least is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(least.recompute):
+            if least is None or recompute_rank(s.recompute) < recompute_rank(least.recompute):
                 splits[key] = s
         seconds = [self._pass_s(index, s, context, adds_to_tied) for s in splits.values()]
         return tuple(min(values) for values in zip(*seconds, strict=True))

@@ -8,7 +8,7 @@ from collections import Counter
 from ...costmodel.lowering.plan_lowering import split_key
 from ...costmodel.simulation.overlapped_passes import min_overlapped_s, overlappable_terms
 from ...costmodel.simulation.simulator import Simulator
-from ...spec.choices import RECOMPUTES
+from ...spec.recomputation import recompute_rank
 from ...spec.strategy import LayerStrategy
 from ..space.pipeline_shape import PipelineShape
 from .fill_drain_bounds import fill_drain_bound_s
@@ -88,9 +88,7 @@ class StageComputeBounds:
             for s in self._options.strategies(layer_class, stage):
                 split = split_key(s)[:-1]
                 least = splits.get(split)
-                if least is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(
-                    least.recompute
-                ):
+                if least is None or recompute_rank(s.recompute) < recompute_rank(least.recompute):
                     splits[split] = s
             self._seconds[key] = min(
                 (

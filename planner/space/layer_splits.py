@@ -23,6 +23,7 @@ from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.model.tensor_split import split_sizes
 from ...spec.numbers import divisors
+from ...spec.recomputation import SELECTIVE_OPS
 from ...spec.rules.layer_rules import recomputes_of
 from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy
@@ -63,9 +64,16 @@ class Splits:
 
     def recomputes(self, index: int, split: LayerStrategy, ranks: int) -> list[Recompute]:
         """Legal recomputations of a layer under a legal split."""
+        words = list(recomputes_of(self._layers[index]))
+        if len(words) > 1:
+            pins = (p for p in self._request.pins if p.key == "recompute" and p.covers(index))
+            asked = [str(pin.value) for pin in pins]
+            if SELECTIVE_OPS in self._request.stack.recompute:
+                asked.append(SELECTIVE_OPS)
+            words += [word for word in dict.fromkeys(asked) if word not in words]
         return [
             recompute
-            for recompute in recomputes_of(self._layers[index])
+            for recompute in words
             if self.legal(index, replace(split, recompute=recompute), ranks)
         ]
 

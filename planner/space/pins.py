@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
 from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
-from ...spec.rules.layer_rules import recomputes_of
+from ...spec.rules.layer_rules import has_block
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from ...spec.technique import layer_kind_violation
@@ -28,7 +28,7 @@ PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
 CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
 WORDS: dict[str, tuple[str, ...]] = {
     "sp": SEQUENCE_PARALLELS,
-    "recompute": RECOMPUTES,
+    "recompute": RECOMPUTE_WORDS,
     "schedule": ALL_KINDS,
 }
 
@@ -103,6 +103,8 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
 
 def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int | str:
     if key in WORDS:
+        if key == "recompute" and text.startswith("ops:"):
+            return text
         return one_of(f"{field} {key}", text, WORDS[key])
     technique = techniques.value(key)
     if technique is not None:
@@ -186,7 +188,7 @@ def value_allows(
     if key == "sp":
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
-        return recomputes_of(layer) == ("none",) or strategy.recompute == value
+        return not has_block(layer) or strategy.recompute == value
     if (technique := techniques.value(key)) is not None:
         if layer_kind_violation(technique, layer, technique.kinds.plannable) is not None:
             return True

@@ -106,7 +106,9 @@ class StackSpec:
     and gathered for each use (zero3).
     ``reductions``: those of gradients that no computation hides follow each layer's last backward,
     or all passes of the stage.
-    ``recompute``, ``schedules``: the recomputation and pipeline schedules that it has.
+    ``recompute``, ``schedules``: the recomputation and pipeline schedules that it has;
+    ``recompute_by_operation``: blocks may keep results by name (``selective-ops``, which is
+    searched where ``recompute`` has it, and ``ops:save=…``).
     ``narrow_weights``: weights of narrow products are quantized once a step and kept in both
     orientations (cached), or for each use; ``narrow_gather``: parameters are gathered quantized.
     ``expert_dispatch``: rows: each expert's row is sent; tokens: a token is sent once to each rank,
@@ -132,6 +134,7 @@ class StackSpec:
     state_layout: StateLayout = "fsdp2"
     reductions: Reductions = "with_layers"
     recompute: tuple[Recompute, ...] = RECOMPUTES
+    recompute_by_operation: bool = False
     schedules: tuple[ScheduleKind, ...] = ALL_KINDS
     fusion: KernelFusion = KernelFusion()
     narrow_weights: Literal["cached", "each_use"] = "each_use"

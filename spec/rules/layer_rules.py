@@ -21,6 +21,7 @@ from ..model.model_spec import (
 )
 from ..model.tensor_split import split_sizes
 from ..model.towers import shared_tables
+from ..recomputation import is_by_operation, saved_names
 from ..schedules.stage_order import V_KINDS, ScheduleKind
 from ..strategy import LayerStrategy
 from ..technique import Values
@@ -37,8 +38,13 @@ CORE = "cpu"
 
 
 def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
-    """Recomputation choices of a layer; only blocks have any."""
-    return RECOMPUTES if isinstance(layer, (BlockLayer, MultiTokenLayer)) else ("none",)
+    """Recomputation choices of a layer under any stack; only blocks have any."""
+    return RECOMPUTES if has_block(layer) else ("none",)
+
+
+def has_block(layer: Layer) -> bool:
+    """True for layers that can recompute."""
+    return isinstance(layer, (BlockLayer, MultiTokenLayer))
 
 
 def layer_violation(
@@ -112,7 +118,7 @@ def _sharding_violation(strategy: LayerStrategy, ranks: int) -> str | None:
 
 
 def _recompute_violation(layer: Layer, strategy: LayerStrategy) -> str | None:
-    if strategy.recompute not in recomputes_of(layer):
+    if strategy.recompute != "none" and not has_block(layer):
         return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
     return None
 
@@ -123,7 +129,8 @@ def stack_violation(
     """Reason why the stack does not support this strategy, or None."""
     if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
-    if strategy.recompute not in stack.recompute:
+    by_operation = is_by_operation(strategy.recompute) and stack.recompute_by_operation
+    if not by_operation and strategy.recompute not in stack.recompute:
         return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
     if strategy.cp > 1 and stack.attention != "flash":
         return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
@@ -136,7 +143,9 @@ def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
         return reason
     if reason := unsupported_training(workload):
         return reason
-    if reason := _unsupported_adapters(strategy, workload):
+    if reason := _unsupported_adapters(strategy, workload) or _unsupported_results(
+        strategy, workload
+    ):
         return reason
     shard = strategy.shard
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
@@ -155,6 +164,18 @@ def unsupported_training(workload: Workload) -> str | None:
     adapters, param = workload.adapters, workload.dtype.param
     if adapters is not None and adapters.base_dtype not in (None, param):
         return f"frozen weights in {adapters.base_dtype} are planned but not run yet; use {param}"
+    return None
+
+
+def _unsupported_results(strategy: LayerStrategy, workload: Workload) -> str | None:
+    if not is_by_operation(strategy.recompute):
+        return None
+    beside = "lora" if workload.adapters is not None else min(strategy.techniques, default="")
+    if beside:
+        return f"recompute by operation beside {beside} is planned but not run yet"
+    for name in saved_names(strategy.recompute):
+        if name.startswith("experts_"):
+            return f"a kept result of {name} is planned but not run yet"
     return None
 
 

@@ -45,6 +45,7 @@ def one_stage() -> list[Case]:
         replace(base, name="gpt2 zero3 full", sizes=GPT2, strategies=sharded("zero3", 4)),
         replace(base, name="tp2 sp full", strategies=replace(TP2_SP, recompute="full")),
         replace(base, name="tp2", strategies=LayerStrategy(tp=2)),
+        replace(base, name="selective ops", strategies=LayerStrategy(recompute="selective-ops")),
     ]
 
 

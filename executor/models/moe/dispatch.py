@@ -22,6 +22,7 @@ from ....kernels.group_ends import read_offsets
 from ....kernels.marks import mark
 from ....spec.report.trace_marks import COMMUNICATE_EP, COMMUNICATE_TP
 from ...torch_compat import all_gather_single, reduce_scatter_single
+from ..saved_results import NOT_KEPT, NamedResult, SavedResults
 
 Sizes = list[int]
 
@@ -99,26 +100,28 @@ def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPla
     )
 
 
-def dispatch_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
+def dispatch_rows(
+    rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks, results: SavedResults = NOT_KEPT
+) -> Tensor:
     """Send this rank's rows, by expert, to the experts' ranks, by expert."""
     if ranks.ep > 1:
-        rows = _apply(
-            _ExchangeRows, rows, dispatch_plan.sent, dispatch_plan.received, ranks.ep_group
-        )
+        way = (dispatch_plan.sent, dispatch_plan.received, ranks.ep_group)
+        rows = _apply(_ExchangeRows, rows, *way, NamedResult(results, ("dispatch",)))
     if ranks.etp > 1:
         rows = _apply(_GatherRows, rows, dispatch_plan.joined, ranks)
     return _sorted(rows, dispatch_plan.rows_by_source, back=False)
 
 
-def return_rows(rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks) -> Tensor:
+def return_rows(
+    rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks, results: SavedResults = NOT_KEPT
+) -> Tensor:
     """Invert :func:`dispatch_rows`; results of split experts are summed."""
     rows = _sorted(rows, dispatch_plan.rows_by_source, back=True)
     if ranks.etp > 1:
         rows = _apply(_ReduceScatterRows, rows, dispatch_plan.joined, ranks)
     if ranks.ep > 1:
-        rows = _apply(
-            _ExchangeRows, rows, dispatch_plan.received, dispatch_plan.sent, ranks.ep_group
-        )
+        way = (dispatch_plan.received, dispatch_plan.sent, ranks.ep_group)
+        rows = _apply(_ExchangeRows, rows, *way, NamedResult(results, ("combine",)))
     return rows
 
 
@@ -140,15 +143,23 @@ def _exchanged_rows(
 class _ExchangeRows(Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, sent: Sizes, received: Sizes, group: dist.ProcessGroup
+        ctx: Any,
+        rows: Tensor,
+        sent: Sizes,
+        received: Sizes,
+        group: dist.ProcessGroup,
+        named: NamedResult,
     ) -> Tensor:
         ctx.way = sent, received, group
-        return _exchanged_rows(rows, sent, received, group)
+        (kept,) = named.kept()
+        out = _exchanged_rows(rows, sent, received, group) if kept is None else kept
+        named.keep(out)
+        return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         sent, received, group = ctx.way
-        return _exchanged_rows(grads[0], received, sent, group), None, None, None
+        return _exchanged_rows(grads[0], received, sent, group), None, None, None, None
 
 
 def _filled_up(rows: Tensor, longest: int) -> Tensor:

@@ -46,9 +46,9 @@ def _through_experts(
     if not ranks.exchanges_rows or ranks.ep * ranks.etp == 1:
         return _experts(block, spec, x, rows.offsets)
     dispatch_plan = plan_dispatch(rows.offsets, x.shape[0], ranks)
-    x = dispatch_rows(x, dispatch_plan, ranks)
+    x = dispatch_rows(x, dispatch_plan, ranks, block.results)
     offsets = row_offsets(dispatch_plan.rows_per_expert, x.device)
-    return return_rows(_experts(block, spec, x, offsets), dispatch_plan, ranks)
+    return return_rows(_experts(block, spec, x, offsets), dispatch_plan, ranks, block.results)
 
 
 def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:

@@ -67,6 +67,7 @@ CASES = [
     case("tp2 etp2 of shared tokens, again", SHARED, LayerStrategy(tp=2, etp=2, recompute="full")),
     case("shared experts", SHARED, replace(TP2_SP, ep=2)),
     case("full", MIXTURE, LayerStrategy(ep=2, recompute="full"), "zero3"),
+    case("selective ops", SHARED, LayerStrategy(ep=2, etp=2, recompute="selective-ops")),
     case("full with parts", SHARED, LayerStrategy(ep=2, etp=2, recompute="full")),
     case("selective", MIXTURE, LayerStrategy(ep=4, recompute="selective")),
     case("groups", wide(GROUPED_V3), LayerStrategy(ep=2)),
