@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
@@ -67,6 +67,7 @@ class InfeasibleError(ShardwrightError):
         need_bytes: memory per device of the smallest plan found, where memory is short.
         proven: True if no plan of the space fits; else none was found within the limits.
         late: True if a deadline ended the search.
+        by: bytes by state of the fullest device of that plan, with the margin for risk.
     """
 
     exit_code = 3
@@ -78,8 +79,10 @@ class InfeasibleError(ShardwrightError):
         need_bytes: float | None = None,
         proven: bool = False,
         late: bool = False,
+        by: Mapping[str, float] | None = None,
     ) -> None:
         self.what = what
+        self.by = by
         self.late = late
         self.need_bytes = need_bytes
         self.proven = proven

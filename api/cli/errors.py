@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from ...spec.errors import InputError, ShardwrightError, nearest_name
+from ...spec.errors import InfeasibleError, InputError, ShardwrightError, nearest_name
 
-MAX_LINE = 300
+MAX_LINE, MAX_INFEASIBLE_LINE = 300, 480
+"""Characters of an error's line; of one that names changes that fit."""
 MIN_ALLOWED_LENGTH = 40
 """Characters below which a shortened list of allowed values tells nothing."""
 DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
@@ -130,7 +131,8 @@ def report(error: BaseException) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     if isinstance(error, ShardwrightError):
-        _print_error(one_line(error))
+        limit = MAX_INFEASIBLE_LINE if isinstance(error, InfeasibleError) else MAX_LINE
+        _print_error(one_line(error, limit))
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         _print_error("interrupted")

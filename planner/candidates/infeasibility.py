@@ -66,6 +66,7 @@ def infeasible_error(
         change=f"devices with {format_bytes(need)}{_cap(group, need)}, or more devices",
         need_bytes=need,
         proven=proven,
+        by={name: size * evaluator.rule.margin for name, size in worst.by.items()},
     )
 
 

@@ -192,16 +192,20 @@ class SingleGroupParts:
         return FirstFeasible(self._values, self.likely, memory, self.incumbents, self._progress)
 
     @cached_property
+    def least_memory(self) -> LeastMemory:
+        """Search for a plan that fits in the shapes of least memory."""
+        return LeastMemory(self._smallest, self.incumbents, self.limits.min_memory)
+
+    @cached_property
     def engine(self) -> BranchAndBound:
         """The engine of these parts."""
         space, evaluator, incumbents = self._space, self._evaluator, self.incumbents
         work, proof_limits = self._work, self.limits.proof
-        memory = LeastMemory(self._smallest, incumbents, self.limits.min_memory)
         large = self._large_model_heuristics if space.is_large else ()
         return BranchAndBound(
             space=space,
             bounds=self.refined,
-            heuristics=(self.likely_shapes, *large, memory),
+            heuristics=(self.likely_shapes, *large, self.least_memory),
             incumbents=incumbents,
             proof=Proof(
                 self.refined,

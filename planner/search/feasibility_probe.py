@@ -38,15 +38,36 @@ class FeasibilityProbe:
             return error
         raise RuntimeError("a search that meets no plan ends with an error")
 
-    def fits_quickly(self) -> bool:
-        """Return whether a shape with the fewest idle devices fits."""
+    def quick_plan(self, all_shapes: bool = False) -> Outcome | None:
+        """A likely plan, None if none fits soon.
+
+        Args:
+            all_shapes: True to try the least memory of all shapes, not of those with the fewest
+                idle devices alone.
+        """
+        engine, incumbents = self._parts.engine, self._parts.incumbents
         try:
             self._parts.start.run()
+            if all_shapes:
+                self._parts.least_memory.run(engine.list_shapes())
         except _FeasibleFoundError:
-            return True
-        except DeadlineError:
             pass
-        return False
+        except DeadlineError:
+            return None
+        first = incumbents.best()
+        if first is not None:
+            incumbents.on_trial = lambda outcome: None
+            self._parts.likely.search(first.decision.shape, incumbents.try_likely)
+        return incumbents.best()
+
+    @property
+    def tries(self) -> int:
+        """Simulations begun."""
+        return self._parts.incumbents.evaluator.tries
+
+    def value(self, outcome: Outcome) -> float:
+        """Objective of a plan."""
+        return self._parts.incumbents.value(outcome)
 
 
 class SingleShapeSearch:

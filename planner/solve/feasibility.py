@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
+from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.errors import InfeasibleError
+from ..candidates.evaluator import Outcome
+from ..search.feasibility_probe import FeasibilityProbe
 from ..space.pins import Pin
 from .device_groups import group_problems
 from .engine import make_probe
@@ -26,23 +30,63 @@ def fit_error(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Infe
     return errors[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuickProbe:
-    """Quick feasibility checks of changed problems, until a point in time.
+class QuickPlan(NamedTuple):
+    """A likely plan of a changed problem, and its predicted cost.
 
-    Attributes:
-        options: of the infeasible problem.
-        until_s: when to stop, in seconds of the monotonic clock; None: never.
+    ``cost``: of a step, in device seconds or the objective's currency. ``host_bytes``: needed of
+    the hosts' memory by a device, with the margin for risk.
     """
 
-    options: SolveOptions
-    until_s: float | None
+    cost: float
+    host_bytes: float
+
+
+class QuickProbe:
+    """Quick plans of changed problems, within a share of the first search's work.
+
+    Args:
+        options: of the infeasible problem.
+        until_s: when to stop, in seconds of the monotonic clock; None: never.
+        tries: simulations that all probes may begin.
+    """
+
+    def __init__(self, options: SolveOptions, until_s: float | None, tries: int) -> None:
+        self._options = options
+        self._until_s = until_s
+        self._tries = tries
+
+    @property
+    def is_spent(self) -> bool:
+        """True if nothing is planned any more."""
+        return self._tries <= 0 or self._left_s() == 0
 
     def fits(self, problem: Problem, pins: tuple[Pin, ...]) -> bool:
         """Return whether a feasible plan is soon found."""
-        left_s = None if self.until_s is None else self.until_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            return False
-        options = replace(self.options, pins=pins, deadline_s=left_s)
-        with garbage_collection_paused():
-            return any(make_probe(part, options).fits_quickly() for part in group_problems(problem))
+        return self.plan(problem, pins) is not None
+
+    def plan(
+        self, problem: Problem, pins: tuple[Pin, ...], all_shapes: bool = False
+    ) -> QuickPlan | None:
+        """Cheapest likely plan of any device group; None if none is soon found."""
+        plans = []
+        for part in group_problems(problem):
+            if self.is_spent:
+                break
+            options = replace(self._options, pins=pins, deadline_s=self._left_s())
+            with garbage_collection_paused():
+                probe = make_probe(part, options)
+                outcome = probe.quick_plan(all_shapes)
+            self._tries -= probe.tries
+            if outcome is not None:
+                plans.append(self._priced(part, probe, outcome))
+        return min(plans, default=None)
+
+    def _priced(self, part: Problem, probe: FeasibilityProbe, outcome: Outcome) -> QuickPlan:
+        is_cost = part.objective_choice.objective == "cost"
+        devices = 1 if is_cost else part.cluster.device_count
+        rows = [row.reserved_bytes for row in outcome.simulation.memory if row.tier == "host"]
+        margin = MemoryRule(self._options.risk).margin
+        return QuickPlan(probe.value(outcome) * devices, max(rows, default=0) * margin)
+
+    def _left_s(self) -> float | None:
+        return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())

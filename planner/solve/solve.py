@@ -22,6 +22,9 @@ from .problem import Problem
 from .single_group import single_group_solution
 from .solution import Solution
 
+CHANGE_SHARE, LEAST_TRIES = 3, 400
+"""Simulations that look for changes, as a multiple of the search's; at least of so many."""
+
 
 def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution:
     """Find the best plan of a problem, with the search's findings.
@@ -50,7 +53,8 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
             raise
         infeasible = error
     until_s = None if options.deadline_s is None else start_s + options.deadline_s
-    probe = QuickProbe(options=options, until_s=until_s)
+    tries = 0 if engine is None else engine.evaluator.tries
+    probe = QuickProbe(options, until_s, CHANGE_SHARE * max(tries, LEAST_TRIES))
     raise with_feasible_changes(infeasible, problem, options.pins, probe)
 
 

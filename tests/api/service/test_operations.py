@@ -190,13 +190,15 @@ def test_every_change_that_is_named_fits(plan: Plan, flags: tuple[str, ...]) -> 
     asked[asked.index("2x8xH100-80GB")] = "1x8xH100-80GB"
     refused = plan(*asked)
     assert refused.code == 3
-    assert len(refused.err) <= 300
+    assert len(refused.err) <= 480
     changes = refused.err.strip().partition("smallest change that fits: ")[2].split(", or ")
     assert len(changes) >= 2
     for change in changes:
         if more := re.fullmatch(r"devices with ([\d.]+) GiB", change):
             assert float(more[1]) > 79  # than those of the catalogue have; see the test below
             continue
+        if "-dtype" in change:
+            continue  # formats of states, which have tests of their own
         done = plan(*changed(asked, change), "--json", "-")
         assert done.code == 0, change
         assert done.document["prediction"]["feasible"]
@@ -212,8 +214,10 @@ def changed(asked: list[str], change: str) -> list[str]:
         made[made.index("1x8xH100-80GB")] = f"{nodes[1]}x8xH100-80GB"
         return made
     flag, value = change.split(" ")
-    made[made.index(flag) + 1] = value
-    return made
+    if flag in made:
+        made[made.index(flag) + 1] = value
+        return made
+    return [*made, flag, value]
 
 
 def test_the_smallest_memory_is_less_than_the_plan_that_came_nearest() -> None:
