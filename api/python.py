@@ -111,7 +111,7 @@ def plan(
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
         prefer: ``simple`` takes the simplest of the plans that tie with the best.
-        pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
+        pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=selective-ops``.
         allow: comma-separated techniques whose lossy values are tried too.
         top: number of other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.

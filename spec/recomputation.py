@@ -125,6 +125,15 @@ def resolve_recompute(text: str, model: ModelSpec, field: str) -> str:
     return OPS_PREFIX + ",".join(name for name in known if name in chosen)
 
 
+def names_elsewhere(name: str, block: BlockLayer) -> str:
+    """The name of a result in Llama's or DeepSeek's code; '' if it has none."""
+    known = result_names(block)
+    for alias, own in ALIASES.items():
+        if next((one for one in own if one in known), None) == name:
+            return alias
+    return ""
+
+
 def block_of(layer: Layer) -> BlockLayer | None:
     """The block of a layer, or None."""
     block = layer.block if isinstance(layer, MultiTokenLayer) else layer

@@ -46,6 +46,7 @@ def print_explanation(out: Console, explanation: Explanation, rule: MemoryRule) 
     )
     out.print()
     _print_memory(out, explanation)
+    _print_results(out, explanation)
     for line in excess_lines(prediction.memory, rule):
         out.print(Text(f"does not fit: {line}", style="red"))
     out.print()
@@ -78,6 +79,23 @@ def _print_sensitivities(out: Console, explanation: Explanation) -> None:
     table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
     for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
         table.add_row(resource_text(row), step_change_text(row), row.resource)
+    out.print(table)
+
+
+def _print_results(out: Console, explanation: Explanation) -> None:
+    """Print what the largest group of equal blocks may keep by name."""
+    if not explanation.results:
+        return
+    first = max(explanation.results, key=lambda row: row.layers).first_layer
+    rows = [row for row in explanation.results if row.first_layer == first]
+    title = f"results of layer {first}, as --recompute ops:save=NAME,… keeps them"
+    out.print(Text(f"{title} ({rows[0].layers} such layers)", style="bold"))
+    heads = ("name", "or", "bytes a token", "a micro-batch", "kept")
+    table = columns(*heads, right=heads[2:3])
+    for row in rows:
+        kept = {True: "yes", False: "runs again", None: ""}[row.kept]
+        cells = (f"{row.bytes_per_token:.6g}", format_bytes(row.size_bytes), kept)
+        table.add_row(row.name, row.alias, *cells)
     out.print(table)
 
 

@@ -5,9 +5,10 @@ A step's terms add up to the step time, a stage's memory terms to its reserved b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...costmodel.explain.saved_results import BlockResult, block_results
 from ...costmodel.explain.sensitivity import sensitivities
 from ...costmodel.simulation.simulator import Simulation, Simulator
 from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Report
@@ -43,13 +44,14 @@ MEMORY_MEANINGS = {
 class Explanation:
     """A report broken down.
 
-    ``critical_stage`` is the stage whose seconds the terms are; ``others`` tells how busy every
-    stage is.
+    ``critical_stage`` is the stage whose seconds the terms are; ``busy_s`` tells how busy every
+    stage is; ``results`` are what a block may keep by name.
     """
 
     report: Report
     critical_stage: int
     busy_s: tuple[float, ...]
+    results: tuple[BlockResult, ...] = ()
 
     @property
     def terms(self) -> list[dict[str, Any]]:
@@ -86,6 +88,7 @@ class Explanation:
             "critical_stage": self.critical_stage,
             "busy_s": list(self.busy_s),
             "terms": self.terms,
+            "results": [asdict(row) for row in self.results],
             "memory": [
                 {
                     "stage": row.stage,
@@ -106,4 +109,5 @@ def explain_report(report: Report, simulation: Simulation, simulator: Simulator)
         report=replace(report, sensitivities=priced_sensitivities),
         critical_stage=simulation.critical.stage,
         busy_s=tuple(run.busy_s + run.update_s for run in simulation.stages),
+        results=tuple(block_results(report.plan, simulator.lowering)),
     )

@@ -30,6 +30,7 @@ from ..symbolic.tape import Tape
 from ..symbolic.tier_bytes import TierBytes
 from ..technique import added_backward, added_passes, host_work_of
 
+ResultBytes = tuple[tuple[str, int], ...]
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)
 BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
@@ -41,7 +42,7 @@ class LoweredLayer:
 
     ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
     the batch: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other tiers between
-    the passes.
+    the passes. ``result_bytes``: of every named result.
     """
 
     layer: LayerSegment
@@ -52,6 +53,7 @@ class LoweredLayer:
     output_bytes: int
     keeps_input: bool
     tier_bytes: TierBytes = ()
+    result_bytes: ResultBytes = ()
 
     @property
     def redistributes_input(self) -> bool:
@@ -86,6 +88,7 @@ def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
         output_bytes=first.output_bytes,
         keeps_input=first.keeps_input,
         tier_bytes=first.tier_bytes,
+        result_bytes=first.result_bytes,
     )
 
 
@@ -127,6 +130,7 @@ class _TracedLayer(NamedTuple):
     output_bytes: int
     keeps_input: bool
     tier_bytes: TierBytes = ()
+    result_bytes: ResultBytes = ()
 
 
 def _run(
@@ -186,9 +190,8 @@ def _run(
     weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
     backward = backward if added is None else added_backward(backward, added)
     tier_bytes = () if added is None else added.kept_tier_bytes
-    return _TracedLayer(
-        forward, backward, weight, input_bytes, output_bytes, keeps_input, tier_bytes
-    )
+    sizes = (input_bytes, output_bytes, keeps_input, tier_bytes, tuple(tape.result_bytes.items()))
+    return _TracedLayer(forward, backward, weight, *sizes)
 
 
 def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer
+from ...spec.recomputation import SELECTIVE_OPS
 from .layer_splits import MOST_TOKENS, least_tokens
 
 MAX_UNEVEN_LAYERS = 16
@@ -88,6 +89,11 @@ def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[st
             "why": "searched only where they are pinned; or simulate them",
         },
     ]
+    stack, pinned = request.stack, {pin.key for pin in request.pins}
+    untried = stack.recompute_by_operation and SELECTIVE_OPS not in stack.recompute
+    if untried and "recompute" not in pinned:
+        why = "searched only where it is pinned: selective-ops, or ops:save=NAMES"
+        rows.append({"what": "recompute by operation", "why": why})
     if any(experts_of(layer) for layer in request.model.kinds()):
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
         rows.append({"what": "etp other than 1, or tp where ep is 1", "why": why})

@@ -70,6 +70,8 @@ def test_number_formats(text: str, dtype: str | None) -> None:
         ("full:uniform", "full"),
         ("selective", "selective"),
         ("selective:[core_attn]", "selective"),
+        ("selective(per-op)", "selective-ops"),
+        ("selective op", "selective-ops"),
         ("selective:[moe_act]", None),
         ("minimal_flash", None),
     ],

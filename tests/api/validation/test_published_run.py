@@ -88,7 +88,7 @@ def test_a_model_without_its_further_layer_has_none() -> None:
         ("mpt-0001", {"tp": None}, "mpt-0001: tp: got nothing"),
         ("mpt-0001", {"hardware": "TPU v4"}, "hardware: got TPU v4; allowed: a device"),
         ("mpt-0001", {"dtype": "int8"}, "dtype: got int8; allowed: a number format"),
-        ("mpt-0001", {"recompute": "selective:mlp"}, "not single operations"),
+        ("mpt-0001", {"recompute": "selective:mlp"}, "not modules"),
         ("mpt-0001", {"gpus": 12, "gpus_per_node": 8}, "gpus: got 12; allowed: whole nodes of 8"),
         ("bridge-0001", {"hidden": 4096}, "hidden: got 4096; allowed: 7168, as deepseek-v3 has"),
         ("bridge-0001", {"layers": 4}, "layers: got 4; allowed: 61, as deepseek-v3 has"),
