@@ -84,7 +84,9 @@ def test_experts_of_16_billion_ran_in_73_3_gib() -> None:
     """DeepSeek 16B on 8 H100, ep 8, micro-batch 4 x 4096: torchtitan, without torch.compile."""
     work = {"global_batch": 32, "seq_len": 4096, "micro_batch": 4, "ep": 8, "shard": "zero3"}
     found = {
-        how: sw.simulate(DEEPSEEK_16B, "8xH100", stack="torchtitan:compile=off", recompute=how, **work)  # type: ignore[arg-type]
+        how: sw.simulate(
+            DEEPSEEK_16B, "8xH100", stack="torchtitan:compile=off", recompute=how, **work
+        )  # type: ignore[arg-type]
         for how in ("none", "selective-ops")
     }
     peaks = {how: made.report.prediction.memory[0] for how, made in found.items()}
