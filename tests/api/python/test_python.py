@@ -101,8 +101,10 @@ def test_other_mistakes() -> None:
         sw.simulate("gpt2", "8xH100", tpp=2)
     with pytest.raises(InputError, match="tp: got '2'"):
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, tp="2")
-    with pytest.raises(NotBuiltError, match="not built yet"):
+    with pytest.raises(InputError, match=r"recompute: got ops:mlp.*ops:save=NAMES"):
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, recompute="ops:mlp")
+    with pytest.raises(NotBuiltError, match="not built yet"):
+        sw.plan("gpt2", "8xH100", global_batch=8, seq_len=64, pins=["shard=hpz:2"])
     with pytest.raises(InfeasibleError, match="hbm"):
         sw.plan("llama-3-70b", "1xH100", global_batch=1, seq_len=512)
     with pytest.raises(InputError, match="CUDA devices"):

@@ -171,7 +171,8 @@ MISTAKES: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda f: f.explain(3), InputError, "plan"),
     (lambda f: f.what_if(f.simulate("gpt2", "8xH100", **GPT2), set="x.flops=2x"), InputError,
      "set x.flops"),
-    (lambda f: f.simulate("gpt2", "8xH100", **GPT2, recompute="ops:mlp"), NotBuiltError, ""),
+    (lambda f: f.simulate("gpt2", "8xH100", **GPT2, recompute="ops:mlp"), InputError, "recompute"),
+    (lambda f: f.plan("gpt2", "8xH100", **GPT2, pins=["shard=hpz:2"]), NotBuiltError, ""),
     (lambda f: f.plan("llama-3-70b", "1xH100", global_batch=1, seq_len=512), InfeasibleError, ""),
 ]  # fmt: skip
 
