@@ -1,9 +1,9 @@
 """Answers of smaller requests: the same question without some of its resources.
 
-A plan that fits without host memory, or on fewer devices, is a plan of the whole request too, but a
-search of the larger space has more options to look at within the same work and may miss it. Where a
-search is not proven it therefore also looks at smaller requests, each within a share of the work,
-and takes what they found as incumbents: more resources then never make an answer worse than theirs.
+A plan that fits without host memory is a plan of the whole request too, but a search of the larger
+space has more options to look at within the same work and may miss it. Where a search is not proven
+it therefore also searches without that memory, under the same limits, and takes what it found as
+incumbents: host memory then never makes an answer worse. Fewer devices are not tried.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from .incumbents import Incumbents
 from .result import SolveResult
 from .roles import Nodes
 
-FEWER_BYTES = 0.75
-"""Share of a device's memory in a smaller request."""
 SmallerSearch = Callable[[Evaluator, float | None], tuple[SolveResult, bool]]
 """Search of a smaller request with a deadline in seconds; True if Ctrl-C ended it."""
 
