@@ -89,7 +89,8 @@ class LayerCut:
         fixed = self.first if self.last is not None and self.first is not None else 0
         left, given = blocks - fixed, typed or 0
         legal = [n for n in range(left + 1) if _shares(left - n, others)]
-        near = min(legal, key=lambda n: (abs(n - given), n), default=None)
+        even = left / (others + 1)
+        near = min(legal, key=lambda n: (abs(n - given), abs(n - even), n), default=None)
         allowed = f"a count that leaves the other {others} stages equal parts of {left} blocks"
         return InputError(flag, given, allowed, near)
 

@@ -104,3 +104,10 @@ def test_counts_of_end_stages_leave_equal_parts() -> None:
         LayerCut.from_flags(None, None, 7).blocks(32, 4)
     with pytest.raises(InputError, match="at least 2 stages"):
         LayerCut.from_flags(None, 7, 7).blocks(32, 1)
+
+
+def test_the_more_even_of_two_equally_near_cuts_is_suggested() -> None:
+    """40 blocks on 4 stages, 9 first and 8 last: 9, 11, 11, 9 rather than 9, 12, 12, 7."""
+    with pytest.raises(InputError) as refused:
+        LayerCut(first=9, last=8).blocks(40, 4)
+    assert refused.value.nearest == 9
