@@ -26,7 +26,7 @@ from ...spec.report.report import Assumption
 from ...spec.rules.input_rules import base_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.number_formats import STATE_ROLES
-from ...spec.workload.workload import TASKS, DtypeRecord, Workload
+from ...spec.workload.workload import TASKS, DtypeRecord, Workload, state_formats
 from .arguments import check_types
 from .lossy import allow_lossy
 from .memory_limits import limit_memory
@@ -42,7 +42,6 @@ from .workload import (
     dtype_of,
     gradient_notes,
     optimizer_of,
-    state_formats,
     trainable_of,
 )
 from .workload_size import (

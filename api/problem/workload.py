@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ...datasets.catalogue.device import CPU, Device
@@ -19,21 +18,6 @@ from ...spec.workload.workload import DtypeRecord
 
 TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,…,base_dtype=D or frozen:TOWER,…"
 LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
-
-
-def state_formats(
-    record: DtypeRecord, states: Mapping[str, str], optimizer: Optimizer
-) -> DtypeRecord:
-    """The record with ``--grad-dtype``, ``--master-dtype`` and ``--moment-dtype`` applied.
-
-    Raises:
-        InputError: an unknown format, or one of moments that the optimizer does not choose.
-    """
-    moments = states.get("moment_dtype")
-    if moments is not None and optimizer == "adamw8bit":
-        allowed = "left out: moments of adamw8bit are 8-bit blocks"
-        raise InputError("--moment-dtype", moments, allowed, "--optimizer adamw")
-    return record.with_states(states)
 
 
 def gradient_notes(dtype: DtypeRecord, stack: StackSpec) -> list[Assumption]:

@@ -46,20 +46,34 @@ def state_changes(problem: Problem) -> Iterator[StateChange]:
         freed = {"optimizer": (moments - EIGHT_BIT_BYTES) / kept}
         yield _of_workload(problem, "--optimizer adamw8bit", freed, optimizer="adamw8bit")
     if dtype.param == "bf16" and dtype.moments == dtype.gradient == "fp32":
-        narrow = replace(dtype, gradient="bf16", moments="bf16")
-        freed = {"gradients": 0.0 if in_place else 0.5, "optimizer": moments / 2 / kept}
-        text = "--grad-dtype bf16 --moment-dtype bf16"
-        change = _of_workload(problem, text, freed, dtype=narrow)
-        yield change
-        narrow, text = replace(narrow, master="bf16"), f"{text} --master-dtype bf16"
-        freed = {"gradients": 0.5, "optimizer": 0.5, "parameters": 1 / 3 if in_place else 0.0}
-        yield replace(_of_workload(problem, text, freed, dtype=narrow), beyond=change.text)
+        yield from _narrow_states(problem, moments / 2 / kept, in_place)
     if (granted := _with_hosts(problem)) is not None:
         freed = {"optimizer": 1.0}
         yield StateChange(text="--host-gib", problem=granted, freed=freed, host=True)
     if workload.trainable == "full" and not workload.frozen:
         freed = {"gradients": 1.0, "optimizer": 1.0}
         yield _of_workload(problem, "--trainable lora:rank=16", freed, trainable=Lora())
+
+
+def _narrow_states(problem: Problem, moments_share: float, in_place: bool) -> Iterator[StateChange]:
+    """States in 16 bits, those of 8-bit moments aside; master weights last."""
+    has_format = problem.workload.optimizer != "adamw8bit"
+    narrow, text = replace(problem.workload.dtype, gradient="bf16"), "--grad-dtype bf16"
+    if has_format:
+        narrow, text = replace(narrow, moments="bf16"), f"{text} --moment-dtype bf16"
+    freed = {
+        "gradients": 0.0 if in_place else 0.5,
+        "optimizer": moments_share if has_format else 0.0,
+    }
+    change = _of_workload(problem, text, freed, dtype=narrow)
+    yield change
+    narrow, text = replace(narrow, master="bf16"), f"{text} --master-dtype bf16"
+    freed = {
+        "gradients": 0.5,
+        "optimizer": 0.5 if has_format else 0.0,
+        "parameters": 1 / 3 if in_place else 0.0,
+    }
+    yield replace(_of_workload(problem, text, freed, dtype=narrow), beyond=change.text)
 
 
 def _of_workload(

@@ -16,7 +16,7 @@ from ...spec.errors import InputError, one_of
 from ...spec.inputs.quantities import QuantityKind, quantity
 from ...spec.inputs.what_if_keys import entry_of
 from ...spec.workload.number_formats import STATE_ROLES, USUAL_STATES, rate_name
-from ...spec.workload.workload import DtypeRecord
+from ...spec.workload.workload import DtypeRecord, Workload, state_formats
 from .setting import Change, Setting, Value, above_node, group_names
 
 MOST_SAMPLES = 2**40
@@ -152,7 +152,10 @@ def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
         workload = replace(workload, optimizer=optimizer)
     else:
         was, word = workload.dtype, _word(value, where)
-        record = _record(was, word, where) if path == "dtype" else _states(was, path, word, where)
+        if path == "dtype":
+            record = _record(was, word, where)
+        else:
+            record = _states(workload, path, word, where)
         before, after = _dtype_words(path, was), _dtype_words(path, record)
         change, workload = Change(path, before, after), replace(workload, dtype=record)
     return replace(setting, workload=workload), change
@@ -175,9 +178,9 @@ def _record(was: DtypeRecord, name: str, where: str) -> DtypeRecord:
     return replace(made, **kept)
 
 
-def _states(was: DtypeRecord, path: str, word: str, where: str) -> DtypeRecord:
+def _states(workload: Workload, path: str, word: str, where: str) -> DtypeRecord:
     try:
-        return was.with_states({path: word})
+        return state_formats(workload.dtype, {path: word}, workload.optimizer)
     except InputError as error:
         raise InputError(where, word, error.allowed, error.nearest) from None
 

@@ -123,6 +123,21 @@ class DtypeRecord:
         return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
 
 
+def state_formats(
+    record: DtypeRecord, states: Mapping[str, str], optimizer: Optimizer
+) -> DtypeRecord:
+    """The record with words of state flags applied, as the optimizer allows.
+
+    Raises:
+        InputError: an unknown format, or one of moments that the optimizer does not choose.
+    """
+    moments = states.get("moment_dtype")
+    if moments is not None and optimizer == "adamw8bit":
+        allowed = "left out: moments of adamw8bit are 8-bit blocks"
+        raise InputError("--moment-dtype", moments, allowed, "--optimizer adamw")
+    return record.with_states(states)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One training task: batch, sequence, number formats, optimizer.

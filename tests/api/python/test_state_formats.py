@@ -14,6 +14,7 @@ from shardwright.api.server.compute.operations import run_operation
 from shardwright.api.what_if.inputs import question_of
 from shardwright.api.what_if.what_if import base_setting
 from shardwright.planner.what_if.question import rows_of
+from shardwright.spec.errors import InputError
 
 Plan = Callable[..., Any]
 GPT_NEOX_3B = {
@@ -94,3 +95,10 @@ def test_runs_refuse_them_by_name(plan: Plan) -> None:
     failed = plan(*asked, "--seq-len", "64", "--moment-dtype", "bf16", "--execute")
     assert failed.code == 2
     assert failed.err.startswith("--moment-dtype: got bf16; allowed: what --execute can run")
+
+
+def test_what_if_refuses_moments_that_an_optimizer_does_not_choose() -> None:
+    asked = {"global_batch": 4, "seq_len": 1024, "optimizer": "adamw8bit"}
+    base = base_setting(sw.simulate("gpt2", "1xA100", **asked).plan, Inputs())
+    with pytest.raises(InputError, match="8-bit blocks"):
+        rows_of(question_of(("moment_dtype=bf16",)), base)

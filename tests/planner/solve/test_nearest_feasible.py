@@ -71,3 +71,10 @@ def test_a_change_is_none_that_is_made_already() -> None:
     assert "--trainable lora:rank=16" not in {
         change.text for change in state_changes(mpt(trainable="lora:rank=8"))
     }
+
+
+def test_no_format_is_suggested_that_would_be_refused() -> None:
+    """Moments of adamw8bit are 8-bit blocks; a flag for their format is refused beside it."""
+    texts = [change.text for change in state_changes(mpt(optimizer="adamw8bit"))]
+    assert not any("--moment-dtype" in text for text in texts)
+    assert "--grad-dtype bf16 --master-dtype bf16" in texts
