@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .choices import RECOMPUTES
+from .choices import RECOMPUTE_WORDS, RECOMPUTES
 from .errors import InputError, nearest_name
 from .model.block_parameters import block_parameters
 from .model.feed_forward import Moe
@@ -107,14 +107,18 @@ def resolve_recompute(text: str, model: ModelSpec, field: str) -> str:
     """``ops:save=NAMES`` with the model's own names, in its order; other words as they are.
 
     Raises:
-        InputError: no name, or one that no block of the model has.
+        InputError: an unknown word, no name, or one that no block of the model has.
     """
-    if not text.startswith("ops:"):
+    if text in RECOMPUTE_WORDS:
         return text
     blocks = [block for layer in model.kinds() if (block := block_of(layer)) is not None]
     known = tuple(dict.fromkeys(name for block in blocks for name in result_names(block)))
+    by_names = f"{OPS_PREFIX}NAMES of {', '.join(known)}"
+    if not text.startswith("ops"):
+        allowed = f"{', '.join(RECOMPUTE_WORDS)}, {by_names}"
+        raise InputError(field, text, allowed, nearest_name(text, RECOMPUTE_WORDS))
     if not text.startswith(OPS_PREFIX) or text == OPS_PREFIX:
-        raise InputError(field, text, f"{OPS_PREFIX}NAMES of {', '.join(known)}", SELECTIVE_OPS)
+        raise InputError(field, text, by_names, SELECTIVE_OPS)
     chosen = {INPUT}
     for name in saved_names(text):
         own = next((one for one in (name, *ALIASES.get(name, ())) if one in known), None)

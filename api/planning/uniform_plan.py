@@ -11,7 +11,7 @@ from typing import Any
 from ...costmodel.simulation.simulator import max_microbatches
 from ...planner.solve.problem import Problem
 from ...planner.space.shard_levels import with_degrees
-from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.choices import SEQUENCE_PARALLELS
 from ...spec.errors import InputError, Word, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import ModelSpec
@@ -224,10 +224,9 @@ def _strategy(
     sp = _choice("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
     if sp != "none" and tp == 1:
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
-    if flags.recompute is not None and flags.recompute.startswith("ops:"):
-        recompute = resolve_recompute(flags.recompute, problem.model, "--recompute")
-    else:
-        recompute = _choice("recompute", flags.recompute, "none", RECOMPUTE_WORDS, notes)
+    if flags.recompute is None:
+        notes.append(_default_note("recompute", "none"))
+    recompute = resolve_recompute(flags.recompute or "none", problem.model, "--recompute")
     shard = flags.shard
     if shard is None:
         notes.append(_default_note("shard", "zero0"))

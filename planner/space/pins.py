@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.choices import SEQUENCE_PARALLELS
 from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
@@ -28,7 +28,6 @@ PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
 CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
 WORDS: dict[str, tuple[str, ...]] = {
     "sp": SEQUENCE_PARALLELS,
-    "recompute": RECOMPUTE_WORDS,
     "schedule": ALL_KINDS,
 }
 
@@ -102,9 +101,9 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
 
 
 def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int | str:
+    if key == "recompute":  # read with the names of the model's results
+        return text
     if key in WORDS:
-        if key == "recompute" and text.startswith("ops:"):
-            return text
         return one_of(f"{field} {key}", text, WORDS[key])
     technique = techniques.value(key)
     if technique is not None:
