@@ -129,6 +129,15 @@ def resolve_recompute(text: str, model: ModelSpec, field: str) -> str:
     return OPS_PREFIX + ",".join(name for name in known if name in chosen)
 
 
+def results_violation(model: ModelSpec, recompute: str) -> str | None:
+    """Reason why a plan of the model cannot name these results, or None."""
+    try:
+        written = resolve_recompute(recompute, model, "recompute")
+    except InputError as error:
+        return f"recompute {recompute} names {error.given}, which no block of the model has"
+    return None if written == recompute else f"recompute {recompute} is written {written}"
+
+
 def names_elsewhere(name: str, block: BlockLayer) -> str:
     """The name of a result in Llama's or DeepSeek's code; '' if it has none."""
     known = result_names(block)

@@ -11,6 +11,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from ..model.towers import shared_tables
+from ..recomputation import results_violation
 from ..technique import Values
 from ..technique_values import by_name, technique_violation
 from ..techniques import TECHNIQUES
@@ -223,6 +224,9 @@ def _check_strategies(
         for part in parts
         for _ in range(part.layers[1], part.layers[2] + 1)
     ]
+    for recompute in dict.fromkeys(strategy.recompute for strategy in strategies):
+        if reason := results_violation(model, recompute):
+            _add(violations, f"{path}.stages", reason)
     tables = shared_tables(model)
     reason = tied_embedding_violation(model, tuple(strategies), tables)
     if reason := reason or tied_stage_violation(model, program, tables):

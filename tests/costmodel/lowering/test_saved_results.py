@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import shardwright as sw
@@ -113,3 +115,18 @@ def test_names_of_other_code_become_the_models_own() -> None:
     ]
     assert plans[0] == plans[1]
     assert plans[0].layer_strategies()[1].recompute == NAMED
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("ops:save=input,foo", "names foo, which no block"),
+        ("ops:save=down,gate", "is written ops:save=input,gate,down"),
+    ],
+)
+def test_a_written_plan_names_the_models_own_results(typed: str, words: str) -> None:
+    """A name that no block has would keep nothing, and say so nowhere."""
+    plan = sw.simulate("llama-3-8b", "8xH100", recompute=NAMED, global_batch=8, seq_len=2048).plan
+    document = json.loads(json.dumps(plan.to_document()).replace(NAMED, typed))
+    with pytest.raises(InputError, match=words):
+        sw.explain(document)
