@@ -9,6 +9,7 @@ from typing import Any
 from ...datasets.catalogue.device import CPU
 from ...datasets.catalogue.node import node
 from ...spec.errors import InputError
+from ...spec.rules.input_rules import base_violation
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.training import Lora
 from .problem import Problem
@@ -51,8 +52,22 @@ def state_changes(problem: Problem) -> Iterator[StateChange]:
         freed = {"optimizer": 1.0}
         yield StateChange(text="--host-gib", problem=granted, freed=freed, host=True)
     if workload.trainable == "full" and not workload.frozen:
-        freed = {"gradients": 1.0, "optimizer": 1.0}
-        yield _of_workload(problem, "--trainable lora:rank=16", freed, trainable=Lora())
+        yield from _adapters(problem)
+
+
+def _adapters(problem: Problem) -> Iterator[StateChange]:
+    """Adapters, and the same over frozen weights in 4 bits."""
+    freed = {"gradients": 1.0, "optimizer": 1.0}
+    change = _of_workload(problem, "--trainable lora:rank=16", freed, trainable=Lora())
+    yield change
+    quantized = _of_workload(
+        problem,
+        f"{change.text},base_dtype=nf4",
+        freed | {"parameters": 0.5},  # at least: embeddings keep their format
+        trainable=Lora(base_dtype="nf4"),
+    )
+    if base_violation(quantized.problem.workload) is None:
+        yield replace(quantized, beyond=change.text)
 
 
 def _narrow_states(problem: Problem, moments_share: float, in_place: bool) -> Iterator[StateChange]:

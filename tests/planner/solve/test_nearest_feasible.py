@@ -78,3 +78,12 @@ def test_no_format_is_suggested_that_would_be_refused() -> None:
     texts = [change.text for change in state_changes(mpt(optimizer="adamw8bit"))]
     assert not any("--moment-dtype" in text for text in texts)
     assert "--grad-dtype bf16 --master-dtype bf16" in texts
+
+
+def test_adapters_of_a_large_model_stand_over_weights_in_4_bits() -> None:
+    """13 GB of bf16 weights leave no room on 12 GB; in 4 bits they do."""
+    with pytest.raises(InfeasibleError) as caught:
+        solve(mpt(memory_gib=12.0))
+    changes = str(caught.value).partition(SEPARATOR)[2].split(", or ")
+    assert "--trainable lora:rank=16,base_dtype=nf4" in changes
+    assert "--trainable lora:rank=16" not in changes
