@@ -57,8 +57,10 @@ class ChunkBackward:
         if self._sharded is not None:
             torch_compat.put_off_end_of_backward(self._sharded)
         self._puts_off = True
-        yield
-        self._puts_off = False
+        try:
+            yield
+        finally:
+            self._puts_off = False
 
     def end(self, item: Pass, reduces: bool) -> None:
         """Reduce what the pass's message did not wait for, and wait for all reductions.

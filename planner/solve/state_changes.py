@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...costmodel.sharding.optimizers import MOMENTS
 from ...datasets.catalogue.device import CPU
 from ...datasets.catalogue.node import node
 from ...spec.errors import InputError
@@ -40,9 +41,10 @@ class StateChange:
 def state_changes(problem: Problem) -> Iterator[StateChange]:
     """8-bit moments, 16-bit states, states on the hosts, adapters: those that are a change."""
     workload = problem.workload
-    dtype, moments = workload.dtype, 2 * DTYPE_BYTES[workload.dtype.moments]
+    dtype = workload.dtype
+    moments = MOMENTS.get(workload.optimizer, 0) * DTYPE_BYTES[dtype.moments]  # adafactor: rows
     in_place = problem.stack.state_layout == "fsdp2"  # weights and gradients in master's format
-    kept = moments if in_place else moments + DTYPE_BYTES[dtype.master]
+    kept = max(1, moments if in_place else moments + DTYPE_BYTES[dtype.master])
     if workload.optimizer in ("adamw", "adam"):
         freed = {"optimizer": (moments - EIGHT_BIT_BYTES) / kept}
         yield _of_workload(problem, "--optimizer adamw8bit", freed, optimizer="adamw8bit")
