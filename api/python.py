@@ -7,6 +7,7 @@ one line each, naming the argument instead of the flag.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ..planner.solve.options import SolveOptions
@@ -90,7 +91,7 @@ def plan(
     executable: bool = False,
     **foreign: Any,
 ) -> PlanHandle:
-    """Search for the best plan, by default the fastest.
+    """Search for the best plan; an InfeasibleError where nothing fits.
 
     Args:
         model: a name, path, typed document, ModelSpec or ``nn.Module``; None: the embedded one.
@@ -110,7 +111,7 @@ def plan(
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
-        prefer: ``simple`` takes the simplest of the plans that tie with the best.
+        prefer: ``best``, or ``simple``: the simplest of the plans that tie with it.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=selective-ops``.
         allow: comma-separated techniques whose lossy values are tried too.
         top: number of other plans to report.
@@ -118,16 +119,10 @@ def plan(
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         executable: keep to what ``PlanHandle.execute`` runs.
         foreign: ``galvatron_profile``, a folder of Galvatron's profilers, and ``costs``.
-
-    Raises:
-        InputError: an argument that cannot be used.
-        InfeasibleError: nothing fits.
     """
-    model = _described_model(model)
-    inputs = {name: value for name, value in locals().items() if name in INPUT_NAMES}
-    options = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
-    flags = checked_flags(foreign, GALVATRON_FLAGS)
-    return _plan_handle(Inputs(**inputs), options, flags)
+    inputs = Inputs(**{name: value for name, value in locals().items() if name in INPUT_NAMES})
+    search = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
+    return _plan_handle(replace(inputs, model=_described_model(model)), search, foreign)
 
 
 def _described_model(model: Any) -> ModelLike | None:
@@ -143,7 +138,7 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
     """Answer under our costs, or Galvatron's with its profile."""
     flags = {
         **dict.fromkeys(GALVATRON_FLAGS),
-        **foreign,
+        **checked_flags(foreign, GALVATRON_FLAGS),
         "execute": options.executable,
         "pins": options.pins,
         "oom_risk": options.oom_risk,

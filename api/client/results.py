@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from ...costmodel.explain.saved_results import BlockResult
 from ...planner.what_if.answer import Answer, Excess, Moved, PricedPlan
 from ...planner.what_if.plan_difference import Difference
 from ...planner.what_if.question import Question, Sweep
@@ -40,6 +41,7 @@ def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
         report=report_of(document),
         critical_stage=explained["critical_stage"],
         busy_s=tuple(explained["busy_s"]),
+        results=tuple(BlockResult(**row) for row in explained["results"]),
     )
 
 

@@ -70,4 +70,5 @@ def explanation_handle(explanation: Explanation) -> ExplanationHandle:
         report=explanation.report,
         critical_stage=explanation.critical_stage,
         busy_s=explanation.busy_s,
+        results=explanation.results,
     )

@@ -16,12 +16,16 @@ MAX_TRIES, MAX_SIMULATED_PASSES = 64, 100_000
 
 
 def level_boundaries(search: BranchAndBound, best: Outcome) -> Outcome:
-    """Move layers from full chunks to others while the plan fits and takes no longer.
+    """Move layers from full stages to others while the plan fits and takes no longer.
+
+    With several chunks a stage a search has one cut alone, and any other is outside its space.
 
     Args:
         search: that found the plan.
         best: a feasible plan.
     """
+    if best.decision.shape.chunks > 1:
+        return best
     tries = min(MAX_TRIES, MAX_SIMULATED_PASSES // best.decision.shape.passes)
     limit_s = best.step_time_s * (1 + ROUNDING)
     improves = True

@@ -18,7 +18,7 @@ from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
-from shardwright.costmodel.symbolic.tier_bytes import total_bytes
+from shardwright.costmodel.symbolic.tier_bytes import StateBytes, total_bytes
 from shardwright.costmodel.technique import (
     LayerAddition,
     TechniquePrice,
@@ -42,7 +42,7 @@ def layer(segment: LayerSegment, shape: LayerShape) -> LayerAddition:
 
 def unit(shape: UnitShape, own: FsdpUnit) -> FsdpUnit:
     """States have some on a drive."""
-    return with_addition(own, TECHNIQUE.name, resident_tier_bytes=(("nvme", HELD),))
+    return with_addition(own, TECHNIQUE.name, resident_tier_bytes=(StateBytes("nvme", HELD),))
 
 
 PRICE = TechniquePrice(value=TECHNIQUE, layer=layer, unit=unit)

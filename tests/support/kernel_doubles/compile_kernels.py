@@ -47,7 +47,7 @@ def token_cases() -> Iterator[Case]:
     constants = {"TOPK": 8, "COLUMNS": 1024, "WEIGHTED": True, "SUM": tl.float32}
     yield experts._unpermute, given, constants
     given = dict.fromkeys(("grad", "rows", "weights", "grad_rows", "grad_weights"), "*bf16")
-    given |= {"slots": "*i64", "order": "*i64"} | dict.fromkeys(("count", "each"), INT)
+    given |= {"slots": "*i64", "order": "*i64"} | dict.fromkeys(("count", "per_program"), INT)
     given |= {"grad_row_stride": INT, "grad_column_stride": INT, **strides}
     yield experts._unpermute_backward, given, {"TOPK": 8, "COLUMNS": 2048, "SUM": tl.float32}
     given = {"source": "*i16", "target": "*i16", "ends": "*i64", "shifts": "*i64"}

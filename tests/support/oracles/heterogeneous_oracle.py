@@ -17,7 +17,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from generators.random_spaces import PLENTY_BYTES, random_model, random_restrictions
+from generators.random_spaces import (
+    DRAWN_DEVICES,
+    PLENTY_BYTES,
+    random_model,
+    random_restrictions,
+)
 from oracles.brute_force import (
     MOST_TOKENS,
     Pipeline,
@@ -32,7 +37,7 @@ from oracles.brute_force import (
 )
 
 from shardwright.costmodel.memory.feasibility import MemoryRule
-from shardwright.datasets.catalogue.device import CPU, device, devices
+from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.cluster.cluster_spec import (
@@ -263,7 +268,7 @@ def random_mixed_cluster(
     source: random.Random, counts: Sequence[int] = (1, 2, 2, 3)
 ) -> ClusterSpec:
     """Two groups of one to three devices of two kinds, and typed links."""
-    names = [n for n in devices() if n != CPU]
+    names = list(DRAWN_DEVICES)
     chosen = source.sample(names, 2)
     groups = []
     for name, kind in zip(("fast", "slow"), chosen, strict=True):
