@@ -37,6 +37,12 @@ def plan_command() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "shardwright.api.cli.main"]
 
 
+def question_words(model: str, cluster: str, batch: int, seq_len: int) -> tuple[str, ...]:
+    """The words of a question to ``plan``, answered on standard output."""
+    words = ("--model", model, "--cluster", cluster, "--global-batch", str(batch))
+    return (*words, "--seq-len", str(seq_len), "--json", "-")
+
+
 def ran(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from harness.processes import plan_command, ran
+from harness.processes import plan_command, question_words, ran
 from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 
@@ -116,9 +116,8 @@ def run(work: Work) -> Evidence:
 
 
 def _search(question: Question) -> dict[str, Any]:
-    words = [*plan_command(), "--model", question.model, "--cluster", question.cluster]
-    words += ["--global-batch", str(question.batch), "--seq-len", str(question.seq_len)]
-    done = ran([*words, *question.flags, "--json", "-"])
+    *sizes, flags = question
+    done = ran([*plan_command(), *question_words(*sizes), *flags])
     if done.code:
         return {"stopped_by": done.err.strip()}
     document = json.loads(done.out)

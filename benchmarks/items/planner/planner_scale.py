@@ -6,7 +6,7 @@ import json
 import statistics
 from typing import Any, NamedTuple
 
-from harness.processes import Ran, plan_command, ran
+from harness.processes import Ran, plan_command, question_words, ran
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
 from support.log_plot import Point, log_plot
@@ -102,9 +102,8 @@ def _plan(question: Question, full: bool) -> dict[str, Any]:
 
     In the short form a time that is not judged is that of the run whose memory is followed.
     """
-    words = [*plan_command(), "--model", question.model, "--cluster", question.cluster]
-    words += ["--global-batch", str(question.batch), "--seq-len", str(question.seq_len)]
-    words += ["--json", "-"]
+    size = question.batch, question.seq_len
+    words = [*plan_command(), *question_words(question.model, question.cluster, *size)]
     followed = _ran(words, follow=True)
     repeats = REPEATS if question.limit_s else int(full)
     runs = [_ran(words) for _ in range(repeats)] or [followed]

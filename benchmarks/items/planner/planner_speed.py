@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.processes import Ran, plan_command, succeeded
+from harness.processes import Ran, plan_command, question_words, succeeded
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
 
@@ -21,18 +21,12 @@ TREE_LIMIT_BYTES = 2**30
 HEAVY = ("torch", "xgboost", "sklearn", "pandas")
 
 
-def asked(model: str, cluster: str, batch: int, seq_len: int) -> tuple[str, ...]:
-    """The words of a question to ``plan``, answered on standard output."""
-    words = ("--model", model, "--cluster", cluster, "--global-batch", str(batch))
-    return (*words, "--seq-len", str(seq_len), "--json", "-")
-
-
 QUESTIONS = (
-    asked("llama-3-70b", "8x8xH100-80GB", 512, 8192),
-    asked("mixtral-8x7b", "8x8xH100-80GB", 512, 4096),
-    asked("deepseek-v3", "64x8xH100-80GB", 4096, 4096),
+    question_words("llama-3-70b", "8x8xH100-80GB", 512, 8192),
+    question_words("mixtral-8x7b", "8x8xH100-80GB", 512, 4096),
+    question_words("deepseek-v3", "64x8xH100-80GB", 4096, 4096),
 )
-LARGER = asked("llama-3.1-405b", "16x8xH100-80GB", 512, 8192)
+LARGER = question_words("llama-3.1-405b", "16x8xH100-80GB", 512, 8192)
 LOADED = (
     "import contextlib, io, json, sys\n"
     "from shardwright.api.cli.main import run\n"

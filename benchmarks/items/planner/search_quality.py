@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.processes import plan_command, succeeded
+from harness.processes import plan_command, question_words, succeeded
 from harness.shapes import PLANNING, Evidence, Item, Row, Table, reported
 from harness.work import Work
 
@@ -55,8 +55,7 @@ def run(work: Work) -> Evidence:
 
 
 def _search(model: str, cluster: str, batch: int, seq_len: int) -> dict[str, Any]:
-    words = ["--model", model, "--cluster", cluster, "--global-batch", str(batch)]
-    done = succeeded([*plan_command(), *words, "--seq-len", str(seq_len), "--json", "-"])
+    done = succeeded([*plan_command(), *question_words(model, cluster, batch, seq_len)])
     document = json.loads(done.out)
     prediction, search = document["prediction"], document["search"]
     return {
