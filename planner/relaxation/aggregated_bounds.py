@@ -102,13 +102,13 @@ class AggregatedBounds:
             ]
             earlier = self.layer_classes[: boundaries[min(last)]]
             fill_s = sum(forward[k] for k in earlier)
-            stage_s = sum(cost.seconds[k] for k in last_stage)
-            bound_s = max(bound_s, fill_s + stage_s + cost.rest_s)
+            ends = [(cost, 0.0)]
             if shape.kind not in SPLIT_KINDS:
-                cost = self.of(AggregateKey.of(shape, stages, budget_bytes, drains=True))[1]
-                drain_s = sum(back[k] for k in earlier)
-                stage_s = sum(cost.seconds[k] for k in last_stage)
-                bound_s = max(bound_s, fill_s + stage_s + cost.rest_s + drain_s)
+                draining = self.of(AggregateKey.of(shape, stages, budget_bytes, drains=True))[1]
+                ends.append((draining, sum(back[k] for k in earlier)))
+            for stage_cost, after_s in ends:
+                stage_s = sum(stage_cost.seconds[k] for k in last_stage)
+                bound_s = max(bound_s, fill_s + stage_s + stage_cost.rest_s + after_s)
         return bound_s * (1 - ROUNDING)
 
     def _first_last_pass_s(self, shape: PipelineShape) -> tuple[dict[int, float], dict[int, float]]:
