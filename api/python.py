@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..planner.solve.options import SolveOptions
-from ..planner.solve.solve import solve
-from ..spec.choices import PREFERENCES
-from ..spec.errors import InputError, one_of
+from ..spec.errors import InputError
+from ..spec.inputs.preference import simple_within
 from .catalogue.models import models_document as models
 from .client.client import Client
 from .notebook.catalogue import clusters, validate
@@ -30,7 +29,8 @@ from .notebook.plan_source import (
 from .notebook.what_if_handle import WhatIfs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_report import galvatron_report
-from .planning.report import memory_rule, simulate_plan, solution_report
+from .planning.report import memory_rule, simulate_plan
+from .planning.solved_report import solved_report
 from .planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from .problem.arguments import SearchOptions, arguments_named
 from .problem.model_and_cluster import ClusterLike, ModelLike
@@ -82,7 +82,7 @@ def plan(
     calibration: str | None = None,
     objective: str | None = None,
     prices: PricesLike | None = None,
-    prefer: str = "best",
+    prefer: str = "simple",
     pins: Iterable[str] = (),
     allow: str | None = None,
     top: int = 3,
@@ -111,7 +111,7 @@ def plan(
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
-        prefer: ``best``, or ``simple``: the simplest of the plans that tie with it.
+        prefer: ``simple[:P%]``, the simplest plan within P (1) per cent of the best; ``best``.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=selective-ops``.
         allow: comma-separated techniques whose lossy values are tried too.
         top: number of other plans to report.
@@ -146,7 +146,7 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
         "stack": inputs.stack,
     }
     options.check()
-    prefer = one_of("--prefer", options.prefer, PREFERENCES)
+    within = simple_within(options.prefer)
     galvatron, problem = uses_galvatron_costs(flags), resolve(inputs)
     if galvatron:
         limits = SolveOptions(top=options.top, deadline_s=options.deadline_s)
@@ -154,7 +154,7 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
         return PlanHandle(report=report, stack=problem.stack, risk=GALVATRON_RULE.risk)
     risk = memory_rule(options.oom_risk).risk
     pins = resolve_pins(options.pins, problem, options.executable)
-    solution = solve(
+    report = solved_report(
         problem,
         SolveOptions(
             pins=pins,
@@ -162,10 +162,9 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
             deadline_s=options.deadline_s,
             risk=risk,
             executable=options.executable,
-            prefer=prefer,
+            simple_within=within,
         ),
     )
-    report = solution_report(problem, solution, risk)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 

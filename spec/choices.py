@@ -15,7 +15,6 @@ Overlap = Literal["none", "dp", "dp+tp", "all"]
 KernelPolicy = Literal["auto", "portable", "fused"]
 Optimizer = Literal["adamw", "adam", "adamw8bit", "lion", "muon", "sgd", "adafactor"]
 Objective = Literal["throughput", "cost", "largest-batch", "largest-sequence"]
-Preference = Literal["best", "simple"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -37,4 +36,3 @@ RUN_MOMENTS: dict[str, int] = {"adamw": 2, "lion": 1}
 """Optimizers that the executor runs, and their moments of a parameter."""
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")
 GALVATRON_COSTS = ("galvatron", "ours")
-PREFERENCES: tuple[Preference, ...] = ("best", "simple")

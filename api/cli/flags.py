@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from ...spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS, PREFERENCES
+from ...spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS
 from ...spec.errors import NotBuiltError
+from ...spec.inputs.preference import PREFERENCES
 from ...spec.workload.number_formats import DTYPE_BYTES, SHORTHANDS
 from .value_types import (
     InputFileParam,
@@ -142,9 +143,10 @@ OBJECTIVE = compose(
                  help="YAML or JSON: currency, device_hour: {DEVICE or GROUP: price}, and "
                       "node_hour if a node costs more than its devices. Idle devices cost "
                       "nothing."),
-    click.option("--prefer", type=NameParam("best|simple", _fixed_names(*PREFERENCES)),
-                 help="simple: of the plans that the model cannot tell from the best, the one of "
-                      "the fewest strategies."),
+    click.option("--prefer", type=NameParam("simple[:P%]|best", _fixed_names(*PREFERENCES)),
+                 help="simple (default): the simplest plan within P per cent (1) of the best: "
+                      "fewest strategies, kinds of parallelism and chunks, even stages. best: the "
+                      "best."),
 )  # fmt: skip
 """The objective."""
 

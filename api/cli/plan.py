@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...spec.choices import PREFERENCES
-from ...spec.errors import InputError, one_of
+from ...spec.errors import InputError
+from ...spec.inputs.preference import simple_within
 from .flags import typed_inputs
 from .output import ProgressLine, check_targets, emit, write_file
 
@@ -49,9 +49,8 @@ def plan_command(flags: dict[str, Any]) -> None:
         RunError: the plan was found, and its run failed.
     """
     from ...planner.solve.garbage_collection import garbage_collection_paused
-    from ...planner.solve.solve import solve
     from ...spec.codec import dump_pretty
-    from ..planning.report import solution_report
+    from ..planning.solved_report import solved_report
 
     request = _resolve(flags)
     problem, options = request.problem, request.options
@@ -64,8 +63,7 @@ def plan_command(flags: dict[str, Any]) -> None:
         else:
             with ProgressLine("searching", "shapes") as line:
                 progress = _ShapeProgress(line, _objective_unit(problem))
-                solution = solve(problem, replace(options, progress=progress))
-            report = solution_report(problem, solution, options.risk)
+                report = solved_report(problem, replace(options, progress=progress))
         if flags["out"]:
             write_file(flags["out"], dump_pretty(_written(report, request)))
         steps: list[dict[str, Any]] = []
@@ -97,7 +95,7 @@ def _resolve(flags: dict[str, Any]) -> _Request:
     if not flags["execute"]:
         _refuse_run_flags(flags)
     rule = memory_rule(flags["oom_risk"])
-    prefer = one_of("--prefer", flags["prefer"] or "best", PREFERENCES)
+    within = simple_within(flags["prefer"])
     inputs = Inputs(**typed_inputs(flags))
     galvatron = uses_galvatron_costs(flags)
     problem = resolve(inputs)
@@ -116,7 +114,7 @@ def _resolve(flags: dict[str, Any]) -> _Request:
         deadline_s=flags["deadline"],
         risk=rule.risk,
         executable=flags["execute"],
-        prefer=prefer,
+        simple_within=within,
     )
     return _Request(
         problem=problem,

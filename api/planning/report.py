@@ -24,7 +24,7 @@ from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
-from ...spec.report.report import Assumption, Provenance, Report
+from ...spec.report.report import Assumption, Provenance, Report, StackAnswer
 from ..problem.lossy import lossy_notes
 from ..problem.report_pricing import with_risk_note
 from ..problem.stored_calibrations import measured_name
@@ -83,7 +83,12 @@ def simulate_plan(
     return Simulated(report=report, simulation=simulation, simulator=simulator)
 
 
-def solution_report(problem: Problem, solution: Solution, risk: float = DEFAULT_RISK) -> Report:
+def solution_report(
+    problem: Problem,
+    solution: Solution,
+    risk: float = DEFAULT_RISK,
+    common_stack: StackAnswer | None = None,
+) -> Report:
     """The report of a solved problem, result-changing notes first."""
     lossy = lossy_notes(solution.plan, problem.techniques.values)
     notes = with_risk_note(problem.assumptions + solution.notes, risk)
@@ -96,6 +101,8 @@ def solution_report(problem: Problem, solution: Solution, risk: float = DEFAULT_
         search=solution.search,
         alternatives=solution.alternatives,
         sensitivities=solution.sensitivities,
+        advice=solution.advice,
+        common_stack=common_stack,
     )
 
 

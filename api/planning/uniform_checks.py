@@ -11,11 +11,11 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
+from ...spec.plan.uniform_strategy import applicable_strategy
 from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.technique_values import technique_violation, with_word
-from .uniform_chunks import applicable_strategy
 
 
 def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 
 from ...spec.errors import InputError
-from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
 from ...spec.plan.plan import LayerPlan
-from ...spec.rules.layer_rules import has_block
+from ...spec.plan.uniform_strategy import applicable_strategy
 from ...spec.strategy import LayerStrategy
-from ...spec.technique import Values
-from ...spec.technique_values import with_value
-from ...spec.techniques import TECHNIQUES
 
 ChunkSplitter = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
 """Splits a model into a number of chunks under one strategy."""
-
-
-def applicable_strategy(
-    layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
-) -> LayerStrategy:
-    """A uniform strategy as it applies to a layer.
-
-    Only blocks recompute, only experts split, techniques apply to the layers they are priced for.
-    """
-    for technique in techniques:
-        if technique.name in strategy.techniques and layer.kind not in technique.kinds.simulable:
-            strategy = with_value(strategy, technique.name, None)
-    if not has_block(layer):
-        strategy = replace(strategy, recompute="none")
-    if experts_of(layer) is None:
-        strategy = replace(strategy, ep=1, etp=1)
-    return strategy
 
 
 def block_chunks(

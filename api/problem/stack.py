@@ -12,6 +12,7 @@ from ...spec.errors import InputError, one_of
 from ...spec.report.report import Assumption
 
 DEFAULT_STACK = "shardwright"
+OWN_STACK = "not given; our own executor, tried on cores only"
 
 
 def stack_of(
@@ -34,7 +35,7 @@ def stack_of(
     """
     if name is None:
         name = DEFAULT_STACK
-        notes.append(Assumption(path="stack", value=name, why="not given"))
+        notes.append(Assumption(path="stack", value=name, why=OWN_STACK))
     chosen = stack(name, on_cores=device.name == CPU)
     if attention is None:
         attention, why = _usual_attention(chosen.name, device, dtype, biased)

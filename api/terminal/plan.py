@@ -11,7 +11,14 @@ from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.report.report import Assumption, Report
 from ...spec.units import format_number, format_seconds
 from ..problem.lossy import LOSSY_PREFIX
-from ..views.answer_text import cost_text, largest_text, sensitivity_parts, tie_text
+from ..views.answer_text import (
+    advice_text,
+    common_stack_text,
+    cost_text,
+    largest_text,
+    sensitivity_parts,
+    tie_text,
+)
 from ..views.report_text import (
     cluster_text,
     excess_lines,
@@ -126,11 +133,18 @@ def _print_alternatives(out: Console, report: Report) -> None:
     if report.search is None:
         return
     plain = report.search.tie_set.simplest == report.plan.hash
-    if report.alternatives:
+    for item in report.advice:
+        _line(out, "advice: ", advice_text(item), "yellow")
+    if report.common_stack is not None:
+        _line(out, "with ", common_stack_text(report.common_stack))
+    for rival in report.alternatives:
+        if rival.fastest:
+            _line(out, "fastest: ", f"{rival.lost_by}: {shape_text(rival.plan)}")
+    if others := [rival for rival in report.alternatives if not rival.fastest]:
         _line(out, "lost to this plan:", "")
         table = columns("", "")
         table.show_header = False
-        for rival in report.alternatives:
+        for rival in others:
             mark = " (the simplest within the model's error)" if rival.simplest else ""
             table.add_row(f"  {rival.lost_by}", shape_text(rival.plan) + mark)
         out.print(table)

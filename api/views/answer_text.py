@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from ...spec.report.report import Largest, Prediction, Report, SearchResult, Sensitivity
+from ...spec.report.report import (
+    Advice,
+    Largest,
+    Prediction,
+    Report,
+    SearchResult,
+    Sensitivity,
+    StackAnswer,
+)
+from ...spec.technique import Values
+from ...spec.techniques import TECHNIQUES
 from ...spec.units import format_number
+from .report_text import interval_text, shape_text
 
 MIN_SHOWN_CHANGE = 5e-6
 """Changes of the step below this fraction are no use to anybody."""
@@ -34,6 +45,29 @@ def largest_text(largest: Largest) -> str:
         return f"{text} are the most found before the deadline"
     sure = "proven" if largest.beyond_proven else "no plan found in the work allowed"
     return f"{text} fit, {largest.beyond} do not ({sure}); {len(largest.tried)} sizes tried"
+
+
+ABOUT = {"global_batch": "--global-batch", "seq_len": "--seq-len", "devices": "devices"}
+
+
+def advice_text(item: Advice, techniques: Values = TECHNIQUES) -> str:
+    """Format advice in one line."""
+    if item.about == "fragile":
+        text = f"this plan is fragile: {item.why}"
+        if item.plan is None or item.gain is None:
+            return text
+        sound = shape_text(item.plan, techniques)
+        return f"{text}; the best that is not, {-item.gain:+.1%}: {sound}"
+    gain = f"{item.gain or 0:+.0%} tokens/s a device"
+    return f"{ABOUT[item.about]} {item.value} gives {gain}: {item.why}"
+
+
+def common_stack_text(answer: StackAnswer) -> str:
+    """Format the answer for the nearest common stack."""
+    if answer.plan is None or answer.prediction is None:
+        return f"{answer.stack}: no plan of it fits"
+    prediction = answer.prediction
+    return f"{answer.stack}: {interval_text(prediction)}, {shape_text(answer.plan)}"
 
 
 def tie_text(search: SearchResult) -> str:

@@ -7,7 +7,13 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from ...spec.cluster.stack_spec import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
+from ...spec.cluster.stack_spec import (
+    AllocatorModel,
+    KernelFusion,
+    OverlapKinds,
+    StackLimits,
+    StackSpec,
+)
 from ...spec.errors import InputError
 from .stack_settings import Settings, parse_stack, setting_figures, stack_text
 from .tables import figure, read_table
@@ -18,6 +24,7 @@ GROUPS: dict[str, type[Any]] = {
     "fusion": KernelFusion,
     "overlaps": OverlapKinds,
     "allocator": AllocatorModel,
+    "limits": StackLimits,
 }
 
 
@@ -85,14 +92,18 @@ def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackS
             continue
         group = GROUPS.get(item.name)
         if group is None:
-            value = figure(row, item.name, sources)
-            values[item.name] = tuple(value) if isinstance(value, list) else value
+            values[item.name] = _value(row, item.name, sources)
             continue
         inner: dict[str, str] = {}
-        parts = {f.name: figure(row[item.name], f.name, inner) for f in fields(group)}
+        parts = {f.name: _value(row[item.name], f.name, inner) for f in fields(group)}
         values[item.name] = group(**parts)
         sources.update({f"{item.name}.{key}": source for key, source in inner.items()})
     return StackSpec(name=name, **values)
+
+
+def _value(row: Mapping[str, Any], name: str, sources: dict[str, str]) -> Any:
+    value = figure(row, name, sources)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def stack(name: str, where: str = "--stack", on_cores: bool = False) -> StackSpec:

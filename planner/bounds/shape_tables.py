@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from ...spec.strategy import LayerStrategy
 from ..dynamic_programming.enumeration import all_boundaries, boundary_count
 from ..dynamic_programming.stage_partition import even_boundaries
 from ..space.pipeline_shape import PipelineShape
@@ -12,6 +13,7 @@ from ..space.search_space import SearchSpace
 from ..tables.option_table import OptionTable, OptionTables
 from .shape_context import ShapeContexts
 
+OptionsOf = Callable[[int, int, int], tuple[LayerStrategy, ...]]
 MAX_BOUNDARIES = 1000
 """Partitions of a shape of a large model that are enumerated."""
 
@@ -34,7 +36,15 @@ class ShapeTables:
         return self._tables(shape, usual=True)
 
     def _tables(self, shape: PipelineShape, usual: bool) -> list[OptionTable]:
-        options = self.space.usual if usual else self.space.options
+        return self.of(shape, self.space.usual if usual else self.space.options)
+
+    def of(self, shape: PipelineShape, options: OptionsOf) -> list[OptionTable]:
+        """Tables of every layer's options, in order.
+
+        Args:
+            shape: the shape.
+            options: of a layer class on so many ranks and samples, the same object if asked again.
+        """
         context = self._contexts.of(shape)
         ranks, samples = context.ranks, context.samples
         cache: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}

@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ..candidates.evaluator import Decision
 from ..space.pipeline_shape import PipelineShape
-from ..tables.arrays import Floats
+from ..tables.arrays import Bools, Floats
 from ..tables.option_table import OptionTable
 
 
@@ -97,13 +98,10 @@ def _bounds(
     sizes = [len(tables[layer][0].strategies) for layer in free_layers]
     axis_of = {layer: axis for axis, layer in enumerate(free_layers)}
     axes = len(sizes)
-    earlier: Floats = np.zeros([1] * axes)
-    total: Floats = np.zeros([1] * axes)
-    overflow = np.zeros([1] * axes, dtype=bool)
+    step = StepBound(shape.fills_and_drains)
     for stage in range(shape.stages):
         in_flight = shape.first_in_flight(stage)
-        ramp = earlier if shape.fills_and_drains else 0.0
-        stage_microbatch: Floats = np.zeros([1] * axes)
+        classes = []
         for rank_class, budget in enumerate(budgets[stage]):
             work, reductions, microbatch, live = (np.zeros([1] * axes) for _ in range(4))
             for chunk in range(shape.chunks):
@@ -117,9 +115,45 @@ def _bounds(
                     microbatch = microbatch + table.microbatch_s.reshape(column)
                     bytes_ = table.resident_bytes + in_flight[chunk] * table.kept_bytes
                     live = live + bytes_.reshape(column)
-            total = np.maximum(total, np.maximum(work, work - reductions + ramp))
-            stage_microbatch = np.maximum(stage_microbatch, microbatch)
-            overflow = overflow | (live > budget)
-        earlier = earlier + stage_microbatch
-    bound = np.where(np.broadcast_to(overflow, sizes), np.inf, np.broadcast_to(total, sizes))
-    return bound.ravel()
+            classes.append(StageWork(work, reductions, microbatch, live > budget))
+        step.add(classes)
+    overflow, total = np.broadcast_to(step.overflow, sizes), np.broadcast_to(step.seconds, sizes)
+    return np.where(overflow, np.inf, total).ravel()
+
+
+class StageWork(NamedTuple):
+    """Work of a stage's rank class, of many plans at once.
+
+    ``work_s``: of all passes. ``reductions_s``: of it, what no other stage waits for.
+    ``microbatch_s``: one micro-batch. ``overflow``: True where memory certainly overflows.
+    """
+
+    work_s: Floats
+    reductions_s: Floats
+    microbatch_s: Floats
+    overflow: Bools
+
+
+class StepBound:
+    """Bounds of many plans' steps, stage after stage.
+
+    Args:
+        fills_and_drains: True if a stage waits for the earlier ones' first micro-batch.
+    """
+
+    def __init__(self, fills_and_drains: bool) -> None:
+        self._fills_and_drains = fills_and_drains
+        self._earlier_s: Floats = np.zeros(1)
+        self.seconds: Floats = np.zeros(1)
+        self.overflow: Bools = np.zeros(1, dtype=bool)
+
+    def add(self, rank_classes: Sequence[StageWork]) -> None:
+        """Add the next stage, of its rank classes."""
+        ramp_s = self._earlier_s if self._fills_and_drains else 0.0
+        microbatch_s: Floats = np.zeros(1)
+        for work in rank_classes:
+            late_s = work.work_s - work.reductions_s + ramp_s
+            self.seconds = np.maximum(self.seconds, np.maximum(work.work_s, late_s))
+            microbatch_s = np.maximum(microbatch_s, work.microbatch_s)
+            self.overflow = self.overflow | work.overflow
+        self._earlier_s = self._earlier_s + microbatch_s

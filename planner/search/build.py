@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Protocol
 
 from ..bounds.compute_bounds import ComputeBounds
 from ..bounds.quick_bounds import QuickBounds
@@ -244,11 +245,30 @@ def single_group_search(
         watch: called after every trial; reads :meth:`BranchAndBound.current_result`.
     """
     parts = SingleGroupParts(evaluator, limits or Limits(), progress)
-    engine = parts.engine
+    watch_trials(parts, watch)
+    return parts.engine
+
+
+class WatchableParts(Protocol):
+    """Parts of a search with their engine."""
+
+    @property
+    def incumbents(self) -> Incumbents:
+        """Plans tried."""
+        ...
+
+    @property
+    def engine(self) -> BranchAndBound:
+        """The whole search."""
+        ...
+
+
+def watch_trials(parts: WatchableParts, watch: Callable[[BranchAndBound], None] | None) -> None:
+    """Call ``watch`` with the engine of some parts after every trial."""
     if watch is not None:
+        engine = parts.engine
 
         def on_trial(outcome: Outcome | None) -> None:
             watch(engine)
 
         parts.incumbents.on_trial = on_trial
-    return engine

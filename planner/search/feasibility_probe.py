@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ...spec.errors import InfeasibleError
-from ..candidates.evaluator import Evaluator, Outcome
+from ..bounds.shape_bounds import ShapeBounds
+from ..candidates.evaluator import Outcome
+from ..heuristics.heuristic import Heuristic
 from ..space.pipeline_shape import PipelineShape
-from .build import SingleGroupParts
-from .incumbents import DeadlineError
+from .branch_and_bound import BranchAndBound
+from .incumbents import DeadlineError, Incumbents
+from .roles import SearchHeuristic, StartHeuristic
 from .work_limits import Limits, Quota
 
 PROBE = Limits(
@@ -18,11 +23,45 @@ PROBE = Limits(
 """Work of a feasibility probe: small spaces whole, and the min-memory plans of others."""
 
 
+class SearchParts(Protocol):
+    """Parts of a search that may be run apart."""
+
+    @property
+    def bounds(self) -> ShapeBounds:
+        """Tables and bounds of shapes."""
+        ...
+
+    @property
+    def incumbents(self) -> Incumbents:
+        """Plans tried."""
+        ...
+
+    @property
+    def engine(self) -> BranchAndBound:
+        """The whole search."""
+        ...
+
+    @property
+    def start(self) -> StartHeuristic:
+        """Search for any plan that fits."""
+        ...
+
+    @property
+    def least_memory(self) -> SearchHeuristic:
+        """Search for a plan that fits in the shapes of least memory."""
+        ...
+
+    @property
+    def likely(self) -> Heuristic:
+        """Search for good plans of one shape."""
+        ...
+
+
 class FeasibilityProbe:
     """Search up to the first feasible plan."""
 
-    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        self._parts = SingleGroupParts(evaluator, limits)
+    def __init__(self, parts: SearchParts) -> None:
+        self._parts = parts
         self._parts.incumbents.on_trial = _end_where_it_fits
 
     def fit_error(self) -> InfeasibleError | None:
@@ -73,8 +112,8 @@ class FeasibilityProbe:
 class SingleShapeSearch:
     """Search for good plans of one shape."""
 
-    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
-        self._parts = SingleGroupParts(evaluator, limits)
+    def __init__(self, parts: SearchParts) -> None:
+        self._parts = parts
 
     def seconds_within(self, shape: PipelineShape) -> list[float]:
         """Step times of feasible plans found in a shape, least first."""

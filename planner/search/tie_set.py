@@ -1,8 +1,8 @@
 """Plans tied with the best, and the simplest of them.
 
-A simple plan has few distinct strategies, then few stages. A search keeps the plans it meets, so
-the simplest are made here: in the tied plans' shapes all layers take one strategy as far as legal,
-and plans that still fit and tie join the set.
+A search keeps the plans it meets, so the simplest (``candidates.complexity``) are made here: in the
+tied plans' shapes all layers take one strategy as far as legal, and plans that still fit and tie
+join the set.
 """
 
 from __future__ import annotations
@@ -19,12 +19,6 @@ SHAPES, STRATEGIES = 4, 3
 """Shapes of which simple plans are made, and strategies of each."""
 MAX_SIMULATED_PASSES = 100_000
 """Passes of all steps that are simulated for it."""
-
-
-def complexity(outcome: Outcome) -> tuple[int, int, float, int]:
-    """Sort key, simplest plan first, then fastest, then most even."""
-    stages = outcome.decision.shape.stages
-    return (outcome.distinct_strategies, stages, outcome.step_time_s, outcome.unevenness)
 
 
 def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:

@@ -9,12 +9,16 @@ from ...costmodel.explain.breakdown import breakdown, predict
 from ...costmodel.explain.step_cost import with_cost
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
+from ..candidates.complexity import Complexity, complexity
 from ..candidates.evaluator import Outcome
+from ..candidates.family import family_of
 from ..search.branch_and_bound import BranchAndBound
 from ..search.enumeration import ROUNDING
 from ..search.even_boundaries import level_boundaries
+from ..search.feasibility_probe import SearchParts
 from ..search.result import SolveResult
-from ..search.tie_set import complexity, tie_set
+from ..search.tie_set import tie_set
+from ..uniform.textbook import TextbookPlans
 
 TIE_WITHIN = 0.05
 """Relative difference in time below which neither model nor machine tells plans apart.
@@ -46,25 +50,37 @@ class PlanRanking:
             within=TIE_WITHIN,
             size=len(self.tied),
             simplest=simplest.plan.hash,
-            strategies=simplest.distinct_strategies,
+            strategies=complexity(simplest).strategies,
         )
 
 
-def ranking(search: BranchAndBound, result: SolveResult, simple: bool) -> PlanRanking:
-    """Ranking of a finished search's plans."""
-    outcomes = list(result.outcomes)
+def ranking(parts: SearchParts, result: SolveResult, simple_within: float | None) -> PlanRanking:
+    """Ranking of a finished search's plans, textbook plans among them."""
+    search, outcomes = parts.engine, list(result.outcomes)
     try:
         level = level_boundaries(search, outcomes[0])
         outcomes = [level, *(o for o in outcomes if o is not level)]
+        if result.stopped_by != "deadline":
+            textbook = TextbookPlans(parts.bounds, search.evaluator)
+            outcomes += textbook.outcomes(result.shapes, outcomes[0])
+        outcomes = _ordered(search, outcomes)
         tied = tie_set(search, outcomes, TIE_WITHIN)
     except KeyboardInterrupt:  # an answer is there; only simpler plans that tie are not made
         search.interrupted = True
         limit = search.value(outcomes[0]) * (1 + TIE_WITHIN)
         tied = [o for o in outcomes if search.value(o) <= limit]
-    distinct = {o.decision: o for o in (*outcomes, *tied)}
-    outcomes = sorted(distinct.values(), key=lambda o: _rounded_value(search, o, outcomes[0]))
-    chosen = min(tied, key=complexity) if simple else outcomes[0]
+    outcomes = _ordered(search, [*outcomes, *tied])
+    chosen = outcomes[0]
+    if simple_within is not None:
+        limit = search.value(chosen) * (1 + simple_within)
+        chosen = min((o for o in outcomes if search.value(o) <= limit), key=complexity)
     return PlanRanking(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
+
+
+def _ordered(search: BranchAndBound, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Plans by value, each once; those found first stay first among equals."""
+    distinct = list({o.decision: o for o in outcomes}.values())
+    return sorted(distinct, key=lambda o: _rounded_value(search, o, outcomes[0]))
 
 
 def _rounded_value(search: BranchAndBound, outcome: Outcome, best: Outcome) -> float:
@@ -85,10 +101,7 @@ def prediction_with_cost(
 def alternatives(
     ranking: PlanRanking, top: int, prices: RentalPrices | None
 ) -> tuple[Alternative, ...]:
-    """Best plans of other shapes, and the simplest tied with the best.
-
-    The best plan is among them if the simplest is chosen.
-    """
+    """The fastest plan if another is chosen, runners-up, and the simplest tied plan."""
     best, simplest = ranking.chosen, ranking.simplest
     return tuple(
         Alternative(
@@ -96,6 +109,7 @@ def alternatives(
             prediction=prediction_with_cost(o, ranking.search, prices),
             lost_by=lost_by(best, o, ranking.search),
             simplest=o is simplest,
+            fastest=o is ranking.outcomes[0],
         )
         for o in alternative_outcomes(ranking.outcomes, best, simplest, top)
     )
@@ -104,25 +118,27 @@ def alternatives(
 def alternative_outcomes(
     outcomes: Sequence[Outcome], best: Outcome, simplest: Outcome, top: int
 ) -> list[Outcome]:
-    """Plans to report beside the chosen one."""
-    shapes = {best.decision.shape}
-    chosen = [outcomes[0]] if outcomes[0] is not best else []
+    """Plans to report beside the chosen one: the best of other families, in order."""
+    families = {family_of(best)}
+    fastest = [outcomes[0]] if outcomes[0] is not best else []
+    families.update(family_of(o) for o in fastest)
+    chosen: list[Outcome] = []
     for outcome in outcomes:
-        if len(chosen) < top and outcome.decision.shape not in shapes:
-            shapes.add(outcome.decision.shape)
-            if outcome not in chosen:
-                chosen.append(outcome)
-    if simplest is not best and simplest not in chosen:
+        if len(chosen) >= top:
+            break
+        if (family := family_of(outcome)) not in families:
+            families.add(family)
+            chosen.append(outcome)
+    if simplest is not best and simplest not in (*fastest, *chosen):
         chosen.append(simplest)
-    return chosen
+    return [*fastest, *chosen]
 
 
 def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
     """Objective excess in per cent, and the step term grown most."""
     share = search.value(other) / search.value(best) - 1
     if share < 0:
-        counts = f"{other.distinct_strategies} strategies, not {best.distinct_strategies}"
-        return f"{share:+.1%}, but less simple: {counts}"
+        return faster_text(share, complexity(best), complexity(other))
     main, terms = (
         {
             n: s * search.objective.factor(o.decision.shape)
@@ -131,6 +147,30 @@ def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
         for o in (best, other)
     )
     return lost_text(share, main, terms)
+
+
+def faster_text(share: float, simple: Complexity, other: Complexity) -> str:
+    """What a faster plan takes more than a simpler one.
+
+    Args:
+        share: relative difference of the objective, below 0.
+        simple: of the chosen plan.
+        other: of the faster plan.
+    """
+    counts = (
+        (other.strategies - simple.strategies, "strategy", "strategies"),
+        (other.kinds - simple.kinds, "kind of parallelism", "kinds of parallelism"),
+        (other.chunks - simple.chunks, "chunk a stage", "chunks a stage"),
+    )
+    more = [f"{n} {one if n == 1 else several} more" for n, one, several in counts if n > 0]
+    marks = (
+        (other.uneven > simple.uneven, "stages less even"),
+        (other.schedule > simple.schedule, "a rarer schedule"),
+        (other.fills_memory > simple.fills_memory, "full memory"),
+        (other.whole_sequences > simple.whole_sequences, "whole sequences beside tp"),
+    )
+    more += [text for is_set, text in marks if is_set]
+    return f"{share:+.1%} with {', '.join(more)}"
 
 
 def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float]) -> str:

@@ -13,13 +13,14 @@ from ..candidates.evaluator import Evaluator
 from ..heterogeneous.build import heterogeneous_search
 from ..heterogeneous.work_limits import HeterogeneousLimits
 from ..search.branch_and_bound import BranchAndBound
-from ..search.build import single_group_search
-from ..search.feasibility_probe import PROBE, FeasibilityProbe
+from ..search.build import watch_trials
+from ..search.feasibility_probe import PROBE, FeasibilityProbe, SearchParts
 from ..search.work_limits import Limits
 from ..space.objective import Objective, StepCost, StepTime
 from ..space.request import Request
 from .options import DEFAULT_OPTIONS, SolveOptions
 from .problem import Problem
+from .search_parts import search_parts
 
 MIN_ALTERNATIVES = 8
 """Plans of other shapes that a search keeps, even if fewer are reported."""
@@ -51,11 +52,13 @@ def _objective(problem: Problem) -> Objective:
     return StepTime()
 
 
-def make_engine(problem: Problem, options: SolveOptions) -> BranchAndBound:
-    """The search over one device group."""
+def make_search(problem: Problem, options: SolveOptions) -> SearchParts:
+    """Parts of the search over one device group, to be watched."""
     limits = Limits(deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top))
     evaluator = make_evaluator(problem, options)
-    return single_group_search(evaluator, limits, options.progress, options.watch)
+    parts = search_parts(evaluator, limits, options.progress)
+    watch_trials(parts, options.watch)
+    return parts
 
 
 def make_joint_engine(
@@ -73,4 +76,4 @@ def make_joint_engine(
 def make_probe(problem: Problem, options: SolveOptions) -> FeasibilityProbe:
     """Search over one device group up to the first feasible plan."""
     limits = replace(PROBE, deadline_s=options.deadline_s)
-    return FeasibilityProbe(make_evaluator(problem, options), limits)
+    return FeasibilityProbe(search_parts(make_evaluator(problem, options), limits))

@@ -8,11 +8,11 @@ from typing import Any
 
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
 from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
+from ..candidates.complexity import complexity
 from ..candidates.evaluator import Outcome
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.result import SolveResult
-from ..search.tie_set import complexity
 from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text
 from .engine import make_joint_engine
 from .garbage_collection import garbage_collection_paused
@@ -71,7 +71,10 @@ def _solution(
     limit_s = result.outcomes[0].step_time_s * (1 + TIE_WITHIN)
     tied = [o for o in result.outcomes if o.step_time_s <= limit_s]
     simplest = min(tied, key=complexity)
-    best = simplest if options.prefer == "simple" else result.outcomes[0]
+    best = result.outcomes[0]
+    if options.simple_within is not None:
+        limit_s = best.step_time_s * (1 + options.simple_within)
+        best = min((o for o in tied if o.step_time_s <= limit_s), key=complexity)
     simulator, rule = engine.evaluator.simulator, engine.evaluator.rule
     return Solution(
         plan=best.plan,
@@ -90,6 +93,7 @@ def _solution(
                     breakdown(o.simulation),
                 ),
                 simplest=o is simplest,
+                fastest=o is result.outcomes[0],
             )
             for o in alternative_outcomes(result.outcomes, best, simplest, options.top)
         ),
@@ -122,6 +126,6 @@ def _search_result(
             within=TIE_WITHIN,
             size=len(tied),
             simplest=simplest.plan.hash,
-            strategies=simplest.distinct_strategies,
+            strategies=complexity(simplest).strategies,
         ),
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...costmodel.memory.feasibility import DEFAULT_RISK
-from ...spec.choices import Preference
 from ..search.branch_and_bound import BranchAndBound
 from ..space.pins import Pin
 
@@ -24,7 +23,8 @@ class SolveOptions:
         deadline_s: seconds after which the best plan so far is the answer; None: no limit.
         risk: accepted chance of running out of memory.
         executable: keep to plans of the bundled executor.
-        prefer: ``simple`` answers with the simplest plan tied with the best.
+        simple_within: answers with the simplest plan within this fraction of the best's value;
+            None: with the best.
         progress: called with (shapes seen, shapes in all, best value of the objective).
         watch: called after every trial of a single-group search; must change nothing.
         is_subproblem: True for a part of another problem: its sizes are final, and infeasibility
@@ -36,7 +36,7 @@ class SolveOptions:
     deadline_s: float | None = None
     risk: float = DEFAULT_RISK
     executable: bool = False
-    prefer: Preference = "best"
+    simple_within: float | None = None
     progress: ProgressCallback | None = None
     watch: SearchCallback | None = None
     is_subproblem: bool = False

@@ -11,6 +11,7 @@ from ..candidates.evaluator import Outcome
 from ..search.branch_and_bound import BranchAndBound
 from ..search.feasibility_probe import SingleShapeSearch
 from ..search.work_limits import Limits
+from .search_parts import search_parts
 
 MAX_PASSES = 60_000
 """Passes of a step above which there are no sensitivities; ``plan explain`` has them still."""
@@ -44,7 +45,7 @@ def _memory_sensitivity(search: BranchAndBound, best: Outcome) -> Sensitivity:
     request = replace(evaluator.request, cluster=_with_more_memory(evaluator.request.cluster))
     times_s = []
     for for_request in (evaluator.request, request):
-        search_again = SingleShapeSearch(evaluator.for_request(for_request), Limits())
+        search_again = SingleShapeSearch(search_parts(evaluator.for_request(for_request), Limits()))
         times_s.append(search_again.seconds_within(best.decision.shape))
     before_s = min([best.step_time_s, *times_s[0]])
     change = min([before_s, *times_s[1]]) / before_s - 1

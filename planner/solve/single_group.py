@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from ...costmodel.explain.breakdown import source_share
-from ...spec.report.report import ObjectiveResult, SearchResult
+from ...spec.plan.plan import Plan
+from ...spec.report.report import ObjectiveResult, Prediction, SearchResult
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
+from ..search.feasibility_probe import SearchParts
 from ..search.result import SolveResult
+from .advice import advice
 from .alternatives import PlanRanking, alternatives, prediction_with_cost, ranking
+from .engine import make_search
+from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
 from .sensitivities import winner_sensitivities
@@ -15,10 +20,11 @@ from .solution import Solution, idle_devices_notes, price_tables, pricing_text
 
 
 def single_group_solution(
-    problem: Problem, options: SolveOptions, engine: BranchAndBound, result: SolveResult
+    problem: Problem, options: SolveOptions, parts: SearchParts, result: SolveResult
 ) -> Solution:
     """Solution of a finished search."""
-    ranked = ranking(engine, result, options.prefer == "simple")
+    engine = parts.engine
+    ranked = ranking(parts, result, options.simple_within)
     best = ranked.chosen
     return Solution(
         plan=best.plan,
@@ -29,8 +35,22 @@ def single_group_solution(
         search=_search_result(problem, engine, result, ranked),
         alternatives=alternatives(ranked, options.top, problem.prices),
         sensitivities=winner_sensitivities(engine, best),
+        advice=advice(problem, options, engine, [best, *ranked.outcomes]),
         notes=idle_devices_notes(problem, best),
     )
+
+
+def single_group_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction]:
+    """The plan of a problem alone, without what a solution says of its search.
+
+    Raises:
+        InfeasibleError: nothing fits.
+    """
+    with garbage_collection_paused():
+        parts = make_search(problem, options)
+        ranked = ranking(parts, parts.engine.run(), options.simple_within)
+        best = ranked.chosen
+        return best.plan, prediction_with_cost(best, parts.engine, problem.prices)
 
 
 def _search_result(

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from ...costmodel.pricing.pricer import Pricer
 from ...spec.cluster.measured import Measured, profile_of
 from ...spec.plan.plan import Plan
-from ...spec.report.report import Alternative, Assumption, Prediction, SearchResult, Sensitivity
+from ...spec.report.report import (
+    Advice,
+    Alternative,
+    Assumption,
+    Prediction,
+    SearchResult,
+    Sensitivity,
+)
 from ..candidates.evaluator import Outcome
 from .problem import Problem
 
@@ -28,6 +35,7 @@ class Solution:
         search: bound, gap, space, ranking and effort of the search.
         alternatives: other plans, the best first.
         sensitivities: of the step time to the machine's resources.
+        advice: near requests that are served better; why the plan is fragile.
         notes: assumptions of the search: idle devices, the largest size.
     """
 
@@ -39,6 +47,7 @@ class Solution:
     search: SearchResult
     alternatives: tuple[Alternative, ...] = ()
     sensitivities: tuple[Sensitivity, ...] = ()
+    advice: tuple[Advice, ...] = ()
     notes: tuple[Assumption, ...] = ()
 
     @property

@@ -10,8 +10,9 @@ import time
 
 from ...spec.errors import InfeasibleError
 from ..search.branch_and_bound import BranchAndBound
+from ..search.feasibility_probe import SearchParts
 from .device_groups import cluster_parts, merged_solution
-from .engine import make_engine
+from .engine import make_search
 from .feasibility import QuickProbe
 from .garbage_collection import garbage_collection_paused
 from .joint_search import solve_jointly
@@ -36,15 +37,17 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
     """
     start_s = time.monotonic()
     engine: BranchAndBound | None = None
+    parts: SearchParts | None = None
     try:
         if problem.objective_choice.grain and not options.is_subproblem:
             return _solve_largest(problem, options)
         if len(problem.cluster.groups) > 1:
             return _solve_device_groups(problem, options)
         with garbage_collection_paused():
-            engine = make_engine(problem, options)
-            solution = single_group_solution(problem, options, engine, engine.run())
-            engine = None  # so that the end of the block collects it
+            parts = make_search(problem, options)
+            engine = parts.engine
+            solution = single_group_solution(problem, options, parts, engine.run())
+            engine = parts = None  # so that the end of the block collects them
         return solution
     except InfeasibleError as error:
         if engine is not None and engine.interrupted:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...costmodel.simulation.simulator import MAX_PASSES
+from ...spec.choices import SEQUENCE_PARALLELS
+from ...spec.cluster.stack_spec import SHARD_KINDS, SPLIT_AXES, StackSpec
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer
 from ...spec.recomputation import SELECTIVE_OPS
@@ -114,10 +116,27 @@ def left_out(request: Request, too_long: bool, has_solver: bool) -> list[dict[st
             }
         )
     rows += _techniques_left_out(request)
-    if request.stack.state_layout == "contiguous":
-        why = f"the stack {request.stack.name} shards optimizer states only"
-        rows.append({"what": "zero2, zero3, hsdp", "why": why})
+    rows += _stack_left_out(request.stack)
     return rows + [{"what": f"all but {p.text}", "why": "pinned"} for p in request.pins]
+
+
+def _stack_left_out(stack: StackSpec) -> list[dict[str, str]]:
+    """Plans that the stack cannot run."""
+    limits, rows = stack.limits, []
+    if limits.one_strategy:
+        why = f"the stack {stack.name} has one for all layers, and stages of one width"
+        rows.append({"what": "plans of several strategies", "why": why})
+    if limits.layer_cut != "any":
+        same = {"ends": "between the first and the last", "even": "throughout"}[limits.layer_cut]
+        why = f"the stack {stack.name} has stages of equal numbers of layers {same}"
+        rows.append({"what": "other cuts into stages", "why": why})
+    lacks = [axis for axis in SPLIT_AXES if axis not in limits.axes]
+    lacks += [kind for kind in SHARD_KINDS if kind not in limits.shard]
+    lacks += [word for word in SEQUENCE_PARALLELS if word not in limits.sequence_parallel]
+    if lacks:
+        why = f"the stack {stack.name} does not have them"
+        rows.append({"what": ", ".join(lacks), "why": why})
+    return rows
 
 
 def _techniques_left_out(request: Request) -> list[dict[str, str]]:

@@ -23,6 +23,7 @@ from ...spec.rules.plan_rules import (
     stack_violation,
     unsupported_run,
 )
+from ...spec.rules.stack_limits import limits_violation
 from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
@@ -101,7 +102,8 @@ class SearchSpace:
             usable = self._microbatch_counts(ranks)
             most = min(len(self.layers), self.device_count // ranks)
             for stages in range(1, most + 1):
-                if self._allowed("pp", stages) and usable:
+                has_stages = stages == 1 or "pp" in self.request.stack.limits.axes
+                if has_stages and self._allowed("pp", stages) and usable:
                     yield from self._schedules(stages, ranks, usable)
 
     def plausible(self) -> Iterator[PipelineShape]:
@@ -113,6 +115,8 @@ class SearchSpace:
         workload, full = self.request.workload, dict[int, tuple[int, int]]()
         for ranks in self.widths():
             stages = min(len(self.layers), self.device_count // ranks)
+            if "pp" not in self.request.stack.limits.axes:
+                stages = min(stages, 1)
             while stages and not self._allowed("pp", stages):
                 stages -= 1
             full[ranks] = (stages * ranks, stages)
@@ -253,6 +257,8 @@ class SearchSpace:
             for strategy in unsharded:
                 strategy = replace(strategy, shard=shard)
                 if self.techniques.violation(layer, strategy, ranks) is not None:
+                    continue
+                if limits_violation(strategy, ranks, 1, request.stack) is not None:
                     continue
                 if stack_violation(strategy, request.stack, values) is None and not (
                     request.executable and self._unsupported(layer, strategy)

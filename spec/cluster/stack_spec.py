@@ -7,16 +7,28 @@ reads its fields and never branches on its name.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from ..choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
+from ..choices import (
+    RECOMPUTES,
+    SEQUENCE_PARALLELS,
+    AttentionImpl,
+    Overlap,
+    Recompute,
+    SequenceParallel,
+)
 from ..schedules.stage_order import ALL_KINDS, ScheduleKind
 from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
 
 StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
 Reductions = Literal["with_layers", "after_passes"]
+ShardKind = Literal["zero0", "zero1", "zero2", "zero3", "hsdp", "hpz", "nested"]
+SplitAxis = Literal["pp", "tp", "cp", "ep", "etp"]
+LayerCut = Literal["any", "ends", "even"]
+SHARD_KINDS: tuple[ShardKind, ...] = get_args(ShardKind)
+SPLIT_AXES: tuple[SplitAxis, ...] = get_args(SplitAxis)
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegativeSeconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
@@ -91,6 +103,27 @@ class AllocatorModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StackLimits:
+    """Plans that the stack can run.
+
+    ``one_strategy``: all layers that can take them have one tp, sequence parallelism, cp, ep, etp,
+    sharding and recomputation. ``axes``: degrees that may exceed 1. ``sequence_parallel``: values
+    beside a tp above 1. ``shard``: sharding levels (hsdp: one degree for all states; nested: any
+    others), ``pipeline_shard`` of them with several stages, ``tensor_shard`` with tp.
+    ``layer_cut``: stages of any layers; of equal blocks but for the first and the last stage
+    (ends); or of equal numbers of layers, embedding and head counted (even).
+    """
+
+    one_strategy: bool = False
+    axes: tuple[SplitAxis, ...] = SPLIT_AXES
+    sequence_parallel: tuple[SequenceParallel, ...] = SEQUENCE_PARALLELS
+    shard: tuple[ShardKind, ...] = SHARD_KINDS
+    pipeline_shard: tuple[ShardKind, ...] = SHARD_KINDS
+    tensor_shard: tuple[ShardKind, ...] = SHARD_KINDS
+    layer_cut: LayerCut = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StackSpec:
     """Framework, version and the choices that shape its cost.
 
@@ -121,7 +154,8 @@ class StackSpec:
     ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
     models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``launch_s`` is host time a lowered kernel, the Python around it included; ``pass_s`` host time
-    a layer pass. ``memory`` comes from a calibration, not from the catalogue.
+    a layer pass. ``limits``: plans that it can run. ``memory`` comes from a calibration, not from
+    the catalogue.
     """
 
     name: str
@@ -150,6 +184,7 @@ class StackSpec:
     pass_s: NonNegativeSeconds = 0.0
     step_s: NonNegativeSeconds = 0.0
     allocator: AllocatorModel = AllocatorModel()
+    limits: StackLimits = StackLimits()
     memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property

@@ -209,12 +209,54 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another plan, its prediction and why it lost."""
+    """Another plan, its prediction and why it lost.
+
+    ``fastest``: True if it beats the plan of the report, which is simpler.
+    """
 
     plan: Plan
     prediction: Prediction
     lost_by: str
     simplest: bool = False
+    fastest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A near request that is served better, or why the plan is fragile.
+
+    ``value``: the near size, ``gain`` its relative gain of tokens a second and device, ``plan`` a
+    plan of it. Of a fragile plan: the best sound plan, and its gain, which is negative.
+    """
+
+    about: Literal["global_batch", "seq_len", "devices", "fragile"]
+    why: str
+    value: int | None = None
+    gain: float | None = None
+    plan: Plan | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form, without what is None."""
+        document = {"about": self.about, "why": self.why, "value": self.value, "gain": self.gain}
+        document["plan"] = None if self.plan is None else self.plan.to_document()
+        return {key: value for key, value in document.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackAnswer:
+    """The answer for another stack: its plan and prediction, None where no plan fits."""
+
+    stack: str
+    plan: Plan | None = None
+    prediction: Prediction | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "stack": self.stack,
+            "plan": None if self.plan is None else self.plan.to_document(),
+            "prediction": None if self.prediction is None else self.prediction.to_document(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +271,8 @@ class Report:
     search: SearchResult | None = None
     alternatives: tuple[Alternative, ...] = ()
     sensitivities: tuple[Sensitivity, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    common_stack: StackAnswer | None = None
     execute: dict[str, Any] | None = field(default=None)
 
     def to_document(self) -> dict[str, Any]:
@@ -246,6 +290,10 @@ class Report:
         if self.search is not None:
             document["search"] = self.search.to_document()
             document["alternatives"] = [_alternative(item) for item in self.alternatives]
+        if self.advice:
+            document["advice"] = [item.to_document() for item in self.advice]
+        if self.common_stack is not None:
+            document["common_stack"] = self.common_stack.to_document()
         if self.sensitivities or self.search is not None:
             document["sensitivities"] = [asdict(item) for item in self.sensitivities]
         if self.execute is not None:
@@ -259,4 +307,5 @@ def _alternative(item: Alternative) -> dict[str, Any]:
         "prediction": item.prediction.to_document(),
         "lost_by": item.lost_by,
     }
-    return {**document, "simplest": True} if item.simplest else document
+    marks = {"simplest": item.simplest, "fastest": item.fastest}
+    return document | {name: True for name, is_set in marks.items() if is_set}

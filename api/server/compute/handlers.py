@@ -13,13 +13,14 @@ from ....costmodel.simulation.timeline import simulated_timeline
 from ....datasets.models.load import presets
 from ....planner.solve.options import SolveOptions
 from ....planner.solve.problem import Problem
-from ....planner.solve.solve import solve
 from ....planner.space.pins import Pin
 from ....planner.what_if.question import MOST_VALUES, Question
 from ....spec.errors import InputError, nearest_name
+from ....spec.inputs.preference import simple_within
 from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
-from ...planning.report import Simulated, memory_rule, simulate_plan, solution_report
+from ...planning.report import Simulated, memory_rule, simulate_plan
+from ...planning.solved_report import solved_report
 from ...planning.uniform_plan import UniformStrategy, uniform_plan
 from ...problem.model_and_cluster import ClusterLike, ModelLike
 from ...problem.pins import resolve_pins
@@ -109,11 +110,11 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         deadline_s=max(0.0, left_s),
         risk=memory_rule(limits.oom_risk if limits else None).risk,
         executable=_executable(body),
-        prefer=body.prefer or "best",
+        simple_within=simple_within(body.prefer, "prefer"),
         progress=None if watch is None else watch.progress,
         watch=watch,
     )
-    return solution_report(problem_, solve(problem_, options), options.risk)
+    return solved_report(problem_, options)
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from ....spec.choices import AttentionImpl, Overlap, Preference
+from ....spec.choices import AttentionImpl, Overlap
 from ....spec.cluster.calibration import NAME_PATTERN
 from ....spec.technique import Values
 from ....spec.techniques import TECHNIQUES
@@ -42,6 +42,9 @@ SweepDeadline = Annotated[
 MAX_SWEEP_VALUES = 5000
 OBJECTIVE_FIELD = Field(
     description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
+)
+PREFER_FIELD = Field(
+    description="simple[:P%]: the simplest plan within P (1) per cent of the best; or best."
 )
 ModelBody = Annotated[
     Name | dict[str, Any],
@@ -115,7 +118,7 @@ class PlanBody:
     workload: WorkloadBody
     objective: Annotated[Name | None, OBJECTIVE_FIELD] = None
     prices: PricesBody | None = None
-    prefer: Preference | None = None
+    prefer: Annotated[Name | None, PREFER_FIELD] = None
     stack: StackName | None = None
     calibration: Name | None = None
     constraints: ConstraintsBody | None = None

@@ -7,7 +7,7 @@ import pytest
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.planner.candidates.evaluator import Decision
 from shardwright.planner.search.even_boundaries import level_boundaries
-from shardwright.planner.solve.engine import make_engine
+from shardwright.planner.solve.engine import make_search
 from shardwright.planner.solve.options import DEFAULT_OPTIONS
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.spec.strategy import LayerStrategy
@@ -21,7 +21,7 @@ def test_stages_beside_the_bottleneck_are_levelled() -> None:
     problem = resolve(
         Inputs(model=MODEL, cluster="1x4xA100", global_batch=16, seq_len=1024, stack="megatron")
     )
-    engine = make_engine(problem, DEFAULT_OPTIONS)
+    engine = make_search(problem, DEFAULT_OPTIONS).engine
     shape = PipelineShape(kind="1f1b", stages=4, chunks=1, ranks=1, microbatches=16)
     start = engine.evaluator(Decision(shape, UNEVEN, (LayerStrategy(),) * 10))
     assert start is not None

@@ -20,7 +20,7 @@ from shardwright.spec.cluster.cluster_spec import (
     MemoryTiers,
 )
 from shardwright.spec.cluster.machine_profile import CollectiveRow, KernelRow, MachineProfile
-from shardwright.spec.cluster.stack_spec import StackSpec
+from shardwright.spec.cluster.stack_spec import StackLimits, StackSpec
 from shardwright.spec.model.model_spec import (
     Attention,
     BlockLayer,
@@ -163,9 +163,14 @@ def random_cluster(source: random.Random, device_count: int | None = None) -> Cl
     return ClusterSpec(groups=(group,), levels=(inner, outer))
 
 
+def unlimited_stack(name: str) -> StackSpec:
+    """A stack without the limits of what it can run: every plan is in its space."""
+    return replace(stack(name), limits=StackLimits())
+
+
 def random_stack(source: random.Random, cluster: ClusterSpec) -> StackSpec:
     """One of the bundled stacks with an overlap drawn, attention as the device allows."""
-    chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
+    chosen = unlimited_stack(source.choice(["shardwright", "shardwright", "megatron"]))
     flash = device(cluster.groups[0].device).flash_attention and source.random() < 0.7
     attention: AttentionImpl = "flash" if flash else "unfused"
     return replace(chosen, attention=attention).with_overlap(source.choice(OVERLAPS))

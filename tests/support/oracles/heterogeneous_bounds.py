@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from generators.plan_axes import axes_of
 from generators.random_heterogeneous_plans import MixedDraft, MixedDrawer
-from generators.random_spaces import random_model
+from generators.random_spaces import random_model, unlimited_stack
 from oracles.bound_checks import ROUNDING, space_asked
 from oracles.brute_force import Space, simulator_of
 from oracles.heterogeneous_oracle import Clusters, capped_space, random_mixed_cluster, samples_of
@@ -17,7 +17,6 @@ from published.planning import EQUAL, RULE, request_of
 
 from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.datasets.catalogue.device import device
-from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.candidates.evaluator import Evaluator
 from shardwright.planner.heterogeneous.build import heterogeneous_search
 from shardwright.planner.heterogeneous.enumeration import bounded_stage_plans
@@ -40,7 +39,7 @@ def random_mixed_problem(
     kinds = [device(group.device) for group in cluster.groups]
     dtypes = [d for d in kinds[0].dtypes if d != "tf32" and all(d in k.dtypes for k in kinds)]
     flash = all(kind.flash_attention for kind in kinds) and source.random() < 0.7
-    chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
+    chosen = unlimited_stack(source.choice(["shardwright", "shardwright", "megatron"]))
     return Space(
         model=random_model(source, source.choice([n for n in (1, 2, 4, 6, 8) if n <= most_blocks])),
         cluster=cluster,

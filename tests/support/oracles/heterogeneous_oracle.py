@@ -22,6 +22,7 @@ from generators.random_spaces import (
     PLENTY_BYTES,
     random_model,
     random_restrictions,
+    unlimited_stack,
 )
 from oracles.brute_force import (
     MOST_TOKENS,
@@ -38,7 +39,6 @@ from oracles.brute_force import (
 
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.datasets.catalogue.device import device
-from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.cluster.cluster_spec import (
     ClusterSpec,
@@ -322,7 +322,7 @@ def random_mixed_space(
         kinds = [device(group.device) for group in cluster.groups]
         dtypes = [d for d in kinds[0].dtypes if d != "tf32" and all(d in k.dtypes for k in kinds)]
         flash = all(kind.flash_attention for kind in kinds) and source.random() < 0.7
-        chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
+        chosen = unlimited_stack(source.choice(["shardwright", "shardwright", "megatron"]))
         space = Space(
             model=random_model(source, source.choice([1, 2])),
             cluster=cluster,

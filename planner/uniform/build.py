@@ -1,0 +1,194 @@
+"""Search of a stack that runs one strategy for all layers: the assembled engine.
+
+The space has few plans a shape, so each shape in turn is enumerated by growing bound, and the best
+plan is proven within the limits of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+from ..bounds.shape_values import ShapeValues
+from ..candidates.evaluator import Evaluator, Outcome
+from ..candidates.infeasibility import infeasible_error
+from ..candidates.tied_embeddings import legality_in
+from ..search.branch_and_bound import BranchAndBound
+from ..search.build import shape_bounds
+from ..search.enumeration import Enumeration
+from ..search.incumbents import Incumbents
+from ..search.proof import Improvements, Proof
+from ..search.roles import Nodes, Progress, Refinement
+from ..search.work_limits import Limits, Quota, WorkSpent
+from ..space.pipeline_shape import PipelineShape
+from .uniform_heuristic import LikelyUniformPlans, UniformHeuristic
+from .uniform_plans import UniformPlans
+from .uniform_strategies import UniformStrategies
+
+SHAPES, PLANS = 300, 48
+"""Shapes whose plans are estimated, and plans tried, before the proof."""
+LEANEST = 16
+PlausibleShapes = Callable[[], Iterable[PipelineShape]]
+PROOF = Quota(enumerated=4_000_000, tries=4000, simulated=800)
+
+
+class UniformPlanCache:
+    """Uniform plans by shape, each made once."""
+
+    def __init__(self, values: ShapeValues) -> None:
+        self._bounds = values.bounds
+        self._strategies = UniformStrategies(values.bounds.tables.space)
+        self._plans: dict[PipelineShape, UniformPlans] = {}
+
+    def __call__(self, shape: PipelineShape) -> UniformPlans:
+        """The plans of a shape."""
+        if shape not in self._plans:
+            self._plans[shape] = UniformPlans(self._bounds, self._strategies, shape)
+        return self._plans[shape]
+
+
+class UniformBounds:
+    """Bounds of shapes: quick, then the least of their uniform plans'."""
+
+    def __init__(
+        self, values: ShapeValues, plans: UniformPlanCache, incumbents: Incumbents
+    ) -> None:
+        self._values = values
+        self._plans = plans
+        self._incumbents = incumbents
+
+    @property
+    def refinements(self) -> Sequence[Refinement]:
+        """The least bound of a shape's plans."""
+        return (self.exact,)
+
+    def quick(self, shape: PipelineShape) -> float:
+        """Immediate bound."""
+        return self._values.quick(shape)
+
+    def exact(self, shape: PipelineShape) -> float:
+        """Least bound of a shape's plans, as a value."""
+        self._incumbents.check_deadline()
+        plans, least_s = self._plans(shape), float("inf")
+        for boundaries in plans.boundaries() if plans.count else ():
+            least_s = min(least_s, float(plans.bounds_s(boundaries).min()))
+        return least_s * self._values.factor(shape)
+
+    def unlisted(self) -> float:
+        """Infinite: every shape is listed."""
+        return float("inf")
+
+    def interrupted(self, listed: float | None) -> float:
+        """Bound of the listed shapes, or before listing the space's floor."""
+        return self._values.floor() if listed is None else listed
+
+    def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
+        """Minimum seconds of every plan's step, from a proven value bound."""
+        return self._values.seconds(bound, shapes, best)
+
+
+class FirstUniform:
+    """Some uniform plan that fits, of shapes with the fewest idle devices."""
+
+    def __init__(
+        self,
+        likely: LikelyUniformPlans,
+        plausible: PlausibleShapes,
+        incumbents: Incumbents,
+    ) -> None:
+        self._likely = likely
+        self._plausible = plausible
+        self._incumbents = incumbents
+
+    def run(self) -> None:
+        """Try plausible shapes until a plan fits."""
+        self._likely.search(self._plausible())
+        self._incumbents.sought_feasible = True
+        self._incumbents.check_deadline()
+
+
+class LeanestUniform:
+    """Uniform plans of the fewest bytes, tried until one fits."""
+
+    def __init__(self, heuristic: UniformHeuristic, incumbents: Incumbents) -> None:
+        self._heuristic = heuristic
+        self._incumbents = incumbents
+
+    def run(self, nodes: Nodes) -> None:
+        """Try shapes by growing memory until a plan fits."""
+        if self._incumbents.outcomes:
+            return
+        for shape in sorted(nodes.shapes, key=self._heuristic.peak_bytes)[:LEANEST]:
+            self._heuristic.search(shape, self._incumbents.try_layers)
+            if self._incumbents.outcomes:
+                return
+
+
+class UniformParts:
+    """Parts of a search for uniform plans, as those of ``SingleGroupParts``."""
+
+    def __init__(
+        self, evaluator: Evaluator, limits: Limits, progress: Progress | None = None
+    ) -> None:
+        self.bounds = shape_bounds(evaluator)
+        self._space = self.bounds.tables.space
+        self._evaluator = evaluator
+        self._values = ShapeValues(self.bounds, evaluator)
+        self._progress = progress or (lambda seen, total, best: None)
+        self._plans = UniformPlanCache(self._values)
+        self._budget_bytes = self.bounds.contexts.live_budget_bytes
+        self.incumbents = Incumbents(
+            evaluator,
+            legality_in(self._space),
+            self._space.gpipe_variant,
+            alternatives=limits.alternatives,
+            deadline_s=limits.deadline_s,
+            seeks_first=True,
+        )
+
+    @cached_property
+    def likely(self) -> UniformHeuristic:
+        """Heuristic over the plans of a shape."""
+        return UniformHeuristic(self._plans, self._budget_bytes)
+
+    @cached_property
+    def _likely_plans(self) -> LikelyUniformPlans:
+        return LikelyUniformPlans(
+            self.likely, self._values.quick, self.incumbents, self._budget_bytes, SHAPES, PLANS
+        )
+
+    @cached_property
+    def start(self) -> FirstUniform:
+        """Search for any plan that fits."""
+        return FirstUniform(self._likely_plans, self._space.plausible, self.incumbents)
+
+    @cached_property
+    def least_memory(self) -> LeanestUniform:
+        """Search for a plan that fits in the shapes of least memory."""
+        return LeanestUniform(self.likely, self.incumbents)
+
+    @cached_property
+    def engine(self) -> BranchAndBound:
+        """The engine of these parts."""
+        space, incumbents, evaluator = self._space, self.incumbents, self._evaluator
+        bounds = UniformBounds(self._values, self._plans, incumbents)
+        work = WorkSpent(evaluator)
+        enumeration = Enumeration(self._plans, incumbents, work, PROOF.enumerated)
+        return BranchAndBound(
+            space=space,
+            bounds=bounds,
+            heuristics=(self._likely_plans, self.least_memory),
+            incumbents=incumbents,
+            proof=Proof(
+                bounds,
+                enumeration,
+                incumbents,
+                lambda: work.and_more(PROOF),
+                Improvements(),
+                self._progress,
+            ),
+            start=self.start,
+            error=lambda any_shape, nearest, late, proven: infeasible_error(
+                space, any_shape, nearest, evaluator, late, proven
+            ),
+        )

@@ -1,0 +1,155 @@
+"""Textbook plans: those that people try first, always simulated.
+
+Data parallelism with each sharding level; tensor parallelism inside a node beside it; with even
+1F1B and interleaved pipelines; experts over ranks of data parallelism; long sequences in a ring;
+each without and with full recomputation. Of each family, in the order of their estimates, the
+likely fastest that fits is simulated, so that an answer's ties and runners-up are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...spec.rules.stack_limits import shard_kind
+from ...spec.strategy import LayerStrategy
+from ..bounds.shape_bounds import ShapeBounds
+from ..candidates.evaluator import Decision, Evaluator, Outcome
+from ..candidates.family import Family, strategy_family
+from ..search.build import shape_bounds
+from ..space.pipeline_shape import PipelineShape
+from .uniform_plans import UniformPlans
+from .uniform_strategies import UniformStrategies
+
+WITHIN = 1.5
+"""Plans that certainly take longer than the best by this factor are not simulated to their end."""
+FAMILIES, TRIES, PASSES = 32, 4, 150_000
+"""Families tried, plans of each, and simulated passes of all."""
+MOST_CHUNKS, LONG_SEQUENCE = 8, 16_384
+PIPELINE_SHARDS = ("zero0", "zero1")
+MICRO_BATCHES = 6
+"""Micro-batch counts of a width and number of stages: 1, 2, 4, … samples of a replica."""
+
+
+class _Estimate(NamedTuple):
+    seconds: float
+    bytes: float
+    decision: Decision
+
+
+def fastest_textbook_plan(evaluator: Evaluator) -> Outcome | None:
+    """The best textbook plan of a request; None if none fits."""
+    plans = TextbookPlans(shape_bounds(evaluator), evaluator)
+    objective = evaluator.request.objective
+    return min(
+        plans.outcomes(list(plans.space.shapes())),
+        key=lambda o: o.step_time_s * objective.factor(o.decision.shape),
+        default=None,
+    )
+
+
+class TextbookPlans:
+    """Textbook plans of a request.
+
+    Args:
+        bounds: of its shapes.
+        evaluator: simulates decisions once.
+    """
+
+    def __init__(self, bounds: ShapeBounds, evaluator: Evaluator) -> None:
+        self._bounds = bounds
+        self.space = bounds.tables.space
+        self._evaluator = evaluator
+        self._strategies = UniformStrategies(self.space, self._is_textbook)
+        levels = evaluator.request.cluster.levels
+        self._inner = min((x.group_size for x in levels if x.group_size > 1), default=1)
+        self._level_sizes = {level.group_size for level in levels}
+
+    def outcomes(
+        self, shapes: Sequence[PipelineShape], best: Outcome | None = None
+    ) -> list[Outcome]:
+        """Feasible textbook plans among shapes, up to ``WITHIN`` times the best's value.
+
+        Args:
+            shapes: of the request.
+            best: the best plan; None: the best of those tried.
+        """
+        evaluator, objective = self._evaluator, self._evaluator.request.objective
+        limit = float("inf")
+        if best is not None:
+            limit = best.step_time_s * objective.factor(best.decision.shape) * WITHIN
+        simulated, passes = list[Outcome](), 0
+        for estimates in self._families(shapes)[:FAMILIES]:
+            for estimate in estimates[:TRIES]:
+                shape = estimate.decision.shape
+                passes += shape.passes
+                if passes > PASSES and simulated:
+                    return simulated
+                outcome = evaluator(estimate.decision, limit / objective.factor(shape))
+                if outcome is None:
+                    break
+                if outcome.feasible:
+                    simulated.append(outcome)
+                    limit = min(limit, outcome.step_time_s * objective.factor(shape) * WITHIN)
+                    break
+        return simulated
+
+    def _families(self, shapes: Sequence[PipelineShape]) -> list[list[_Estimate]]:
+        """Estimates by family, the likely fastest first."""
+        families: dict[Family, list[_Estimate]] = {}
+        for shape in self._textbook_shapes(shapes):
+            plans = UniformPlans(self._bounds, self._strategies, shape)
+            boundaries = next(plans.boundaries(), None)
+            rows = self._strategies.of(shape).uniform
+            if boundaries is None or not rows:
+                continue
+            seconds, bytes_ = plans.estimates(boundaries)
+            budget = self._bounds.contexts.live_budget_bytes(shape)
+            for row, strategy in enumerate(rows):
+                if bytes_[row] <= budget:
+                    family = strategy_family(strategy, shape.ranks, shape.stages)
+                    decision = plans.decision(boundaries, row)
+                    estimate = _Estimate(float(seconds[row]), float(bytes_[row]), decision)
+                    families.setdefault(family, []).append(estimate)
+        ordered = [sorted(estimates) for estimates in families.values()]
+        return sorted(ordered, key=lambda estimates: estimates[0][:2])
+
+    def _textbook_shapes(self, shapes: Sequence[PipelineShape]) -> list[PipelineShape]:
+        blocks = self._evaluator.request.model.block_count
+        most = max((shape.devices for shape in shapes), default=0)
+        kept: dict[tuple[int, int], list[PipelineShape]] = {}
+        for shape in shapes:
+            is_even = blocks % shape.positions == 0 and shape.chunks <= MOST_CHUNKS
+            is_usual = shape.kind == "1f1b" or (shape.kind == "interleaved" and is_even)
+            if shape.devices == most and is_usual and shape.positions <= blocks:
+                kept.setdefault((shape.stages, shape.chunks), []).append(shape)
+        return [
+            shape
+            for group in kept.values()
+            for shape in sorted(group, key=lambda s: -s.microbatches)[:MICRO_BATCHES]
+        ]
+
+    def _is_textbook(self, strategy: LayerStrategy, shape: PipelineShape) -> bool:
+        n = strategy.state_ranks(shape.ranks)
+        kind = "zero0" if n == 1 else shard_kind(strategy.shard, n)
+        if kind == "hsdp" and strategy.shard.parameters * strategy.weight_split not in (
+            self._level_sizes
+        ):
+            return False
+        if shape.stages > 1 and n > 1 and kind not in self._pipeline_shards:
+            return False
+        words = ("none", "full") if strategy.recompute != "selective-ops" else ("selective-ops",)
+        is_long = self._evaluator.request.workload.seq_len >= LONG_SEQUENCE
+        return (
+            strategy.recompute in words
+            and not strategy.ulysses
+            and strategy.tp <= self._inner
+            and strategy.etp in (1, strategy.tp)
+            and (strategy.cp == 1 or is_long)
+        )
+
+    @property
+    def _pipeline_shards(self) -> tuple[str, ...]:
+        """Levels beside a pipeline: the first two, or those of a stack that lacks zero1."""
+        shards = self._evaluator.request.stack.limits.pipeline_shard
+        return PIPELINE_SHARDS if "zero1" in shards else shards

@@ -1,0 +1,115 @@
+"""Good uniform plans by their estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..candidates.evaluator import Decision
+from ..heuristics.heuristic import TryDecision
+from ..search.incumbents import Incumbents
+from ..search.roles import Nodes
+from ..space.pipeline_shape import PipelineShape
+from .uniform_plans import UniformPlans
+
+PlansOf = Callable[[PipelineShape], UniformPlans]
+ATTEMPTS = 6
+
+
+class EstimatedPlan(NamedTuple):
+    """A uniform plan with its likely value and the bytes of its fullest stage."""
+
+    value: float
+    bytes: float
+    decision: Decision
+
+
+class UniformHeuristic:
+    """Uniform plans of a shape by estimate, until one fits."""
+
+    def __init__(self, plans_of: PlansOf, budget_bytes: Callable[[PipelineShape], float]) -> None:
+        self._plans_of = plans_of
+        self._budget_bytes = budget_bytes
+
+    def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
+        """Try the likely fastest plans that seem to fit, then the leanest."""
+        plans = self.estimated(shape)
+        fitting = sorted(p for p in plans if p.bytes <= self._budget_bytes(shape))
+        leanest = sorted(plans, key=lambda p: (p.bytes, p.value))[:1]
+        for plan in (*fitting[:ATTEMPTS], *leanest):
+            outcome = attempt(plan.decision)
+            if outcome is None or outcome.feasible:
+                return
+
+    def estimated(self, shape: PipelineShape, factor: float = 1.0) -> list[EstimatedPlan]:
+        """Uniform plans of a shape in the most even cut."""
+        plans = self._plans_of(shape)
+        boundaries = next(plans.boundaries(), None)
+        if boundaries is None or not plans.count:
+            return []
+        seconds, bytes_ = plans.estimates(boundaries)
+        return [
+            EstimatedPlan(float(s) * factor, float(b), plans.decision(boundaries, row))
+            for row, (s, b) in enumerate(zip(seconds, bytes_, strict=True))
+        ]
+
+    def peak_bytes(self, shape: PipelineShape) -> float:
+        """Fewest estimated bytes of a shape's fullest stage."""
+        plans = self._plans_of(shape)
+        boundaries = next(plans.boundaries(), None)
+        if boundaries is None or not plans.count:
+            return float("inf")
+        return float(np.min(plans.estimates(boundaries)[1]))
+
+
+class LikelyUniformPlans:
+    """Uniform plans of many shapes, the likely fastest first.
+
+    Args:
+        heuristic: estimates the plans of a shape.
+        quick: proven value of a shape, to begin with the promising ones.
+        incumbents: try the plans.
+        budget_bytes: live bytes of a device of a shape.
+        most_shapes: shapes estimated.
+        most_plans: plans tried.
+    """
+
+    def __init__(
+        self,
+        heuristic: UniformHeuristic,
+        quick: Callable[[PipelineShape], float],
+        incumbents: Incumbents,
+        budget_bytes: Callable[[PipelineShape], float],
+        most_shapes: int,
+        most_plans: int,
+    ) -> None:
+        self._heuristic = heuristic
+        self._quick = quick
+        self._incumbents = incumbents
+        self._budget_bytes = budget_bytes
+        self._most_shapes = most_shapes
+        self._most_plans = most_plans
+
+    def run(self, nodes: Nodes) -> None:
+        """Try the likely best plans of all shapes."""
+        self.search(nodes.shapes)
+
+    def search(self, shapes: Iterable[PipelineShape]) -> None:
+        """:meth:`run` over some shapes."""
+        incumbents, plans = self._incumbents, list[EstimatedPlan]()
+        for shape in sorted(shapes, key=self._quick)[: self._most_shapes]:
+            incumbents.check_deadline()
+            factor = incumbents.objective.factor(shape)
+            few = sorted(self._heuristic.estimated(shape, factor), key=self._rank)[:ATTEMPTS]
+            plans += few
+        for plan in sorted(plans, key=self._rank)[: self._most_plans]:
+            incumbents.check_deadline()
+            incumbents.try_decision(plan.decision)
+        if not incumbents.outcomes:
+            for plan in sorted(plans, key=lambda p: p.bytes)[: self._most_plans]:
+                incumbents.try_decision(plan.decision)
+
+    def _rank(self, plan: EstimatedPlan) -> tuple[bool, float]:
+        return (plan.bytes > self._budget_bytes(plan.decision.shape), plan.value)

@@ -1,0 +1,118 @@
+"""Plans that a stack cannot run, by its ``limits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import cast
+
+from ..cluster.stack_spec import ShardKind, StackSpec
+from ..model.model_spec import BlockLayer
+from ..plan.layer_cuts import cut_violation
+from ..plan.plan import Plan, Program
+from ..plan.uniform_strategy import strategy_count
+from ..strategy import LEVEL_NAMES, LayerStrategy, Sharding
+from ..technique import Values
+from ..techniques import TECHNIQUES
+from .layer_rules import schedule_stack_violation, stack_violation
+
+
+def shard_kind(shard: Sharding, state_ranks: int) -> ShardKind:
+    """Kind of a sharding over the ranks with the same weights."""
+    head = shard.level_name(state_ranks).partition(":")[0]
+    return cast(ShardKind, head) if head in (*LEVEL_NAMES, "hsdp", "hpz") else "nested"
+
+
+def limits_violation(
+    strategy: LayerStrategy, ranks: int, stages: int, stack: StackSpec
+) -> str | None:
+    """Reason why a stack cannot run a layer so, or None.
+
+    Args:
+        strategy: of the layer.
+        ranks: of its stage.
+        stages: of the pipeline.
+        stack: with its limits.
+    """
+    limits = stack.limits
+    degrees = {
+        "pp": stages,
+        "tp": strategy.weight_split,
+        "cp": strategy.cp,
+        "ep": strategy.ep,
+        "etp": strategy.etp if strategy.etp != strategy.tp else 1,
+    }
+    for axis, degree in degrees.items():
+        if degree > 1 and axis not in limits.axes:
+            return f"the stack {stack.name} has no {axis}"
+    if strategy.tp > 1 and strategy.sequence_parallel not in limits.sequence_parallel:
+        words = " or ".join(limits.sequence_parallel)
+        return f"the stack {stack.name} has sequence parallelism {words} beside tp"
+    return _shard_violation(strategy, ranks, stages, stack)
+
+
+def _shard_violation(
+    strategy: LayerStrategy, ranks: int, stages: int, stack: StackSpec
+) -> str | None:
+    n = strategy.state_ranks(ranks)
+    if n == 1:
+        return None
+    kind, limits = shard_kind(strategy.shard, n), stack.limits
+    beside: list[tuple[Sequence[ShardKind], str]] = [(limits.shard, "")]
+    if stages > 1:
+        beside.append((limits.pipeline_shard, " beside a pipeline"))
+    if strategy.weight_split > 1:
+        beside.append((limits.tensor_shard, " beside tp"))
+    for kinds, where in beside:
+        if kind not in kinds:
+            return f"the stack {stack.name} has no {kind}{where}"
+    return None
+
+
+def stack_plan_violations(
+    plan: Plan, stack: StackSpec, techniques: Values = TECHNIQUES
+) -> list[str]:
+    """Everything in a plan that a stack cannot run, each once."""
+    return list(dict.fromkeys(_violations(plan, stack, techniques)))
+
+
+def _violations(plan: Plan, stack: StackSpec, techniques: Values) -> Iterator[str]:
+    program = plan.programs[0]
+    kind, stages = program.schedule.kind, len(program.stages)
+    if reason := schedule_stack_violation(kind, stack):
+        yield reason
+    for stage in program.stages:
+        parts = (part for parts in stage.virtual_stages for part in parts)
+        for strategy in dict.fromkeys(part.strategy for part in parts):
+            if reason := stack_violation(strategy, stack, techniques):
+                yield reason
+            if reason := limits_violation(strategy, stage.device_count, stages, stack):
+                yield reason
+    layers = plan.models[program.model].layers()
+    if stack.limits.one_strategy:
+        if len({stage.device_count for stage in program.stages}) > 1:
+            yield f"the stack {stack.name} has stages of one width"
+        if strategy_count(layers, _strategies(program), techniques) > 1:
+            yield f"the stack {stack.name} has one strategy for all layers"
+    is_block = [isinstance(layer, BlockLayer) for layer in layers]
+    cut = (stack.limits.layer_cut, is_block, kind, stages, _boundaries(program))
+    if reason := cut_violation(*cut):
+        yield f"the stack {stack.name} has no {reason}"
+
+
+def _strategies(program: Program) -> list[LayerStrategy]:
+    """Strategy of every layer, in the order of the data."""
+    return [
+        part.strategy
+        for _, _, parts in program.chunks()
+        for part in parts
+        for _ in range(part.layers[1], part.layers[2] + 1)
+    ]
+
+
+def _boundaries(program: Program) -> list[int]:
+    sizes = (
+        sum(part.layers[2] - part.layers[1] + 1 for part in parts)
+        for _, _, parts in program.chunks()
+    )
+    return list(accumulate(sizes, initial=0))
