@@ -42,6 +42,7 @@ NAMES = (
     "plan_mutants",
     "search_quality",
     "everyday_gaps",
+    "expert_requests",
     "heterogeneous_clusters",
     "schedules",
     "published",
