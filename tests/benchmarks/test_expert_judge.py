@@ -97,7 +97,8 @@ def test_kinds_of_parallelism_are_counted_once() -> None:
         ("torchtitan", uniform(shard="hsdp:8"), None),
         ("torchtitan", uniform(), None),
         ("torchtitan", PLAIN, "zero1"),
-        ("torchtitan", uniform(tp=2), "zero0 beside tensor"),
+        ("torchtitan", uniform(tp=2), None),
+        ("torchtitan", uniform(cp=2), "zero0 beside a ring"),
         ("torchtitan", uniform(tp=4, sp="ulysses", shard="zero3"), "Ulysses"),
         ("torchtitan", uniform(shard="hpz:8"), "neither FSDP nor HSDP"),
         ("deepspeed", uniform(pp=2, shard="zero1"), None),
@@ -106,6 +107,8 @@ def test_kinds_of_parallelism_are_counted_once() -> None:
         ("deepspeed", uniform(cp=2), "a ring"),
         ("transformers", uniform(shard="zero3", recompute="full"), None),
         ("transformers", uniform(pp=2), "a pipeline"),
+        ("transformers", uniform(tp=2), "zero0 beside tensor"),
+        ("transformers", uniform(tp=2, cp=2, sp="ulysses"), "Ulysses and a ring"),
         ("shardwright", mixed(PLAIN, tp=2), None),
     ],
 )

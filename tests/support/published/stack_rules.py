@@ -8,12 +8,15 @@ all              one tp, cp, ep, etp, sequence parallelism and sharding for all 
                  ``ParallelismConfig``, accelerate ``ParallelismConfig``, DeepSpeed's JSON)
 megatron         ``--use-distributed-optimizer`` is zero1, of several instances too
                  (``--num-distributed-optimizer-instances``); Megatron-FSDP shards more, without
-                 pipelines; ``--recompute-method block`` recomputes some layers of a stage
-torchtitan       data parallelism is DDP, which goes with nothing else, FSDP or HSDP: no zero1
-                 (``distributed/parallel_dims.py``); context parallelism is a ring, no Ulysses
+                 pipelines; ``--recompute-method block`` recomputes some layers of a stage; Ulysses
+                 is ``--cp-comm-type a2a``
+torchtitan       sharding is FSDP or HSDP (``distributed/fsdp.py``): no zero1, and a ring's ranks
+                 always shard (``parallel_dims.py``: fsdp is dp_shard x cp); no Ulysses
 deepspeed        ``PipelineEngine`` refuses ZeRO-2 and ZeRO-3 (``runtime/pipe/engine.py``) and runs
                  1F1B without virtual stages; sequence parallelism is Ulysses, no ring
-transformers     ``Trainer`` over FSDP or ZeRO: no pipeline
+transformers     ``Trainer`` over FSDP or ZeRO: no pipeline; tensor and context parallelism beside
+                 FSDP only, Ulysses and a ring never together (accelerate
+                 ``parallelism_config.py``)
 ===============  ==================================================================================
 """
 
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from published.layer_choices import distinct_strategies, kinds_of_parallelism, placed_layers
 
 from shardwright.spec.plan.plan import Plan
+from shardwright.spec.strategy import Sharding
 
 DEGREES = ("tp", "sequence_parallel", "cp", "ep", "etp", "shard")
 """Fields of a strategy that a launch sets once."""
@@ -59,16 +63,15 @@ def _megatron(plan: Plan) -> Iterator[str]:
 
 def _torchtitan(plan: Plan) -> Iterator[str]:
     yield from _one_recomputation(plan)
-    kinds = kinds_of_parallelism(plan)
+    kinds, levels = kinds_of_parallelism(plan), _levels(plan)
     if "sequence" in kinds:
         yield "Ulysses"
-    levels = _levels(plan)
     if "zero1" in levels:
         yield "zero1"
     if "other" in levels:
         yield "degrees of sharding that are neither FSDP nor HSDP"
-    if "zero0" in levels and "data" in kinds and len(kinds) > 1:
-        yield f"zero0 beside {', '.join(sorted(kinds - {'data'}))}"
+    if "zero0" in levels and "context" in kinds:
+        yield "zero0 beside a ring"
 
 
 def _deepspeed(plan: Plan) -> Iterator[str]:
@@ -84,8 +87,13 @@ def _deepspeed(plan: Plan) -> Iterator[str]:
 
 def _transformers(plan: Plan) -> Iterator[str]:
     yield from _one_recomputation(plan)
-    if _stages(plan) > 1:
+    kinds = kinds_of_parallelism(plan)
+    if "pipeline" in kinds:
         yield "a pipeline"
+    if kinds >= {"context", "sequence"}:
+        yield "Ulysses and a ring"
+    if "zero0" in _levels(plan) and "data" in kinds and kinds & {"tensor", "context"}:
+        yield "zero0 beside tensor or context parallelism"
 
 
 RULES: Mapping[str, Callable[[Plan], Iterator[str]]] = {
@@ -114,12 +122,20 @@ def _one_recomputation(plan: Plan) -> Iterator[str]:
 
 def _levels(plan: Plan) -> set[str]:
     """Names of the sharding of every layer that several ranks hold."""
-    levels = set()
-    for _, strategy, devices in placed_layers(plan):
-        ranks, shard = strategy.state_ranks(devices), strategy.shard
-        name = shard.level_name(ranks)
-        if ranks > 1:
-            one_of_instances = (shard.parameters, shard.gradients) == (1, 1)
-            known = "zero1" if one_of_instances and name != "zero0" else name.partition(":")[0]
-            levels.add(known if known in ("zero0", "zero1", "zero2", "zero3", "hsdp") else "other")
-    return levels
+    placed = [
+        (strategy.shard, strategy.state_ranks(ranks)) for _, strategy, ranks in placed_layers(plan)
+    ]
+    return {_level(shard, ranks) for shard, ranks in placed if ranks > 1}
+
+
+def _level(shard: Sharding, ranks: int) -> str:
+    """``zero0`` to ``zero3``, ``hsdp`` with parameters gathered or not, or ``other``."""
+    name = shard.level_name(ranks).partition(":")[0]
+    if name in ("zero0", "zero1", "zero2", "zero3", "hsdp"):
+        return name
+    if shard.secondary_parameters == 1 and shard.parameters == 1:
+        if shard.gradients == 1:
+            return "zero1"  # of several instances
+        if shard.gradients == shard.optimizer:
+            return "hsdp"
+    return "other"
