@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...spec.errors import InputError, nearest_name
+from .device_names import devices_called, name_parts
 from .local import (
     ASSUMED,
     CORE_BANDWIDTH_BYTES_PER_S,
@@ -37,7 +38,6 @@ FIGURES = (
 )
 CAPABILITY_9_OR_10 = frozenset({"H100", "H800", "H20", "H200", "B200", "B300", "GB200", "GB300"})
 """Families of compute capability 9.0 and 10.x (NVIDIA, CUDA C++ Programming Guide)."""
-FORM_SPELLINGS = {"SXM2": "SXM", "SXM3": "SXM", "SXM4": "SXM", "SXM5": "SXM", "PCIE": "PCIE"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,50 +172,21 @@ def device(name: str, where: str = "device") -> Device:
     """The device that ``name`` means, upper and lower case alike.
 
     A form left out is SXM if the device has it; a memory size left out is the catalogue's usual
-    one: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is A100-PCIE-80GB.
+    one: ``H100`` and ``H100-80G`` are H100-SXM-80GB, ``A100-PCIE`` is A100-PCIE-80GB, ``4090`` is
+    RTX-4090-24GB.
 
     Raises:
         InputError: no such device; the nearest names are given.
     """
-    candidates = _called(name) or _of_family(name)
+    if (exact := devices().get(name)) is not None:
+        return exact
+    candidates = devices_called(name, devices().values())
     if not candidates:
         allowed = "a device of the catalogue: " + ", ".join(devices())
         near = nearest_name(name, [*devices(), *_short_names()])
         raise InputError(where, name, allowed, near)
-    options = [_normal(part) for part in name.split("-")]
+    options = name_parts(name)
     return min(candidates, key=lambda d: (d.form not in options and d.form != "SXM", not d.usual))
-
-
-def _called(name: str) -> list[Device]:
-    squeezed = _squeezed(name)
-    candidates = devices().values()
-    return [d for d in candidates if squeezed in map(_squeezed, (d.name, *d.also_called))]
-
-
-def _of_family(name: str) -> list[Device]:
-    """Devices of the longest family at the name's start.
-
-    A family may hold hyphens (``RTX-6000-Ada``), optional as typed; the parts that follow choose
-    form and memory.
-    """
-    parts = name.split("-")
-    for length in range(len(parts), 0, -1):
-        family = _squeezed("".join(parts[:length]))
-        options = [_normal(part) for part in parts[length:]]
-        members = [d for d in devices().values() if _squeezed(d.family) == family]
-        if members:
-            matching = [d for d in members if set(options) <= {d.form, d.memory_label}]
-            return matching if len(options) <= 2 else []
-    return []
-
-
-def _squeezed(name: str) -> str:
-    return name.upper().replace("-", "").replace("_", "")
-
-
-def _normal(part: str) -> str:
-    upper = part.upper()
-    return FORM_SPELLINGS.get(upper, upper)
 
 
 def _short_names() -> list[str]:

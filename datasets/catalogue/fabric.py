@@ -27,7 +27,15 @@ from .tables import figure, read_table
 
 Scope = Literal["node", "network"]
 Technology = Literal[
-    "nvlink", "infinity_fabric", "pcie", "shared_memory", "infiniband", "roce", "slingshot", "tcp"
+    "nvlink",
+    "infinity_fabric",
+    "pcie",
+    "shared_memory",
+    "infiniband",
+    "roce",
+    "slingshot",
+    "efa",
+    "tcp",
 ]
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]
 COLLECTIVES: tuple[Collective, ...] = (
@@ -169,7 +177,16 @@ def _blend(low: Regime, high: Regime, weight: float) -> Regime:
 def fabrics() -> Mapping[str, Fabric]:
     """Every fabric by name, in catalogue order."""
     table = read_table("fabrics")
-    return {name: _fabric(name, row, table) for name, row in table.items()}
+    return {name: _fabric(name, _inherited(row, table), table) for name, row in table.items()}
+
+
+def _inherited(row: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row with figures of the fabric that it is ``like``, as assumptions."""
+    if "like" not in row:
+        return row
+    model = _inherited(table[row["like"]], table)
+    figures = {key: [model[key][0], f"assumed: {row['like']}"] for key in FIGURES}
+    return {**figures, "scope": model["scope"], "technology": model["technology"], **row}
 
 
 def _fabric(name: str, row: Mapping[str, Any], table: Mapping[str, Any]) -> Fabric:

@@ -22,11 +22,11 @@ from ..catalogue.node import node
 from .joined import join_groups
 from .levels import Network
 from .parsed_cluster import ParsedCluster
-from .text import counted_cluster, read_network
+from .text import DEVICE, counted_cluster, read_network
 
 EXAMPLE = "1x(4xA100-80GB+4xV100-32GB)"
 MIXED = re.compile(r"(?:([0-9]{1,9})x)?\(([^()@]+)(?:@([^()@]+))?\)(?:@([^()@]+))?", re.ASCII)
-KIND = re.compile(r"[0-9]+x[a-z][\w.-]*", re.ASCII | re.IGNORECASE)
+KIND = re.compile(rf"[0-9]+x{DEVICE}", re.ASCII | re.IGNORECASE)
 BUSES = ("PCIe3", "PCIe4", "PCIe5")
 
 

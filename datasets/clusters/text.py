@@ -1,8 +1,10 @@
-"""Clusters counted in text: ``16x8xH100-80GB@8x400G-IB``, ``64xH100-80GB``.
+"""Clusters counted in text: ``16x8xH100-80GB@8x400G-IB``, ``64xH100-80GB``, ``p4de.24xlarge``.
 
     NODESxDEVICESxTYPE       nodes, devices in each, device (``16x8xH100-80GB``)
     NxTYPE                   N devices in whole usual nodes, or part of one (``64xH100-80GB``)
-    …@FABRIC[:oversub=K]     the network between nodes (left out: the node's usual one, assumed)
+    [Nx]INSTANCE             N instances of a cloud, each a node (``4xp4de.24xlarge``)
+    …@FABRIC[:oversub=K]     the network between nodes (left out: the node's usual one, assumed, or
+                             the instance's)
 
 Names are read as the catalogue reads them: left out, the form is SXM and the memory the usual
 one, as assumptions. ``expansion`` is the full text, with nothing left out; parsing it gives the
@@ -14,14 +16,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, MemoryTiers
 from ...spec.errors import InputError, nearest_name
 from ...spec.report.report import Assumption
 from ..catalogue.device import CPU, Device, device
 from ..catalogue.fabric import fabric
+from ..catalogue.instance import Instance
 from ..catalogue.node import Node, largest_node, node_holding, usual_node
+from .cloud_instances import counted_instance, instance_note, nearest_instances, unknown_device
 from .levels import Network, node_levels, outer_levels, rack_assumption, uses_network
 from .parsed_cluster import (
     GROUP,
@@ -34,23 +38,32 @@ from .parsed_cluster import (
 )
 
 FORMS = (
-    "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; 1x(4xTYPE+4xTYPE), kinds in one node; "
-    "local; local:N; a YAML or JSON file"
+    "NODESxDEVICESxTYPE, NxTYPE or NxINSTANCE of a cloud, with or without @FABRIC; "
+    "1x(4xTYPE+4xTYPE), kinds in one node; local; local:N; a YAML or JSON file"
 )
 EXAMPLE = "8x8xH100-80GB@8x400G-IB"
 NOT_USED = "not used"
-COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)
+DEVICE = r"(?:[a-z][\w.-]*|[0-9]{4}(?![0-9x])[\w.-]*)"
+"""A device's name; GeForce cards are called by four digits too."""
+COUNTED = re.compile(rf"(?:([0-9]+)x)?([0-9]+)x({DEVICE})", re.ASCII | re.IGNORECASE)
+COLON = re.compile(rf"({DEVICE}):([0-9]+)", re.ASCII | re.IGNORECASE)
+"""Device and count as other launchers write them."""
 
 
 def counted_cluster(text: str, where: str) -> ParsedCluster:
-    """The cluster of ``NODESxDEVICESxTYPE`` or ``NxTYPE``, with or without a network.
+    """The cluster of ``NODESxDEVICESxTYPE``, ``NxTYPE`` or ``NxINSTANCE``, perhaps with a network.
 
     Raises:
         InputError: not such a text, a count out of range, an unknown name.
     """
     head, at, network = text.partition("@")
+    if (counted := counted_instance(head)) is not None:
+        return _of_instances(*counted, network if at else None, text, where)
     nodes, per_node, name = _counts(head, text, where)
-    catalogue_device = device(name, where=where)
+    try:
+        catalogue_device = device(name, where=where)
+    except InputError as error:
+        raise unknown_device(error, nodes, name, text) from None
     if nodes is None:
         nodes, per_node, host = _fill_nodes(per_node, catalogue_device, text, where)
     else:
@@ -59,6 +72,22 @@ def counted_cluster(text: str, where: str) -> ParsedCluster:
     return _build(
         _Request(nodes, per_node, name, catalogue_device, host, network if at else None), where
     )
+
+
+def _of_instances(
+    digits: str, item: Instance, network: str | None, text: str, where: str
+) -> ParsedCluster:
+    """The cluster of ``digits`` instances, on their own network unless another was typed."""
+    nodes = _count(digits, text, where)
+    if nodes > MAX_NODES:
+        raise InputError(where, text, f"at most {MAX_NODES} nodes")
+    kind = device(item.device)
+    host = _node_for(nodes, item.devices, kind, text, where)
+    own = item.network if network is None else network
+    request = _Request(nodes, item.devices, item.device, kind, host, own, network is not None)
+    parsed = _build(request, where)
+    note = instance_note(item, parsed.expansion)
+    return replace(parsed, assumptions=(*parsed.assumptions, note))
 
 
 def _counts(head: str, text: str, where: str) -> tuple[int | None, int, str]:
@@ -88,12 +117,13 @@ def _nearest_form(head: str) -> str:
     Without signs and spaces, with a count.
     """
     tidy = re.sub(r"[\s-]*[x*×][\s-]*", "x", head.strip().lstrip("-"), flags=re.IGNORECASE)
-    if COUNTED.fullmatch(tidy):
+    tidy = COLON.sub(r"\2x\1", re.sub(r"\s+", "-", tidy))
+    if COUNTED.fullmatch(tidy) or counted_instance(tidy):
         return tidy
     try:
         return f"8x{device(tidy).name}"
     except InputError:
-        return EXAMPLE
+        return nearest_instances(tidy) or EXAMPLE
 
 
 def _fill_nodes(count: int, device: Device, text: str, where: str) -> tuple[int, int, Node]:
@@ -141,7 +171,7 @@ def _node_for(nodes: int, per_node: int, device: Device, text: str, where: str) 
 class _Request:
     """The parsed text.
 
-    Counts, the device as typed and resolved, its node, the network.
+    Counts, the device as typed and resolved, its node, the network, and whether a person gave it.
     """
 
     nodes: int
@@ -150,6 +180,7 @@ class _Request:
     device: Device
     node: Node
     network: str | None
+    network_typed: bool = True
 
 
 def _build(request: _Request, where: str) -> ParsedCluster:
@@ -168,7 +199,7 @@ def _build(request: _Request, where: str) -> ParsedCluster:
     assumptions = []
     if uses_network(host, nodes) and typed_network is None:
         assumptions.append(assumed_network(network.fabric, host, len(levels) - 1))
-    elif typed_network is not None and not uses_network(host, nodes):
+    elif typed_network is not None and request.network_typed and not uses_network(host, nodes):
         why = f"{NOT_USED}: one {'node' if nodes == 1 else 'rack'} has no network"
         assumptions.append(Assumption(path="cluster.levels", value=typed_network.fabric, why=why))
     assumptions += rack_assumption(host, nodes)

@@ -33,6 +33,7 @@ ASKED_FOR = {
     "RTX-A6000-48GB", "RTX-6000-Ada-48GB", "L40S-48GB", "RTX-PRO-6000-96GB", "B300-SXM-270GB",
     "GB200-186GB", "GB300-279GB", "MI250X-64GB", "MI300X-192GB", "A40-48GB", "A30-24GB",
     "H20-SXM-96GB", "L20-48GB", "MI250-64GB", "RTX-3080-10GB", "RTX-3080-12GB", "RTX-A5000-24GB",
+    "RTX-5090-32GB", "GB10-128GB", "MI355X-288GB",
 }  # fmt: skip
 NOT_FIGURES = {
     "name", "family", "form", "usual", "dtypes", "sources", "scope", "technology", "curves",
@@ -112,6 +113,9 @@ def test_device_figures_are_possible(item: Device) -> None:
         ("RTX-3080-12GB", 512),
         ("RTX-A5000-24GB", 1024),
         ("MI300X-192GB", 2048),
+        ("RTX-5090-32GB", 512),
+        ("GB10-128GB", 1024),
+        ("MI355X-288GB", 4096),
     ],
 )
 def test_dense_peak_is_what_the_tensor_cores_add_up_to(
@@ -169,6 +173,29 @@ def test_a_larger_memory_of_a_family_is_larger(family: str) -> None:
         ("A30", "A30-24GB"),
         ("H20", "H20-SXM-96GB"),
         ("L20", "L20-48GB"),
+        ("A100-80G", "A100-SXM-80GB"),
+        ("a100_80gb", "A100-SXM-80GB"),
+        ("A100-80", "A100-SXM-80GB"),
+        ("A100-40G", "A100-SXM-40GB"),
+        ("H100 80GiB", "H100-SXM-80GB"),
+        ("NVIDIA-H100-80GB-HBM3", "H100-SXM-80GB"),
+        ("NVIDIA-A100-SXM4-80GB", "A100-SXM-80GB"),
+        ("Tesla-V100-SXM2-32GB", "V100-SXM-32GB"),
+        ("NVIDIA-RTX-6000-Ada-Generation", "RTX-6000-Ada-48GB"),
+        ("RTX-PRO-6000-Blackwell-Server-Edition", "RTX-PRO-6000-96GB"),
+        ("AMD-Instinct-MI355X-OAM", "MI355X-288GB"),
+        ("MI355X", "MI355X-288GB"),
+        ("3080-12G", "RTX-3080-12GB"),
+        ("3090", "RTX-3090-24GB"),
+        ("4090", "RTX-4090-24GB"),
+        ("4090-24GB", "RTX-4090-24GB"),
+        ("5090", "RTX-5090-32GB"),
+        ("GeForce-RTX-5090", "RTX-5090-32GB"),
+        ("GB10", "GB10-128GB"),
+        ("DGX-Spark", "GB10-128GB"),
+        ("B200-192G", "B200-SXM-180GB"),
+        ("B300-SXM6-AC", "B300-SXM-270GB"),
+        ("B300-268GB", "B300-SXM-270GB"),
     ],
 )
 def test_short_names_mean_the_usual_size_and_form(typed: str, meant: str) -> None:
@@ -187,7 +214,15 @@ def test_each_family_and_form_has_one_usual_size(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "near"), [("H10", "H100"), ("A100-90GB", "A100-80GB"), ("B20", "B200"), ("", None)]
+    ("typed", "near"),
+    [
+        ("H10", "H100"),
+        ("A100-90GB", "A100-80GB"),
+        ("A100-PCIE-40GB", "A100-PCIE-80GB"),
+        ("B20", "B200"),
+        ("6000", "A6000"),
+        ("", None),
+    ],
 )
 def test_unknown_device_is_one_line_with_the_nearest(typed: str, near: str | None) -> None:
     with pytest.raises(InputError) as caught:
@@ -269,6 +304,19 @@ def test_fitted_curves_meet_the_table_they_were_fitted_to(
     rate = item.bandwidth_bytes_per_s
     predicted_s = min(r.setup_s + wire / (rate * r.efficiency) for r in item.regimes(kind, ranks))
     assert predicted_s * 1e6 == pytest.approx(measured_us, rel=0.2)
+
+
+def test_a_fabric_like_another_assumes_what_it_does_not_say() -> None:
+    efa, first, roce = (fabric(name) for name in ("16x200G-EFA", "4x100G-EFA", "8x400G-ROCE"))
+    assert (efa.scope, efa.technology, efa.adapters) == ("network", "efa", 16)
+    assert efa.node_bandwidth_bytes_per_s == 400e9
+    assert efa.efficiency == first.efficiency
+    assert efa.sources["efficiency"] == "assumed: 4x100G-EFA"
+    assert (first.bulk_launch_s, first.sources["bulk_launch_s"]) == (
+        roce.bulk_launch_s,
+        "assumed: 8x400G-ROCE",
+    )
+    assert fabric("XGMI-MI355X").regimes("all_gather", 8)[1].efficiency == pytest.approx(0.68)
 
 
 def test_ring_formulas() -> None:
