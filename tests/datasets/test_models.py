@@ -28,6 +28,19 @@ CONFIG = {
 SIZES = {"layers": 4, "hidden": 64, "heads": 4, "vocab": 100}
 TYPED = "layers: 4\nhidden: 64\nheads: 4\nvocab: 100\n"
 PUBLISHED = {
+    "smollm2-135m": (0.1345, None),
+    "smollm2-360m": (0.362, None),
+    "smollm2-1.7b": (1.71, None),
+    "qwen2.5-0.5b": (0.494, None),
+    "qwen2.5-1.5b": (1.54, None),
+    "qwen2.5-3b": (3.09, None),
+    "qwen3-0.6b": (0.596, None),
+    "qwen3-1.7b": (1.72, None),
+    "qwen3-4b": (4.02, None),
+    "llama-3.2-1b": (1.236, None),
+    "llama-3.2-3b": (3.213, None),
+    "gemma-3-1b": (0.302 + 0.698, None),
+    "gemma-3-4b": (3.209 + 0.675, None),
     "mt-nlg-530b": (530, None),
     "qwen2.5-72b": (72.7, None),
     "qwen3-30b-a3b": (30.5, 3.3),
@@ -51,7 +64,7 @@ PUBLISHED = {
 
 Of ViT-22B table 1 counts the blocks; the classifier is ours. Qwen3-Next is called 80B with the
 further-token layer that its configuration leaves out. gpt-oss counts its active ones without the
-embedding."""
+embedding. Gemma 3 counts its embedding apart, and has no vision tower here."""
 
 
 def test_presets_that_were_asked_for_have_sources() -> None:
