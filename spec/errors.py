@@ -2,6 +2,7 @@
 
 ShardwrightError
 ├── InputError       exit 2   something typed or read is not usable
+│   └── MissingInputError     inputs that are all needed; names them at once
 ├── NotBuiltError    exit 2   a legal request that this version does not serve yet
 ├── InfeasibleError  exit 3   no legal plan exists; names the resource and the smallest change
 └── RunError         exit 4   a run started and failed
@@ -46,6 +47,30 @@ class InputError(ShardwrightError):
         hint = "" if nearest in (None, "") else f"; nearest: {_short(nearest)}"
         where, what = _short(field, LONGEST_PART), _short(allowed, LONGEST_PART)
         super().__init__(f"{where}: got {_short(value)}; allowed: {what}{hint}")
+
+
+class MissingInputError(InputError):
+    """Needed inputs that were left out, with usual values for all of them.
+
+    Args:
+        usual: a usual value by flag, such as ``{"--seq-len": 4096}``.
+        command: a whole command that has them; the flags alone if not known.
+    """
+
+    def __init__(self, usual: Mapping[str, int], command: str = "") -> None:
+        self.usual = dict(usual)
+        values = " and ".join(map(str, usual.values()))
+        kind = "positive whole numbers" if len(usual) > 1 else "a positive whole number"
+        allowed = f"{kind}, such as {values}"
+        super().__init__(" and ".join(usual), "nothing", allowed, self.flags)
+        if command:
+            self.nearest = command
+            self.args = (f"{self.field}: got nothing; allowed: {allowed}; nearest: {command}",)
+
+    @property
+    def flags(self) -> str:
+        """The flags with their usual values."""
+        return " ".join(f"{flag} {value}" for flag, value in self.usual.items())
 
 
 class NotBuiltError(ShardwrightError):

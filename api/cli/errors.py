@@ -9,10 +9,16 @@ from pathlib import Path
 
 import click
 
-from ...spec.errors import InfeasibleError, InputError, ShardwrightError, nearest_name
+from ...spec.errors import (
+    InfeasibleError,
+    InputError,
+    MissingInputError,
+    ShardwrightError,
+    nearest_name,
+)
 
-MAX_LINE, MAX_INFEASIBLE_LINE = 300, 480
-"""Characters of an error's line; of one that names changes that fit."""
+MAX_LINE, MAX_INFEASIBLE_LINE, MAX_WHOLE_LINE = 300, 480, 1200
+"""Characters of an error's line; of one that names changes that fit; of one to be copied whole."""
 MIN_ALLOWED_LENGTH = 40
 """Characters below which a shortened list of allowed values tells nothing."""
 DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
@@ -131,8 +137,7 @@ def report(error: BaseException) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     if isinstance(error, ShardwrightError):
-        limit = MAX_INFEASIBLE_LINE if isinstance(error, InfeasibleError) else MAX_LINE
-        _print_error(one_line(error, limit))
+        _print_error(one_line(error, _limit(error)))
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         _print_error("interrupted")
@@ -150,6 +155,12 @@ def report(error: BaseException) -> int:
     hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
     _print_error(_clipped(_printable(f"internal error: {detail}"), MAX_LINE - len(hint)) + hint)
     return 1
+
+
+def _limit(error: ShardwrightError) -> int:
+    if isinstance(error, MissingInputError):
+        return MAX_WHOLE_LINE
+    return MAX_INFEASIBLE_LINE if isinstance(error, InfeasibleError) else MAX_LINE
 
 
 def _error_location(error: BaseException) -> str:

@@ -126,8 +126,9 @@ PROBLEM = compose(
                  help="Memory of its host that a device may use, for offloading."),
     click.option("--trainable",
                  type=NameParam("T", _fixed_names("full", "lora", "lora:", "frozen:")),
-                 help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…; with "
-                      "base_dtype=nf4 or int8 in lora, frozen layers take 4 or 8 bits."),
+                 help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…; PEFT's "
+                      "names do too (lora:r=16,target_modules=all-linear); with base_dtype=nf4 or "
+                      "int8 in lora, frozen layers take 4 or 8 bits."),
 )  # fmt: skip
 """The problem: model, machine, workload."""
 

@@ -7,6 +7,7 @@ imports the rest when it runs. Every exception ends as one line and an exit code
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,7 +19,13 @@ import click
 
 from ... import __version__
 from ...spec.choices import GALVATRON_COSTS
-from ...spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
+from ...spec.errors import (
+    InputError,
+    MissingInputError,
+    NotBuiltError,
+    ShardwrightError,
+    nearest_name,
+)
 from .errors import InterruptedRunError, report
 from .flags import (
     JSON_OPTION,
@@ -44,6 +51,10 @@ Examples:
   plan                                    the embedded model on this machine
   plan --execute                          the same, and run it
   plan --model llama-3-70b --cluster 8x8xH100-80GB --global-batch 512 --seq-len 8192
+  plan --model qwen3-4b --cluster 2x4090 --global-batch 16 --seq-len 2048 \\
+       --trainable lora:r=16,target_modules=all-linear      (adapters, by PEFT's names)
+  plan --model llama-3.1-8b --cluster p4de.24xlarge --global-batch 64 --seq-len 4096 \\
+       --grad-dtype bf16 --master-dtype none --moment-dtype bf16    (pure bf16, as torchtune)
   plan --pin tp=8 --pin recompute@1-40=full ... --out plan.json
   plan simulate plan.json --trace trace.json
 
@@ -67,6 +78,11 @@ class PlanGroup(click.Group):
         if not ctx.resilient_parsing and args[0] not in self.commands:
             raise _verb_error(args[0])
         return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Verbs before flags, so that a first screen names them all."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb without click's messages for Ctrl-C and closed pipes."""
@@ -172,6 +188,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return report(BrokenPipeError())
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
+    except MissingInputError as error:
+        command = f"{shlex.join([_program(), *arguments])} {error.flags}"
+        return report(MissingInputError(error.usual, command))
     except BaseException as error:
         return report(error)
     return code if isinstance(code, int) else 0

@@ -20,9 +20,7 @@ from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.measured import calibration_of, profile_of
 from ...spec.errors import InputError
 from ...spec.huggingface.config import ModelAndAssumptions
-from ...spec.model.layers import EmbeddingLayer
 from ...spec.model.model_spec import ModelSpec
-from ...spec.model.towers import inserted_tokens
 from ...spec.report.report import Assumption
 from ...spec.report.work_items import SCANS
 from ...spec.rules.executable import unsupported_model
@@ -33,7 +31,7 @@ from ..problem.model_and_cluster import ClusterLike, ModelLike, cluster_of, mode
 from ..problem.resolve import Inputs, resolve
 from ..problem.stored_calibrations import measured_name
 from ..problem.this_machine import require_devices
-from ..problem.workload_size import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN
+from ..problem.workload_size import DEFAULT_SEQ_LEN, USUAL_BATCH, usual_seq_len
 from ..validation.nearest_runs import nearest_runs, run_features
 from .figures import Figure, priced_figures
 from .layers import layer_support_rows
@@ -151,16 +149,6 @@ def _is_cluster(text: str) -> bool:
     except InputError:
         return False
     return True
-
-
-def usual_seq_len(model: ModelSpec) -> int:
-    """Return 4096 tokens, or as many as a model takes."""
-    tower_seq_len = model.towers[0].seq_len
-    if tower_seq_len is not None and len(model.towers) == 1:
-        return tower_seq_len
-    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
-    seq_len = min([USUAL_SEQ_LEN, *limits])
-    return max(seq_len, inserted_tokens(model, seq_len))
 
 
 def _figures(problem: Problem, lowering: Lowering) -> tuple[Figure, ...]:

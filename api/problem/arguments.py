@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from ...spec.errors import InputError
+from ...spec.errors import InputError, MissingInputError
 
 TYPE_NAMES = {"int": "a whole number", "float": "a finite number", "str": "a text"}
 P = ParamSpec("P")
@@ -50,6 +50,10 @@ def _nearest(value: Any, kind: str) -> str | None:
     return str(round(number)) if kind == "int" else f"{number:g}"
 
 
+def _argument(flag: str) -> str:
+    return flag.replace("--", "").replace("-", "_")
+
+
 def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
     """Name arguments instead of flags in the errors of ``function``."""
 
@@ -57,10 +61,13 @@ def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
+        except MissingInputError as error:
+            near = ", ".join(f"{_argument(flag)}={n}" for flag, n in error.usual.items())
+            raise InputError(_argument(error.field), "nothing", error.allowed, near) from None
         except InputError as error:
             if not error.field.startswith("--"):
                 raise
-            name = error.field.replace("--", "").replace("-", "_")
+            name = _argument(error.field)
             name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
             raise InputError(name, error.given, error.allowed, error.nearest) from None
 

@@ -27,6 +27,7 @@ from ...spec.rules.input_rules import base_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.number_formats import STATE_ROLES
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload, state_formats
+from .adapters import adapters_note
 from .arguments import check_types
 from .lossy import allow_lossy
 from .memory_limits import limit_memory
@@ -37,19 +38,14 @@ from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stack import stack_of
 from .stored_calibrations import calibration_for
-from .workload import (
-    adapters_text,
-    dtype_of,
-    gradient_notes,
-    optimizer_of,
-    trainable_of,
-)
+from .workload import dtype_of, gradient_notes, optimizer_of, trainable_of
 from .workload_size import (
     DEFAULT_SEQ_LEN,
     USUAL_SEQ_LEN,
     batch_of,
     ignored_size_notes,
     length_error,
+    require_sizes,
     size_or_default,
     with_initial_size,
 )
@@ -108,8 +104,12 @@ def resolve(inputs: Inputs) -> Problem:
     if objective_choice.objective == "cost" and prices is None:
         raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
     weakest = _weakest_device(cluster)
-    dtype = dtype_of(inputs.dtype, weakest, [device(g.device) for g in cluster.groups], notes)
-    workload = _workload(inputs, model, dtype, bare, objective_choice, notes)
+    kinds = [device(g.device) for g in cluster.groups]
+    dtype = dtype_of(inputs.dtype, weakest, kinds, notes, _state_words(inputs))
+    inputs = with_initial_size(inputs, model, objective_choice)
+    if not bare:
+        require_sizes(inputs, model, cluster.device_count)
+    workload = _workload(inputs, model, dtype, objective_choice, notes)
     if reason := base_violation(workload):
         raise InputError("--trainable", inputs.trainable, f"formats that go together: {reason}")
     if reason := workload_violation(model, workload):
@@ -198,39 +198,39 @@ def _workload(
     inputs: Inputs,
     model: ModelSpec,
     dtype: DtypeRecord,
-    bare: bool,
     objective_choice: ObjectiveChoice,
     notes: list[Assumption],
 ) -> Workload:
-    inputs = with_initial_size(inputs, model, objective_choice)
     alone = inputs.seq_len is None and len(model.towers) == 1  # else there is text beside it
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
-        seq_len = size_or_default(
-            "--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes
-        )
+        sizes = (inputs.seq_len, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN)
+        seq_len = size_or_default("--seq-len", *sizes, notes)
     else:
         notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
-    batch = batch_of(inputs, seq_len, bare, notes)
+    batch = batch_of(inputs, seq_len, notes)
     adapters, frozen = trainable_of(inputs.trainable, model)
     if adapters is not None:
-        why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
-        notes.append(_note("workload.trainable", adapters_text(adapters), why))
+        notes.append(adapters_note(adapters, inputs.trainable or "", model))
     task = one_of("--task", inputs.task or "pretrain", TASKS)
     if task == "sft":
         notes.append(_note("workload.task", task, "sequences are packed: the same work"))
     optimizer = optimizer_of(inputs.optimizer, notes)
-    states = {name: word for name in STATE_ROLES if (word := getattr(inputs, name)) is not None}
     return Workload(
         task=task,
         global_batch=batch,
         seq_len=seq_len,
-        dtype=state_formats(dtype, states, optimizer),
+        dtype=state_formats(dtype, _state_words(inputs), optimizer),
         optimizer=optimizer,
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
         objective=objective_choice.objective,
     )
+
+
+def _state_words(inputs: Inputs) -> dict[str, str]:
+    """The typed formats of states, by flag."""
+    return {name: word for name in STATE_ROLES if (word := getattr(inputs, name)) is not None}
 
 
 def _calibration_or_profile(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...planner.solve.problem import ObjectiveChoice
-from ...spec.errors import InputError
+from ...spec.errors import InputError, MissingInputError
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 from ...spec.report.report import Assumption
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
 USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
+LEAST_BATCH, DEVICE_BATCH = 16, 8
+"""Samples suggested at least, and for each device, up to the usual batch or one for each."""
 
 
 def ignored_size_notes(inputs: Inputs, choice: ObjectiveChoice) -> list[Assumption]:
@@ -43,20 +45,48 @@ def with_initial_size(inputs: Inputs, model: ModelSpec, choice: ObjectiveChoice)
     return inputs
 
 
+def usual_seq_len(model: ModelSpec) -> int:
+    """4096 tokens, or as many as a model takes."""
+    tower_seq_len = model.towers[0].seq_len
+    if tower_seq_len is not None and len(model.towers) == 1:
+        return tower_seq_len
+    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    seq_len = min([USUAL_SEQ_LEN, *limits])
+    return max(seq_len, inserted_tokens(model, seq_len))
+
+
+def usual_batch(devices: int) -> int:
+    """Samples a step that one tries first on so many devices."""
+    return min(max(LEAST_BATCH, DEVICE_BATCH * devices), max(USUAL_BATCH, devices))
+
+
+def require_sizes(inputs: Inputs, model: ModelSpec, devices: int) -> None:
+    """Refuse a question without a batch or a sequence length, naming both where both are missing.
+
+    Raises:
+        MissingInputError: with values that ``model`` and so many ``devices`` take.
+    """
+    usual = {}
+    if inputs.global_batch is None and inputs.global_batch_tokens is None:
+        usual["--global-batch"] = usual_batch(devices)
+    is_fixed = len(model.towers) == 1 and model.towers[0].seq_len is not None
+    if inputs.seq_len is None and not is_fixed:
+        usual["--seq-len"] = usual_seq_len(model)
+    if usual:
+        raise MissingInputError(usual)
+
+
 def size_or_default(
-    name: str, value: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
+    name: str, value: int | None, default: int, usual: int, notes: list[Assumption]
 ) -> int:
     """The typed size, or its default for a bare question.
 
-    A ``bare`` question has neither a model nor a cluster. ``usual`` is suggested in errors;
-    ``notes`` takes the assumption of a default.
+    ``usual`` is suggested in errors; ``notes`` takes the assumption of a default.
 
     Raises:
-        InputError: no size, or one out of range.
+        InputError: one out of range.
     """
     if value is None:
-        if not bare:
-            raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
         path = "workload." + name.lstrip("-").replace("-", "_")
         why = "not given; the usual of the embedded default"
         notes.append(Assumption(path=path, value=default, why=why))
@@ -66,15 +96,15 @@ def size_or_default(
     return value
 
 
-def batch_of(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
+def batch_of(inputs: Inputs, seq_len: int, notes: list[Assumption]) -> int:
     """The global batch in samples, typed as such or in tokens.
 
     Raises:
-        InputError: both or neither, or tokens that make no whole batch.
+        InputError: both, or tokens that make no whole batch.
     """
     tokens = inputs.global_batch_tokens
     if tokens is None:
-        args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
+        args = ("--global-batch", inputs.global_batch, DEFAULT_BATCH, USUAL_BATCH)
         return size_or_default(*args, notes)
     if inputs.global_batch is not None:
         both = "--global-batch and --global-batch-tokens"

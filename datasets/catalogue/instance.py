@@ -23,8 +23,7 @@ class Instance:
     devices: int
     device: str
     network: str | None
-    devices_source: str
-    network_source: str
+    source: str
 
     @property
     def text(self) -> str:
@@ -52,8 +51,7 @@ def _instance(name: str, figures: list[str], cloud: Mapping[str, Any]) -> Instan
         devices=int(count),
         device=device,
         network=network,
-        devices_source=source or cloud["devices_source"],
-        network_source=source or cloud["network_source"],
+        source=source or cloud["source"],
     )
 
 

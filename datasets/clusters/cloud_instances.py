@@ -40,9 +40,6 @@ def unknown_device(error: InputError, nodes: int | None, name: str, text: str) -
 
 def instance_note(item: Instance, expansion: str) -> Assumption:
     """What an instance's name stands for, and where that is printed."""
-    why = f"{item.name} of {item.cloud}: {item.devices} devices ({item.devices_source})"
-    if item.network is None:
-        why += f"; no network ({item.network_source})"
-    elif item.network_source != item.devices_source:
-        why += f", {item.network} ({item.network_source})"
+    network = item.network or "no network printed"
+    why = f"{item.name} of {item.cloud}: {item.devices} devices, {network} ({item.source})"
     return Assumption(path="cluster", value=expansion, why=why)

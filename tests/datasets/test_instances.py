@@ -65,8 +65,8 @@ def test_names_expand_to_devices_and_network(text: str, expansion: str) -> None:
 def test_the_expansion_is_told_with_its_source() -> None:
     (note,) = [n for n in parse_cluster("4xp4de.24xlarge").assumptions if n.path == "cluster"]
     assert note.value == "4x8xA100-SXM-80GB@4x100G-EFA"
-    assert note.why.startswith("p4de.24xlarge of Amazon EC2: 8 devices (Amazon EC2 instance types")
-    assert "4x100G-EFA (" in note.why
+    said = "p4de.24xlarge of Amazon EC2: 8 devices, 4x100G-EFA (Amazon EC2 instance types"
+    assert note.why.startswith(said)
 
 
 def test_the_network_of_an_instance_is_no_assumption() -> None:
@@ -88,8 +88,7 @@ def test_where_a_cloud_prints_no_network_the_usual_one_is_assumed() -> None:
 @pytest.mark.parametrize("item", ALL, ids=lambda item: item.name)
 def test_every_instance_is_a_cluster_of_the_catalogue(item: Instance) -> None:
     assert item.device in devices()
-    assert item.devices_source
-    assert item.network_source
+    assert any(digit in item.source for digit in "0123456789") or item.source.startswith("assumed")
     one, two = parse_cluster(item.name), parse_cluster(f"2x{item.name}")
     assert one.cluster == parse_cluster(item.text).cluster
     assert one.cluster.device_count == item.devices

@@ -266,7 +266,8 @@ def _cluster(cluster: str | Mapping[str, Any], where: str = "cluster") -> Cluste
     text = cluster.strip()
     if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
         allowed = (
-            "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], A+B, 1x(A+B), local[:N], typed keys"
+            "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], NxINSTANCE, A+B, 1x(A+B), local[:N], "
+            "typed keys"
         )
         raise InputError(where, cluster, allowed, "8x8xH100-80GB@8x400G-IB")
     return text

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ....spec.codec import parse_json
-from ....spec.errors import InfeasibleError, InputError, ShardwrightError
+from ....spec.errors import InfeasibleError, InputError, MissingInputError, ShardwrightError
 from ...planning.uniform_plan import strategy_flags
 from ...problem.stored_calibrations import CalibrationNeededError
 from ..problems import (
@@ -148,6 +148,14 @@ def _pointer(location: tuple[Any, ...]) -> str:
 
 
 def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:
+    if isinstance(error, MissingInputError):
+        pointers = {_error_pointer(flag): value for flag, value in error.usual.items()}
+        faults = [
+            {"pointer": pointer, "msg": f"allowed: a positive whole number, such as {value}"}
+            for pointer, value in pointers.items()
+        ]
+        detail = f"{' and '.join(pointers)}: got nothing; allowed: {error.allowed}"
+        return problem(422, detail, INVALID, faults)
     if isinstance(error, InputError):
         pointer = _error_pointer(error.field)
         if operation not in ("plan", "check-plan"):  # the others have no such object

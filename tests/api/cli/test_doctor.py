@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from shardwright.api.cli.main import NOT_BUILT_VERBS
-from shardwright.api.doctor.document import doctor_document, usual_seq_len
+from shardwright.api.doctor.document import doctor_document
 from shardwright.api.problem.model_and_cluster import cluster_of, model_of
+from shardwright.api.problem.workload_size import usual_seq_len
 from shardwright.api.validation.nearest_runs import distance, run_features
 from shardwright.costmodel.explain.price_sources import SOURCES
 from shardwright.costmodel.kernel_latency.attention_grid import learned_attention_grid

@@ -75,6 +75,8 @@ def test_nouns_are_as_good_as_their_names() -> None:
     ("arguments", "words"),
     [
         ({"global_batch": 8}, "seq_len: got nothing"),
+        ({}, "global_batch and seq_len: got nothing"),
+        ({}, "nearest: global_batch=64, seq_len=4096"),
         ({"global_batch": "8", "seq_len": 64}, "global_batch: got '8'; allowed: a whole number"),
         ({"global_batch": True, "seq_len": 64}, "global_batch: got True"),
         ({"global_batch": 8.0, "seq_len": 64}, "nearest: 8"),

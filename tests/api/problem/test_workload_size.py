@@ -1,0 +1,60 @@
+"""A missing batch or sequence length: both at once, with values that the model takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.api.problem.workload_size import usual_batch
+from shardwright.api.server.compute.operations import run_operation
+from shardwright.spec.errors import MissingInputError
+
+
+@pytest.mark.parametrize(
+    ("given", "usual"),
+    [
+        ({}, {"--global-batch": 64, "--seq-len": 4096}),
+        ({"global_batch": 8}, {"--seq-len": 4096}),
+        ({"global_batch_tokens": 8192}, {"--seq-len": 4096}),
+        ({"seq_len": 2048}, {"--global-batch": 64}),
+        ({"model": "gpt2"}, {"--global-batch": 64, "--seq-len": 1024}),
+        ({"model": "vit-h"}, {"--global-batch": 64}),
+        ({"cluster": "1x4090"}, {"--global-batch": 16, "--seq-len": 4096}),
+        ({"cluster": "256xH100"}, {"--global-batch": 512, "--seq-len": 4096}),
+        ({"cluster": "1024xH100"}, {"--global-batch": 1024, "--seq-len": 4096}),
+        ({"objective": "largest-batch"}, {"--seq-len": 4096}),
+        ({"objective": "largest-sequence"}, {"--global-batch": 64}),
+    ],
+)
+def test_what_is_missing_is_named_with_usual_values(
+    given: dict[str, Any], usual: dict[str, int]
+) -> None:
+    asked: dict[str, Any] = {"model": "llama-3-8b", "cluster": "8xH100", **given}
+    with pytest.raises(MissingInputError) as caught:
+        resolve(Inputs(**asked))
+    assert caught.value.usual == usual
+    flags = {flag.removeprefix("--").replace("-", "_"): n for flag, n in usual.items()}
+    assert resolve(Inputs(**asked, **flags)).workload.seq_len >= 1
+
+
+def test_a_bare_question_lacks_nothing() -> None:
+    assert resolve(Inputs()).workload.global_batch == 8
+
+
+def test_a_usual_batch_divides_over_the_devices() -> None:
+    for devices in (1, 2, 3, 8, 64, 96, 512, 4096):
+        assert usual_batch(devices) >= devices
+    assert usual_batch(8) == 64
+
+
+def test_the_service_points_at_each() -> None:
+    body = {"model": "gpt2", "cluster": "8xA100-80G", "workload": {}}
+    status, answer = run_operation("plan", json.dumps(body).encode(), 10.0)
+    document = json.loads(answer)
+    assert status == 422
+    pointers = [item["pointer"] for item in document["errors"]]
+    assert pointers == ["/workload/global_batch", "/workload/seq_len"]
+    assert "64 and 1024" in document["detail"]
