@@ -2,7 +2,8 @@
 
 ShardwrightError
 ├── InputError       exit 2   something typed or read is not usable
-│   └── MissingInputError     inputs that are all needed; names them at once
+│   ├── MissingInputError     inputs that are all needed; names them at once
+│   └── UnknownKeyError       a document's key; lists every known one
 ├── NotBuiltError    exit 2   a legal request that this version does not serve yet
 ├── InfeasibleError  exit 3   no legal plan exists; names the resource and the smallest change
 └── RunError         exit 4   a run started and failed
@@ -71,6 +72,24 @@ class MissingInputError(InputError):
     def flags(self) -> str:
         """The flags with their usual values."""
         return " ".join(f"{flag} {value}" for flag, value in self.usual.items())
+
+
+class UnknownKeyError(InputError):
+    """A key that a document may not have; the line lists every key that it may.
+
+    Args:
+        where: the document, as the user named it.
+        key: the unknown key.
+        known: every known one.
+        nearest: the one that was meant, if it can be told.
+    """
+
+    def __init__(self, where: str, key: str, known: Iterable[str], nearest: str = "") -> None:
+        names = list(known)
+        near = nearest or nearest_name(key, names)
+        super().__init__(where, key, "only known keys: " + ", ".join(names), near)
+        head = str(self).partition("; allowed: ")[0]
+        self.args = (f"{head}; allowed: {self.allowed}" + (f"; nearest: {near}" if near else ""),)
 
 
 class NotBuiltError(ShardwrightError):

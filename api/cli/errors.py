@@ -14,6 +14,7 @@ from ...spec.errors import (
     InputError,
     MissingInputError,
     ShardwrightError,
+    UnknownKeyError,
     nearest_name,
 )
 
@@ -158,7 +159,7 @@ def report(error: BaseException) -> int:
 
 
 def _limit(error: ShardwrightError) -> int:
-    if isinstance(error, MissingInputError):
+    if isinstance(error, (MissingInputError, UnknownKeyError)):
         return MAX_WHOLE_LINE
     return MAX_INFEASIBLE_LINE if isinstance(error, InfeasibleError) else MAX_LINE
 

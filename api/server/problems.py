@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
-MAX_TEXT = 300
+MAX_TEXT, MAX_WHOLE_TEXT = 300, 1200
+"""Characters of a text; of one that lists every value that is allowed."""
 TITLES = {
     400: "The request cannot be read",
     401: "A token is needed",
@@ -36,28 +37,30 @@ def problem(
     detail: str,
     kind: str | None = None,
     errors: Sequence[Mapping[str, str]] = (),
+    most: int = MAX_TEXT,
 ) -> dict[str, Any]:
     """Build a problem document.
 
     ``kind`` is the sort of problem, where the status alone does not say. Of ``errors``, ``pointer``
-    (JSON pointer) and ``msg`` of each fault, the first 20 are kept.
+    (JSON pointer) and ``msg`` of each fault, the first 20 are kept. Texts are cut at ``most``
+    characters.
     """
     document: dict[str, Any] = {
         "type": "about:blank" if kind is None else f"urn:shardwright:problem:{kind}",
         "title": TITLES.get(status, "The request failed"),
         "status": status,
-        "detail": _clipped(detail),
+        "detail": _clipped(detail, most),
     }
     if errors:
         document["errors"] = [
-            {"pointer": _clipped(item["pointer"]), "msg": _clipped(item["msg"])}
+            {"pointer": _clipped(item["pointer"]), "msg": _clipped(item["msg"], most)}
             for item in errors[:MAX_ERRORS]
         ]
     return document
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+def _clipped(text: str, most: int = MAX_TEXT) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def encode(document: Any) -> bytes:

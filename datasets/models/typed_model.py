@@ -97,6 +97,22 @@ KNOWN = tuple(
 )
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "layers"),
+    **dict.fromkeys(("d_model", "dim", "n_embd", "hidden_dim", "embed_dim", "width"), "hidden"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads", "num_attention_heads"), "heads"),
+    **dict.fromkeys(("n_kv_heads", "num_kv_heads", "num_key_value_heads"), "kv_heads"),
+    **dict.fromkeys(("d_ff", "d_ffn", "ffn_dim", "n_inner", "intermediate_size"), "ffn"),
+    **dict.fromkeys(("vocab_size", "n_vocab", "padded_vocab_size"), "vocab"),
+    **dict.fromkeys(("seq_len", "max_seq_len", "n_positions", "block_size"), "positions"),
+    **dict.fromkeys(("num_experts", "n_experts", "num_local_experts"), "experts"),
+    **dict.fromkeys(("top_k", "num_experts_per_tok", "moe_top_k"), "topk"),
+    **dict.fromkeys(("sliding_window", "window_size"), "window"),
+    **dict.fromkeys(("tie_word_embeddings", "tied_embeddings", "tie"), "tie_embeddings"),
+}
+"""Names of keys in other programs."""
+
+
 def model_from_keys(document: Mapping[str, Any], name: str, where: str) -> ModelAndAssumptions:
     """The model of typed keys, and the assumptions made.
 
@@ -109,7 +125,7 @@ def model_from_keys(document: Mapping[str, Any], name: str, where: str) -> Model
         InputError: an unknown, missing, unusable or contradictory key.
     """
     keys = ModelKeys(document, where)
-    keys.refuse_unknown(KNOWN)
+    keys.refuse_unknown(KNOWN, ELSEWHERE)
     title = keys.text("name") if keys.has("name") else name
     model = _image_model(keys, title) if keys.has("image") else _text_model(keys, title)
     _require_possible(model, where)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ..errors import InputError, nearest_name
+from ..errors import InputError, UnknownKeyError, nearest_name
 
 LARGEST = 2**40
 LARGEST_NUMBER = 1e300
@@ -35,26 +35,36 @@ class TypedKeys:
         """The first of ``keys`` that is there and not null."""
         return next((key for key in keys if self.document.get(key) is not None), None)
 
-    def refuse_unknown(self, keys: Collection[str]) -> None:
+    def refuse_unknown(
+        self, keys: Collection[str], elsewhere: Mapping[str, str] | None = None
+    ) -> None:
         """Refuse document keys not in ``keys``.
 
+        Args:
+            keys: the known ones.
+            elsewhere: names that other programs have for them.
+
         Raises:
-            InputError: for the first such key, with the nearest known one.
+            UnknownKeyError: for the first such key, with all known ones and the nearest.
         """
         for key in self.document:
             if key not in keys:
-                allowed = "only known keys: " + ", ".join(keys)
-                raise InputError(self.where, str(key), allowed, nearest_name(str(key), keys))
+                meant = (elsewhere or {}).get(str(key), "")
+                raise UnknownKeyError(self.where, str(key), keys, meant)
 
     def require(self, keys: Iterable[str]) -> None:
         """Refuse missing keys.
 
         Raises:
-            InputError: for the first of ``keys`` that is missing or null.
+            InputError: for all of ``keys`` that are missing or null.
         """
-        for key in keys:
-            if self.document.get(key) is None:
-                raise InputError(f"{self.where}: {key}", "nothing", "a value (the key is required)")
+        needed = list(keys)
+        missing = [key for key in needed if self.document.get(key) is None]
+        if missing:
+            allowed = "a value (the key is required)"
+            if len(needed) > 1:
+                allowed = f"values for {', '.join(needed)} (the keys are required)"
+            raise InputError(f"{self.where}: {', '.join(missing)}", "nothing", allowed)
 
     def count(self, key: str, least: int = 1, most: int = LARGEST) -> int:
         """A whole number between ``least`` and ``most``."""

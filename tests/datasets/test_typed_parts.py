@@ -39,6 +39,34 @@ def test_every_key_is_documented() -> None:
     assert [key for key in KNOWN if key not in str(__doc__)] == []
 
 
+def test_an_unknown_key_is_told_every_key() -> None:
+    with pytest.raises(InputError) as caught:
+        model({**SIZES, "hiden": 3})
+    line = str(caught.value)
+    assert "got hiden" in line
+    assert all(f" {key}," in line or f" {key};" in line for key in KNOWN)
+    assert line.endswith("; nearest: hidden")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("n_layers", "layers"), ("d_model", "hidden"), ("num_heads", "heads"), ("d_ff", "ffn"),
+     ("n_kv_heads", "kv_heads"), ("vocab_size", "vocab"), ("max_seq_len", "positions"),
+     ("top_k", "topk"), ("tie_word_embeddings", "tie_embeddings")],
+)  # fmt: skip
+def test_names_of_other_programs_are_known(key: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        model({**SIZES, key: 3})
+    assert caught.value.nearest == meant
+
+
+def test_every_missing_key_is_named_at_once() -> None:
+    said = "hidden, vocab: got nothing; allowed: values for layers, hidden, heads, vocab"
+    with pytest.raises(InputError, match=said):
+        model({"layers": 2, "heads": 4})
+
+
 def test_experts_take_the_place_of_the_mlp() -> None:
     keys = {**EXPERTS, "expert_ffn": 24, "shared_experts": 2, "router": "sigmoid",
             "expert_groups": 4, "groups_per_token": 2, "capacity_factor": 1.5,
@@ -127,14 +155,14 @@ def test_an_image_encoder() -> None:
         ({**EXPERTS, "expert_groups": 3}, "groups: got 3"),
         ({**EXPERTS, "shared_ffn": 8, "shared_experts": 1}, "nothing beside shared_ffn"),
         ({**SIZES, "rope_dim": 4}, "rope_dim: got 4; allowed: nothing unless kv_rank"),
-        ({**SIZES, "kv_rank": 16}, "nope_dim: got nothing"),
+        ({**SIZES, "kv_rank": 16}, "nope_dim, rope_dim, value_dim: got nothing"),
         ({**SIZES, **LATENT, "kv_heads": 2}, "kv_heads: got 2; allowed: nothing beside kv_rank"),
         ({**SIZES, **LATENT, "position": "none"}, "rope beside kv_rank"),
         ({**SIZES, "full_every": 2}, "nothing unless window is given"),
         ({**SIZES, "rotary_dim": 5}, "rotary_dim: got 5; allowed: an even number"),
         ({**SIZES, "pattern": "MXM"}, "letters M"),
         ({**SIZES, "pattern": "M*"}, 'layers: got 6; allowed: 2, as many as the pattern'),
-        ({**SIZES, "pattern": "M*E---"}, "experts: got nothing"),
+        ({**SIZES, "pattern": "M*E---"}, "experts, topk: got nothing"),
         ({**SIZES, "state_dim": 4}, "nothing unless pattern is given"),
         ({**SIZES, "patch": 4}, "nothing unless image is given"),
         ({**IMAGE, "vocab": 100}, "vocab: got 100; allowed: nothing beside image"),

@@ -12,7 +12,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from ....spec.codec import parse_json
-from ....spec.errors import InfeasibleError, InputError, MissingInputError, ShardwrightError
+from ....spec.errors import (
+    InfeasibleError,
+    InputError,
+    MissingInputError,
+    ShardwrightError,
+    UnknownKeyError,
+)
 from ...planning.uniform_plan import strategy_flags
 from ...problem.stored_calibrations import CalibrationNeededError
 from ..problems import (
@@ -20,6 +26,7 @@ from ..problems import (
     INVALID,
     MAX_ERRORS,
     MAX_TEXT,
+    MAX_WHOLE_TEXT,
     NOT_BUILT,
     TOO_LARGE,
     encode,
@@ -160,16 +167,17 @@ def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:
         pointer = _error_pointer(error.field)
         if operation not in ("plan", "check-plan"):  # the others have no such object
             pointer = pointer.removeprefix("/constraints")
-        message = _allowed_text(error)
+        most = MAX_WHOLE_TEXT if isinstance(error, UnknownKeyError) else MAX_TEXT
+        message = _allowed_text(error, most)
         faults = [{"pointer": pointer, "msg": message}]
-        return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)
+        return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults, most)
     kind = INFEASIBLE if isinstance(error, InfeasibleError) else NOT_BUILT
     return problem(422, str(error), kind)
 
 
-def _allowed_text(error: InputError) -> str:
+def _allowed_text(error: InputError, most: int) -> str:
     near = "" if error.nearest in (None, "") else f"; nearest: {str(error.nearest)[:100]}"
-    room = MAX_TEXT - len(near) - POINTER_ROOM
+    room = most - len(near) - POINTER_ROOM
     allowed = error.allowed if len(error.allowed) <= room else error.allowed[: room - 1] + "…"
     return f"allowed: {allowed}{near}"
 

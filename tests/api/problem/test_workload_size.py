@@ -1,4 +1,4 @@
-"""A missing batch or sequence length: both at once, with values that the model takes."""
+"""Missing sizes and unknown keys, told at once and whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.problem.workload_size import usual_batch
 from shardwright.api.server.compute.operations import run_operation
+from shardwright.datasets.models.typed_model import KNOWN
 from shardwright.spec.errors import MissingInputError
 
 
@@ -58,3 +59,12 @@ def test_the_service_points_at_each() -> None:
     pointers = [item["pointer"] for item in document["errors"]]
     assert pointers == ["/workload/global_batch", "/workload/seq_len"]
     assert "64 and 1024" in document["detail"]
+
+
+def test_the_service_lists_every_key_of_a_typed_model() -> None:
+    body = {"model": {"layers": 2, "d_model": 8}, "cluster": "local", "workload": {}}
+    status, answer = run_operation("plan", json.dumps(body).encode(), 10.0)
+    detail = json.loads(answer)["detail"]
+    assert status == 422
+    assert all(f" {key}" in detail for key in KNOWN)
+    assert detail.endswith("; nearest: hidden")
