@@ -37,7 +37,7 @@ def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
         topk=config.count("num_experts_per_tok"),
         ffn=config.count_or("moe_intermediate_size", 1407),
         activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=_shared_width(config, 2, 1407),
+        shared_ffn=shared_width(config, 2, 1407),
         groups=groups,
         groups_per_token=groups_per_token,
     )
@@ -51,7 +51,7 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
         topk=config.count_or("num_experts_per_tok", 8),
         ffn=config.count_or("moe_intermediate_size", 2048),
         activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=_shared_width(config, 1, 2048),
+        shared_ffn=shared_width(config, 1, 2048),
         score="sigmoid",
         groups=config.count_or("n_group", 8),
         groups_per_token=config.count_or("topk_group", 4),
@@ -59,7 +59,8 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
     return _decoder(config, name, moe, dense=3, dense_ffn=18432, ahead=True)
 
 
-def _shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
+def shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
+    """Width of ``n_shared_experts`` together; the class's default number and width of one."""
     key = "n_shared_experts"
     if key in config.document and config.document[key] is None:
         return 0
@@ -109,12 +110,12 @@ def _decoder(
         norm="rmsnorm",
         norm_eps=eps,
         tied=config.flag_or("tie_word_embeddings", False),
-        multi_token=_multi_token_layers(config, sparse, vocab) if ahead else (),
+        multi_token=multi_token_layers(config, sparse, vocab) if ahead else (),
     )
 
 
-def _multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
-    """The multi-token layers.
+def multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
+    """Multi-token layers of ``block``, one if the configuration does not say.
 
     The library's class reads their number and does not build them.
     """

@@ -52,6 +52,7 @@ def decoder(
     norm_eps: float,
     tied: bool,
     softcap: float | None = None,
+    head_bias: bool = False,
     multi_token: tuple[LayerRun, ...] = (),
 ) -> ModelSpec:
     """A one-tower language model.
@@ -66,6 +67,7 @@ def decoder(
         norm_eps: its epsilon.
         tied: True if the head's projection is the embedding table.
         softcap: bound of the logits.
+        head_bias: True if the head's projection has a bias.
         multi_token: multi-token layers, between the blocks and the head.
     """
     head = HeadLayer(
@@ -73,6 +75,7 @@ def decoder(
         vocab=embedding.vocab,
         norm=norm,
         norm_eps=norm_eps,
+        bias=head_bias,
         softcap=softcap,
     )
     layers = (LayerRun(layer=embedding), *runs, *multi_token, LayerRun(layer=head))

@@ -1,4 +1,4 @@
-"""State spaces, linear attention and hybrids: mamba2, nemotron_h, qwen3_next."""
+"""State spaces, linear attention and hybrids: mamba2, nemotron_h, qwen3_next, qwen3_5_moe."""
 
 from __future__ import annotations
 
@@ -180,7 +180,22 @@ def _multi_token_layers(
 
 def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
     """Qwen3-Next: gated delta rule, every fourth layer gated attention, experts."""
-    hidden, layers = config.size("hidden_size"), config.layer_count()
+    layers = config.layer_count()
+    moe = gated_shared_experts(config, experts=512, topk=10)
+    parts = sparse_layers(config, layers, moe, dense_ffn=5632)
+    return experts_decoder(config, name, gated_mixers(config, layers), parts, eps=1e-6)
+
+
+def qwen3_5_moe(config: ConfigKeys, name: str) -> ModelSpec:
+    """Text of Qwen3.5 with experts: Qwen3-Next without dense layers."""
+    layers = config.layer_count()
+    moe = gated_shared_experts(config, experts=256, topk=8)
+    return experts_decoder(config, name, gated_mixers(config, layers), [moe] * layers, eps=1e-6)
+
+
+def gated_mixers(config: ConfigKeys, layers: int) -> list[Mixer]:
+    """Qwen3-Next's mixers: the gated delta rule, on some layers gated attention."""
+    hidden = config.size("hidden_size")
     rules = DecoderRules(
         kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, rotary_fraction=0.25
     )
@@ -195,22 +210,24 @@ def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
     if delta.value_heads % delta.key_heads:
         allowed = f"a multiple of linear_num_key_heads {delta.key_heads}"
         raise InputError(f"{config.where}: linear_num_value_heads", delta.value_heads, allowed)
-    moe = Moe(
-        experts=config.count_or("num_experts", 512),
-        topk=config.count_or("num_experts_per_tok", 10),
-        ffn=config.count_or("moe_intermediate_size", 512),
-        activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=config.count_or("shared_expert_intermediate_size", 512),
-        shared_gate=True,
-    )
     types = config.choices("layer_types", layers, QWEN3_NEXT_TYPES)
     if types is None:
         key = "full_attention_interval"
         every = config.count(key) if config.has(key) else config.count_or(key, 4)
         types = [QWEN3_NEXT_TYPES[(i + 1) % every == 0] for i in range(layers)]
-    parts = sparse_layers(config, layers, moe, dense_ffn=5632)
-    mixers: list[Mixer] = [attention if kind == "full_attention" else delta for kind in types]
-    return experts_decoder(config, name, mixers, parts, eps=1e-6)
+    return [attention if kind == "full_attention" else delta for kind in types]
+
+
+def gated_shared_experts(config: ConfigKeys, *, experts: int, topk: int) -> Moe:
+    """Qwen3-Next's experts: a shared one behind a gate; the class's default numbers."""
+    return Moe(
+        experts=config.count_or("num_experts", experts),
+        topk=config.count_or("num_experts_per_tok", topk),
+        ffn=config.count_or("moe_intermediate_size", 512),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=config.count_or("shared_expert_intermediate_size", 512),
+        shared_gate=True,
+    )
 
 
 FAMILIES = (
@@ -228,4 +245,10 @@ FAMILIES = (
         experts=True,
     ),
     Family(model_type="qwen3_next", config_class="Qwen3NextConfig", build=qwen3_next, experts=True),
+    Family(
+        model_type="qwen3_5_moe_text",
+        config_class="Qwen3_5MoeTextConfig",
+        build=qwen3_5_moe,
+        experts=True,
+    ),
 )

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import deepseek, encoders, gemma, gpt, hybrids, llama, llava, moe, t5
+from . import (
+    deepseek,
+    encoders,
+    gemma,
+    gpt,
+    granite_moe,
+    hybrids,
+    llama,
+    llava,
+    moe,
+    shared_experts,
+    t5,
+)
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -10,6 +22,8 @@ FAMILIES: tuple[Family, ...] = (
     *llama.FAMILIES,
     *gemma.FAMILIES,
     *moe.FAMILIES,
+    *shared_experts.FAMILIES,
+    *granite_moe.FAMILIES,
     *deepseek.FAMILIES,
     *hybrids.FAMILIES,
     *encoders.FAMILIES,
@@ -33,7 +47,7 @@ REFUSED = {
     "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
     "kimi_linear": ("Kimi delta attention", "qwen3_next"),
     "glm4": ("norms before and after each part", "gemma2"),
-    "glm4_moe": ("experts beside partial rotary positions", "deepseek_v3"),
+    "qwen3_5_moe": ("an image tower", "qwen3_5_moe_text, its text_config"),
     "minimax_m2": ("norms over all query heads together", "qwen3_moe"),
     "roberta": ("positions that start behind the padding", "bert"),
     "electra": ("a generator beside a discriminator", "bert"),

@@ -59,7 +59,7 @@ def _built(index: int) -> tuple[int, dict[str, Any]]:
             module = getattr(transformers, name)(config)
     module.tie_weights()
     return (
-        sum(p.numel() for p in module.parameters()),
+        sum(p.numel() for p in module.parameters() if p.requires_grad),
         json.loads(config.to_json_string(use_diff=False)),
     )
 

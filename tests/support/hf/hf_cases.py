@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hf.hf_case import SEQ_LEN, VOCAB, BlockCase
+from hf.hf_expert_cases import EXPERT_CASES
 
 TOKENS = {"vocab_size": VOCAB, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
 SIZES = TOKENS | {
@@ -222,4 +223,8 @@ OTHER_LAYERS = [
 ]
 """Layers that do not attend: one attention stands for both."""
 
-CASES = [*BLOCKS, *(replace(case, attentions=("unfused",)) for case in OTHER_LAYERS)]
+CASES = [
+    *BLOCKS,
+    *EXPERT_CASES,
+    *(replace(case, attentions=("unfused",)) for case in OTHER_LAYERS),
+]

@@ -62,7 +62,7 @@ class Listed(NamedTuple):
     our_bytes: int
 
 
-NORMS = r"(?!mixer\.|linear_attn\.).*norm\w*"
+NORMS = r"(?!mixer\.|mamba\.|linear_attn\.).*norm\w*"
 """Norms around a block's parts; those inside scans are lowered operation by operation."""
 DIFFERENCES = (
     Difference(
@@ -149,6 +149,13 @@ DIFFERENCES = (
         reason="cosines and sines: one table for all layers, made before them; no layer's bytes",
     ),
     Difference(
+        op="clone",
+        saved_in="self_attn",
+        axes=4,
+        case="ernie4_5_moe",
+        reason="cosines and sines of interleaved channels: a table for all layers, too",
+    ),
+    Difference(
         op="_softmax",
         saved_in=r".*(attn|attention|mixer)",
         dtype="float32",
@@ -163,8 +170,8 @@ DIFFERENCES = (
     ),
     Difference(
         op="clone",
-        saved_in=r"self_attn|attention\.dense",
-        case="gpt_neox|gated_attention",
+        saved_in=r"self_attn(\.o_proj)?|attention\.dense",
+        case="gpt_neox|gated_attention|glm4_moe",
         attention="flash",
         reason="attention's result goes back into token order: partial rotary left heads first",
     ),
@@ -182,7 +189,7 @@ DIFFERENCES = (
         reason="the order of the rows, its inverse and each expert's end; ours keeps it once",
     ),
     Difference(
-        op="sum|add|bitwise_not",
+        op="sum|add|clamp|bitwise_not",
         saved_in=r".*gate",
         reason="what weights are divided by and the groups left out; ours keeps the weights",
     ),

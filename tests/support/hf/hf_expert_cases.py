@@ -1,0 +1,65 @@
+"""Small configurations of the library's families with experts and of its hybrids."""
+
+from __future__ import annotations
+
+from hf.hf_case import VOCAB, BlockCase
+
+TOKENS = {"vocab_size": VOCAB, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
+SIZES = TOKENS | {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "intermediate_size": 160,
+    "head_dim": 16,
+}
+GLM = SIZES | {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 48,
+    "first_k_dense_replace": 0,
+    "use_qk_norm": True,
+}
+ERNIE = SIZES | {
+    "moe_num_experts": 4,
+    "moe_k": 2,
+    "moe_intermediate_size": 48,
+    "moe_layer_start_index": 0,
+}
+GRANITE = {
+    **{name: SIZES[name] for name in SIZES if name != "head_dim"},
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "intermediate_size": 48,
+    "residual_multiplier": 0.22,
+}
+GRANITE_HYBRID = GRANITE | {
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "shared_intermediate_size": 32,
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+    "mamba_n_groups": 2,
+    "mamba_chunk_size": 12,
+}
+
+EXPERT_CASES = [
+    BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
+    BlockCase(name="ernie4_5_moe", config="Ernie4_5_MoeConfig", sizes=ERNIE),
+    BlockCase(name="granitemoe", config="GraniteMoeConfig", sizes=GRANITE),
+    BlockCase(
+        name="granite_mamba",
+        config="GraniteMoeHybridConfig",
+        sizes=GRANITE_HYBRID,
+        attentions=("unfused",),
+    ),
+    BlockCase(
+        name="granite_attention",
+        config="GraniteMoeHybridConfig",
+        part="layers.1",
+        sizes=GRANITE_HYBRID,
+        block=1,
+    ),
+]
+"""Blocks of families with experts and hybrids."""
