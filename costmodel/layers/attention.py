@@ -64,6 +64,8 @@ def cross_attention(
 def _positioned(
     c: OpContext, spec: Attention, query: SymbolicTensor, key: SymbolicTensor
 ) -> tuple[SymbolicTensor, SymbolicTensor]:
+    if spec.qk_norm_joint:
+        query, key = _joint_norms(c, query, key)
     query = _heads(c, spec, spec.heads // c.tp, query)
     key = _heads(c, spec, spec.kv_heads // c.tp, key)
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
@@ -86,7 +88,26 @@ def _copied(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     reads_any_order = spec.qk_norm and not c.stack.fusion.norm
     x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
-    return norm(c, x, "rmsnorm") if spec.qk_norm else x
+    return norm(c, x, "rmsnorm") if spec.qk_norm and not spec.qk_norm_joint else x
+
+
+def _joint_norms(
+    c: OpContext, query: SymbolicTensor, key: SymbolicTensor
+) -> tuple[SymbolicTensor, SymbolicTensor]:
+    """Norms over all heads; ranks that split them sum a statistic of each row, each way."""
+    query, key = norm(c, query, "rmsnorm"), norm(c, key, "rmsnorm")
+    if c.tp == 1:
+        return query, key
+    rows = c.tape.constant((2, query.shape[0] * query.shape[1]), "fp32")
+    c.tape.collective("all_reduce", c.tensor_group, rows)
+
+    def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        c.tape.collective("all_reduce", c.tensor_group, rows)
+        return grads
+
+    outs = tuple(SymbolicTensor(x.shape, x.dtype, x.storage) for x in (query, key))
+    c.tape.record(outs, (query, key), backward)
+    return outs[0], outs[1]
 
 
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:

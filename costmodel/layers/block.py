@@ -102,18 +102,19 @@ def _pre_norm(
 ) -> tuple[BlockBody, BlockEpilogue]:
     """``x + f(norm(x))`` per sub-layer f.
 
-    A sandwich normalizes the result too.
+    A sandwich normalizes the result too; OLMo 2 the result alone.
     """
     if c.stack.fusion.across_parts:
         return _fused_pre_norm(c, layer, strategy)
     sub_layers = _sub_layers(layer)
-    sandwich = layer.norm_placement == "sandwich"
+    placement = layer.norm_placement
 
     def branch(
         x: SymbolicTensor, sub_layer: SubLayer, source: SymbolicTensor | None
     ) -> SymbolicTensor:
-        out = _normalized_branch(c, layer, strategy, sub_layer, x, source)
-        return norm(c, out, layer.norm) if sandwich else out
+        inner = _plain_branch if placement == "after" else _normalized_branch
+        out = inner(c, layer, strategy, sub_layer, x, source)
+        return out if placement == "pre" else norm(c, out, layer.norm)
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
         for sub_layer in sub_layers[:-1]:
@@ -174,6 +175,21 @@ def _normalized_branch(
     )
 
 
+def _plain_branch(
+    c: OpContext,
+    layer: BlockLayer,
+    strategy: LayerStrategy,
+    sub_layer: SubLayer,
+    x: SymbolicTensor,
+    source: SymbolicTensor | None,
+) -> SymbolicTensor:
+    """Run a sub-layer on the residual stream itself."""
+    if sub_layer.run is not None:
+        return sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, x)
+    attend = cross_attention
+    return attend(c, sub_layer.spec, layer.hidden, strategy, x, required_source(source))
+
+
 def required_source(source: SymbolicTensor | None) -> SymbolicTensor:
     """The other tower's output.
 
@@ -192,12 +208,7 @@ def _post_norm(
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
         for sub_layer in _sub_layers(layer):
-            if sub_layer.run is None:
-                added = cross_attention(
-                    c, sub_layer.spec, layer.hidden, strategy, x, required_source(source)
-                )
-            else:
-                added = sub_layer.run(c, sub_layer.spec, layer.hidden, strategy, x)
+            added = _plain_branch(c, layer, strategy, sub_layer, x, source)
             x = norm(c, residual_add(c, x, added, sub_layer.bias), layer.norm)
             del added
         return (x,)

@@ -26,7 +26,7 @@ Parts that a model has only with their key:
 
     window: 4096          # sliding window in tokens; full_every: 6 spares each sixth layer
     mask: full            # causal | full; softcap: 50.0; sinks, output_gate: true
-    norm_placement: pre   # pre | post | sandwich; parallel, shared_norm: true
+    norm_placement: pre   # pre | post | after | sandwich; parallel, shared_norm: true
     logit_softcap: 30.0
     experts: 8            # a mixture in place of the MLP; topk is then required
     topk: 2
@@ -69,8 +69,8 @@ from .typed_reader import FAMILY_DEFAULTS, ModelKeys
 
 REQUIRED = ("layers", "hidden", "heads", "vocab")
 POSITIONS = ("rope", "learned", "none")
-Placement = Literal["pre", "post", "sandwich"]
-PLACEMENTS = ("pre", "post", "sandwich")
+Placement = Literal["pre", "post", "after", "sandwich"]
+PLACEMENTS = ("pre", "post", "after", "sandwich")
 IMAGE_KEYS = ("image", "patch", "classes")
 PATTERN_LETTERS = "M*-E"
 KNOWN = tuple(

@@ -88,12 +88,14 @@ def _heads(spec: Attention, x: Tensor) -> Tensor:
 
 
 def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> Tensor:
-    """Split into heads, which Qwen3 normalizes."""
-    x = _heads(spec, x)
+    """Split into heads; normalize each (Qwen3), or before that all together (OLMo 2)."""
     if not spec.qk_norm:
-        return x
+        return _heads(spec, x)
     weight = block.slot(norm_name).weight
-    return norm.rms_norm(block.kernels, x, weight, block.layer.norm_eps)
+    if not spec.qk_norm_joint:
+        x = _heads(spec, x)
+    x = norm.rms_norm(block.kernels, x, weight, block.layer.norm_eps)
+    return _heads(spec, x) if spec.qk_norm_joint else x
 
 
 __all__ = ["angles_of", "attention_mixer", "cross_attention"]

@@ -119,6 +119,8 @@ class Block(LayerModule):
         for name, run in sublayers:
             if placement == "post":
                 x = self._norm(name, x + run(x))
+            elif placement == "after":
+                x = x + self._norm(f"{name}_post", run(x))
             elif placement == "sandwich":
                 x = x + self._norm(f"{name}_post", run(self._norm(name, x)))
             else:

@@ -123,6 +123,8 @@ def _block(
     for name, part in parts:
         if layer.norm_placement == "post":
             x = normed(name, x + part(x))
+        elif layer.norm_placement == "after":
+            x = x + normed(f"{name}_post", part(x))
         elif layer.norm_placement == "sandwich":
             x = x + normed(f"{name}_post", part(normed(name, x)))
         elif layer.parallel:
@@ -159,11 +161,20 @@ def _attention(
     bias: Tensor | None,
     prefix: str,
 ) -> Tensor:
-    query, key, value = (
-        linear(weights, f"{prefix}{name}", feed).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
+    projected = [
+        linear(weights, f"{prefix}{name}", feed)
         for name, feed in (("query", x), ("key", source), ("value", source))
+    ]
+    if spec.qk_norm_joint:
+        for index, name in enumerate(("query", "key")):
+            projected[index] = _norm(
+                "rmsnorm", layer.norm_eps, weights, f"{prefix}{name}_norm", projected[index]
+            )
+    query, key, value = (
+        part.unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
+        for part in projected
     )
-    if spec.qk_norm:
+    if spec.qk_norm and not spec.qk_norm_joint:
         query, key = (
             _norm("rmsnorm", layer.norm_eps, weights, f"{prefix}{name}_norm", heads)
             for name, heads in (("query", query), ("key", key))

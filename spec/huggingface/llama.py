@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -20,9 +21,10 @@ class DecoderRules:
 
     ``bias_key`` names the key for biases of attention and ``bias`` is its default; without a key
     they always follow ``bias``. ``output_bias`` false leaves out that of attention's output in any
-    case. ``rotary_fraction`` is the default fraction of a head that is rotated, None for a class
-    without such a key. ``windows`` all: ``window`` is that of all layers; qwen: of the layers that
-    ``use_sliding_window`` selects.
+    case; ``output_bias_key`` names a key of its own. ``mlp_bias`` is the default of
+    ``mlp_bias_key``, None for that of ``bias``. ``rotary_fraction`` is the default fraction of a
+    head that is rotated, None for a class without such a key. ``windows`` all: ``window`` is that
+    of all layers; qwen: of the layers that ``use_sliding_window`` selects.
     """
 
     kv_heads: int | None
@@ -31,8 +33,11 @@ class DecoderRules:
     bias_key: str = ""
     bias: bool = False
     output_bias: bool = True
+    output_bias_key: str = ""
     mlp_bias_key: str = ""
+    mlp_bias: bool | None = None
     qk_norm: bool = False
+    qk_norm_joint: bool = False
     theta: float = THETA
     rotary_fraction: float | None = None
     windows: Literal["none", "all", "qwen"] = "none"
@@ -40,13 +45,16 @@ class DecoderRules:
     activation: str = "silu"
     gated: bool = True
     norm: NormKind = "rmsnorm"
+    norm_placement: Literal["pre", "after", "sandwich"] = "pre"
     eps_key: str = "rms_norm_eps"
     eps: float = 1e-6
     tied: bool = False
 
 
-def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attention:
-    """Attention of all layers, without windows."""
+def attention_of(
+    config: ConfigKeys, hidden: int, rules: DecoderRules, theta: float | None = None
+) -> Attention:
+    """Attention of all layers, without windows; ``theta`` where it is read already."""
     heads = config.size("num_attention_heads")
     kv_heads = config.kv_heads(heads, rules.kv_heads)
     head_dim = config.head_dim(hidden, heads, rules.head_dim)
@@ -54,10 +62,14 @@ def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attent
         allowed = "an even number (rotary positions)"
         raise InputError(f"{config.where}: head_dim", head_dim, allowed, head_dim + 1)
     bias = config.flag_or(rules.bias_key, rules.bias) if rules.bias_key else rules.bias
-    if rules.rotary_fraction is None:
-        theta, rotary_dim = rope_theta(config, rules.theta), None
-    else:
+    out_bias = bias and rules.output_bias
+    if rules.output_bias_key:
+        out_bias = config.flag_or(rules.output_bias_key, rules.output_bias)
+    rotary_dim = None
+    if rules.rotary_fraction is not None:
         theta, rotary_dim = partial_rope(config, head_dim, rules.rotary_fraction)
+    elif theta is None:
+        theta = rope_theta(config, rules.theta)
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
@@ -65,32 +77,43 @@ def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attent
         rope_theta=theta,
         rotary_dim=rotary_dim,
         qkv_bias=bias,
-        out_bias=bias and rules.output_bias,
+        out_bias=out_bias,
         qk_norm=rules.qk_norm,
+        qk_norm_joint=rules.qk_norm_joint,
     )
 
 
 def build(config: ConfigKeys, name: str, rules: DecoderRules) -> ModelSpec:
     """The dense decoder of a configuration, read by ``rules``."""
     hidden = config.size("hidden_size")
-    layers, vocab = config.layer_count(), config.size("vocab_size")
+    layers = config.layer_count()
     attention = attention_of(config, hidden, rules)
-    key = rules.mlp_bias_key
+    windows = _windows(config, layers, rules)
+    return dense_decoder(config, name, rules, (replace(attention, window=w) for w in windows))
+
+
+def dense_decoder(
+    config: ConfigKeys, name: str, rules: DecoderRules, attentions: Iterable[Attention]
+) -> ModelSpec:
+    """The decoder around these attentions, one a layer."""
+    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    key, mlp_bias = rules.mlp_bias_key, rules.bias if rules.mlp_bias is None else rules.mlp_bias
     mlp = Mlp(
         ffn=config.count_or("intermediate_size", rules.ffn),
         activation=activation(config, "hidden_act", rules.activation, gated=rules.gated),
-        bias=config.flag_or(key, rules.bias) if key else False,
+        bias=config.flag_or(key, mlp_bias) if key else False,
     )
     eps = config.number_or(rules.eps_key, rules.eps)
     blocks = (
         BlockLayer(
             hidden=hidden,
-            attention=replace(attention, window=window),
+            attention=attention,
             mlp=mlp,
             norm=rules.norm,
             norm_eps=eps,
+            norm_placement=rules.norm_placement,
         )
-        for window in _windows(config, layers, rules)
+        for attention in attentions
     )
     return decoder(
         name,

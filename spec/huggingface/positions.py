@@ -87,6 +87,38 @@ def note_scaling(config: ConfigKeys, scaling: Mapping[str, Any]) -> None:
         config.assume("rope_scaling", kind, f"{kind} rope scaling is neither priced nor run")
 
 
+def rope_by_type(config: ConfigKeys, theta: float) -> float:
+    """The rotary base of classes whose ``rope_parameters`` may go by the kind of layer.
+
+    Raises:
+        NotBuiltError: bases that differ.
+    """
+    parameters = config.document.get("rope_parameters") or {}
+    inner = (
+        [parameters.get(kind) for kind in WINDOW_TYPES] if isinstance(parameters, Mapping) else []
+    )
+    by_type = [part for part in inner if isinstance(part, Mapping)]
+    if not by_type:
+        return rope_theta(config, theta)
+    bases = {}
+    for kind, part in zip(WINDOW_TYPES, inner, strict=True):
+        keys = TypedKeys(part if isinstance(part, Mapping) else {}, f"{config.where}: {kind}")
+        note_scaling(config, keys.document)
+        bases[kind] = keys.number("rope_theta") if keys.has("rope_theta") else theta
+    if len(set(bases.values())) > 1:
+        raise NotBuiltError(f"{config.where}: rope_parameters {bases}", "use one base")
+    return bases[WINDOW_TYPES[0]]
+
+
+def note_query_scale(config: ConfigKeys) -> None:
+    """List a scale of queries at far positions as neither priced nor run."""
+    parameters = config.document.get("rope_parameters") or {}
+    key = "llama_4_scaling_beta"
+    if isinstance(parameters, Mapping) and parameters.get(key):
+        why = "a product of queries at far positions, neither priced nor run"
+        config.assume(key, parameters[key], why)
+
+
 def same_window(config: ConfigKeys, layers: int, default: int | None) -> list[int | None]:
     """One sliding window for all layers; null, or no default, means none."""
     key = "sliding_window"

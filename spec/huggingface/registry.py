@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    decoders,
     deepseek,
     encoders,
     gemma,
@@ -20,6 +21,7 @@ from .family import Family
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
     *llama.FAMILIES,
+    *decoders.FAMILIES,
     *gemma.FAMILIES,
     *moe.FAMILIES,
     *shared_experts.FAMILIES,
@@ -31,8 +33,6 @@ FAMILIES: tuple[Family, ...] = (
     *llava.FAMILIES,
 )
 REFUSED = {
-    "olmo2": ("norms after each part and over all query heads together", "llama"),
-    "olmo3": ("norms after each part and over all query heads together", "llama"),
     "gemma3": ("an image tower with pooled tokens", "gemma3_text, its text_config"),
     "gemma3n": ("alternating updates and embeddings of each layer", "gemma3_text"),
     "gpt_bigcode": ("multi-query attention beside learned positions", "starcoder2"),
@@ -46,7 +46,6 @@ REFUSED = {
     "deepseek_v32": ("attention to tokens that an indexer picks", "deepseek_v3"),
     "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
     "kimi_linear": ("Kimi delta attention", "qwen3_next"),
-    "glm4": ("norms before and after each part", "gemma2"),
     "qwen3_5_moe": ("an image tower", "qwen3_5_moe_text, its text_config"),
     "minimax_m2": ("norms over all query heads together", "qwen3_moe"),
     "roberta": ("positions that start behind the padding", "bert"),

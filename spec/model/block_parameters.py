@@ -20,20 +20,21 @@ from .parameter_spec import (
 def block_parameters(block: BlockLayer) -> ParameterSpecs:
     """Parameters of a block.
 
-    Norms stand before their part, or around it (sandwich).
+    Norms stand before their part, after it, or around it (sandwich).
     """
     specs: list[ParameterSpec] = []
-    after = block.norm if block.norm_placement == "sandwich" else None
+    before = None if block.norm_placement == "after" else block.norm
+    after = block.norm if block.norm_placement in ("after", "sandwich") else None
     if block.attention is not None:
-        specs += norm("attention_norm", block.norm, block.hidden)
+        specs += norm("attention_norm", before, block.hidden)
         specs += _mixer(block.attention, block.hidden)
         specs += norm("attention_post_norm", after, block.hidden)
     if block.cross_attention is not None:
-        specs += norm("cross_norm", block.norm, block.hidden)
+        specs += norm("cross_norm", before, block.hidden)
         specs += _attention(block.cross_attention, block.hidden, "cross_")
     if block.mlp is not None:
         shared = block.shared_norm and block.attention is not None
-        specs += norm("mlp_norm", None if shared else block.norm, block.hidden)
+        specs += norm("mlp_norm", None if shared else before, block.hidden)
         specs += _mlp(block.mlp, block.hidden) if isinstance(block.mlp, Mlp) else _moe(block)
         specs += norm("mlp_post_norm", after, block.hidden)
     return tuple(specs)
@@ -56,7 +57,10 @@ def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
         widths.append(("output_gate", spec.query_dim))
     for name, width in widths:
         specs += column(f"{prefix}{name}", width, hidden, spec.qkv_bias)
-    if spec.qk_norm:
+    if spec.qk_norm_joint:
+        specs += norm(f"{prefix}query_norm", "rmsnorm", spec.query_dim, split=True)
+        specs += norm(f"{prefix}key_norm", "rmsnorm", spec.kv_dim, split=True)
+    elif spec.qk_norm:
         specs += [
             ParameterSpec(
                 name=f"{prefix}{name}.weight",

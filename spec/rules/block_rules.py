@@ -45,6 +45,8 @@ def _mixer_problems(mixer: Mixer) -> Iterator[Problem]:
 
 def _attention_problems(spec: Attention) -> Iterator[Problem]:
     heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
+    if spec.qk_norm_joint and not spec.qk_norm:
+        yield Problem("qk_norm_joint", "true", "false without qk_norm", "false")
     if heads % kv_heads:
         near = nearest_divisor(kv_heads, heads)
         yield Problem("kv_heads", kv_heads, f"a divisor of heads {heads}", near)

@@ -68,8 +68,8 @@ def _unsupported_cross_attention(block: BlockLayer) -> str | None:
         return None
     if cross.rotary or cross.qk_norm or cross.relative_buckets or cross.shared_bias:
         return "cross-attention with positions or norms of its own is planned but not run yet"
-    if block.norm_placement == "sandwich":
-        return "cross-attention between sandwich norms is planned but not run yet"
+    if block.norm_placement in ("after", "sandwich"):
+        return f"cross-attention with {block.norm_placement} norms is planned but not run yet"
     return _unsupported_attention(cross)
 
 
@@ -125,6 +125,9 @@ def unsupported_strategy(
     model: ModelSpec, strategy: LayerStrategy, workload: Workload
 ) -> str | None:
     """Reason for not training a model with a strategy, or None."""
+    if strategy.weight_split > 1 and _norms_all_heads(model):
+        tp = strategy.weight_split
+        return f"tp {tp} over norms of all heads together is planned but not run yet; use tp 1"
     if _is_one_plain_tower(model):
         return None
     model_text = "in a model of two towers or of learned relative positions"
@@ -137,6 +140,12 @@ def unsupported_strategy(
     if workload.adapters is not None:
         return f"adapters {model_text} are planned but not run yet; train full"
     return None
+
+
+@lru_cache(maxsize=256)
+def _norms_all_heads(model: ModelSpec) -> bool:
+    mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
+    return any(isinstance(x, Attention) and x.qk_norm_joint for x in mixers)
 
 
 @lru_cache(maxsize=256)

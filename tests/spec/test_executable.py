@@ -17,6 +17,7 @@ from shardwright.spec.rules.executable import (
     unsupported_combination,
     unsupported_experts,
     unsupported_model,
+    unsupported_strategy,
     unsupported_together,
 )
 from shardwright.spec.strategy import LayerStrategy
@@ -47,6 +48,24 @@ def test_dense_decoders_encoders_and_both_run(name: str) -> None:
 )
 def test_experts_and_latent_attention_run(name: str) -> None:
     assert unsupported_model(presets()[name].model, 256) is None
+
+
+def test_norms_of_all_heads_run_where_heads_are_whole() -> None:
+    model = presets()["qwen3-8b"].model
+    runs = []
+    for run in model.towers[0].layers:
+        layer = run.layer
+        if isinstance(layer, BlockLayer) and isinstance(layer.attention, Attention):
+            layer = replace(layer, attention=replace(layer.attention, qk_norm_joint=True))
+        runs.append(replace(run, layer=layer))
+    model = replace(model, towers=(Tower(name="decoder", layers=tuple(runs)),))
+    workload = Case(name="").plan().workload
+    ulysses = LayerStrategy(tp=2, sequence_parallel="ulysses")
+    assert unsupported_model(model, 256) is None
+    assert unsupported_strategy(model, ulysses, workload) is None
+    reason = unsupported_strategy(model, LayerStrategy(tp=2), workload)
+    assert reason is not None
+    assert reason.startswith("tp 2 over norms of all heads together")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from generators.family_cases import FamilyCase, bert, block, tower, vit
 from generators.plan_cases import sharded
 from ranks.rank_pools import RankPool
 
-from shardwright.spec.model.layers import EmbeddingLayer, HeadLayer
-from shardwright.spec.model.model_spec import Mlp, ModelSpec
+from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer
+from shardwright.spec.model.model_spec import Attention, Mlp, ModelSpec
 from shardwright.spec.strategy import LayerStrategy
 
 TP2 = LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
+ULYSSES = LayerStrategy(tp=2, sequence_parallel="ulysses")
 MIXED = (
     TP2_SP,
     sharded("zero3", 4, recompute="full"),
@@ -104,6 +105,25 @@ PLANS += [
 ]
 
 
+def olmo(hidden: int = 32, ffn: int = 64, vocab: int = 64, *, joint: bool = True) -> ModelSpec:
+    """OLMo 2: norms after each part, and over all query or key heads together if ``joint``."""
+    attention = Attention(
+        heads=4, kv_heads=2, head_dim=hidden // 4, qk_norm=True, qk_norm_joint=joint
+    )
+    after = BlockLayer(hidden=hidden, attention=attention, mlp=Mlp(ffn=ffn), norm_placement="after")
+    embedding = EmbeddingLayer(vocab=vocab, hidden=hidden)
+    head = HeadLayer(hidden=hidden, vocab=vocab)
+    only = tower("text", embedding, after, after, after, after, head)
+    return ModelSpec(name="olmo", towers=(only,))
+
+
+PLANS += [
+    FamilyCase(name="norms after zero3", model=olmo(), strategies=sharded("zero3", 4)),
+    FamilyCase(name="norms after ulysses", model=olmo(), strategies=ULYSSES),
+    FamilyCase(name="norms after mixed", model=olmo(joint=False), strategies=MIXED),
+]
+
+
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
 def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
     check_case(four_ranks, case)
@@ -124,12 +144,15 @@ WIDE_FORMS = replace(
 )
 WIDE_BERT = bert(hidden=64, ffn=160, vocab=512)
 WIDE_VIT = vit(hidden=64, ffn=160, image=28)
+WIDE_OLMO = olmo(hidden=64, ffn=160, vocab=512)
 LOWERED = [
     FamilyCase(name="bert", model=WIDE_BERT, seq_len=64, strategies=sharded("hsdp:2", 4)),
     FamilyCase(name="bert mixed", model=WIDE_BERT, seq_len=64, strategies=MIXED, flash=False),
     FamilyCase(name="vit", model=WIDE_VIT, strategies=sharded("hsdp:2", 4, recompute="full")),
     FamilyCase(name="vit tp2", model=WIDE_VIT, strategies=TP2, flash=False),
     FamilyCase(name="other forms", model=WIDE_FORMS, seq_len=64, strategies=sharded("zero2", 4)),
+    FamilyCase(name="norms after", model=WIDE_OLMO, seq_len=64, strategies=sharded("zero2", 4)),
+    FamilyCase(name="norms after ulysses", model=WIDE_OLMO, seq_len=64, strategies=ULYSSES),
     *SPLIT,
 ]
 
@@ -151,6 +174,7 @@ HELD = [
         strategies=sharded("hsdp:2", 4),
         flash=False,
     ),
+    FamilyCase(name="norms after", model=WIDE_OLMO, seq_len=64),
     FamilyCase(name="vit", model=WIDE_VIT),
     FamilyCase(
         name="vit selective",

@@ -68,6 +68,7 @@ NEXT = EXPERTS | {
     "linear_value_head_dim": 16,
     "shared_expert_intermediate_size": 32,
 }
+SEED_OSS = {"attention_dropout": 0.0, "residual_dropout": 0.0, "attention_out_bias": True}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 IMAGE = {"image_size": 16, "patch_size": 4}
 T5 = {
@@ -106,6 +107,21 @@ BLOCKS = [
     BlockCase(name="gemma", config="GemmaConfig", sizes=SIZES),
     BlockCase(name="gemma2", config="Gemma2Config", sizes=SIZES, attentions=("unfused",)),
     BlockCase(name="gemma3", config="Gemma3TextConfig", sizes=SIZES),
+    BlockCase(name="granite", config="GraniteConfig", sizes=SIZES | {"residual_multiplier": 0.5}),
+    BlockCase(name="glm4", config="Glm4Config", sizes=SIZES),
+    BlockCase(name="smollm3", config="SmolLM3Config", sizes=SIZES | {"no_rope_layers": [0]}),
+    BlockCase(name="seed_oss", config="SeedOssConfig", sizes=SIZES | SEED_OSS),
+    BlockCase(name="ernie4_5", config="Ernie4_5Config", sizes=SIZES),
+    BlockCase(name="hunyuan", config="HunYuanDenseV1Config", sizes=SIZES),
+    BlockCase(name="ministral3", config="Ministral3Config", sizes=SIZES),
+    BlockCase(name="olmo2", config="Olmo2Config", sizes=SIZES),
+    BlockCase(
+        name="olmo3_window",
+        config="Olmo3Config",
+        sizes=SIZES | {"sliding_window": 8},
+        attentions=("unfused",),
+    ),
+    BlockCase(name="exaone4", config="Exaone4Config", sizes=SIZES),
     BlockCase(name="mixtral", config="MixtralConfig", sizes=SIZES | {"num_local_experts": 4}),
     BlockCase(name="qwen3_moe", config="Qwen3MoeConfig", sizes=EXPERTS),
     BlockCase(

@@ -170,8 +170,15 @@ DIFFERENCES = (
     ),
     Difference(
         op="clone",
+        saved_in="self_attn",
+        axes=4,
+        case="glm4|ernie4_5",
+        reason="cosines and sines interleaved anew; ours reads one table for all layers",
+    ),
+    Difference(
+        op="clone",
         saved_in=r"self_attn(\.o_proj)?|attention\.dense",
-        case="gpt_neox|gated_attention|glm4_moe",
+        case="gpt_neox|gated_attention|glm4|glm4_moe",
         attention="flash",
         reason="attention's result goes back into token order: partial rotary left heads first",
     ),
