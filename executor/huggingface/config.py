@@ -58,11 +58,11 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
     """
     document = read_config(folder, where)
     path = str(folder / CONFIG_NAME)
-    described, notes = model_from_config(document, folder.name, path)
-    kind = document["model_type"]
+    kind = document.get("model_type", MODEL_TYPES[0])  # a missing one is refused where it is read
     if kind not in MODEL_TYPES:
         families = ", ".join(MODEL_TYPES)
         raise NotBuiltError(f"{where}: weights of model_type {kind}", f"known: {families}")
+    described, notes = model_from_config(document, folder.name, path)
     for note in notes:
         key = note.path.removeprefix("model.")
         if key in NOT_RUN:

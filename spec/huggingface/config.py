@@ -18,6 +18,7 @@ from ..report.report import Assumption
 from .config_keys import ConfigKeys
 from .family import Family, decoder
 from .registry import FAMILIES, REFUSED
+from .unread.keys import check_unread
 
 __all__ = ["MODEL_TYPES", "ModelAndAssumptions", "decoder", "model_from_config"]
 
@@ -48,16 +49,18 @@ def model_from_config(document: Mapping[str, Any], name: str, where: str) -> Mod
             f"{where}: model_type", model_type, allowed, nearest_name(model_type, MODEL_TYPES)
         )
     family = BY_TYPE[model_type]
-    config = ConfigKeys(document, where, family.config_class, family.names)
+    config = ConfigKeys(keys.document, where, family.config_class, family.names)
     _refuse_unbuilt(config, family)
+    config.known(*family.known)
     model = family.build(config, name)
     config.note_dropout(family.dropout)
+    check_unread(config, model_type)
     return model, tuple(config.assumptions)
 
 
 def _refuse_unbuilt(config: ConfigKeys, family: Family) -> None:
     for key in () if family.experts else EXPERT_KEYS:
-        if config.document.get(key):
+        if config.document.get(key) not in (None, False, 0, 1):
             hint = "use a family that has experts, such as mixtral"
             raise NotBuiltError(f"{config.where}: experts in {family.model_type} ({key})", hint)
     _refuse_quantized(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError, NotBuiltError, nearest_divisor
@@ -11,6 +11,28 @@ from ..model.model_spec import MAX_LAYERS
 from ..report.report import Assumption
 
 LAYERS = "num_hidden_layers"
+
+
+class ReadKeys(Mapping[str, Any]):
+    """A document that remembers which of its keys were asked for."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return self._document[key]
+
+    def __contains__(self, key: object) -> bool:
+        self.read.add(str(key))
+        return key in self._document
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._document)
+
+    def __len__(self) -> int:
+        return len(self._document)
 
 
 class ConfigKeys(TypedKeys):
@@ -26,7 +48,9 @@ class ConfigKeys(TypedKeys):
         config_class: str,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(document, where)
+        self.read_keys = document if isinstance(document, ReadKeys) else ReadKeys(document)
+        super().__init__(self.read_keys, where)
+        self.parts: list[ConfigKeys] = []
         self.assumptions: list[Assumption] = []
         self.config_class = config_class
         self.names = names or {}
@@ -39,7 +63,18 @@ class ConfigKeys(TypedKeys):
             raise self.error(key, "a configuration")
         config = ConfigKeys(inner, f"{self.where}: {key}", config_class)
         config.assumptions, config.prefix = self.assumptions, f"{self.prefix}.{key}"
+        config.parts = self.parts
+        self.parts.append(config)
         return config
+
+    def known(self, *keys: str) -> None:
+        """Count ``keys`` as read: the family has them, and here they change nothing."""
+        self.read_keys.read.update(keys)
+
+    def unread(self) -> Iterator[tuple[str, Any]]:
+        """Keys that were not asked for, with their values."""
+        document, read = self.read_keys, frozenset(self.read_keys.read)
+        return ((key, document[key]) for key in document if key not in read)
 
     def assume(self, key: str, value: Any, why: str = "") -> None:
         """Record the value taken for ``key`` and why."""

@@ -9,7 +9,7 @@ from functools import partial
 from ..errors import InputError
 from ..model.model_spec import Attention, ModelSpec
 from .config_keys import ConfigKeys
-from .family import NO_DROPOUT, Family
+from .family import NO_DROPOUT, WINDOW_KEYS, Family
 from .llama import GLM, MISTRAL, DecoderRules, attention_of, build, dense_decoder
 from .positions import (
     WINDOW_TYPES,
@@ -196,6 +196,7 @@ OLMO2 = DecoderRules(
 )
 OLMO3 = replace(OLMO2, theta=500000.0)
 EXAONE4 = DecoderRules(ffn=16384, kv_heads=32, qk_norm=True, norm_placement="after", eps=1e-5)
+HUNYUAN_KNOWN = ("attention_head_dim", "use_qk_norm", "qk_norm_type")
 SEED_OSS_DROPOUT = {"attention_dropout": 0.1, "residual_dropout": 0.1}
 
 
@@ -204,9 +205,15 @@ def _family(
     config_class: str,
     read: DecoderRules | Callable[[ConfigKeys, str], ModelSpec],
     dropout: Mapping[str, float] = NO_DROPOUT,
+    known: tuple[str, ...] = (),
 ) -> Family:
-    builder = partial(build, rules=read) if isinstance(read, DecoderRules) else read
-    return Family(model_type=model_type, config_class=config_class, build=builder, dropout=dropout)
+    return Family(
+        model_type=model_type,
+        config_class=config_class,
+        build=partial(build, rules=read) if isinstance(read, DecoderRules) else read,
+        dropout=dropout,
+        known=known,
+    )
 
 
 FAMILIES = (
@@ -214,11 +221,11 @@ FAMILIES = (
     _family("ministral3", "Ministral3Config", ministral3),
     _family("granite", "GraniteConfig", granite),
     _family("glm4", "Glm4Config", GLM4),
-    _family("smollm3", "SmolLM3Config", smollm3),
+    _family("smollm3", "SmolLM3Config", smollm3, known=(*WINDOW_KEYS, "no_rope_layer_interval")),
     _family("seed_oss", "SeedOssConfig", SEED_OSS, SEED_OSS_DROPOUT),
     _family("ernie4_5", "Ernie4_5Config", ERNIE4_5, {}),
-    _family("hunyuan_v1_dense", "HunYuanDenseV1Config", hunyuan),
+    _family("hunyuan_v1_dense", "HunYuanDenseV1Config", hunyuan, known=HUNYUAN_KNOWN),
     _family("olmo2", "Olmo2Config", OLMO2),
     _family("olmo3", "Olmo3Config", olmo3),
-    _family("exaone4", "Exaone4Config", exaone4),
+    _family("exaone4", "Exaone4Config", exaone4, known=("sliding_window_pattern",)),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..model.model_spec import (
     BlockLayer,
     EmbeddingLayer,
@@ -129,12 +131,20 @@ def multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tup
     return (LayerRun(layer=layer, count=count),)
 
 
+KNOWN = ("num_key_value_heads", "head_dim", "qk_head_dim", "intermediate_size", "rope_interleave")
+"""Keys that follow from others in latent attention, or that only dense layers read."""
+
+
+def _family(
+    model_type: str, config_class: str, build: Callable[[ConfigKeys, str], ModelSpec]
+) -> Family:
+    return Family(
+        model_type=model_type, config_class=config_class, build=build, experts=True, known=KNOWN
+    )
+
+
 FAMILIES = (
-    Family(
-        model_type="deepseek_v2", config_class="DeepseekV2Config", build=deepseek_v2, experts=True
-    ),
-    Family(
-        model_type="deepseek_v3", config_class="DeepseekV3Config", build=deepseek_v3, experts=True
-    ),
-    Family(model_type="kimi_k2", config_class="DeepseekV3Config", build=deepseek_v3, experts=True),
+    _family("deepseek_v2", "DeepseekV2Config", deepseek_v2),
+    _family("deepseek_v3", "DeepseekV3Config", deepseek_v3),
+    _family("kimi_k2", "DeepseekV3Config", deepseek_v3),
 )

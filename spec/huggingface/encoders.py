@@ -119,11 +119,12 @@ def patch_layer(
     sides = []
     for key, default in (("image_size", image), ("patch_size", patch)):
         side = config.document.get(key)
-        if isinstance(side, list) and side and all(x == side[0] for x in side):
-            config = ConfigKeys({**config.document, key: side[0]}, config.where, "")
-        elif isinstance(side, list):
+        if isinstance(side, list) and (not side or any(x != side[0] for x in side)):
             raise NotBuiltError(f"{config.where}: {key} {side}", "use a square")
-        sides.append(config.count_or(key, default))
+        if isinstance(side, list):
+            sides.append(ConfigKeys({key: side[0]}, config.where, "").count(key))
+        else:
+            sides.append(config.count_or(key, default))
     if sides[0] % sides[1]:
         raise InputError(f"{config.where}: patch_size", sides[1], f"a divisor of {sides[0]}")
     return PatchLayer(

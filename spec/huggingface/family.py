@@ -18,6 +18,8 @@ from ..model.model_spec import (
 from .config_keys import ConfigKeys
 
 NO_DROPOUT = {"attention_dropout": 0.0}
+WINDOW_KEYS = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+"""Keys of classes whose windows are off unless one of them says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class Family:
     ``build`` makes the model of a configuration and a name. ``config_class`` is the class of its
     defaults, ``names`` that class's own spellings of general names, ``dropout`` its dropout keys
     with their defaults. ``encoder_decoder``: it may have both; ``experts``: it may have experts.
+    ``known``: keys that its class has and that may change nothing.
     """
 
     model_type: str
@@ -36,6 +39,7 @@ class Family:
     dropout: Mapping[str, float] = field(default_factory=lambda: NO_DROPOUT)
     encoder_decoder: bool = False
     experts: bool = False
+    known: tuple[str, ...] = ()
 
 
 def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:

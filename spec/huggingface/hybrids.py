@@ -230,6 +230,18 @@ def gated_shared_experts(config: ConfigKeys, *, experts: int, topk: int) -> Moe:
     )
 
 
+NEMOTRON_H_KNOWN = (
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "mlp_bias"),
+    *("mlp_hidden_act", "mamba_hidden_act", "mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
+    *("mamba_n_groups", "n_groups", "mamba_d_conv", "conv_kernel", "mamba_chunk_size"),
+    *("chunk_size", "use_bias", "use_conv_bias", "mamba_conv_bias", "mamba_proj_bias", "expand"),
+    *("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size"),
+    *("moe_shared_expert_intermediate_size", "moe_shared_expert_overlap", "moe_latent_size"),
+    *("n_group", "topk_group", "mtp_layers_block_type", "mtp_hybrid_override_pattern"),
+    *("hybrid_override_pattern", "layers_block_type", "layer_types", "use_mamba_kernels"),
+    *("mamba_expand", "attention_bias", "sliding_window"),
+)
+"""Keys of kinds of blocks that a pattern may lack."""
 FAMILIES = (
     Family(
         model_type="mamba2",
@@ -243,12 +255,20 @@ FAMILIES = (
         build=nemotron_h,
         dropout={"attention_dropout": 0.0, "hidden_dropout": 0.0},
         experts=True,
+        known=NEMOTRON_H_KNOWN,
     ),
-    Family(model_type="qwen3_next", config_class="Qwen3NextConfig", build=qwen3_next, experts=True),
+    Family(
+        model_type="qwen3_next",
+        config_class="Qwen3NextConfig",
+        build=qwen3_next,
+        experts=True,
+        known=("intermediate_size", "full_attention_interval"),
+    ),
     Family(
         model_type="qwen3_5_moe_text",
         config_class="Qwen3_5MoeTextConfig",
         build=qwen3_5_moe,
         experts=True,
+        known=("intermediate_size", "full_attention_interval"),
     ),
 )

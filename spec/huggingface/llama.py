@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, ModelSpec, NormKind
 from .activations import activation
 from .config_keys import ConfigKeys
-from .family import Family, decoder, runs_of
+from .family import NO_DROPOUT, WINDOW_KEYS, Family, decoder, runs_of
 from .positions import THETA, partial_rope, qwen_window, rope_theta, same_window
 
 
@@ -183,12 +183,18 @@ STARCODER2_DROPOUT = {
 
 
 def _family(
-    model_type: str, config_class: str, rules: DecoderRules, dropout: dict[str, float] | None = None
+    model_type: str,
+    config_class: str,
+    rules: DecoderRules,
+    dropout: Mapping[str, float] = NO_DROPOUT,
 ) -> Family:
-    builder = partial(build, rules=rules)
-    if dropout is None:
-        return Family(model_type=model_type, config_class=config_class, build=builder)
-    return Family(model_type=model_type, config_class=config_class, build=builder, dropout=dropout)
+    return Family(
+        model_type=model_type,
+        config_class=config_class,
+        build=partial(build, rules=rules),
+        dropout=dropout,
+        known=WINDOW_KEYS if rules.windows == "qwen" else (),
+    )
 
 
 FAMILIES = (

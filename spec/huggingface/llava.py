@@ -20,11 +20,13 @@ def llava(config: ConfigKeys, name: str) -> ModelSpec:
     vision = config.part("vision_config", "CLIPVisionConfig")
     if vision.text_or("model_type", "clip_vision_model") != "clip_vision_model":
         raise vision.refuse("model_type", "nearest: clip_vision_model")
+    vision.known("vocab_size")  # of the whole CLIP
     text_config = config.part("text_config", "LlamaConfig")
     model_type = text_config.text_or("model_type", "llama")
     if model_type not in TEXT:
         raise NotBuiltError(f"{text_config.where}: model_type {model_type}", "nearest: llama")
     text_config.config_class = TEXT[model_type].config_class
+    text_config.known(*TEXT[model_type].known)
     language = TEXT[model_type].build(text_config, name)
     text = replace(language.towers[0], name="language")
     hidden = language.towers[0].layers[0].layer.hidden

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..model.feed_forward import FeedForward
 from ..model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec, Moe
 from .activations import activation
 from .config_keys import ConfigKeys
-from .family import Family, decoder, runs_of
+from .family import WINDOW_KEYS, Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
 from .positions import patterned_window, qwen_window, same_window, uses_window
 
@@ -133,9 +133,20 @@ def experts_decoder(
     )
 
 
+def _family(
+    model_type: str,
+    config_class: str,
+    build: Callable[[ConfigKeys, str], ModelSpec],
+    known: tuple[str, ...] = (),
+) -> Family:
+    return Family(
+        model_type=model_type, config_class=config_class, build=build, experts=True, known=known
+    )
+
+
 FAMILIES = (
-    Family(model_type="mixtral", config_class="MixtralConfig", build=mixtral, experts=True),
-    Family(model_type="qwen2_moe", config_class="Qwen2MoeConfig", build=qwen2_moe, experts=True),
-    Family(model_type="qwen3_moe", config_class="Qwen3MoeConfig", build=qwen3_moe, experts=True),
-    Family(model_type="gpt_oss", config_class="GptOssConfig", build=gpt_oss, experts=True),
+    _family("mixtral", "MixtralConfig", mixtral),
+    _family("qwen2_moe", "Qwen2MoeConfig", qwen2_moe, (*WINDOW_KEYS, "intermediate_size")),
+    _family("qwen3_moe", "Qwen3MoeConfig", qwen3_moe, (*WINDOW_KEYS, "intermediate_size")),
+    _family("gpt_oss", "GptOssConfig", gpt_oss, ("swiglu_alpha", "experts_per_token")),
 )

@@ -108,5 +108,6 @@ FAMILIES = (
         names=NAMES,
         dropout={"dropout_rate": 0.1},
         encoder_decoder=True,
+        known=("scale_decoder_outputs", "tie_word_embeddings", "n_positions"),
     ),
 )
