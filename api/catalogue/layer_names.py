@@ -12,7 +12,15 @@ from ...spec.model.layers import (
     PatchLayer,
     ProjectorLayer,
 )
-from ...spec.model.mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
+from ...spec.model.mixers import (
+    Attention,
+    DeltaRule,
+    LatentAttention,
+    Mixer,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+)
 from ...spec.model.model_spec import FeedForward, Mlp
 
 
@@ -55,6 +63,10 @@ def _mixer(mixer: Mixer | None) -> str:
         return f"state space {mixer.heads}"
     if isinstance(mixer, DeltaRule):
         return f"delta rule {mixer.value_heads}/{mixer.key_heads}"
+    if isinstance(mixer, ShortConvolution):
+        return f"short convolution {mixer.channels}"
+    if isinstance(mixer, ParallelMixers):
+        return f"{_mixer(mixer.attention)} beside {_mixer(mixer.state_space)}"
     return ""
 
 

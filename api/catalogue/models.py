@@ -13,7 +13,9 @@ from ...spec.model.model_spec import (
     Mlp,
     ModelSpec,
     Moe,
+    ParallelMixers,
     PatchLayer,
+    ShortConvolution,
     StateSpace,
 )
 
@@ -42,6 +44,9 @@ def models_document() -> dict[str, Any]:
     }
 
 
+RECURRENT = (StateSpace, DeltaRule, ShortConvolution, ParallelMixers)
+
+
 def model_kind(model: ModelSpec) -> str:
     """``dense``, ``experts``, ``hybrid``, ``encoder``, ``encoder-decoder`` or ``image and text``.
 
@@ -52,7 +57,7 @@ def model_kind(model: ModelSpec) -> str:
         return "image and text" if images else "encoder-decoder"
     blocks = _blocks(model)
     mixers = [block.attention for block in blocks]
-    if any(isinstance(mixer, (StateSpace, DeltaRule)) for mixer in mixers):
+    if any(isinstance(mixer, RECURRENT) for mixer in mixers):
         return "hybrid"
     if any(isinstance(mixer, Attention) and mixer.mask == "full" for mixer in mixers):
         return "encoder"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.feed_forward import FeedForward, Mlp
 from ...spec.model.layers import BlockLayer
-from ...spec.model.mixers import Attention, LatentAttention, Mixer, StateSpace
+from ...spec.model.mixers import Attention, LatentAttention, Mixer, ShortConvolution, StateSpace
 from ...spec.recomputation import kept_results, recomputes_block
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
@@ -94,7 +94,7 @@ def _sub_layers(layer: BlockLayer) -> tuple[SubLayer, ...]:
 def _output_bias(spec: Mixer | FeedForward) -> bool:
     if isinstance(spec, Attention):
         return spec.out_bias
-    return isinstance(spec, (LatentAttention, StateSpace, Mlp)) and spec.bias
+    return isinstance(spec, (LatentAttention, StateSpace, ShortConvolution, Mlp)) and spec.bias
 
 
 def _pre_norm(

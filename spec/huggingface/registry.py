@@ -17,6 +17,7 @@ from . import (
     t5,
 )
 from .family import Family
+from .recurrent import falcon_h1, lfm2
 
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
@@ -28,6 +29,8 @@ FAMILIES: tuple[Family, ...] = (
     *granite_moe.FAMILIES,
     *deepseek.FAMILIES,
     *hybrids.FAMILIES,
+    *lfm2.FAMILIES,
+    *falcon_h1.FAMILIES,
     *encoders.FAMILIES,
     *t5.FAMILIES,
     *llava.FAMILIES,

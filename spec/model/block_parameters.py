@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from .feed_forward import Mlp, Moe
-from .layers import BlockLayer
-from .mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
+from .layers import BlockLayer, NormKind
+from .mixers import (
+    Attention,
+    DeltaRule,
+    LatentAttention,
+    Mixer,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+)
 from .parameter_spec import (
     ParameterSpec,
     ParameterSpecs,
@@ -15,6 +23,9 @@ from .parameter_spec import (
     replicated_linear,
     row,
 )
+
+STATE_PREFIX = "state_"
+"""Of the names of a state space that works beside attention."""
 
 
 def block_parameters(block: BlockLayer) -> ParameterSpecs:
@@ -47,6 +58,11 @@ def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
         return _latent(mixer, hidden)
     if isinstance(mixer, StateSpace):
         return _state_space(mixer, hidden)
+    if isinstance(mixer, ShortConvolution):
+        return _short_convolution(mixer, hidden)
+    if isinstance(mixer, ParallelMixers):
+        state_space = _state_space(mixer.state_space, hidden, STATE_PREFIX)
+        return (*_attention(mixer.attention, hidden, ""), *state_space)
     return _delta_rule(mixer, hidden)
 
 
@@ -95,21 +111,32 @@ def _latent(spec: LatentAttention, hidden: int) -> ParameterSpecs:
     return (*specs, *row("output", hidden, spec.heads * spec.value_dim, spec.bias))
 
 
-def _convolution(channels: int, kernel: int, bias: bool) -> ParameterSpecs:
-    weight = ParameterSpec(name="conv.weight", shape=(channels, kernel), split_dim=0)
-    offset = ParameterSpec(name="conv.bias", shape=(channels,), split_dim=0, initial="zeros")
+def _convolution(channels: int, kernel: int, bias: bool, prefix: str = "") -> ParameterSpecs:
+    name = f"{prefix}conv"
+    weight = ParameterSpec(name=f"{name}.weight", shape=(channels, kernel), split_dim=0)
+    offset = ParameterSpec(name=f"{name}.bias", shape=(channels,), split_dim=0, initial="zeros")
     return (weight, offset) if bias else (weight,)
 
 
-def _state_space(spec: StateSpace, hidden: int) -> ParameterSpecs:
+def _state_space(spec: StateSpace, hidden: int, prefix: str = "") -> ParameterSpecs:
+    kind: NormKind | None = None if spec.norm == "none" else "rmsnorm"
+    widths = (("gate", spec.inner_dim), ("mixed", spec.conv_dim), ("step", spec.heads))
     return (
-        *column("gate", spec.inner_dim, hidden, spec.bias),
-        *column("mixed", spec.conv_dim, hidden, spec.bias),
-        *column("step", spec.heads, hidden, spec.bias),
-        *_convolution(spec.conv_dim, spec.conv_kernel, spec.conv_bias),
-        *(per_head(name, spec.heads) for name in ("step_bias", "decay", "skip")),
-        *norm("mixer_norm", "rmsnorm", spec.inner_dim, split=True),
-        *row("output", hidden, spec.inner_dim, spec.bias),
+        *(p for name, width in widths for p in column(f"{prefix}{name}", width, hidden, spec.bias)),
+        *_convolution(spec.conv_dim, spec.conv_kernel, spec.conv_bias, prefix),
+        *(per_head(f"{prefix}{name}", spec.heads) for name in ("step_bias", "decay", "skip")),
+        *norm(f"{prefix}mixer_norm", kind, spec.inner_dim, split=True),
+        *row(f"{prefix}output", hidden, spec.inner_dim, spec.bias),
+    )
+
+
+def _short_convolution(spec: ShortConvolution, hidden: int) -> ParameterSpecs:
+    return (
+        *column("in_gate", spec.channels, hidden, spec.bias),
+        *column("out_gate", spec.channels, hidden, spec.bias),
+        *column("mixed", spec.channels, hidden, spec.bias),
+        *_convolution(spec.channels, spec.conv_kernel, spec.bias),
+        *row("output", hidden, spec.channels, spec.bias),
     )
 
 

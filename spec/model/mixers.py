@@ -89,7 +89,8 @@ class StateSpace:
     """Selective state space, dual form (Mamba-2, arXiv:2405.21060, sections 6, 7).
 
     ``heads`` of ``head_dim`` channels, a state of ``state_dim`` a channel; ``groups`` share the
-    input and output maps B and C. Matrix products take ``chunk`` tokens at a time.
+    input and output maps B and C. Matrix products take ``chunk`` tokens at a time. ``norm``: an RMS
+    norm of the result behind its gate, or before it, or none beside the gate (Falcon-H1).
     """
 
     kind: Literal["state_space"] = "state_space"
@@ -101,6 +102,7 @@ class StateSpace:
     chunk: Count = 256
     bias: bool = False
     conv_bias: bool = True
+    norm: Literal["behind_gate", "before_gate", "none"] = "behind_gate"
 
     @property
     def inner_dim(self) -> int:
@@ -145,6 +147,28 @@ class DeltaRule:
         return 2 * self.query_dim + self.inner_dim
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvolution:
+    """Gated short convolution (LFM2, arXiv:2511.23404, section 2): ``C ∘ conv(B ∘ x)``.
+
+    B, C and x are projections to ``channels``; the convolution is causal, each channel on its own.
+    """
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    channels: Count
+    conv_kernel: Count = 3
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelMixers:
+    """Attention and a state space of one input, whose results are added (Falcon-H1, 2507.22448)."""
+
+    kind: Literal["parallel"] = "parallel"
+    attention: Attention
+    state_space: StateSpace
+
+
 def kind_or(plain: str) -> Discriminator:
     """Tell the members of a union apart by ``kind``.
 
@@ -163,7 +187,9 @@ Mixer = Annotated[
     Annotated[Attention, Tag("attention")]
     | Annotated[LatentAttention, Tag("latent")]
     | Annotated[StateSpace, Tag("state_space")]
-    | Annotated[DeltaRule, Tag("delta_rule")],
+    | Annotated[DeltaRule, Tag("delta_rule")]
+    | Annotated[ShortConvolution, Tag("short_convolution")]
+    | Annotated[ParallelMixers, Tag("parallel")],
     kind_or("attention"),
 ]
 """A token mixer; plain attention is written without a ``kind``."""
@@ -171,6 +197,8 @@ Mixer = Annotated[
 
 def rotary_channels(mixer: Mixer | None) -> int:
     """Channels of a head that rotary embeddings rotate; 0 for none."""
+    if isinstance(mixer, ParallelMixers):
+        return rotary_channels(mixer.attention)
     if isinstance(mixer, LatentAttention):
         return mixer.rope_dim
     if not isinstance(mixer, Attention) or not mixer.rotary:

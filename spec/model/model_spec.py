@@ -26,7 +26,16 @@ from .layers import (
     PatchLayer,
     ProjectorLayer,
 )
-from .mixers import Attention, Count, DeltaRule, LatentAttention, Mixer, StateSpace
+from .mixers import (
+    Attention,
+    Count,
+    DeltaRule,
+    LatentAttention,
+    Mixer,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+)
 
 __all__ = [
     "MAX_LAYERS",
@@ -49,8 +58,10 @@ __all__ = [
     "MultiTokenLayer",
     "NormKind",
     "NormLayer",
+    "ParallelMixers",
     "PatchLayer",
     "ProjectorLayer",
+    "ShortConvolution",
     "StateSpace",
     "Tower",
     "TowerEdge",

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from .feed_forward import FeedForward, Moe
 from .layers import BlockLayer, Layer, MultiTokenLayer, ProjectorLayer
-from .mixers import DeltaRule, LatentAttention, Mixer, StateSpace
+from .mixers import (
+    DeltaRule,
+    LatentAttention,
+    Mixer,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+)
 
 
 def split_sizes(layer: Layer) -> dict[str, int]:
@@ -44,6 +51,11 @@ def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
         return {"heads": mixer.heads, "groups": mixer.groups}
     if isinstance(mixer, DeltaRule):
         return {"key_heads": mixer.key_heads, "value_heads": mixer.value_heads}
+    if isinstance(mixer, ShortConvolution):
+        return {"channels": mixer.channels}
+    if isinstance(mixer, ParallelMixers):
+        state = {f"state {name}": size for name, size in _mixer_sizes(mixer.state_space).items()}
+        return _mixer_sizes(mixer.attention) | state
     return {"heads": mixer.heads, "kv_heads": mixer.kv_heads}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..errors import nearest_divisor
 from ..model.feed_forward import Moe
 from ..model.layers import BlockLayer
-from ..model.mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
+from ..model.mixers import Attention, DeltaRule, LatentAttention, Mixer, ParallelMixers, StateSpace
 from .problem import Problem
 
 
@@ -32,6 +32,9 @@ def block_problems(block: BlockLayer) -> Iterator[Problem]:
 def _mixer_problems(mixer: Mixer) -> Iterator[Problem]:
     if isinstance(mixer, Attention):
         yield from _attention_problems(mixer)
+    if isinstance(mixer, ParallelMixers):
+        yield from _mixer_problems(mixer.attention)
+        yield from _mixer_problems(mixer.state_space)
     if isinstance(mixer, LatentAttention) and mixer.rope_dim % 2:
         yield Problem("rope_dim", mixer.rope_dim, "an even number", mixer.rope_dim + 1)
     if isinstance(mixer, StateSpace) and mixer.heads % mixer.groups:

@@ -9,7 +9,14 @@ heads.
 from __future__ import annotations
 
 from ..model.layers import BlockLayer, ClassifierLayer, Layer, MultiTokenLayer, ProjectorLayer
-from ..model.mixers import Attention, DeltaRule, Mixer, StateSpace
+from ..model.mixers import (
+    Attention,
+    DeltaRule,
+    Mixer,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+)
 from ..model.tensor_split import head_sizes
 from ..strategy import LayerStrategy
 
@@ -55,7 +62,7 @@ def _layer_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str
 def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str | None:
     ring = strategy.cp > 1
     mode = f"cp {strategy.cp}" if ring else "ulysses"
-    if isinstance(mixer, (StateSpace, DeltaRule)):
+    if isinstance(mixer, (StateSpace, DeltaRule, ShortConvolution, ParallelMixers)):
         return f"{mode} would split the state that a {mixer.kind} mixer hands on along the sequence"
     if not isinstance(mixer, Attention):
         return None

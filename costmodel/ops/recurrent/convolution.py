@@ -7,11 +7,13 @@ from ..context import OpContext
 from ..eager import alias, narrowed, unary
 
 
-def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
+def convolution(
+    c: OpContext, x: SymbolicTensor, kernel: int, bias: bool, *, activated: bool = True
+) -> SymbolicTensor:
     """SiLU of the convolved (seq, batch, channels), as eager torch runs it.
 
     Both ends are padded and the tail is cut off: ``kernel - 1`` surplus rows. FLOPs are those of
-    torch's counter; the backward has twice as many.
+    torch's counter; the backward has twice as many. ``activated`` false leaves out the SiLU.
     """
     t, (seq, batch, channels) = c.tape, x.shape
     out = t.new((seq + kernel - 1, batch, channels), c.dtype)
@@ -24,7 +26,8 @@ def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> Sym
     if x.producer is not None:
         t.record((out,), (x,), backward)
     del x
-    return unary(t, "silu", narrowed(t, out, (seq, batch, channels)), "input")
+    out = narrowed(t, out, (seq, batch, channels))
+    return unary(t, "silu", out, "input") if activated else out
 
 
 def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
@@ -34,6 +37,20 @@ def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) 
     """
     out = c.tape.like(x)
     _forward_kernel(c, x, out, kernel, bias)
+    return out
+
+
+def recorded_convolution(
+    c: OpContext, x: SymbolicTensor, kernel: int, bias: bool
+) -> SymbolicTensor:
+    """The kernel on the gradient path; keeps its input."""
+    out = fused_convolution(c, x, kernel, bias)
+    saved = alias(x)
+
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        return (convolution_backward(c, grad, saved, kernel, bias),)
+
+    c.tape.record((out,), (x,), backward)
     return out
 
 

@@ -10,7 +10,7 @@ from ....spec.model.mixers import DeltaRule, StateSpace
 from ...symbolic.tape import SymbolicTensor
 from ..context import OpContext
 from ..eager import alias
-from .convolution import convolution_backward, fused_convolution
+from .convolution import convolution_backward, fused_convolution, recorded_convolution
 
 STATE_PASSES = 4
 """Chunk states are written, read, rewritten with the earlier chunks added, and read again."""
@@ -31,6 +31,8 @@ def fused_state_space(
     """
     out = _state_space_scan(c, spec, mixed, step)
     del mixed, step
+    if spec.norm == "none":
+        return _gated(c, out, gate)
     return gated_norm(c, out, gate, spec.groups // c.tp, gate.shape[-1])
 
 
@@ -73,6 +75,21 @@ def _state_space_scan(
         return convolution_backward(c, grad_channels, saved, kernel, bias), grad_step
 
     t.record((out,), (mixed, step), backward)
+    return out
+
+
+def _gated(c: OpContext, x: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:
+    """SiLU gate in one kernel; saves both inputs."""
+    t = c.tape
+    out = t.kernel("swiglu", (x, gate), t.like(gate))
+    kept_x, kept_gate = alias(x), alias(gate)
+
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        grad_x, grad_gate = t.like(kept_x), t.like(kept_gate)
+        t.kernel("swiglu_backward", (grad, kept_x, kept_gate, grad_gate), grad_x)
+        return grad_x, grad_gate
+
+    t.record((out,), (x, gate), backward)
     return out
 
 
@@ -127,20 +144,9 @@ def fused_delta_rule(
         decay: (seq, batch, value heads), fp32.
         rate: same shape as ``decay``.
     """
-    channels = _recorded_convolution(c, spec, mixed)
+    channels = recorded_convolution(c, mixed, spec.conv_kernel, bias=False)
     del mixed
     return _delta_rule_scan(c, spec, channels, decay, rate)
-
-
-def _recorded_convolution(c: OpContext, spec: DeltaRule, x: SymbolicTensor) -> SymbolicTensor:
-    out = fused_convolution(c, x, spec.conv_kernel, bias=False)
-    saved = alias(x)
-
-    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        return (convolution_backward(c, grad, saved, spec.conv_kernel, bias=False),)
-
-    c.tape.record((out,), (x,), backward)
-    return out
 
 
 def _delta_rule_scan(

@@ -40,15 +40,21 @@ from .fused_scans import fused_state_space
 
 
 def state_space(
-    c: OpContext, spec: StateSpace, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+    c: OpContext,
+    spec: StateSpace,
+    hidden: int,
+    strategy: LayerStrategy,
+    x: SymbolicTensor,
+    prefix: str = "",
 ) -> SymbolicTensor:
     """Projections, convolution, chunked scan, gated norm and output projection.
 
-    One product makes gate, convolution channels and steps, as in every implementation.
+    One product makes gate, convolution channels and steps, as in every implementation. The
+    weights' names begin with ``prefix``.
     """
     tp = strategy.tp
     widths = (spec.inner_dim // tp, spec.conv_dim // tp, spec.heads // tp)
-    names = ("gate", "mixed", "step")
+    names = (f"{prefix}gate", f"{prefix}mixed", f"{prefix}step")
     gate, mixed, step = column_linear(c, x, widths, spec.bias, fused=True, names=names)
     del x
     if c.stack.attention == "flash":
@@ -56,7 +62,7 @@ def state_space(
     else:
         out = _plain(c, spec, strategy, gate, mixed, step)
     del gate, mixed, step
-    return row_linear(c, out, hidden, spec.bias, name="output")
+    return row_linear(c, out, hidden, spec.bias, name=f"{prefix}output")
 
 
 def _plain(
@@ -77,7 +83,10 @@ def _plain(
     else:
         scanned = run(mixed, step)[0]
     del mixed, step
-    return _gated_norm(c, spec.groups // c.tp, scanned, gate)
+    if spec.norm == "none":
+        activated_gate = unary(c.tape, "silu", gate, "input")
+        return cast(c.tape, mul(c.tape, scanned.view(*gate.shape), activated_gate), c.dtype)
+    return _gated_norm(c, spec, scanned, gate)
 
 
 def _convolved_scan(
@@ -213,17 +222,21 @@ def _after_zeros(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> Symbolic
 
 
 def _gated_norm(
-    c: OpContext, groups: int, x: SymbolicTensor, gate: SymbolicTensor
+    c: OpContext, spec: StateSpace, x: SymbolicTensor, gate: SymbolicTensor
 ) -> SymbolicTensor:
-    """RMS norm over each group's channels of the gated result, in fp32."""
-    t, shape = c.tape, gate.shape
-    activated_gate = unary(t, "silu", cast(t, gate, "fp32"), "input")
-    x = mul(t, x.view(*shape), activated_gate)
+    """RMS norm over each group's channels, in fp32, behind the gate or before it."""
+    t, shape, groups = c.tape, gate.shape, spec.groups // c.tp
+    behind = spec.norm == "behind_gate"
+    x = x.view(*shape)
+    if behind:
+        x = mul(t, x, unary(t, "silu", cast(t, gate, "fp32"), "input"))
     x = x.view(*shape[:2], groups, shape[-1] // groups)
     squares = unary(t, "pow", x, "input")
     scale = mean(t, squares, (*x.shape[:-1], 1))
     del squares
     scale = unary(t, "rsqrt", unary(t, "add", scale, "nothing"), "output")
     x = mul(t, x, scale).view(*shape)
-    weight = parameter(t, (1, 1, shape[-1]), c.dtype)
-    return cast(t, mul(t, weight, x), c.dtype)
+    x = mul(t, parameter(t, (1, 1, shape[-1]), c.dtype), x)
+    if not behind:
+        x = mul(t, x, unary(t, "silu", cast(t, gate, "fp32"), "input"))
+    return cast(t, x, c.dtype)

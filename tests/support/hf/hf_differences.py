@@ -140,7 +140,7 @@ DIFFERENCES = (
     ),
     Difference(
         op="silu|gelu",
-        saved_in=r".*(mlp|expert|experts)",
+        saved_in=r".*(mlp|expert|experts|feed_forward)",
         reason="the activated gate is kept for the product; ours makes it again from the gate",
     ),
     Difference(
@@ -154,6 +154,12 @@ DIFFERENCES = (
         axes=4,
         case="ernie4_5_moe",
         reason="cosines and sines of interleaved channels: a table for all layers, too",
+    ),
+    Difference(
+        op="mul",
+        saved_in=r"self_attn\.q_proj",
+        case="falcon_h1.*",
+        reason="each mixer has its input times a factor; ours has one input for both",
     ),
     Difference(
         op="_softmax",

@@ -43,6 +43,22 @@ GRANITE_HYBRID = GRANITE | {
     "mamba_n_groups": 2,
     "mamba_chunk_size": 12,
 }
+LFM2 = {
+    **{name: SIZES[name] for name in SIZES if name != "head_dim"},
+    "num_hidden_layers": 2,
+    "layer_types": ["conv", "full_attention"],
+    "moe_intermediate_size": 48,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "num_dense_layers": 1,
+}
+FALCON = SIZES | {
+    "mamba_d_ssm": 128,
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+    "mamba_n_groups": 2,
+    "mamba_chunk_size": 12,
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -60,6 +76,17 @@ EXPERT_CASES = [
         part="layers.1",
         sizes=GRANITE_HYBRID,
         block=1,
+    ),
+    BlockCase(
+        name="short_convolution", config="Lfm2MoeConfig", sizes=LFM2, attentions=("unfused",)
+    ),
+    BlockCase(name="lfm2_experts", config="Lfm2MoeConfig", part="layers.1", sizes=LFM2, block=1),
+    BlockCase(name="falcon_h1", config="FalconH1Config", sizes=FALCON, attentions=("unfused",)),
+    BlockCase(
+        name="falcon_h1_norm_first",
+        config="FalconH1Config",
+        sizes=FALCON | {"mamba_rms_norm": True},
+        attentions=("unfused",),
     ),
 ]
 """Blocks of families with experts and hybrids."""
