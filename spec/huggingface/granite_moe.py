@@ -17,16 +17,11 @@ from ..model.model_spec import (
 )
 from .activations import activation
 from .config_keys import ConfigKeys
+from .decoders import GRANITE_MULTIPLIERS, note_multipliers
 from .family import Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
 
 RULES = DecoderRules(kv_heads=None, bias_key="attention_bias")
-MULTIPLIERS = (
-    "embedding_multiplier",
-    "attention_multiplier",
-    "residual_multiplier",
-    "logits_scaling",
-)
 HYBRID_TYPES = {
     "mamba": "linear_attention",
     "attention": "full_attention",
@@ -119,7 +114,7 @@ def _experts(config: ConfigKeys, shared_ffn: int) -> Moe:
 def _decoder(
     config: ConfigKeys, name: str, mixers: list[Mixer] | list[Attention], part: FeedForward
 ) -> ModelSpec:
-    note_multipliers(config, MULTIPLIERS)
+    note_multipliers(config, GRANITE_MULTIPLIERS)
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     eps = config.number_or("rms_norm_eps", 1e-6)
     blocks = (
@@ -135,13 +130,13 @@ def _decoder(
     )
 
 
-def note_multipliers(config: ConfigKeys, keys: tuple[str, ...]) -> None:
-    """List scalar factors of activations, none of which is priced or run."""
-    for key in keys:
-        if config.has(key) and (factor := config.number(key)) != 1:
-            config.assume(key, factor, "a scalar factor of activations is neither priced nor run")
-
-
+HYBRID_KNOWN = (
+    *("num_attention_heads", "num_key_value_heads", "attention_bias", "position_embedding_type"),
+    *("intermediate_size", "num_experts_per_tok", "normalization_function", "rope_theta"),
+    *("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"),
+    *("mamba_expand", "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias"),
+)
+"""Keys of kinds of blocks that a model may lack."""
 FAMILIES = (
     Family(
         model_type="granitemoe",
@@ -160,5 +155,6 @@ FAMILIES = (
         config_class="GraniteMoeHybridConfig",
         build=granitemoehybrid,
         experts=True,
+        known=HYBRID_KNOWN,
     ),
 )

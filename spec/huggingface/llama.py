@@ -67,7 +67,8 @@ def attention_of(
         out_bias = config.flag_or(rules.output_bias_key, rules.output_bias)
     rotary_dim = None
     if rules.rotary_fraction is not None:
-        theta, rotary_dim = partial_rope(config, head_dim, rules.rotary_fraction)
+        fraction = rules.rotary_fraction
+        theta, rotary_dim = partial_rope(config, head_dim, fraction, theta=rules.theta)
     elif theta is None:
         theta = rope_theta(config, rules.theta)
     return Attention(

@@ -39,6 +39,7 @@ def partial_rope(
     head_dim: int,
     fraction: float,
     *,
+    theta: float = THETA,
     theta_key: str = "rope_theta",
     fraction_key: str = PARTIAL,
 ) -> tuple[float, int | None]:
@@ -48,6 +49,7 @@ def partial_rope(
         config: the configuration.
         head_dim: channels of a head.
         fraction: the class's default of the rotated fraction.
+        theta: its default of the base.
         theta_key: key of the base, if not in ``rope_parameters``.
         fraction_key: key of the fraction, if not in ``rope_parameters``.
 
@@ -58,7 +60,7 @@ def partial_rope(
     inner = TypedKeys(parameters, f"{config.where}: rope_parameters")
     base = inner.number("rope_theta") if inner.has("rope_theta") else None
     if base is None:
-        base = config.number_or(theta_key, THETA)
+        base = config.number_or(theta_key, theta)
     rotated_fraction = (
         inner.number(PARTIAL) if inner.has(PARTIAL) else config.number_or(fraction_key, fraction)
     )

@@ -10,7 +10,7 @@ from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, Model
 from .activations import activation
 from .config_keys import ConfigKeys
 from .deepseek import multi_token_layers, shared_width
-from .family import Family, decoder, runs_of
+from .family import WINDOW_KEYS, Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
 from .positions import WINDOW_TYPES
 
@@ -167,12 +167,19 @@ def _decoder(
 
 FAMILIES = (
     Family(model_type="glm4_moe", config_class="Glm4MoeConfig", build=glm4_moe, experts=True),
-    Family(model_type="dots1", config_class="Dots1Config", build=dots1, experts=True),
+    Family(
+        model_type="dots1",
+        config_class="Dots1Config",
+        build=dots1,
+        experts=True,
+        known=WINDOW_KEYS,
+    ),
     Family(
         model_type="ernie4_5_moe",
         config_class="Ernie4_5_MoeConfig",
         build=ernie4_5_moe,
         dropout={},
         experts=True,
+        known=("moe_norm_min", "intermediate_size"),
     ),
 )

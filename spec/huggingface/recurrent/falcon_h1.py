@@ -12,8 +12,8 @@ from ...model.model_spec import (
 )
 from ..activations import activation
 from ..config_keys import ConfigKeys
+from ..decoders import note_multipliers
 from ..family import Family, decoder, runs_of
-from ..granite_moe import note_multipliers
 from ..llama import DecoderRules, attention_of
 
 RULES = DecoderRules(kv_heads=8, bias_key="attention_bias")
@@ -101,5 +101,6 @@ FAMILIES = (
         model_type="falcon_h1",
         config_class="FalconH1Config",
         build=falcon_h1,
+        known=("mamba_expand", "mamba_norm_before_gate", "layers_block_type", "layer_types"),
     ),
 )

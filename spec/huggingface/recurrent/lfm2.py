@@ -105,13 +105,22 @@ def _decoder(
     )
 
 
+KNOWN = (
+    *("full_attn_idxs", "block_ffn_dim_multiplier", "block_multiple_of", "conv_L_cache"),
+    *("conv_bias", "num_attention_heads", "num_key_value_heads", "intermediate_size"),
+    *("conv_dim", "conv_dim_out", "block_dim", "block_norm_eps", "block_use_swiglu"),
+    *("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init"),
+    *("conv_use_xavier_init", "num_heads", "use_pos_enc", "theta"),
+)
+"""Keys of kinds of blocks that a model may lack, and second spellings of sizes."""
 FAMILIES = (
-    Family(model_type="lfm2", config_class="Lfm2Config", build=lfm2, dropout={}),
+    Family(model_type="lfm2", config_class="Lfm2Config", build=lfm2, dropout={}, known=KNOWN),
     Family(
         model_type="lfm2_moe",
         config_class="Lfm2MoeConfig",
         build=lfm2_moe,
         dropout={},
         experts=True,
+        known=("use_expert_bias", *KNOWN),
     ),
 )

@@ -59,11 +59,25 @@ FALCON = SIZES | {
     "mamba_n_groups": 2,
     "mamba_chunk_size": 12,
 }
+PLAIN = {name: SIZES[name] for name in SIZES if name != "head_dim"} | {
+    "num_experts_per_tok": 2,
+    "intermediate_size": 48,
+}
+HUNYUAN = SIZES | {"num_experts": 4, "moe_topk": 2, "intermediate_size": 48}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
     BlockCase(name="ernie4_5_moe", config="Ernie4_5_MoeConfig", sizes=ERNIE),
     BlockCase(name="granitemoe", config="GraniteMoeConfig", sizes=GRANITE),
+    BlockCase(name="olmoe", config="OlmoeConfig", sizes=PLAIN | {"num_experts": 4}),
+    BlockCase(name="flex_olmo", config="FlexOlmoConfig", sizes=PLAIN | {"num_experts": 4}),
+    BlockCase(name="phimoe", config="PhimoeConfig", sizes=PLAIN | {"num_local_experts": 4}),
+    BlockCase(
+        name="minimax_m2",
+        config="MiniMaxM2Config",
+        sizes=PLAIN | {"num_local_experts": 4, "head_dim": 16, "rotary_dim": 8},
+    ),
+    BlockCase(name="hunyuan_moe", config="HunYuanMoEV1Config", sizes=HUNYUAN),
     BlockCase(
         name="granite_mamba",
         config="GraniteMoeHybridConfig",
