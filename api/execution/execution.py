@@ -177,6 +177,7 @@ def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
     return {
         "flops_per_s_per_device": used.flops / step_s / devices,
         "mfu": used.mfu(step_s),
+        "mfu_causal": used.mfu_causal(step_s),
         "hfu": used.hfu(step_s),
         "flops": used.flops,
         "executed_flops": used.executed_flops,

@@ -10,6 +10,7 @@ from ..views.report_text import (
     cluster_text,
     interval_text,
     memory_text,
+    mfu_text,
     peak_memory_row,
     percent,
     question_text,
@@ -17,6 +18,7 @@ from ..views.report_text import (
     shape_text,
     sources_text,
     terms,
+    tokens_text,
 )
 from ..views.stage_table import StageRow, shortened, stage_rows
 
@@ -32,8 +34,8 @@ def report_html(report: Report) -> str:
     parts = [
         f"<p><b>{escape(question_text(report.plan))}</b><br>on {escape(cluster_text(report))}</p>",
         f"<p>{escape(shape_text(report.plan))}<br>step {escape(interval_text(prediction))};"
-        f"{verdict} {percent(prediction.mfu)} MFU; peak {escape(memory_text(full))} on stage "
-        f"{full.stage}<br>{escape(_answer(report))}</p>",
+        f"{verdict} {escape(mfu_text(prediction))}; {escape(tokens_text(prediction))}; "
+        f"peak {escape(memory_text(full))} on stage {full.stage}<br>{escape(_answer(report))}</p>",
         _stages(report),
         _terms(report),
         _alternatives(report),

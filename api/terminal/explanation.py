@@ -15,6 +15,7 @@ from ..views.report_text import (
     cluster_text,
     excess_lines,
     interval_text,
+    mfu_note,
     percent,
     question_text,
     shape_text,
@@ -41,8 +42,8 @@ def print_explanation(out: Console, explanation: Explanation, rule: MemoryRule) 
     _print_time(out, explanation)
     _print_sensitivities(out, explanation)
     out.print(
-        f"model FLOPs: {percent(prediction.mfu)} of peak (MFU), with recomputation "
-        f"{percent(prediction.hfu)} (HFU); {prediction.flops_convention}"
+        f"model FLOPs: {percent(prediction.mfu)} of peak (MFU, {mfu_note(prediction)}), with "
+        f"recomputation {percent(prediction.hfu)} (HFU); {prediction.flops_convention}"
     )
     out.print()
     _print_memory(out, explanation)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.report.report import Assumption, Report
-from ...spec.units import format_number, format_seconds
+from ...spec.units import format_seconds
 from ..problem.lossy import LOSSY_PREFIX
 from ..views.answer_text import (
     advice_text,
@@ -24,6 +24,7 @@ from ..views.report_text import (
     excess_lines,
     interval_text,
     memory_text,
+    mfu_text,
     peak_memory_row,
     percent,
     question_text,
@@ -32,6 +33,7 @@ from ..views.report_text import (
     sources_text,
     stage_text,
     terms,
+    tokens_text,
 )
 from ..views.stage_table import StageRow, shortened, stage_rows
 from .console import columns, memory_bar
@@ -86,8 +88,8 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     _line(out, "plan: ", shape_text(report.plan))
     figures = [
         f"{interval_text(prediction)} (80 %)",
-        f"{percent(prediction.mfu)} MFU",
-        f"{format_number(prediction.tokens_per_s_per_device)} tokens/s a device",
+        mfu_text(prediction),
+        tokens_text(prediction),
         f"peak {memory_text(full)} on {stage_text(full, prediction.memory)}",
     ]
     style = "bold green" if prediction.feasible else "bold red"

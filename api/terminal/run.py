@@ -12,7 +12,7 @@ from rich.text import Text
 from ...spec.plan.plan import plan_of
 from ...spec.units import format_bytes, format_count, format_number, format_seconds
 from ..execution.dry_run_process import NEEDS_TORCH
-from ..views.report_text import percent, shape_text
+from ..views.report_text import MFU_NOTE, differs_by_convention, percent, shape_text
 from ..views.stage_table import ranges, span
 from .console import columns
 
@@ -31,9 +31,8 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
     rate = "tokens_per_s_per_device"
     _compare(table, "tokens/s a device", predicted[rate], measured[rate], format_number)
-    for share in ("mfu", "hfu"):
-        if share in measured:
-            _compare(table, share.upper(), predicted[share], measured[share], percent)
+    for share, name in _shown_shares(measured):
+        _compare(table, name, predicted[share], measured[share], percent)
     if allocated := measured.get("allocated_bytes"):
         expected = _peak_stage_bytes(predicted, "hbm")
         _compare(table, "peak live bytes", expected, allocated, format_bytes)
@@ -59,6 +58,13 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
             f"against one process: losses differ by at most {verified['max_rel_loss_diff']:.1e}, "
             f"gradients by {verified['max_rel_grad_diff']:.1e} (relative)"
         )
+
+
+def _shown_shares(measured: dict[str, Any]) -> list[tuple[str, str]]:
+    shares = {"mfu": f"MFU ({MFU_NOTE})", "mfu_causal": "MFU (causal halved)", "hfu": "HFU"}
+    if not differs_by_convention(measured.get("mfu", 0.0), measured.get("mfu_causal")):
+        del shares["mfu_causal"]
+    return [(share, name) for share, name in shares.items() if share in measured]
 
 
 def _mfu_formula(measured: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...costmodel.explain.compare import TermPair
 from ...spec.units import GIB, MIB, format_number, format_seconds
 from ..what_if.rows import signed_seconds
-from .report_text import ROUNDING, interval_text, memory_text, percent, shape_text
+from .report_text import ROUNDING, interval_text, memory_text, mfu_text, percent, shape_text
 
 if TYPE_CHECKING:
     from .comparison import Comparison, ComparisonSide
@@ -49,7 +49,7 @@ def side_text(side: ComparisonSide) -> str:
     fits = "" if prediction.feasible else ", does not fit"
     return (
         f"{shape_text(side.report.plan)}; step {interval_text(prediction)}, "
-        f"{format_number(side.tokens_per_s)} tokens/s, MFU {percent(prediction.mfu)}, "
+        f"{format_number(side.tokens_per_s)} tokens/s, {mfu_text(prediction)}, "
         f"peak {memory_text(side.peak_memory_row)} on stage {side.peak_memory_row.stage}{fits}"
     )
 

@@ -25,6 +25,7 @@ from .report_text import (
     excess_lines,
     half_width_text,
     memory_text,
+    mfu_note,
     peak_memory_row,
     percent,
     question_text,
@@ -98,7 +99,7 @@ def figures(report: Report) -> list[dict[str, str]]:
         {
             "name": "MFU",
             "value": percent(prediction.mfu),
-            "note": f"HFU {percent(prediction.hfu)}",
+            "note": f"{mfu_note(prediction)}; HFU {percent(prediction.hfu)}",
         },
     ]
 

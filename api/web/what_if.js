@@ -84,6 +84,13 @@
     return value > ROUNDING * prediction.step_time_s ? seconds(value) : "–";
   }
 
+  /* MFU; where masked scores matter, also the one that leaves them out. */
+  function utilization(prediction) {
+    const other = prediction.mfu_causal;
+    const apart = other !== undefined && prediction.mfu - other > 0.02;
+    return percent(prediction.mfu) + (apart ? " (" + percent(other) + " causal)" : "");
+  }
+
   /* The answer to a question (see what_if_document.py), with the plan as it was beside it. */
   function drawn(found, keys) {
     const kinds = new Map(keys.map((key) => [key.path, key.kind]));
@@ -93,7 +100,7 @@
     const cells = rows.map(([name, row, what]) => row.possible === false ?
       [name, "–", "–", "–", "", "impossible: " + row.why] :
       [name, seconds(row.prediction.step_time_s), number(row.prediction.tokens_per_s_per_device),
-        percent(row.prediction.mfu), fitting(row), what]);
+        utilization(row.prediction), fitting(row), what]);
     const asked = found.changes.map((change) => (NAMES[change.path] || change.path) + " " +
       amount(change.was, kinds.get(change.path)) + " → " + amount(change.now, kinds.get(change.path)));
     const priced = rows.filter(([, row]) => row.possible !== false).map(([name, row]) => [name, row.prediction]);
@@ -104,8 +111,8 @@
     const heads = priced.map(([name]) => name);
     return el("div", { class: "stack" }, el("h3", {}, asked.join("; ")),
       el("div", {}, bars(priced)),
-      table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU", "memory", "what"],
-        cells, ["step", "tokens/s a device", "MFU"], ["memory", "what"]),
+      table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU (full attention)", "memory", "what"],
+        cells, ["step", "tokens/s a device", "MFU (full attention)"], ["memory", "what"]),
       table("Seconds by term", ["term", ...heads], terms.map((term) => [shardwright.swatch(term),
         ...priced.map(([, p]) => termSeconds(p, term))]), heads));
   }

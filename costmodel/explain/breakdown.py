@@ -18,7 +18,11 @@ from ...spec.report.report import BREAKDOWN_TERMS, Prediction
 from ..kernel_latency.device_latency import DeviceLatency
 from ..kernel_latency.profile_table import Source
 from ..kernel_latency.roofline import peak_flops_per_s
-from ..lowering.model_flops import flops_convention, model_flops_per_sample
+from ..lowering.model_flops import (
+    flops_convention,
+    masked_flops_per_sample,
+    model_flops_per_sample,
+)
 from ..memory.feasibility import MemoryRule
 from ..pricing.costs import TECHNIQUE
 from ..pricing.machine import Machine
@@ -97,17 +101,23 @@ def executed_flops(plan: Plan, simulation: Simulation) -> int:
 class Utilization(NamedTuple):
     """FLOPs of a step and the reference rate of all stages' devices.
 
-    ``flops`` are the model's, ``executed_flops`` include recomputation; ``peak_flops_per_s``: the
+    ``flops`` are the model's, with every score of its attention; ``causal_flops`` leave out those
+    that causal masks hide; ``executed_flops`` include recomputation. ``peak_flops_per_s``: the
     devices' dense rate in the parameters' format.
     """
 
     flops: int
+    causal_flops: int
     executed_flops: int
     peak_flops_per_s: float
 
     def mfu(self, step_s: float) -> float:
         """Model FLOPs utilization of a step (Chowdhery et al., 2022, appendix B)."""
         return self.flops / step_s / self.peak_flops_per_s
+
+    def mfu_causal(self, step_s: float) -> float:
+        """The same without the scores that causal masks hide."""
+        return self.causal_flops / step_s / self.peak_flops_per_s
 
     def hfu(self, step_s: float) -> float:
         """The same of executed FLOPs."""
@@ -116,9 +126,11 @@ class Utilization(NamedTuple):
 
 def utilization(plan: Plan, simulation: Simulation, simulator: Simulator) -> Utilization:
     """Reference FLOPs of a plan's step, simulated or measured."""
-    per_sample = model_flops_per_sample(plan.model, plan.workload)
+    samples = plan.workload.global_batch
+    flops = model_flops_per_sample(plan.model, plan.workload) * samples
     return Utilization(
-        flops=per_sample * plan.workload.global_batch,
+        flops=flops,
+        causal_flops=flops - masked_flops_per_sample(plan.model, plan.workload) * samples,
         executed_flops=executed_flops(plan, simulation),
         peak_flops_per_s=_peak_flops_per_s(plan, simulator),
     )
@@ -142,9 +154,11 @@ def predict(
         step_time_s=step_s,
         step_time_interval_s=(step_s * low, step_s * high),
         samples_per_s=workload.global_batch / step_s,
+        tokens_per_s=workload.tokens_per_step / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
         flops_per_s_per_device=used.flops / step_s / devices,
         mfu=used.mfu(step_s),
+        mfu_causal=used.mfu_causal(step_s),
         hfu=used.hfu(step_s),
         memory=simulation.memory,
         breakdown_s=breakdown(simulation),

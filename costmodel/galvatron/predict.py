@@ -7,7 +7,12 @@ from ...spec.model.model_spec import BlockLayer
 from ...spec.plan.plan import Plan
 from ...spec.report.report import MemoryRow, Prediction
 from ..kernel_latency.roofline import peak_flops_per_s
-from ..lowering.model_flops import flops_convention, forward_flops, model_flops_per_sample
+from ..lowering.model_flops import (
+    flops_convention,
+    forward_flops,
+    masked_flops_per_sample,
+    model_flops_per_sample,
+)
 from .breakdown import breakdown, stage_bytes
 from .job import MB, GalvatronJob, usable_mb
 from .plan_cost import GalvatronCost, GalvatronPlan
@@ -30,6 +35,7 @@ def predict(
     """
     workload, step_s = plan.workload, cost.step_s
     flops = model_flops_per_sample(plan.model, workload) * workload.global_batch
+    masked = masked_flops_per_sample(plan.model, workload) * workload.global_batch
     recomputed = _recomputed_flops(plan, galvatron_plan) * workload.global_batch
     rate = peak_flops_per_s(device(plan.cluster.groups[0].device), workload.dtype.param)
     peak = job.devices * rate
@@ -38,9 +44,11 @@ def predict(
         step_time_s=step_s,
         step_time_interval_s=(step_s * (1 - HALF_WIDTH), step_s * (1 + HALF_WIDTH)),
         samples_per_s=workload.global_batch / step_s,
+        tokens_per_s=workload.tokens_per_step / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / job.devices,
         flops_per_s_per_device=flops / step_s / job.devices,
         mfu=flops / step_s / peak,
+        mfu_causal=(flops - masked) / step_s / peak,
         hfu=(flops + recomputed) / step_s / peak,
         memory=_memory(job, galvatron_plan, cost, plan, budget_mb),
         breakdown_s=breakdown(job, galvatron_plan, cost),

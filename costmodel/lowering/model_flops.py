@@ -16,7 +16,7 @@ from ...spec.model.experts import dropless
 from ...spec.model.model_spec import Layer, ModelSpec
 from ...spec.model.towers import LayerContext, layer_contexts
 from ...spec.report.report import FLOPS_CONVENTION
-from ...spec.report.work_items import GROUPED
+from ...spec.report.work_items import FLASH_FORWARDS, GROUPED, computed_fraction
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import rate_name
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
@@ -45,6 +45,20 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     return sum(count * _layer_flops(*kind, dtype) for kind, count in kinds.items())
 
 
+@lru_cache(maxsize=64)
+def masked_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
+    """Part of :func:`model_flops_per_sample` that causal masks hide.
+
+    Half of plain causal attention, less where a window leaves few later keys to hide, none of
+    unmasked attention and of cross-attention.
+    """
+    contexts = layer_contexts(model, workload.seq_len)
+    trainings = workload.layer_trainings(model)
+    kinds = Counter(zip(model.layers(), contexts, trainings, strict=True))
+    dtype = workload.dtype.param
+    return sum(count * _masked_flops(*kind, dtype) for kind, count in kinds.items())
+
+
 def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
     """Model FLOPs of every layer's forward on one unsplit, unpadded sample."""
     contexts, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
@@ -66,6 +80,16 @@ def _layer_flops(layer: Layer, context: LayerContext, training: LayerTraining, d
         adapters = _forward(layer, context, training, dtype).flops - forward.flops
     linear = sum(kernel.flops for kernel in forward.kernels() if kernel.op in LINEAR)
     return TRAINING_FACTOR * (forward.flops + adapters) - linear
+
+
+def _masked_flops(layer: Layer, context: LayerContext, training: LayerTraining, dtype: str) -> int:
+    kernels = _forward(layer, context, FULLY_TRAINED, dtype).kernels()
+    hidden = sum(
+        round(kernel.flops * (1 - computed_fraction(kernel.op, kernel.shape)))
+        for kernel in kernels
+        if kernel.op in FLASH_FORWARDS
+    )
+    return hidden * (TRAINING_FACTOR if training.backward else 1)
 
 
 def _forward(

@@ -42,7 +42,8 @@ INTERVAL_LEVEL = 0.8
 """Nominal share of measured steps inside the interval of the step time."""
 FLOPS_CONVENTION = (
     "model FLOPs: matrix products and full (not halved) attention, backward twice the forward, "
-    "recomputation left out; hfu counts recomputation too"
+    "recomputation left out; mfu_causal leaves out what causal masks hide (half of plain causal "
+    "attention); hfu counts recomputation too"
 )
 
 
@@ -74,6 +75,8 @@ class Prediction:
 
     SI units, fractions not per cent.
 
+    ``mfu`` counts every score of attention, ``mfu_causal`` leaves out those that causal masks hide.
+    ``tokens_per_s`` are those of all devices; both are None in documents of versions without them.
     The costs are present where prices were given: of the devices in stages and their nodes.
     """
 
@@ -89,6 +92,8 @@ class Prediction:
     breakdown_s: dict[str, float]
     interval_level: float = INTERVAL_LEVEL
     flops_convention: str = FLOPS_CONVENTION
+    mfu_causal: float | None = None
+    tokens_per_s: float | None = None
     cost_per_token: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_step: float | None = None

@@ -137,9 +137,11 @@ _PREDICTION: dict[str, Any] = {
         }
     ],
     "mfu": 0.3879,
+    "mfu_causal": 0.3702,
     "samples_per_s": 6.471,
     "step_time_interval_s": [7.417, 12.36],
     "step_time_s": 9.89,
+    "tokens_per_s": 53016.0,
     "tokens_per_s_per_device": 6627.0,
     "flops_convention": FLOPS_CONVENTION,
 }

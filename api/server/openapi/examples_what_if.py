@@ -20,8 +20,10 @@ def _prediction(step_time_s: float, tokens: float, mfu: float, **terms: float) -
         "step_time_s": step_time_s,
         "step_time_interval_s": [round(step_time_s * f, 3) for f in (0.75, 1.25)],
         "samples_per_s": round(64 / step_time_s, 3),
+        "tokens_per_s": 8 * tokens,
         "tokens_per_s_per_device": tokens,
         "mfu": mfu,
+        "mfu_causal": round(mfu * shown["mfu_causal"] / shown["mfu"], 4),
         "breakdown_s": {**shown["breakdown_s"], **terms},
     }
 

@@ -17,7 +17,7 @@ SEARCH = ("--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64", "--s
 PREDICTION_KEYS = {
     "feasible", "step_time_s", "step_time_interval_s", "interval_level", "samples_per_s",
     "tokens_per_s_per_device", "flops_per_s_per_device", "mfu", "hfu", "flops_convention",
-    "memory", "breakdown_s",
+    "memory", "breakdown_s", "mfu_causal", "tokens_per_s",
 }  # fmt: skip
 MEMORY_KEYS = {
     "program", "stage", "device_group", "tier", "allocated_bytes", "reserved_bytes",
@@ -52,7 +52,7 @@ def check_prediction(prediction: Any) -> None:
     low, high = prediction["step_time_interval_s"]
     assert low < step_s < high
     assert prediction["interval_level"] == 0.8
-    assert 0 < prediction["mfu"] <= prediction["hfu"] < 1
+    assert 0 < prediction["mfu_causal"] < prediction["mfu"] <= prediction["hfu"] < 1
     for row in prediction["memory"]:
         assert set(row) == MEMORY_KEYS
         assert set(MEMORY_TERMS) <= set(row["by"])

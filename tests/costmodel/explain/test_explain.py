@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 import shardwright as sw
 from shardwright.costmodel.explain.breakdown import breakdown, predict, source_share
 from shardwright.costmodel.kernel_latency.roofline import peak_flops_per_s
-from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
+from shardwright.costmodel.lowering.model_flops import (
+    masked_flops_per_sample,
+    model_flops_per_sample,
+)
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.costmodel.simulation.timeline import simulated_timeline
 from shardwright.spec.model.feed_forward import Moe
@@ -87,6 +90,9 @@ def test_step_devices_peak_and_mfu_multiply_to_the_flops(seed: int) -> None:
     assert found.flops_per_s_per_device == pytest.approx(found.mfu * peak, rel=1e-9)
     tokens = found.tokens_per_s_per_device * devices * found.step_time_s
     assert tokens == pytest.approx(workload.tokens_per_step, rel=1e-9)
+    assert found.tokens_per_s == pytest.approx(found.tokens_per_s_per_device * devices, rel=1e-9)
+    masked = masked_flops_per_sample(s.plan.model, workload)
+    assert found.mfu_causal == pytest.approx(found.mfu * (1 - masked / by_hand), rel=1e-9)
     assert found.samples_per_s * found.step_time_s == pytest.approx(workload.global_batch, rel=1e-9)
     low_s, high_s = found.step_time_interval_s
     assert 0 < low_s < found.step_time_s < high_s
