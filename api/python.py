@@ -13,6 +13,7 @@ from typing import Any
 from ..planner.solve.options import SolveOptions
 from ..spec.errors import InputError
 from ..spec.inputs.preference import simple_within
+from ..spec.inputs.token_count import token_count
 from .catalogue.models import models_document as models
 from .client.client import Client
 from .notebook.catalogue import clusters, validate
@@ -31,11 +32,12 @@ from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_report import galvatron_report
 from .planning.report import memory_rule, simulate_plan
 from .planning.solved_report import solved_report
+from .planning.training import TOKENS_FLAG, priced_report, trained_report
 from .planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from .problem.arguments import SearchOptions, arguments_named
 from .problem.model_and_cluster import ClusterLike, ModelLike
 from .problem.pins import resolve_pins
-from .problem.price_file import PricesLike
+from .problem.price_file import PricesLike, prices_of
 from .problem.report_pricing import PlanDocument, run_pricing
 from .problem.resolve import Inputs, plan_pricing, resolve
 from .views.comparison import ComparisonSide
@@ -82,6 +84,7 @@ def plan(
     calibration: str | None = None,
     objective: str | None = None,
     prices: PricesLike | None = None,
+    tokens: str | float | None = None,
     prefer: str = "simple",
     pins: Iterable[str] = (),
     allow: str | None = None,
@@ -112,6 +115,7 @@ def plan(
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
+        tokens: of a whole training, such as ``2T``: its days, device-hours and cost.
         prefer: ``simple[:P%]``, the simplest plan within P (1) per cent of the best; ``best``.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=selective-ops``.
         allow: comma-separated techniques whose lossy values are tried too.
@@ -123,7 +127,9 @@ def plan(
     """
     inputs = Inputs(**{name: value for name, value in locals().items() if name in INPUT_NAMES})
     search = SearchOptions(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
-    return _plan_handle(replace(inputs, model=_described_model(model)), search, foreign)
+    count = None if tokens is None else token_count(tokens, TOKENS_FLAG)
+    handle = _plan_handle(replace(inputs, model=_described_model(model)), search, foreign)
+    return replace(handle, report=trained_report(handle.report, count))
 
 
 def _described_model(model: Any) -> ModelLike | None:
@@ -175,6 +181,8 @@ def simulate(
     cluster: ClusterLike | None = None,
     *,
     oom_risk: float | None = None,
+    prices: PricesLike | None = None,
+    tokens: str | float | None = None,
     **flags: Any,
 ) -> SimulationHandle:
     """Price one plan, feasible or not.
@@ -185,6 +193,8 @@ def simulate(
             handle keep their pricing unless ``flags`` say otherwise.
         cluster: with a model: where it runs.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
+        prices: a path, the content of a price file as a mapping, or Prices.
+        tokens: of a whole training, such as ``2T``: its days, device-hours and cost.
         flags: with a model the flags of ``plan simulate`` (``tp=8, pp=2, global_batch=512, …``);
             with a plan only ``stack``, ``attention``, ``overlap`` and ``calibration``.
 
@@ -204,6 +214,8 @@ def simulate(
         made, notes = uniform_plan(problem, UniformStrategy.from_flags(strategy))
         stack, measured = problem.stack, problem.measured
         simulated = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
+    report = priced_report(simulated.report, prices_of(prices, simulated.report.plan.cluster))
+    simulated = replace(simulated, report=trained_report(report, tokens))
     return simulation_handle(simulated, stack, measured, risk)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 GIB = 1024**3
 MIB = 1024**2
+SECONDS_PER_HOUR = 3600.0
 
 
 def format_number(number: float, digits: int = 4) -> str:
@@ -32,6 +33,15 @@ def format_seconds(time_s: float) -> str:
     if rounded_s >= 1e-3:
         return f"{time_s * 1e3:.3g} ms"
     return f"{time_s * 1e6:.3g} us"
+
+
+def format_duration(time_s: float) -> str:
+    """A long time as ``12.4 days``, ``31.5 hours`` or ``47 minutes``, a short one in seconds."""
+    for unit, scale in (("days", 48.0), ("hours", 2.0), ("minutes", 1 / 30)):
+        if time_s >= scale * SECONDS_PER_HOUR:
+            length_s = {"days": 24.0, "hours": 1.0}.get(unit, 1 / 60) * SECONDS_PER_HOUR
+            return f"{format_number(time_s / length_s, 3)} {unit}"
+    return format_seconds(time_s)
 
 
 def format_count(number: float) -> str:

@@ -17,6 +17,7 @@ from .value_types import (
     NameParam,
     NumberParam,
     OutputFileParam,
+    TokenCountParam,
     WholeNumberParam,
     flag_of,
 )
@@ -132,6 +133,17 @@ PROBLEM = compose(
 )  # fmt: skip
 """The problem: model, machine, workload."""
 
+COST = compose(
+    click.option("--prices", type=InputFileParam(), metavar="FILE",
+                 help="YAML or JSON: currency, device_hour: {DEVICE or GROUP: price}, and "
+                      "node_hour if a node costs more than its devices. Idle devices cost "
+                      "nothing."),
+    click.option("--tokens", type=TokenCountParam(),
+                 help="Tokens to train on, such as 300B, 2T or 15e12: the answer has days, "
+                      "device-hours and, with --prices, the cost."),
+)  # fmt: skip
+"""Prices, and the length of a whole training."""
+
 OBJECTIVE = compose(
     click.option("--objective", type=NameParam("O", _fixed_names(*OBJECTIVES)),
                  help="What is best: throughput (default); cost a token, under --prices; "
@@ -140,10 +152,6 @@ OBJECTIVE = compose(
                       "largest-sequence[:GRAIN], the longest sequence at --global-batch, in "
                       "multiples of GRAIN (1024). The largest that fit come with their fastest "
                       "plan."),
-    click.option("--prices", type=InputFileParam(), metavar="FILE",
-                 help="YAML or JSON: currency, device_hour: {DEVICE or GROUP: price}, and "
-                      "node_hour if a node costs more than its devices. Idle devices cost "
-                      "nothing."),
     click.option("--prefer", type=NameParam("simple[:P%]|best", _fixed_names(*PREFERENCES)),
                  help="simple (default): the simplest plan within P per cent (1) of the best: "
                       "fewest strategies, kinds of parallelism and chunks, even stages. best: the "

@@ -28,6 +28,7 @@ from ...spec.errors import (
 )
 from .errors import InterruptedRunError, report
 from .flags import (
+    COST,
     JSON_OPTION,
     OBJECTIVE,
     PRICING,
@@ -127,6 +128,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 @compose(
     PROBLEM,
     OBJECTIVE,
+    COST,
     click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
                  help="Fix a decision, such as tp=8 or recompute@1-40=full; repeatable."),
     click.option("--allow", metavar="NAME,…",

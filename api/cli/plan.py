@@ -51,6 +51,7 @@ def plan_command(flags: dict[str, Any]) -> None:
     from ...planner.solve.garbage_collection import garbage_collection_paused
     from ...spec.codec import dump_pretty
     from ..planning.solved_report import solved_report
+    from ..planning.training import trained_report
 
     request = _resolve(flags)
     problem, options = request.problem, request.options
@@ -64,6 +65,7 @@ def plan_command(flags: dict[str, Any]) -> None:
             with ProgressLine("searching", "shapes") as line:
                 progress = _ShapeProgress(line, _objective_unit(problem))
                 report = solved_report(problem, replace(options, progress=progress))
+        report = trained_report(report, flags["tokens"])
         if flags["out"]:
             write_file(flags["out"], dump_pretty(_written(report, request)))
         steps: list[dict[str, Any]] = []

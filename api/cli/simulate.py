@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
@@ -23,6 +24,8 @@ FLAGS_WITH_PLAN = (
     "overlap",
     "json_target",
     "trace",
+    "prices",
+    "tokens",
 )
 
 
@@ -34,6 +37,7 @@ def simulate_command(flags: dict[str, Any]) -> None:
     """
     check_targets(json=flags["json_target"], trace=flags["trace"])
     simulated, rule = _simulated(flags)
+    simulated = _with_cost(simulated, flags)
     if flags["trace"]:
         from ...costmodel.simulation.timeline import simulated_timeline
 
@@ -63,6 +67,16 @@ def _simulated_file(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(flag, value, f"nothing beside {flags['plan_file']}, which decides it")
     return priced_file(flags["plan_file"], flags)
+
+
+def _with_cost(simulated: Simulated, flags: dict[str, Any]) -> Simulated:
+    from ..planning.training import priced_report, trained_report
+    from ..problem.price_file import prices_of
+
+    report = simulated.report
+    prices = prices_of(flags["prices"], report.plan.cluster)
+    report = trained_report(priced_report(report, prices), flags["tokens"])
+    return replace(simulated, report=report)
 
 
 def _emit_simulation(simulated: Simulated, flags: dict[str, Any], rule: MemoryRule) -> None:

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...spec.errors import InputError
+from ...spec.inputs.token_count import token_count
 
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
@@ -130,6 +131,16 @@ class NumberParam(FloatType):
         if number is None or not self.above < number <= self.most:
             return f"{self.most:g}" if number is not None and number > self.most else None
         return f"{number:g}"
+
+
+class TokenCountParam(IntType):
+    """Number of tokens: ``2T``, ``300B``, ``15e12`` or plain digits."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or an InputError."""
+        return token_count(value, flag_of(param))
 
 
 class NameParam(StrType):

@@ -13,6 +13,7 @@ from ...spec.techniques import TECHNIQUES
 from .flags import (
     CHECKPOINTS,
     CLUSTER_TYPE,
+    COST,
     JSON_OPTION,
     KERNELS,
     MODEL_TYPE,
@@ -74,6 +75,7 @@ STRATEGY = compose(
     PROBLEM,
     STRATEGY,
     KERNELS,
+    COST,
     PRICING,
     JSON_OPTION,
     click.option("--trace", type=OutputFileParam(), help="Write the step's timeline for Perfetto."),

@@ -28,9 +28,11 @@ CONSTRAINT_FLAGS = (*MEMORY_FLAGS, "oom_risk", "top", "allow", "executable")
 PLAN_FLAGS = (
     *(name for name in WORKLOAD_FIELDS if name != "task"),
     *CONSTRAINT_FLAGS,
-    *("stack", "calibration", "objective", "prices", "prefer", "pins", "deadline_s"),
+    *("stack", "calibration", "objective", "prices", "tokens", "prefer", "pins"),
+    "deadline_s",
 )
-SIMULATION_FLAGS = (*WORKLOAD_FIELDS, *STRATEGY_FIELDS, *PRICING_FLAGS, *MEMORY_FLAGS)
+COST_FLAGS = ("prices", "tokens")
+SIMULATION_FLAGS = (*COST_FLAGS, *WORKLOAD_FIELDS, *STRATEGY_FIELDS, *PRICING_FLAGS, *MEMORY_FLAGS)
 LOCAL_ONLY_FLAGS = ("galvatron_profile", "costs")
 """Arguments that only a search on this machine takes: they name files."""
 
@@ -66,7 +68,7 @@ def plan_request(
         **problem_body(model, cluster, request_flags),
         **{
             name: request_flags.get(name)
-            for name in ("stack", "calibration", "objective", "prefer")
+            for name in ("stack", "calibration", "objective", "prefer", "tokens")
         },
         "prices": prices_body(request_flags.get("prices")),
         "constraints": limits,
@@ -88,13 +90,14 @@ def simulation_request(
     """
     plan = None if cluster is not None else plan_document_or_none(plan_or_model)
     if plan is not None:
-        checked = checked_flags(flags, PRICING_FLAGS)
+        checked = checked_flags(flags, (*PRICING_FLAGS, *COST_FLAGS))
         body: dict[str, Any] = {"plan": plan}
     else:
         checked = checked_flags(flags, SIMULATION_FLAGS)
         body = problem_body(plan_or_model, cluster, checked)
         body["strategy"] = {name: checked.get(name) for name in STRATEGY_FIELDS}
         body |= {name: checked.get(name) for name in MEMORY_FLAGS}
+    body |= {"prices": prices_body(checked.get("prices")), "tokens": checked.get("tokens")}
     before = report_pricing(plan)
     words = {name: checked.get(name) or getattr(before, name) for name in PRICING_FLAGS}
     pricing = {name: word for name, word in words.items() if word is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ...spec.report.report import MemoryRow, Report
-from ..views.answer_text import cost_text, largest_text
+from ..views.answer_text import cost_text, largest_text, training_text
 from ..views.report_text import (
     cluster_text,
     interval_text,
@@ -45,7 +45,7 @@ def report_html(report: Report) -> str:
 
 
 def _answer(report: Report) -> str:
-    texts = [cost_text(report.prediction)]
+    texts = [cost_text(report.prediction), training_text(report.prediction)]
     if report.search is not None and report.search.largest is not None:
         texts.append(largest_text(report.search.largest))
     return "; ".join(text for text in [*texts, search_text(report)] if text)

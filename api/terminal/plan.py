@@ -18,6 +18,7 @@ from ..views.answer_text import (
     largest_text,
     sensitivity_parts,
     tie_text,
+    training_text,
 )
 from ..views.report_text import (
     cluster_text,
@@ -96,6 +97,8 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     _list(out, "step: ", figures, between="   ", style=style)
     if text := cost_text(prediction):
         _line(out, "cost: ", text, style)
+    if text := training_text(prediction):
+        _line(out, "training: ", text, style)
     for line in excess_lines(prediction.memory, rule):
         _line(out, "does not fit: ", line, "red")
 

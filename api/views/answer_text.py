@@ -13,8 +13,8 @@ from ...spec.report.report import (
 )
 from ...spec.technique import Values
 from ...spec.techniques import TECHNIQUES
-from ...spec.units import format_number
-from .report_text import interval_text, shape_text
+from ...spec.units import SECONDS_PER_HOUR, format_count, format_duration, format_number
+from .report_text import half_width_text, interval_text, shape_text
 
 MIN_SHOWN_CHANGE = 5e-6
 """Changes of the step below this fraction are no use to anybody."""
@@ -33,6 +33,28 @@ def cost_text(prediction: Prediction) -> str:
     step = format_number(prediction.cost_per_step)
     currency = prediction.currency
     return f"{million} {currency} a million tokens   {step} {currency} a step"
+
+
+def training_text(prediction: Prediction) -> str:
+    """Format a whole training; '' without a number of tokens."""
+    training = prediction.training
+    if training is None:
+        return ""
+    steps = "1 step" if training.steps == 1 else f"{grouped(training.steps)} steps"
+    hours = training.device_s / SECONDS_PER_HOUR
+    parts = [
+        f"{format_count(training.tokens)} tokens in {steps}",
+        f"{format_duration(training.time_s)} {half_width_text(prediction)}",
+        f"{grouped(hours)} device-hours",
+    ]
+    if training.cost is not None:
+        parts.append(f"{grouped(training.cost)} {prediction.currency}")
+    return "   ".join(parts)
+
+
+def grouped(value: float) -> str:
+    """A figure with commas between thousands, in four digits below one thousand."""
+    return f"{value:,.0f}" if value >= 1000 else format_number(value)
 
 
 def largest_text(largest: Largest) -> str:

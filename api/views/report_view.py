@@ -14,9 +14,16 @@ from ...costmodel.memory.feasibility import MemoryRule
 from ...costmodel.simulation.timeline import simulated_timeline
 from ...spec.errors import InputError
 from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report
-from ...spec.units import format_bytes, format_number, format_seconds
+from ...spec.units import format_bytes, format_seconds
 from ..planning.report import Simulated
-from .answer_text import cost_text, largest_text, sensitivity_parts, tie_text
+from .answer_text import (
+    cost_text,
+    grouped,
+    largest_text,
+    sensitivity_parts,
+    tie_text,
+    training_text,
+)
 from .explanation import MEMORY_MEANINGS, TERM_MEANINGS
 from .layer_table import layer_table
 from .report_text import (
@@ -93,8 +100,8 @@ def figures(report: Report) -> list[dict[str, str]]:
         },
         {
             "name": "tokens/s a device",
-            "value": _grouped(prediction.tokens_per_s_per_device),
-            "note": f"{_grouped(tokens)} in all",
+            "value": grouped(prediction.tokens_per_s_per_device),
+            "note": f"{grouped(tokens)} in all",
         },
         {
             "name": "MFU",
@@ -104,14 +111,11 @@ def figures(report: Report) -> list[dict[str, str]]:
     ]
 
 
-def _grouped(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else format_number(value)
-
-
 def _facts(report: Report) -> list[tuple[str, str]]:
     prediction, search = report.prediction, report.search
     facts = [
         ("cost", cost_text(prediction)),
+        ("training", training_text(prediction)),
         ("search", search_text(report)),
         ("ties", "" if search is None else tie_text(search)),
         ("1 % more of", ", ".join(sensitivity_parts(report))),

@@ -1,4 +1,4 @@
-"""Rental cost of a step, and of a token."""
+"""Rental cost of a step and a token; time and cost of a whole training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...spec.plan.plan import Plan
 from ...spec.plan.rental_prices import RentalPrices, plan_per_s
 from ...spec.report.report import Prediction
+from ...spec.report.training_run import TrainingRun
 
 MILLION = 1_000_000
 
@@ -27,3 +28,22 @@ def with_cost(prediction: Prediction, plan: Plan, prices: RentalPrices | None) -
         cost_per_step=step,
         currency=prices.currency,
     )
+
+
+def with_training(prediction: Prediction, plan: Plan, tokens: int) -> Prediction:
+    """Add the training on ``tokens`` to the prediction, with its cost if steps have one.
+
+    time_s = ceil(tokens / tokens a step) x step_time_s.
+    """
+    steps = -(-tokens // plan.workload.tokens_per_step)
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    time_s = steps * prediction.step_time_s
+    step_cost = prediction.cost_per_step
+    training = TrainingRun(
+        tokens=tokens,
+        steps=steps,
+        time_s=time_s,
+        device_s=time_s * devices,
+        cost=None if step_cost is None else steps * step_cost,
+    )
+    return replace(prediction, training=training)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..cluster.cluster_spec import ClusterSpec, DeviceGroup
+from ..units import SECONDS_PER_HOUR
 from .plan import Plan
-
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

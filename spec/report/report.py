@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..choices import Objective
 from ..plan.plan import Plan
+from .training_run import TrainingRun
 
 BREAKDOWN_TERMS = (
     "matmul",
@@ -77,7 +78,8 @@ class Prediction:
 
     ``mfu`` counts every score of attention, ``mfu_causal`` leaves out those that causal masks hide.
     ``tokens_per_s`` are those of all devices; both are None in documents of versions without them.
-    The costs are present where prices were given: of the devices in stages and their nodes.
+    The costs are present where prices were given: of the devices in stages and their nodes;
+    ``training`` where a number of tokens was.
     """
 
     feasible: bool
@@ -94,6 +96,7 @@ class Prediction:
     flops_convention: str = FLOPS_CONVENTION
     mfu_causal: float | None = None
     tokens_per_s: float | None = None
+    training: TrainingRun | None = None
     cost_per_token: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_step: float | None = None
@@ -104,6 +107,8 @@ class Prediction:
         from dataclasses import asdict
 
         document = asdict(self)
+        if self.training is not None:
+            document["training"] = self.training.to_document()
         return {key: value for key, value in document.items() if value is not None}
 
 

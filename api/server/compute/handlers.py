@@ -17,14 +17,17 @@ from ....planner.space.pins import Pin
 from ....planner.what_if.question import MOST_VALUES, Question
 from ....spec.errors import InputError, nearest_name
 from ....spec.inputs.preference import simple_within
+from ....spec.inputs.token_count import token_count
 from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
 from ...planning.report import Simulated, memory_rule, simulate_plan
 from ...planning.solved_report import solved_report
+from ...planning.training import TOKENS_FLAG, priced_report, trained_report
 from ...planning.uniform_plan import UniformStrategy, uniform_plan
 from ...problem.model_and_cluster import ClusterLike, ModelLike
 from ...problem.pins import resolve_pins
 from ...problem.plan_files import plan_from_text
+from ...problem.price_file import prices_of
 from ...problem.report_pricing import document_from_text, report_pricing
 from ...problem.resolve import Inputs, plan_pricing, resolve
 from ...views.explanation import explain_report
@@ -94,6 +97,8 @@ def _executable(body: PlanBody) -> bool:
 def check_plan_body(body: PlanBody) -> None:
     """Refuse a body that could not start a search."""
     _problem_and_pins(body)
+    if body.tokens is not None:
+        token_count(body.tokens, TOKENS_FLAG)
 
 
 def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report:
@@ -114,7 +119,7 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         progress=None if watch is None else watch.progress,
         watch=watch,
     )
-    return solved_report(problem_, options)
+    return trained_report(solved_report(problem_, options), body.tokens)
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:
@@ -123,7 +128,7 @@ def _prices(body: PricesBody) -> dict[str, Any]:
 
 def handle_simulation(body: SimulationBody) -> dict[str, Any]:
     """Simulate the plan of a body, with the extras requested."""
-    done, document = _simulate(body), {}
+    done, document = _with_cost(_simulate(body), body), {}
     extras = body.include or ()
     if "trace" in extras:
         document["trace"] = _trace_document(done)
@@ -131,6 +136,12 @@ def handle_simulation(body: SimulationBody) -> dict[str, Any]:
         return {**done.report.to_document(), **document}
     explanation = explain_report(done.report, done.simulation, done.simulator)
     return {**explanation.to_document(), **document}
+
+
+def _with_cost(done: Simulated, body: SimulationBody) -> Simulated:
+    given = None if body.prices is None else _prices(body.prices)
+    report = priced_report(done.report, prices_of(given, done.report.plan.cluster))
+    return replace(done, report=trained_report(report, body.tokens))
 
 
 def _simulate(body: SimulationBody) -> Simulated:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from ....spec.choices import AttentionImpl, Overlap
 from ....spec.cluster.calibration import NAME_PATTERN
+from ....spec.inputs.token_count import MOST_TOKENS
 from ....spec.technique import Values
 from ....spec.techniques import TECHNIQUES
 
@@ -107,6 +108,14 @@ class PricesBody:
     node_hour: Annotated[dict[Name, PriceOrNone], Field(max_length=100)] | None = None
 
 
+TokensBody = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+    | Annotated[float, Field(ge=1, le=MOST_TOKENS)]
+    | Annotated[str, Field(min_length=1, max_length=40)],
+    Field(description="Tokens of a whole training, such as 2T: its time, and cost with prices."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBody:
     """A search: the best plan of a model on a cluster."""
@@ -118,6 +127,7 @@ class PlanBody:
     workload: WorkloadBody
     objective: Annotated[Name | None, OBJECTIVE_FIELD] = None
     prices: PricesBody | None = None
+    tokens: TokensBody | None = None
     prefer: Annotated[Name | None, PREFER_FIELD] = None
     stack: StackName | None = None
     calibration: Name | None = None
@@ -190,6 +200,8 @@ class SimulationBody:
     memory_gib: Positive | None = None
     host_gib: Positive | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    prices: PricesBody | None = None
+    tokens: TokensBody | None = None
     include: Annotated[
         list[Included] | None,
         Field(max_length=2, description="What the answer holds too: explain, trace (Perfetto's)."),
