@@ -94,6 +94,7 @@ def _answer(row: Mapping[str, Any], baseline: PricedPlan) -> Answer:
         gain=best.get("gain"),
         kept=best.get("kept", False),
         difference=tuple(Difference(**item) for item in best.get("change", ())),
+        same_difference=tuple(Difference(**item) for item in same.get("change", ())),
     )
 
 

@@ -39,7 +39,8 @@ class WhatIfs(Sequence[dict[str, Any]]):
     """Answers to a question, one flat row per setting.
 
     A row holds every changed key with its new value, then ``baseline_s``; ``same_plan_s``,
-    ``same_plan_fits``, ``same_plan_why`` (if missing), ``moved_term``, ``moved_s``;
+    ``same_plan_fits``, ``same_plan_why`` (if missing), ``same_plan_change`` (what follows another
+    number of devices or another batch), ``moved_term``, ``moved_s``;
     ``re_planned_s``, ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of the
     whole cluster. Missing values are None.
     """
@@ -102,6 +103,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
             "same_plan_s": None if same is None else same.step_time_s,
             "same_plan_fits": None if same is None else same.prediction.feasible,
             "same_plan_why": answer.same_why or None,
+            "same_plan_change": ", ".join(map(str, answer.same_difference)),
             "moved_term": None if moved is None else moved.term,
             "moved_s": None if moved is None else moved.seconds,
             "re_planned_s": None if best is None else best.step_time_s,

@@ -89,9 +89,18 @@ def _same_words(answer: Answer) -> str:
     if answer.same is not None:
         if over := fits_text(answer.same):
             words.insert(0, f"does not fit: {over}")
+        if answer.same_difference:
+            words.append(", ".join(map(str, answer.same_difference)))
         if answer.same.idle_devices:
-            words.append(f"{answer.same.idle_devices} devices idle")
+            words.append(f"{answer.same.idle_devices} devices idle{_idle_why(answer.same)}")
     return "; ".join(words)
+
+
+def _idle_why(same: PricedPlan) -> str:
+    """Why devices of the one kind that there is stay idle."""
+    if len(same.plan.cluster.groups) > 1:
+        return ""
+    return f", for no larger dp splits {same.plan.workload.global_batch} samples legally"
 
 
 def _best_words(answer: Answer) -> str:

@@ -69,10 +69,13 @@
     return term ? words(term.term) + " " + (term.seconds > 0 ? "+" : "−") + seconds(Math.abs(term.seconds)) : "";
   }
 
+  function changes(items) {
+    return items.map((item) => item.axis + " " + (item.was ? item.was + "\u00a0→\u00a0" : "") + item.now);
+  }
+
   function decided(row) {
     if (row.kept) return "the same plan: nothing faster was found";
-    const parts = row.change.map((item) =>
-      item.axis + " " + (item.was ? item.was + "\u00a0→\u00a0" : "") + item.now);
+    const parts = changes(row.change);
     const gain = row.gain === null ? "" : percent(Math.abs(row.gain)) +
       (row.gain < 0 ? " slower" : " faster") + " than the same plan: ";
     return gain + parts.join(", ");
@@ -95,7 +98,8 @@
   function drawn(found, keys) {
     const kinds = new Map(keys.map((key) => [key.path, key.kind]));
     const rows = [["as it was", found.baseline, ""],
-      ["same plan", found.same_plan, moved(found.moved) && "most moved: " + moved(found.moved)],
+      ["same plan", found.same_plan, [...changes(found.same_plan.change || []),
+        ...(found.moved ? ["most moved: " + moved(found.moved)] : [])].join(", ")],
       ["planned anew", found.re_planned, found.re_planned.possible && decided(found.re_planned)]];
     const cells = rows.map(([name, row, what]) => row.possible === false ?
       [name, "–", "–", "–", "", "impossible: " + row.why] :

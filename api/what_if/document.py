@@ -42,7 +42,8 @@ def row_document(answer: Answer) -> dict[str, Any]:
     """``changes``, ``same_plan``, ``re_planned`` and ``moved`` of one row."""
     same: dict[str, Any] = {"possible": False, "why": answer.same_why}
     if answer.same is not None:
-        same = {"possible": True, **_priced(answer.same)}
+        change = [item._asdict() for item in answer.same_difference]
+        same = {"possible": True, **_priced(answer.same), "change": change}
     best: dict[str, Any] = {"possible": False, "why": answer.best_why}
     if answer.best is not None:
         best = {

@@ -227,14 +227,11 @@ def _with_profile_figures(stack: StackSpec, measured: Measured | None) -> StackS
 
 def _check_row(row: Row, pricing: SettingPricing) -> None:
     """Refuse a setting in which no plan could run, before searching."""
-    dtype, swept = row.setting.workload.dtype, row.value is not None
+    swept = row.value is not None
     paths = [change.path for change in row.changes]
-    for group in row.setting.cluster.groups:
-        if "dtype" in paths:
-            where = f"{_flag_of_path(paths, 'dtype', swept)} dtype"
-            require_dtype(device(group.device), dtype.param, where)
-            if dtype.matmul is not None:
-                require_format(device(group.device), dtype.matmul, where)
+    exchanged = [path for path in paths if path.rpartition(".")[2] == "device"]
+    for path in ["dtype"] if "dtype" in paths else exchanged:
+        _check_formats(row, path, f"{_flag_of_path(paths, path, swept)} {path}")
     try:
         pricing.resolved_stack(row.setting)
     except InputError as error:
@@ -243,6 +240,22 @@ def _check_row(row: Row, pricing: SettingPricing) -> None:
             raise
         where = f"{_flag_of_path(paths, path, swept)} {path}"
         raise InputError(where, error.given, error.allowed, error.nearest) from None
+
+
+def _check_formats(row: Row, path: str, where: str) -> None:
+    """Refuse a format that a device of the setting does not compute in."""
+    dtype = row.setting.workload.dtype
+    for group in row.setting.cluster.groups:
+        try:
+            require_dtype(device(group.device), dtype.param, where)
+            if dtype.matmul is not None:
+                require_format(device(group.device), dtype.matmul, where)
+        except InputError as error:
+            if path == "dtype":
+                raise
+            allowed = f"a device that computes in {error.given}, or another dtype beside it"
+            near = f"--set dtype={error.nearest or device(group.device).dtypes[-1]}"
+            raise InputError(where, group.device, allowed, near) from None
 
 
 def _flag_of_path(paths: Sequence[str], path: str, swept: bool) -> str:

@@ -1,4 +1,4 @@
-"""Change a cluster's number of nodes, or of devices in each.
+"""Change a cluster's number of nodes, of devices in each, or their kind.
 
 Figures typed on a level (rates, latency, oversubscription, the nodes of a rack) stay with the
 level; new levels are those that the catalogue gives such nodes, with an assumption where their
@@ -11,16 +11,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...spec.cluster.cluster_spec import ClusterSpec, LinkLevel
+from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.errors import InputError
 from ...spec.report.report import Assumption
 from ...spec.rules.input_rules import cluster_problems
-from ..catalogue.device import CPU
+from ..catalogue.device import CPU, Device, device
 from ..catalogue.fabric import fabric
-from ..catalogue.node import Node, largest_node, node, node_holding
+from ..catalogue.node import Node, largest_node, node, node_holding, usual_node
 from .joined import join_groups
-from .levels import Network, node_levels, rack_assumption
-from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion, is_one_node
+from .levels import Network, node_levels, outer_levels, rack_assumption
+from .parsed_cluster import (
+    MAX_NODES,
+    ParsedCluster,
+    assumed_network,
+    device_assumptions,
+    expansion,
+    is_one_node,
+)
 
 
 class Resized(NamedTuple):
@@ -40,6 +47,96 @@ def resize(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: st
     if nodes > 1 and is_one_node(cluster):
         raise InputError(where, nodes, "1, the node that kinds of device share", 1)
     group_cluster, notes = _resize_group(cluster.alone(name), nodes, per_node, where)
+    return _with_group(cluster, name, group_cluster, notes)
+
+
+def exchange(cluster: ClusterSpec, name: str, typed: str, where: str) -> Resized:
+    """The cluster with as many devices of another kind in its group ``name``.
+
+    They stand in their usual nodes, whole ones where the old nodes are. Links of nodes and racks,
+    and the network, become the usual ones unless a person typed others.
+
+    Raises:
+        InputError: no such device, cores, or a number that makes no whole nodes.
+    """
+    new, alone = device(typed, where=where), cluster.alone(name)
+    group = alone.groups[0]
+    if CPU in (new.name, group.device) or is_one_node(cluster):
+        allowed = "an accelerator in place of one, in nodes that hold one kind"
+        raise InputError(where, typed, allowed)
+    nodes, per_node, host = _seats(group, new, where)
+    typed_levels = _typed_levels(alone)
+    inner = [level for level in alone.levels if fabric(level.fabric).scope != "network"]
+    networks = [level for level in alone.levels if level not in inner]
+    kept = networks if any(level.level in typed_levels for level in networks) else []
+    base = replace(alone, levels=(*inner[:1], *kept))
+    levels, notes = _levels(base, host, nodes, per_node)
+    memory = MemoryTiers(
+        hbm_bytes=new.capacity_bytes,
+        host_bytes=group.memory.host_bytes,
+        nvme_bytes=group.memory.nvme_bytes,
+    )
+    changed = replace(
+        group,
+        device=new.name,
+        node=host.name,
+        nodes=nodes,
+        devices_per_node=per_node,
+        memory=memory,
+    )
+    exchanged = replace(
+        alone,
+        groups=(changed,),
+        levels=tuple(_as_typed(level, typed_levels.get(level.level)) for level in levels),
+    )
+    notes += device_assumptions(typed, new, host)
+    if group.memory.hbm_bytes != device(group.device).capacity_bytes:
+        why = f"all that a {new.name} has; the cap was on {group.device}"
+        path = "cluster.groups.0.memory.hbm_bytes"
+        notes.append(Assumption(path=path, value=new.capacity_bytes, why=why))
+    return _with_group(cluster, name, exchanged, tuple(notes))
+
+
+def _seats(group: DeviceGroup, new: Device, where: str) -> tuple[int, int, Node]:
+    """Nodes, devices in each, and the node, for as many devices of another kind."""
+    largest = usual_node(new.name) or largest_node(new.name)
+    if largest is None:
+        raise InputError(where, new.name, "a device with a node in the catalogue")
+    count, size = group.device_count, largest.devices_per_node
+    fills_nodes = group.devices_per_node == node(group.node).devices_per_node
+    if group.devices_per_node <= size and not (fills_nodes and count % size == 0):
+        host = node_holding(new.name, group.devices_per_node) or largest
+        return group.nodes, group.devices_per_node, host
+    if count <= size:
+        return 1, count, largest
+    if count % size:
+        allowed = f"a number of devices in whole {largest.name} nodes of {size}, not {count}"
+        raise InputError(where, new.name, allowed, f"devices={count // size * size} beside it")
+    return count // size, size, largest
+
+
+def _typed_levels(cluster: ClusterSpec) -> dict[str, LinkLevel]:
+    """Levels of a one-group cluster that are not the usual ones of its nodes."""
+    group = cluster.groups[0]
+    host, sizes = node(group.node), (group.nodes, group.devices_per_node)
+    usual = node_levels(host, sizes[1])
+    usual += outer_levels(host, *sizes, Network(fabric=host.network))
+    known = {level.level: level for level in usual}
+    return {
+        level.level: level
+        for level in cluster.levels
+        if level.level not in known
+        or replace(level, group_size=1) != replace(known[level.level], group_size=1)
+    }
+
+
+def _with_group(
+    cluster: ClusterSpec,
+    name: str,
+    group_cluster: ClusterSpec,
+    notes: tuple[Assumption, ...],
+) -> Resized:
+    """The cluster with another one in place of its group ``name``."""
     names = {group.name: group.name for group in cluster.groups}
     if len(cluster.groups) == 1:
         return Resized(group_cluster, notes, names)

@@ -1,9 +1,9 @@
 """Answers to what-if questions: the same plan and the best one.
 
-The *same plan* keeps every decision: it shows the effect of the change itself, and the term of the
-step that it moves. *Re-planned* is the best plan of an unpinned search in the changed setting, or
-the same plan if nothing is faster, so re-planning never loses. A plan that does not fit is priced
-all the same, with its excess.
+The *same plan* keeps every decision, but for data parallelism on another number of devices: it
+shows the effect of the change itself, and the term of the step that it moves. *Re-planned* is the
+best plan of an unpinned search in the changed setting, or the same plan if nothing is faster, so
+re-planning never loses. A plan that does not fit is priced all the same, with its excess.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Answer:
     ``moved``: the same plan against the baseline; ``best_moved``: the re-planned one against the
     same plan (or the baseline without one). ``gain``: speedup of the re-planned step less one;
     ``kept``: nothing was faster than the same plan. ``difference``: other decisions of the
-    re-planned plan.
+    re-planned plan; ``same_difference``: what of the plan follows another number of devices, or
+    another batch.
     """
 
     row: AnsweredRow
@@ -106,6 +107,7 @@ class Answer:
     gain: float | None = None
     kept: bool = False
     difference: tuple[Difference, ...] = ()
+    same_difference: tuple[Difference, ...] = ()
     search: SearchResult | None = None
 
 
@@ -138,7 +140,12 @@ def _with_same(answer: Answer, setting: Setting, baseline: PricedPlan, pricing: 
         same = price_plan(plan, setting, pricing)
     except (CannotKeepError, ShardwrightError) as error:
         return replace(answer, same_why=str(error))
-    return replace(answer, same=same, moved=moved(baseline.prediction, same.prediction))
+    return replace(
+        answer,
+        same=same,
+        moved=moved(baseline.prediction, same.prediction),
+        same_difference=plan_difference(baseline.plan, plan),
+    )
 
 
 def _with_best(answer: Answer, setting: Setting, baseline: PricedPlan, pricing: Pricing) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.rate_changes import LinkRateChange
-from ...datasets.clusters.resize import resize
+from ...datasets.clusters.resize import exchange, resize
 from ...spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
 from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
 from ...spec.errors import InputError, one_of
@@ -104,6 +104,14 @@ def _hbm(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting
         for group in setting.cluster.groups
     )
     return replace(setting, cluster=replace(setting.cluster, groups=groups)), Change(path, was, now)
+
+
+def _kind(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    name = path.rpartition(".")[0] or setting.cluster.groups[0].name
+    was = setting.cluster.group(name).device
+    exchanged = exchange(setting.cluster, name, _word(value, where), where)
+    now = exchanged.cluster.group(name).device
+    return setting.resized(exchanged), Change(path, was, now)
 
 
 def _count(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
@@ -219,6 +227,7 @@ Changer = Callable[[Setting, str, Any, str], tuple[Setting, Change]]
 CHANGERS: Mapping[str, Changer] = {
     "link": _link,
     "device": _device,
+    "kind": _kind,
     "count": _count,
     "workload": _work,
     "stack": _stack,

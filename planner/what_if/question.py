@@ -17,7 +17,8 @@ from .setting import Change, Setting, Value, group_names, level_names
 Scale = Literal["batch", "fixed"]
 SCALES: tuple[Scale, ...] = ("batch", "fixed")
 MOST_VALUES = 100
-COUNTS = ("nodes", "devices", "devices_per_node")
+RESIZING = (("device",), ("nodes", "devices", "devices_per_node"))
+"""Keys that make another cluster, in the order in which they build on each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,23 +99,29 @@ def _canonical(
     """
     keys: list[tuple[str, str, Value]] = []
     counted = setting
-    for flag, path, value in sorted(named, key=lambda item: not _counts(item[1])):
+    for flag, path, value in sorted(named, key=lambda item: _order(item[1])):
         levels, groups = level_names(counted.cluster), group_names(counted.cluster)
         name = what_if_key(path, flag, levels, groups)
         if any(name == other for _, other, _ in keys):
             raise InputError(f"{flag} {name}", "the key twice", "each key once")
         keys.append((flag, name, value))
-        if _counts(name):
+        if _order(name) < len(RESIZING):
             counted, _ = changed(counted, name, value, f"{flag} {name}")
-    totals = [name for _, name, _ in keys if name.rpartition(".")[2] == "devices"]
-    others = [name for _, name, _ in keys if _counts(name) and name not in totals]
+    totals = [name for _, name, _ in keys if _last(name) == "devices"]
+    others = [name for _, name, _ in keys if _last(name) in ("nodes", "devices_per_node")]
     if totals and others:
         raise InputError(totals[0], f"beside {others[0]}", "one of the two", others[0])
     return keys
 
 
-def _counts(path: str) -> bool:
-    return path.rpartition(".")[2].casefold().replace("-", "_") in COUNTS
+def _order(path: str) -> int:
+    """Place of a key: devices of another kind first, then their number, then the rest."""
+    last = _last(path)
+    return next((n for n, keys in enumerate(RESIZING) if last in keys), len(RESIZING))
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2].strip().casefold().replace("-", "_")
 
 
 def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:

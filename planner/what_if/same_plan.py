@@ -1,7 +1,8 @@
 """The same plan in another setting, if legal.
 
 Only the setting's own facts differ: names of device groups, and micro-batches of a batch of
-another size. Added devices stay idle.
+another size. On more or fewer devices of one group the way of splitting stays, and data parallelism
+follows; added devices of another kind stay idle.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import LayerPlan, Plan, Program, Stage
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation
+from .resized_plan import least_devices, resized_programs, resizes
 from .setting import Setting
 
 
@@ -28,16 +30,40 @@ def same_plan(plan: Plan, setting: Setting, stack: StackSpec) -> Plan:
     """
     program = plan.program
     stages = tuple(_renamed(stage, setting.groups) for stage in program.stages)
-    microbatches = _microbatches(program, setting.workload.global_batch)
-    schedule = replace(program.schedule, microbatches=microbatches)
     moved = replace(
         plan,
         cluster=setting.cluster,
         workloads={**plan.workloads, program.workload: setting.workload},
-        programs=(replace(program, stages=stages, schedule=schedule),),
+        programs=(replace(program, stages=stages),),
     )
+    was, now = plan.cluster.device_count, setting.cluster.device_count
+    if was != now and len(setting.cluster.groups) == 1 and resizes(plan):
+        return _resized(moved, (was - idle_devices(plan)) * now // was, stack)
+    microbatches = _microbatches(program, setting.workload.global_batch)
+    schedule = replace(program.schedule, microbatches=microbatches)
+    moved = replace(moved, programs=(replace(moved.program, schedule=schedule),))
     _refuse_illegal(moved, stack)
     return moved
+
+
+def _resized(plan: Plan, devices: int, stack: StackSpec) -> Plan:
+    """The plan with the most data parallelism that is legal on so many devices."""
+    batch, least = plan.workload.global_batch, least_devices(plan)
+    if devices < least:
+        why = f"it splits over at least {least} devices, and there are {plan.cluster.device_count}"
+        raise CannotKeepError(why)
+    refusals = []
+    for program in resized_programs(plan, devices, batch):
+        resized = replace(plan, programs=(program,))
+        try:
+            _refuse_illegal(resized, stack)
+        except CannotKeepError as error:
+            refusals.append(error)
+        else:
+            return resized
+    if refusals:
+        raise refusals[0]
+    raise CannotKeepError(f"no degree of data parallelism divides a batch of {batch} samples")
 
 
 def idle_devices(plan: Plan) -> int:

@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple
 from ..errors import InputError, nearest_name
 from .quantities import QuantityKind
 
-Scope = Literal["link", "device", "count", "workload", "stack"]
+Scope = Literal["link", "device", "kind", "count", "workload", "stack"]
+PER_GROUP: tuple[Scope, ...] = ("kind", "count")
+"""Scopes whose keys name the group where a cluster has several."""
 LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_rack", "inter_zone")
 """``inter_node`` is the level just above the node."""
 
@@ -36,6 +38,8 @@ WHAT_IF_KEYS = (
     WhatIfKey("device.flops", "device", "flops_per_s",
               "dense peak in the format computed in; others in proportion", "1.5x"),
     WhatIfKey("device.launch", "device", "seconds", "least seconds of a kernel", "1us"),
+    WhatIfKey("device", "kind", "word",
+              "another device of the catalogue, as many in their usual nodes", "B200"),
     WhatIfKey("nodes", "count", "count", "nodes of the cluster", "4"),
     WhatIfKey("devices", "count", "count", "devices in whole nodes, or part of one", "32"),
     WhatIfKey("devices_per_node", "count", "count", "devices of a node", "4"),
@@ -68,7 +72,7 @@ def what_if_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[st
         path: as typed.
         where: name in an error, such as ``--set``.
         levels: link levels of the cluster.
-        groups: device groups of the cluster; counts of several are of ``GROUP.nodes``.
+        groups: device groups of the cluster; of several, ``GROUP.nodes`` and ``GROUP.device``.
 
     Raises:
         InputError: no such key; the nearest ones are given.
@@ -88,7 +92,7 @@ def known_paths(levels: tuple[str, ...], groups: tuple[str, ...]) -> list[str]:
     for key in WHAT_IF_KEYS:
         if key.scope == "link":
             paths += [key.path.replace("LEVEL", level) for level in levels]
-        elif key.scope == "count" and len(groups) > 1:
+        elif key.scope in PER_GROUP and len(groups) > 1:
             paths += [f"{group}.{key.path}" for group in groups]
         else:
             paths.append(key.path)
@@ -102,7 +106,7 @@ def entry_of(path: str) -> WhatIfKey:
         if key.path == path or (key.scope == "link" and key.path == f"LEVEL.{last}"
                                 and head in LINK_LEVELS):  # fmt: skip
             return key
-    return next(key for key in WHAT_IF_KEYS if key.scope == "count" and key.path == last)
+    return next(key for key in WHAT_IF_KEYS if key.scope in PER_GROUP and key.path == last)
 
 
 SYNONYMS = {
@@ -115,7 +119,9 @@ SYNONYMS = {
     "batch": "global_batch",
     "batch_size": "global_batch",
     "gpus": "devices",
-    "gpu": "devices",
+    "gpu": "device",
+    "accelerator": "device",
+    "hardware": "device",
     "sequence": "seq_len",
     "context": "seq_len",
     "precision": "dtype",

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from generators.zoned_clusters import in_zones
 
+from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.clusters.file import cluster_from_keys
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.clusters.parsed_cluster import ParsedCluster, expansion
-from shardwright.datasets.clusters.resize import enlarge, resize
-from shardwright.spec.cluster.cluster_spec import ClusterSpec
+from shardwright.datasets.clusters.resize import enlarge, exchange, resize
+from shardwright.spec.cluster.cluster_spec import ClusterSpec, MemoryTiers
 from shardwright.spec.errors import InputError
 from shardwright.spec.rules.input_rules import cluster_problems
 
@@ -147,3 +148,65 @@ def test_a_group_with_a_zone_joins_another_zone() -> None:
     assert [level.level for level in found.cluster.levels] == ["inter_rack", "inter_zone"]
     assert "cluster.levels.1.fabric" in {note.path for note in found.notes}
     assert expansion(ZONED).endswith("+@8x400G-IB in zones east, east, west @1x100G-ETH")
+
+
+@pytest.mark.parametrize(
+    ("was", "kind", "now"),
+    [
+        ("2x8xH100", "B200", "2x8xB200"),
+        ("2x8xH100", "GB200", "4x4xGB200"),
+        ("18x4xGB200", "H100", "9x8xH100"),
+        ("1x4xGB200", "H100", "1x4xH100"),
+        ("1x2xH100", "A100", "1x2xA100"),
+        ("2x4xH100", "H200", "2x4xH200"),
+        ("2x8xH100@8x100G-ETH", "B200", "2x8xB200@8x100G-ETH"),
+        ("2x8xH100@8x400G-IB:oversub=2", "B200", "2x8xB200@8x400G-IB:oversub=2"),
+        ("2x8xH100@8x200G-IB", "GB200", "4x4xGB200"),
+        ("2x8xA100", "H100", "2x8xH100"),
+    ],
+)
+def test_another_device_is_the_cluster_typed_with_it(was: str, kind: str, now: str) -> None:
+    found = exchange(cluster(was), "main", kind, "--set device")
+    assert found.cluster == cluster(now)
+    assert found.names == {"main": "main"}
+    assert "cluster.groups.0.node" in [note.path for note in found.notes]
+
+
+def test_typed_rates_and_memory_of_the_host_stay() -> None:
+    plain = cluster("2x8xH100")
+    group, (inner, outer) = plain.groups[0], plain.levels
+    memory = MemoryTiers(hbm_bytes=40 * 2**30, host_bytes=2**37)
+    typed = replace(
+        plain,
+        groups=(replace(group, memory=memory),),
+        levels=(replace(inner, bandwidth_bytes_per_s=1e11), outer),
+    )
+    found = exchange(typed, "main", "B200", "--set device")
+    assert found.cluster.levels[0] == replace(inner, bandwidth_bytes_per_s=1e11)
+    held = found.cluster.groups[0].memory
+    assert (held.hbm_bytes, held.host_bytes) == (device("B200").capacity_bytes, 2**37)
+    assert "the cap was on H100" in " ".join(note.why for note in found.notes)
+
+
+def test_one_group_of_several_is_exchanged() -> None:
+    mixed = cluster("2x8xH100+2x8xA100")
+    found = exchange(mixed, "a100", "B200", "--set a100.device").cluster
+    assert [group.device for group in found.groups] == ["H100-SXM-80GB", "B200-SXM-180GB"]
+    assert found.levels == mixed.levels
+    assert found.group("h100") == mixed.group("h100")
+
+
+@pytest.mark.parametrize(
+    ("was", "kind", "says"),
+    [
+        ("2x8xH100", "B20", "nearest: B200"),
+        ("2x8xH100", "cpu", "an accelerator in place of one"),
+        ("local:2", "H100", "an accelerator in place of one"),
+        ("1x(4xA100+4xV100)", "H100", "in nodes that hold one kind"),
+        ("3x6xH100", "GB200", "nearest: devices=16 beside it"),
+    ],
+)
+def test_devices_that_cannot_take_the_place(was: str, kind: str, says: str) -> None:
+    typed = cluster(was)
+    with pytest.raises(InputError, match=says):
+        exchange(typed, typed.groups[0].name, kind, "--set device")

@@ -23,12 +23,12 @@ def what_if_schemas() -> dict[str, Any]:
         ),
         "idle_devices": {"type": "integer"},
     }
-    same = {"possible": BOOLEAN, "why": TEXT, **priced}
+    decided = _list(_object({"axis": TEXT, "was": TEXT, "now": TEXT}))
+    same = {"possible": BOOLEAN, "why": TEXT, **priced, "change": decided}
     best = {
         **same,
         "gain": {"type": ["number", "null"]},
         "kept": BOOLEAN,
-        "change": _list(_object({"axis": TEXT, "was": TEXT, "now": TEXT})),
         "moved": MOVED_REF,
         "search": {"type": ["object", "null"]},
     }

@@ -43,7 +43,7 @@ def test_the_document_of_a_change(plan: Plan, plan_file: str, base_report: Any) 
     assert document["plan_hash"] == base_report["plan_hash"]
     assert document["baseline"]["prediction"] == base_report["prediction"]
     same, best = document["same_plan"], document["re_planned"]
-    assert set(same) == PRICED | {"possible"}
+    assert set(same) == PRICED | {"possible", "change"}
     assert set(best) == PRICED | {"possible", "gain", "kept", "change", "moved", "search"}
     for found in (document["baseline"], same, best):
         text = json.dumps(found["plan"])
