@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..views.comparison_text import comparison_tables, differences, side_text, verdict
+from ..views.comparison_text import compared, comparison_tables, differences, side_text, verdict
 from .report import html_table
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ def comparison_html(comparison: Comparison) -> str:
         f"<b>{escape(s.name)}</b>: {escape(side_text(s))}"
         for s in (comparison.first, comparison.second)
     ]
-    lines += [escape(text) for text in (verdict(comparison), *differences(comparison))]
+    texts = (compared(comparison), verdict(comparison), *differences(comparison))
+    lines += [escape(text) for text in texts if text]
     tables = "".join(
         f"<p><b>{escape(title)}</b></p>"
         + html_table(heads, [[escape(cell) for cell in row] for row in cells])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...costmodel.explain.compare import TermPair
-from ...spec.units import GIB, MIB, format_number, format_seconds
+from ...spec.units import GIB, MIB, format_count, format_number, format_seconds
 from ..what_if.rows import signed_seconds
 from .report_text import ROUNDING, interval_text, memory_text, mfu_text, percent, shape_text
 
@@ -14,6 +14,28 @@ if TYPE_CHECKING:
     from .comparison import Comparison, ComparisonSide
 
 TableRow = tuple[str, str, str, str]
+
+
+def compared(comparison: Comparison) -> str:
+    """Name what is compared and what differs; '' for two answers to one question."""
+    axes = [row.axis for row in comparison.questions]
+    if not axes:
+        return ""
+    plans = [side.report.plan for side in (comparison.first, comparison.second)]
+    names = [plan.model.name for plan in plans]
+    if "model" in axes:
+        sizes = [format_count(plan.model.param_count(plan.workload.seq_len)) for plan in plans]
+        what = " and ".join(
+            f"{n} ({size} parameters)" for n, size in zip(names, sizes, strict=True)
+        )
+        what = f"two models, {what}"
+    else:
+        what = f"two questions of {names[0]}"
+    measure = "tokens a second"
+    if comparison.unit != "step":
+        steps = " and ".join(format_count(plan.workload.tokens_per_step) for plan in plans)
+        measure += f", for their steps are of {steps} tokens"
+    return f"compared: {what}, by {measure}; differs: {', '.join(axes)}"
 
 
 def verdict(comparison: Comparison) -> str:
@@ -26,13 +48,15 @@ def verdict(comparison: Comparison) -> str:
         if share > 0
         else (comparison.first, comparison.second)
     )
-    more = max(comparison.speed, 1 / comparison.speed) - 1
+    times = max(comparison.speed, 1 / comparison.speed)
+    more = f"{percent(times - 1)} more" if times < 2 else f"{format_number(times, 3)} times as many"
     most = max(comparison.terms, key=lambda pair: pair.by * (-1 if share > 0 else 1))
     seconds = format_seconds(abs(most.by))
     term = most.term.replace("_", " ")
     fits = "" if faster.prediction.feasible else ", but does not fit"
     return (
-        f"{faster.name} does {percent(more)} more tokens a second than {slower.name}{fits}; "
+        f"{faster.name} does {more} tokens a second {'than' if times < 2 else 'as'} "
+        f"{slower.name}{fits}; "
         f"most of it: {seconds} a {comparison.unit} less of {term}"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...planner.what_if.plan_difference import Difference
 from .comparison import Comparison, ComparisonSide
-from .comparison_text import comparison_tables, verdict
+from .comparison_text import compared, comparison_tables, verdict
 from .report_text import ROUNDING, question_text, shape_text
 from .report_view import figures, memory_bar_view
 
@@ -15,10 +15,11 @@ def comparison_view(comparison: Comparison) -> dict[str, Any]:
     """The view of a comparison.
 
     Returns:
-        ``{verdict, sides, questions, decisions, tables}``; a side's ``terms`` are shares of the
-        longer one.
+        ``{compared, verdict, sides, questions, decisions, tables}``; a side's ``terms`` are shares
+        of the longer one.
     """
     return {
+        "compared": compared(comparison),
         "verdict": verdict(comparison),
         "sides": [_side(comparison, number) for number in (0, 1)],
         "questions": _rows(comparison.questions),

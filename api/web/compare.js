@@ -24,6 +24,7 @@
     };
     const [times, memory] = view.tables;
     return el("div", { class: "stack" },
+      view.compared ? el("p", { class: "tight" }, view.compared) : "",
       el("p", { class: "verdict" }, view.verdict), sides(view),
       el("section", { class: "card" }, el("h3", {}, times.title),
         view.sides.map((side) =>

@@ -15,6 +15,7 @@ import pytest
 import shardwright as sw
 from shardwright.api.notebook.comparison_handle import ComparisonHandle
 from shardwright.api.views.comparison import ComparisonSide
+from shardwright.api.views.comparison_view import comparison_view
 
 Plan = Callable[..., Any]
 GPT2 = ("--model", "gpt2", "--cluster", "8xH100", "--seq-len", "1024")
@@ -95,6 +96,23 @@ def test_a_plan_is_as_fast_as_itself(plan: Plan) -> None:
     shown = plan("compare", "a.json", "a.json").out
     assert "both are equally fast" in shown
     assert "otherwise" not in shown
+    assert "compared: " not in shown
+
+
+@pytest.mark.usefixtures("files")
+def test_odd_comparisons_say_what_is_compared(plan: Plan) -> None:
+    other = ("--model", "gpt2-xl", "--cluster", "8xH100", "--seq-len", "1024", "--shard", "zero1")
+    assert plan("simulate", *other, "--global-batch", "64", "--json", "xl.json").code == 0
+    models = " ".join(plan("compare", "a.json", "xl.json").out.split())
+    assert "compared: two models, gpt2 (124 M parameters) and gpt2-xl (1.56 B parameters), by " \
+        "tokens a second; differs: model" in models  # fmt: skip
+    assert " times as many tokens a second as xl.json" in models
+    batches = " ".join(plan("compare", "a.json", "c.json").out.split())
+    assert "compared: two questions of gpt2, by tokens a second, for their steps are of 65.5 k " \
+        "and 32.8 k tokens; differs: global batch" in batches  # fmt: skip
+    found = sw.compare("a.json", "xl.json")
+    assert "compared: two models, gpt2 " in found._repr_html_()
+    assert comparison_view(found)["compared"].startswith("compared: two models, gpt2 ")
 
 
 @pytest.mark.usefixtures("files")
