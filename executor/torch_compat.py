@@ -72,6 +72,7 @@ PRIVATE_NAMES = (
     "torch.distributed.checkpoint.default_planner:DefaultLoadPlanner.lookup_tensor",
     "torch.distributed.checkpoint.default_planner:DefaultSavePlanner.lookup_object",
     "torch.distributed.device_mesh:DeviceMesh.from_group",
+    "torch.distributed.distributed_c10d:_get_default_store",
     "torch.distributed.fsdp:FSDPModule._get_fsdp_state",
     "torch.distributed.fsdp:FSDPModule.set_force_sum_reduction_for_comms",
     "torch.distributed.fsdp:FSDPModule.set_gradient_divide_factor",

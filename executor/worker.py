@@ -8,7 +8,6 @@ fails says so in one line and ends at once, for its peers may wait for it in a c
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import importlib
 import os
@@ -29,10 +28,11 @@ from ..spec.plan.relative_position_bias import table_blocks
 from ..spec.workload.learning_rate import learning_rate
 from .groups.rank_layout import plan_devices, plan_world_size
 from .launch.activity import Activity, waits_for_ranks
-from .launch.channel import Message, Receiver, Sender
+from .launch.channel import Message, QueuedSender, Receiver
 from .launch.fault_injection import VARIABLE, FaultList, attempt_of, faults_of
 from .launch.progress import PROGRESS
 from .launch.rank_context import RankContext
+from .launch.step_requests import REQUESTS, stopped_by_signals, stopped_text
 from .launch.timeouts import CPU_TIMEOUTS, plan_timeouts
 
 if TYPE_CHECKING:
@@ -195,10 +195,20 @@ def _train(options: argparse.Namespace) -> int:
     payload["attention"] = "unfused" if table_blocks(plan.model) else "flash"  # learned biases
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
     payload |= {"checkpoint": _checkpoint_payload(options), "faults": faults_of(os.environ)}
-    result = train(context, {**payload, "plan": plan.to_document()})
-    if rank == 0 and result is not None and options.json:
-        write_atomically(Path(options.json), dump_pretty(result))
+    with stopped_by_signals():
+        result = train(context, {**payload, "plan": plan.to_document()})
+    if rank == 0 and result is not None:
+        if "stopped" in result:
+            sys.stderr.write(f"{_stopped_note(result['stopped'])}\n")
+        if options.json:
+            write_atomically(Path(options.json), dump_pretty(result))
     return 0
+
+
+def _stopped_note(stopped: dict[str, Any]) -> str:
+    folder = stopped["saved"]
+    again = "" if folder is None else f"; to go on: the same command with --resume {folder}"
+    return stopped_text(stopped) + again
 
 
 def _inject_before_joining(rank: int) -> None:
@@ -241,7 +251,7 @@ def _serve_pool(options: argparse.Namespace) -> NoReturn:
     """Take jobs until told to exit, or until the launcher is gone."""
     if options.die_with_parent is not None:
         end_with_parent(options.die_with_parent)
-    sender = Sender(options.channel[1])
+    sender = QueuedSender(options.channel[1])
     jobs: queue.SimpleQueue[Message] = queue.SimpleQueue()
     busy = _JobRunning()
     threading.Thread(target=_receive_jobs, args=(options.channel[0], jobs), daemon=True).start()
@@ -258,14 +268,17 @@ def _serve_pool(options: argparse.Namespace) -> NoReturn:
             sender.send({"type": "result", "id": message["id"], "result": result})
     except BaseException as error:
         _report(sender, error)
+        sender.flush()
         _exit(RunError.exit_code)
+    sender.flush()
     _exit(0)
 
 
 def _run_job(
-    message: Message, options: argparse.Namespace, device: torch.device, sender: Sender
+    message: Message, options: argparse.Namespace, device: torch.device, sender: QueuedSender
 ) -> Any:
     PROGRESS.mark(message["job"])
+    REQUESTS.begin()
     module_name, _, function_name = message["job"].partition(":")
     if module_name.partition(".")[0] not in options.allow.split(","):
         raise InputError("job", message["job"], f"a function of {options.allow}")
@@ -278,41 +291,42 @@ def _run_job(
     return function(RankContext(rank, ranks, device, options.timeout, emit), message["payload"])
 
 
-def _report(sender: Sender, error: BaseException) -> None:
+def _report(sender: QueuedSender, error: BaseException) -> None:
     """Report an error to the launcher; the traceback goes to standard error."""
     plain = isinstance(error, ShardwrightError)
     text = str(error) if plain else _one_line(error)
     if not plain:
         traceback.print_exception(error)
     broken_peer = isinstance(error, RuntimeError) and any(w in text.lower() for w in BROKEN_PEER)
-    with contextlib.suppress(OSError):  # nobody listens any more
-        sender.send(
-            {
-                "type": "error",
-                "message": text,
-                "exit_code": error.exit_code if isinstance(error, ShardwrightError) else 4,
-                "communication": broken_peer and not plain,
-                "plain": plain,
-                "where": PROGRESS.where,
-            }
-        )
+    sender.send(
+        {
+            "type": "error",
+            "message": text,
+            "exit_code": error.exit_code if isinstance(error, ShardwrightError) else 4,
+            "communication": broken_peer and not plain,
+            "plain": plain,
+            "where": PROGRESS.where,
+        }
+    )
 
 
 def _receive_jobs(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
     receiver = Receiver(descriptor)
     while (messages := receiver.receive()) is not None:
         for message in messages:
-            jobs.put(message)
+            if message["type"] in ("run", "exit"):
+                jobs.put(message)
+            else:
+                REQUESTS.receive(message)
     os._exit(RunError.exit_code)
 
 
-def _send_heartbeats(sender: Sender, busy: _JobRunning) -> None:
+def _send_heartbeats(sender: QueuedSender, busy: _JobRunning) -> None:
     activity = Activity()
     while True:
         if busy.now:
             beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": activity.busy_s()}
-            with contextlib.suppress(OSError):  # the listener ends the process
-                sender.send({"type": "beat", **beat, "waits": waits_for_ranks()})
+            sender.offer({"type": "beat", **beat, "waits": waits_for_ranks()})
         time.sleep(HEARTBEAT_S)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError, one_of
 from .output import ProgressLine, check_targets, emit, note
+from .stopped import end_if_stopped
 
 if TYPE_CHECKING:
     from ...executor.checkpoint.settings import CheckpointSettings
@@ -62,6 +63,7 @@ def execute_command(flags: dict[str, Any]) -> None:
         print_execution(out, document, steps)
 
     emit(document, flags["json_target"], show)
+    end_if_stopped(document)
 
 
 def _unsupported_flag(workload: Workload) -> tuple[str, str]:
@@ -135,6 +137,8 @@ def profile_progress(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
                 f"no profile of this machine yet: measuring it for up to {event['budget_s']:g} s "
                 "(plan profile measures longer and better)"
             )
+        if event.get("phase") == "unsaved":
+            note(f"the measurement serves this run alone, for it cannot be kept: {event['why']}")
         line(int(event.get("done", 0)), event.get("total"), str(event.get("phase", "")))
 
     return on_event

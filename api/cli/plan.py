@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
 from ...spec.inputs.preference import simple_within
+from .errors import InterruptedRunError
 from .flags import typed_inputs
 from .output import ProgressLine, check_targets, emit, write_file
+from .stopped import end_if_stopped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +74,7 @@ def plan_command(flags: dict[str, Any]) -> None:
         if flags["execute"]:
             report, steps = _run(report, request, flags)
         _emit(report, flags, request.rule.measured_by(problem.measured), steps)
+        end_if_stopped(report.execute or {})
 
 
 def _written(report: Report, request: _Request) -> dict[str, Any]:
@@ -145,6 +148,8 @@ class _PlanRunner:
 
         stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions
         document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.flags)
+        if "stopped" in document and self.flags["measure_top"]:
+            raise InterruptedRunError("stopped before all plans were measured")
         return document
 
 

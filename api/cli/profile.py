@@ -26,15 +26,16 @@ def profile_command(flags: dict[str, Any]) -> None:
     """Measure this machine.
 
     Raises:
-        InputError: another cluster than this machine.
+        InputError: another cluster than this machine, or no folder to keep profiles in.
         RunError: a rank failed.
     """
     from ...datasets.catalogue.device import CPU
-    from ...profiler.store.profiles import save_profile
+    from ...profiler.store.profiles import require_writable_folder, save_profile
     from ...profiler.sweep import SweepTarget, measure
     from ...spec.codec import to_document
 
     check_targets(json=flags["json_target"])
+    require_writable_folder()
     ranks, device = _ranks(flags["cluster"] or "local")
     default_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
     budget_s = flags["budget"] or default_s

@@ -15,7 +15,7 @@ from ...executor.checkpoint.settings import CheckpointSettings
 from ...executor.huggingface.config import check_config, config_for
 from ...executor.huggingface.target import check_adapters, check_target
 from ...executor.launch.pool import run_plan
-from ...profiler.store.profiles import newest_profile, save_profile
+from ...profiler.store.profiles import keep_profile, newest_profile
 from ...profiler.sweep import QUICK_BUDGET_S, measure
 from ...spec.choices import KERNEL_POLICIES, KernelPolicy
 from ...spec.cluster.machine_profile import MachineProfile
@@ -60,17 +60,19 @@ class ExecuteOptions:
 def ensure_profile(devices: int, on_event: EventCallback) -> MachineProfile:
     """Return this machine's newest profile; measure where there is none.
 
-    Measuring takes some 20 s.
+    Measuring takes some 20 s. One that cannot be stored serves this process.
 
     Args:
         devices: ranks at work at once.
-        on_event: called with ``{"phase": "profile", …}`` before measuring.
+        on_event: called with ``{"phase": "profile", …}`` before measuring, and with
+            ``{"phase": "unsaved", "why": …}`` where it cannot be stored.
     """
     profile = newest_profile(devices)
     if profile is None:
         on_event({"phase": "profile", "budget_s": QUICK_BUDGET_S})
         profile = measure(QUICK_BUDGET_S, devices, on_event)
-        save_profile(profile)
+        if why := keep_profile(profile):
+            on_event({"phase": "unsaved", "why": why})
     return profile
 
 
@@ -84,7 +86,8 @@ def execute_plan(
 ) -> dict[str, Any]:
     """Run a plan; return the contract's ``execute`` document, with the comparison.
 
-    ``stack``, ``measured`` and ``assumptions`` are those of the prediction.
+    One that a signal stopped has ``stopped`` instead: step, steps, signal, and the folder of its
+    last checkpoint. ``stack``, ``measured`` and ``assumptions`` are those of the prediction.
 
     Raises:
         RunError: the run failed.
@@ -157,10 +160,11 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
         "plan_hash": plan.hash,
         "measured": measured,
         "predicted": simulated.report.prediction.to_document(),
-        "comparison": _comparison(plan, simulated, result),
         "kernels": result["kernels"],
     }
-    for name in ("checkpoint", "verify"):
+    if "traced" in result:
+        document["comparison"] = _comparison(plan, simulated, result)
+    for name in ("checkpoint", "verify", "stopped"):
         if name in result:
             document[name] = result[name]
     return document

@@ -231,10 +231,15 @@ class Engine:
         rows = [self.batch(self.step_index, start + i) for i in range(samples.first, samples.end)]
         return torch.stack(rows, dim=1)
 
-    def backward_step(self) -> Tensor:
-        """Forward and backward of one global batch; (norm, loss) float64."""
+    def backward_step(self, before_norm: Callable[[], None] | None = None) -> Tensor:
+        """Forward and backward of one global batch; (norm, loss) float64.
+
+        ``before_norm`` is called before this rank joins the global norm.
+        """
         self.technique_hooks.begin_step()
         loss = self.runtime.step()
+        if before_norm is not None:
+            before_norm()
         with mark(UPDATE):
             self.updater.finish_gradients()
             norm_and_loss = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
@@ -246,16 +251,21 @@ class Engine:
     def _loss_replicas(self) -> int:
         return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
 
-    def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
+    def step(
+        self,
+        before_update: Callable[[], None] | None = None,
+        before_norm: Callable[[], None] | None = None,
+    ) -> StepResult:
         """One optimizer step, timed by the device's work, not its launches.
 
-        ``before_update`` is called between complete gradients and the update.
+        ``before_update`` is called between complete gradients and the update, ``before_norm``
+        before this rank joins the global norm.
         """
         device = self.options.device
         finish(device)
         start_s = time.perf_counter()
         with mark(STEP):
-            norm_and_loss = self.backward_step()
+            norm_and_loss = self.backward_step(before_norm)
             if before_update is not None:
                 before_update()
             self.technique_hooks.before_update()

@@ -5,8 +5,10 @@ Standard output and error stay free for whatever a worker or a library prints.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import select
 import threading
 from typing import Any
@@ -52,6 +54,38 @@ class Sender:
     def close(self) -> None:
         """Close this end; the reader sees the end of the stream."""
         os.close(self._descriptor)
+
+
+class QueuedSender:
+    """Sender whose messages leave from a thread: a stopped reader delays nobody.
+
+    Args:
+        descriptor: the pipe's writing end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._sender = Sender(descriptor)
+        self._queue: queue.Queue[Message] = queue.Queue()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        """Write a message after those before it."""
+        self._queue.put(message)
+
+    def offer(self, message: Message) -> None:
+        """Write a message unless others wait to be read."""
+        if self._queue.empty():
+            self._queue.put(message)
+
+    def flush(self) -> None:
+        """Wait until all messages are written, or nobody reads them any more."""
+        self._queue.join()
+
+    def _write(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):  # the reader is gone
+                self._sender.send(self._queue.get())
+            self._queue.task_done()
 
 
 class Receiver:

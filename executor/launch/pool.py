@@ -11,9 +11,7 @@ are killed and one RunError names the rank and the cause. Workers always end wit
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +24,17 @@ from ...spec.errors import RunError, ShardwrightError
 from ...spec.plan.plan import Plan
 from ..groups.rank_layout import CPU_DEVICE, plan_device, plan_world_size, stage_layout
 from .channel import Message
-from .process import WorkerProcess
+from .process import WorkerProcess, rank_environment
+from .run_signals import STOPPING, RunSignals
+from .step_requests import PAUSE, STOP
 from .timeouts import CPU_TIMEOUTS, Timeouts, device_timeouts, plan_timeouts
-from .watchdog import Failure, Report, Watchdog
+from .watchdog import NCCL_TIMEOUT, Failure, Report, Watchdog, late_report
 
 POLL_S = 0.2
+MAX_GAP_S = 2.0
+"""Longest time between two looks at the ranks that counts."""
 SETTLE_S = 1.0
 CLOSE_S = 5.0
-NCCL_TIMEOUT = "Watchdog caught collective operation timeout"
-"""First words of NCCL's watchdog when it ends a process whose peers are late."""
-MAX_MESSAGE_CHARS = 160
 TRAIN_JOB = "shardwright.executor.train.job:train"
 
 OnEvent = Callable[[int, dict[str, Any]], None]
@@ -99,8 +98,10 @@ class WorkerPool:
         self._workers: list[WorkerProcess] = []
         self._ready = self._closed = False
         self._polled_s = time.monotonic()
+        self._skipped_s = 0.0
         self._watchdog.begin("starting", "starting", self._polled_s)
-        self._jobs = 0
+        self._jobs = self._pauses = 0
+        self._is_stopping = False
         try:
             for rank in range(ranks):
                 self._start(rank, device)
@@ -144,6 +145,7 @@ class WorkerPool:
         timeout_s: float | None = None,
         on_event: OnEvent | None = None,
         peers: Sequence[Sequence[int]] = (),
+        signals: RunSignals | None = None,
     ) -> list[Any]:
         """Every rank's result of a job.
 
@@ -153,6 +155,7 @@ class WorkerPool:
             timeout_s: limit of the whole job.
             on_event: called with rank and event.
             peers: ranks with equal work; a note names one that delays the others.
+            signals: of a run, which stop it after a step, and suspend it between two.
 
         Raises:
             RunError: a rank died, raised, stopped answering or waited in vain; the pool is gone
@@ -162,22 +165,24 @@ class WorkerPool:
         if self._closed:
             raise RunError("the ranks of this pool have ended")
         try:
-            self._await_ready()
-            return self._run(job, payload, timeout_s, on_event, peers)
+            self._await_ready(signals)
+            self._is_stopping = False
+            return self._run(job, payload, timeout_s, on_event, peers, signals)
         except BaseException:
             self.kill()
             raise
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, signals: RunSignals | None) -> None:
         if self._ready:
             return
         limit_s = self.options.start_timeout_s
-        deadline_s = time.monotonic() + limit_s
+        deadline_s = self._now_s() + limit_s
         while any(state.state == "starting" for state in self._watchdog.states):
             self._poll(None, None, None)
             self._raise_if_broken()
+            self._obey(signals, None)
             self._check_joining()
-            if time.monotonic() > deadline_s:
+            if self._now_s() > deadline_s:
                 missing = [n for n, s in enumerate(self._watchdog.states) if s.state == "starting"]
                 raise RunError(f"ranks {missing} were not ready within {limit_s:.0f} s")
         self._ready = True
@@ -196,28 +201,57 @@ class WorkerPool:
         timeout_s: float | None,
         on_event: OnEvent | None,
         peers: Sequence[Sequence[int]],
+        signals: RunSignals | None,
     ) -> list[Any]:
         self._jobs += 1
         self._watchdog.begin("running", job, time.monotonic())
-        for worker in self._workers:
-            with contextlib.suppress(OSError):  # it is gone or stopped: the watch will say so
-                worker.sender.send(
-                    {"type": "run", "id": self._jobs, "job": job, "payload": payload}
-                )
+        self._send_all({"type": "run", "id": self._jobs, "job": job, "payload": payload})
         results: dict[int, Any] = {}
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline_s = None if timeout_s is None else self._now_s() + timeout_s
         while len(results) < self.ranks:
             self._poll(self._jobs, results, on_event)
             self._raise_if_broken()
+            self._obey(signals, on_event)
             if on_event is not None:
                 for text in self._watchdog.new_stragglers(peers):
                     on_event(0, {"event": "note", "text": text})
             now_s = time.monotonic()
             if self._watchdog.silent(now_s) or self._watchdog.stalled(now_s):
                 raise _error(self._diagnose())
-            if deadline_s is not None and now_s > deadline_s:
+            if deadline_s is not None and self._now_s() > deadline_s:
                 raise RunError(f"the job took more than {timeout_s:g} s; {self._where()}")
         return [results[rank] for rank in range(self.ranks)]
+
+    def _send_all(self, message: Message) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(OSError):  # it is gone or stopped: the watch will say so
+                worker.sender.send(message)
+
+    def _obey(self, signals: RunSignals | None, on_event: OnEvent | None) -> None:
+        """Hand stops and suspensions on to the ranks."""
+        if signals is None:
+            return
+        if signals.take_suspension():
+            self._pauses += 1
+            self._send_all({"type": PAUSE, "id": self._pauses})
+            before_s = time.monotonic()
+            signals.suspend()
+            self._send_all({"type": "continue", "id": self._pauses})
+            self._skip(time.monotonic() - before_s)
+        if signals.stop is not None and not self._is_stopping:
+            self._is_stopping = True
+            self._send_all({"type": STOP, "signal": signals.stop.name})
+            if on_event is not None:
+                on_event(0, {"event": "note", "text": STOPPING})
+
+    def _now_s(self) -> float:
+        """Monotonic seconds, without those in which this process was stopped."""
+        return time.monotonic() - self._skipped_s
+
+    def _skip(self, gap_s: float) -> None:
+        self._skipped_s += gap_s
+        self._watchdog.skip_gap(gap_s)
+        self._polled_s = time.monotonic()
 
     def _where(self) -> str:
         return ", ".join(f"rank {n} is in {s.where}" for n, s in enumerate(self._watchdog.states))
@@ -226,10 +260,11 @@ class WorkerPool:
         self, job: int | None, results: dict[int, Any] | None, on_event: OnEvent | None
     ) -> None:
         """Wait a moment for messages and handle them."""
-        before_s = time.monotonic()
-        if before_s - self._polled_s > 2.0:  # this process slept or its callback took long
-            self._watchdog.skip_gap(before_s - self._polled_s)
-        for key, _ in self._selector.select(POLL_S):
+        readable = self._selector.select(POLL_S)
+        gap_s = time.monotonic() - self._polled_s - POLL_S
+        if gap_s > MAX_GAP_S:  # this process was stopped, or its callback took long
+            self._skip(gap_s)
+        for key, _ in readable:
             rank = key.data
             messages = self._workers[rank].receiver.receive()
             if messages is None:
@@ -316,32 +351,6 @@ def _error(failure: Failure) -> ShardwrightError:
     return _RelayedError(failure.message, failure.exit_code)
 
 
-def late_report(line: str) -> Report | None:
-    """Report of a rank that NCCL aborted because its peers were late.
-
-    ``line``: NCCL's report in its error output; empty if none.
-    """
-    if not line:
-        return None
-    message = line[line.index(NCCL_TIMEOUT) :].split(".", 1)[0][:MAX_MESSAGE_CHARS]
-    return Report(message=message, exit_code=RunError.exit_code, communication=True, plain=False)
-
-
-def rank_environment(rank: int, ranks: int) -> dict[str, str]:
-    """A local rank's environment: torchrun's variables, one thread, loopback only."""
-    environment = dict(os.environ)
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    environment.update({name: str(number) for name, number in numbers.items()})
-    environment["PYTHONSAFEPATH"] = "1"
-    environment["OMP_NUM_THREADS"] = "1"  # a device of a local plan is one core
-    loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    if loopback:
-        name = loopback.pop()
-        environment.setdefault("GLOO_SOCKET_IFNAME", name)
-        environment.setdefault("NCCL_SOCKET_IFNAME", name)
-    return environment
-
-
 def run_plan(
     plan: Plan,
     payload: Mapping[str, Any],
@@ -354,7 +363,8 @@ def run_plan(
     Args:
         plan: a legal plan.
         payload: the train job's settings; see ``executor.train.job``.
-        on_event: called with rank and event; rank 0 reports every step.
+        on_event: called with rank and event; rank 0 reports every step. After the first, Ctrl-C
+            and SIGTERM stop the run after a step, and the result says so.
         options: limits; by default those of ``timeouts`` for the plan.
         timeout_s: limit of the whole run.
 
@@ -366,5 +376,13 @@ def run_plan(
     with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
         document = {**payload, "plan": plan.to_document()}
         peers = [range(first, first + count) for first, count in stage_layout(plan)]
-        result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event, peers)[0]
+        result: dict[str, Any]
+        with RunSignals() as signals:
+
+            def relay(rank: int, event: dict[str, Any]) -> None:
+                signals.has_stepped |= event.get("event") == "step"
+                if on_event is not None:
+                    on_event(rank, event)
+
+            result = pool.run(TRAIN_JOB, document, timeout_s, relay, peers, signals)[0]
         return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -124,3 +125,18 @@ class WorkerProcess:
         except OSError:
             return []
         return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def rank_environment(rank: int, ranks: int) -> dict[str, str]:
+    """A local rank's environment: torchrun's variables, one thread, loopback only."""
+    environment = dict(os.environ)
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    environment.update({name: str(number) for name, number in numbers.items()})
+    environment["PYTHONSAFEPATH"] = "1"
+    environment["OMP_NUM_THREADS"] = "1"  # a device of a local plan is one core
+    loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    if loopback:
+        name = loopback.pop()
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+        environment.setdefault("NCCL_SOCKET_IFNAME", name)
+    return environment

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...spec.errors import RunError
 from .progress import JOINING
 from .timeouts import CPU_TIMEOUTS
 
@@ -19,6 +20,9 @@ MIN_CPU_S = 0.05
 """A process that worked less than this since the last look may do nothing at all."""
 SLOW_BEATS, SLOW_SHARE = 20, 0.4
 """Heartbeats, and the excess share of them in which the peers of a slow rank waited."""
+NCCL_TIMEOUT = "Watchdog caught collective operation timeout"
+"""First words of NCCL's watchdog when it ends a process whose peers are late."""
+MAX_MESSAGE_CHARS = 160
 
 RankStatus = Literal["starting", "idle", "running", "done"]
 
@@ -266,3 +270,14 @@ class Watchdog:
             text = "has finished its part" if state.state == "done" else f"is in {state.where}"
             locations.append(f"rank {number} {text}")
         return ", ".join(locations)
+
+
+def late_report(line: str) -> Report | None:
+    """Report of a rank that NCCL aborted because its peers were late.
+
+    ``line``: NCCL's report in its error output; empty if none.
+    """
+    if not line:
+        return None
+    message = line[line.index(NCCL_TIMEOUT) :].split(".", 1)[0][:MAX_MESSAGE_CHARS]
+    return Report(message=message, exit_code=RunError.exit_code, communication=True, plain=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.distributed.distributed_c10d import _get_default_store
 
 from ... import __version__
 from ...spec.choices import ATTENTIONS, KERNEL_POLICIES
@@ -37,6 +38,7 @@ from ..launch.consistency import gather_json, require_consistency, text_digest
 from ..launch.fault_injection import Fault, FaultList, attempt_of
 from ..launch.preflight import preflight
 from ..launch.rank_context import RankContext
+from ..launch.step_requests import AgreedRequest, StepAgreement
 from ..launch.unsupported import find_unsupported
 from ..reference.model import Reference
 from ..reference.verify import gather_gradients, verification_document, verify
@@ -118,7 +120,7 @@ def train(
     preflight(plan, context.device, techniques.values)
     ran = _trained(plan, context, settings, batch, techniques, endpoints, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
-    if ran.result is not None and settings.verify:
+    if ran.result is not None and settings.verify and "stopped" not in ran.result:
         ran.result["verify"] = _verify(plan, context, settings, batch, ran, endpoints)
     return ran.result
 
@@ -156,9 +158,15 @@ def _trained(
             gradients.update(gather_gradients(engine))
 
     hooks = _hooks(settings, context, checkpoints, inspect)
-    steps = run_steps(engine, settings.steps, context, hooks)
+    steps, stopped = run_steps(
+        engine, settings.steps, context, hooks, StepAgreement(_get_default_store())
+    )
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    if stopped is not None:
+        return _Ran(
+            _stopped_result(engine, context, steps, growth, stopped, checkpoints), steps, {}, None
+        )
     endpoints.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
@@ -170,11 +178,35 @@ def _trained(
     engine.close()
     if context.rank:
         return _Ran(None, steps, gradients, checkpoints.resumed)
-    result = _result(plan, steps, peaks, growth, traced)
-    result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
+    result = _result(engine, steps, peaks, growth, traced)
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
     return _Ran(result, steps, gradients, checkpoints.resumed)
+
+
+def _stopped_result(
+    engine: Engine,
+    context: RankContext,
+    steps: list[StepResult],
+    growth: list[int],
+    request: AgreedRequest,
+    checkpoints: CheckpointSession,
+) -> dict[str, Any] | None:
+    """Rank 0's result of a run that was stopped before its last step."""
+    step, last = engine.step_index, engine.last_step
+    engine.close()
+    if context.rank:
+        return None
+    result = _result(engine, steps, {}, growth, None)
+    result["stopped"] = {
+        "step": step,
+        "steps": last,
+        "signal": request.value,
+        "saved": checkpoints.settings.folder,
+    }
+    if (saved := checkpoints.document()) is not None:
+        result["checkpoint"] = saved
+    return result
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
@@ -257,18 +289,18 @@ def _hooks(
     return StepHooks(
         begin=lambda step: faults.inject(context.rank, step, "begin", attempt),
         inspect=look,
-        done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
+        done=checkpoints.after_step,
     )
 
 
 def _result(
-    plan: Plan,
+    engine: Engine,
     steps: list[StepResult],
     peaks: dict[str, list[int]],
     growth: list[int],
     traced: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    times = [step.time_s for step in steps]
+    plan, times = engine.plan, [step.time_s for step in steps]
     step_time_s = statistics.median(times[WARM_UP_STEPS:] or times[-1:])
     devices = sum(stage.device_count for stage in plan.program.stages)
     measured: dict[str, Any] = {
@@ -284,6 +316,7 @@ def _result(
         "gradient_norms": [reported_norm(step) for step in steps],
         "skipped_steps": [n for n, step in enumerate(steps, 1) if step.skipped],
         "rss_growth_bytes": growth,
+        "kernels": [choice.to_document() for choice in engine.kernels.choices()],
     }
     return result if traced is None else {**result, "traced": traced}
 

@@ -12,6 +12,7 @@ from functools import partial
 from ...spec.errors import RunError
 from ..engine.engine import Engine, StepResult
 from ..launch.rank_context import RankContext
+from ..launch.step_requests import STOP, AgreedRequest, StepAgreement
 
 COLLECT_EVERY = 20
 """Steps between collections of cyclic garbage, which wait for a moment between two steps."""
@@ -19,17 +20,23 @@ COLLECT_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHooks:
-    """Callbacks before a step, at complete gradients, after its report."""
+    """Callbacks before a step, at complete gradients, after its report.
+
+    ``done`` also takes whether the step is the run's last.
+    """
 
     begin: Callable[[int], None]
     inspect: Callable[[int], None]
-    done: Callable[[int], None]
+    done: Callable[[int, bool], None]
 
 
 def run_steps(
-    engine: Engine, last: int, context: RankContext, hooks: StepHooks
-) -> list[StepResult]:
+    engine: Engine, last: int, context: RankContext, hooks: StepHooks, agreement: StepAgreement
+) -> tuple[list[StepResult], AgreedRequest | None]:
     """Run steps up to number ``last``; rank 0 reports each.
+
+    Returns:
+        The steps, and the request that stopped them before the last, if any.
 
     Raises:
         RunError: a loss or gradient norm that is not a number.
@@ -38,7 +45,8 @@ def run_steps(
     with _paused_gc() as collect:
         for number in range(engine.step_index + 1, last + 1):
             hooks.begin(number)
-            step = engine.step(partial(hooks.inspect, number))
+            announce = partial(agreement.announce, number)
+            step = engine.step(partial(hooks.inspect, number), announce)
             if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
                 raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
             results.append(step)
@@ -53,10 +61,16 @@ def run_steps(
                         **({"skipped": True} if step.skipped else {}),
                     }
                 )
-            hooks.done(number)
+            request = agreement.look(number)
+            stops = request is not None and request.kind == STOP
+            hooks.done(number, stops or number == last)
+            if stops and number < last:
+                return results, request
+            if request is not None and not stops:
+                agreement.pause(int(request.value))
             if number % COLLECT_EVERY == 0:
                 collect()
-    return results
+    return results, None
 
 
 def reported_norm(step: StepResult) -> float | None:

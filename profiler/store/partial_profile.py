@@ -7,6 +7,7 @@ complete. One of another kind of sweep, or an unreadable one, is ignored.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +38,11 @@ def partial_path(profile: MachineProfile) -> Path:
 def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialProfile | None:
     """Partial results of the same machine, ranks and kind of sweep."""
     path = partial_path(empty)
-    if not path.exists():
-        return None
     try:
+        if not path.exists():
+            return None
         partial = from_json(PartialProfile, read_text(path, "an unfinished profile"), str(path))
-    except InputError:
+    except (InputError, OSError):
         return None
     identity = (partial.profile.fingerprint, partial.profile.ranks, partial.profile.device)
     same_machine = identity == (empty.fingerprint, empty.ranks, empty.device)
@@ -51,10 +52,15 @@ def load_partial(empty: MachineProfile, coarse: bool, storage: str) -> PartialPr
 
 
 def save_partial(partial: PartialProfile) -> None:
-    """Write the results so far, completely or not at all."""
-    save_document(partial_path(partial.profile), partial)
+    """Write the results so far, completely or not at all.
+
+    Where nothing can be written, an interrupted measurement begins anew.
+    """
+    with suppress(InputError):
+        save_document(partial_path(partial.profile), partial)
 
 
 def remove_partial(profile: MachineProfile) -> None:
     """Remove the partial results of a complete profile."""
-    partial_path(profile).unlink(missing_ok=True)
+    with suppress(OSError):
+        partial_path(profile).unlink(missing_ok=True)

@@ -28,6 +28,8 @@ from .cuda_facts import cuda_facts, installed
 
 THREADS_PER_RANK = 1
 """Threads that the executor gives a rank."""
+_UNSAVED: list[MachineProfile] = []
+"""Profiles of this process that could not be written, the newest last."""
 
 
 def machine_facts(device: str = CPU) -> dict[str, str]:
@@ -75,6 +77,20 @@ def save_profile(profile: MachineProfile) -> Path:
     return save_document(profile_folder() / name, profile)
 
 
+def keep_profile(profile: MachineProfile) -> str:
+    """Write a profile, or keep it for this process where that cannot be done.
+
+    Returns:
+        Why it could not be written; empty if it was.
+    """
+    try:
+        save_profile(profile)
+    except InputError as error:
+        _UNSAVED.append(profile)
+        return str(error)
+    return ""
+
+
 def save_document(path: Path, noun: Any) -> Path:
     """Write a noun completely or not at all, making its folder.
 
@@ -83,13 +99,28 @@ def save_document(path: Path, noun: Any) -> Path:
     Raises:
         InputError: the folder cannot be written.
     """
-    folder = path.parent
+    _make_folder(path.parent)
+    write_atomically(path, canonical_json(noun) + "\n")
+    return path
+
+
+def require_writable_folder() -> None:
+    """Make the folder of profiles, before any measurement.
+
+    Raises:
+        InputError: it cannot be made or written.
+    """
+    folder = profile_folder()
+    _make_folder(folder)
+    if not os.access(folder, os.W_OK):
+        raise InputError(str(folder), "a folder that may not be written", "a writable folder")
+
+
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), error.strerror or str(error), "a writable folder") from None
-    write_atomically(path, canonical_json(noun) + "\n")
-    return path
 
 
 class StoredProfiles(NamedTuple):
@@ -112,8 +143,11 @@ def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
 def stored_profiles(ranks: int, device: str = CPU) -> StoredProfiles:
     """Stored profiles of this machine's devices of a kind.
 
-    Other machines' files stay closed.
+    Other machines' files stay closed. One that this process could not write counts as the newest.
     """
+    for profile in reversed(_UNSAVED):
+        if (profile.ranks, profile.device) == (ranks, device):
+            return StoredProfiles(profile)
     if next(profile_folder().glob("*.json"), None) is None:
         return StoredProfiles()  # without reading the machine's facts
     identity = fingerprint(device)

@@ -16,7 +16,14 @@ from shardwright.api.execution import execution
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.profiler.store import profiles as store
+from shardwright.profiler.store.partial_profile import (
+    PartialProfile,
+    load_partial,
+    remove_partial,
+    save_partial,
+)
 from shardwright.spec.cluster.machine_profile import MachineProfile
+from shardwright.spec.errors import InputError
 from shardwright.spec.report.report import Assumption
 
 
@@ -144,3 +151,36 @@ def test_a_fingerprint_does_not_load_torch() -> None:
         "fingerprint(); newest_profile(2); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_where_nothing_can_be_stored_the_measurement_serves_this_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored(2)
+    profile = store.newest_profile(2)
+    assert profile is not None
+    profile = replace(profile, ranks=3, measured_at="2026-02-02T00:00:00Z")
+    monkeypatch.setattr(store, "_UNSAVED", [])
+    monkeypatch.setattr(execution, "measure", lambda *given: profile)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    events: list[dict[str, object]] = []
+    assert execution.ensure_profile(3, events.append) == profile
+    assert [event["phase"] for event in events] == ["profile", "unsaved"]
+    assert "a writable folder" in str(events[1]["why"])
+    assert store.newest_profile(3) == profile
+    assert local(3)[0] == profile
+    assert store.newest_profile(2) is None
+    partial = PartialProfile(profile=profile, finished=("links",), coarse=True)
+    save_partial(partial)  # nothing to resume from, and no error
+    assert load_partial(profile, coarse=True, storage="") is None
+    remove_partial(profile)
+
+
+def test_measuring_for_later_needs_a_folder_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="a writable folder"):
+        store.require_writable_folder()

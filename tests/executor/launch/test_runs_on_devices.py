@@ -12,15 +12,11 @@ from shardwright.executor.data.text import RandomBatches
 from shardwright.executor.groups.process_groups import channel_of, plan_channels
 from shardwright.executor.launch.consistency import check_consistency, text_digest
 from shardwright.executor.launch.join import ENDED, LATE_RANKS
-from shardwright.executor.launch.pool import (
-    NCCL_TIMEOUT,
-    PoolOptions,
-    late_report,
-    rank_environment,
-)
+from shardwright.executor.launch.pool import PoolOptions
+from shardwright.executor.launch.process import rank_environment
 from shardwright.executor.launch.progress import Progress
 from shardwright.executor.launch.timeouts import device_timeouts
-from shardwright.executor.launch.watchdog import Watchdog
+from shardwright.executor.launch.watchdog import NCCL_TIMEOUT, Watchdog, late_report
 from shardwright.executor.tracing.memory_snapshot import cpu_snapshot
 from shardwright.executor.tracing.recorder import MemoryChange
 from shardwright.executor.tracing.segments import Segment
