@@ -22,7 +22,7 @@ from ..search.roles import Nodes, Progress, Refinement
 from ..search.work_limits import Limits, Quota, WorkSpent
 from ..space.pipeline_shape import PipelineShape
 from .uniform_heuristic import LikelyUniformPlans, UniformHeuristic
-from .uniform_plans import UniformPlans
+from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
 
 SHAPES, PLANS = 300, 48
@@ -38,12 +38,12 @@ class UniformPlanCache:
     def __init__(self, values: ShapeValues) -> None:
         self._bounds = values.bounds
         self._strategies = UniformStrategies(values.bounds.tables.space)
-        self._plans: dict[PipelineShape, UniformPlans] = {}
+        self._plans: dict[PipelineShape, UniformShapePlans] = {}
 
-    def __call__(self, shape: PipelineShape) -> UniformPlans:
+    def __call__(self, shape: PipelineShape) -> UniformShapePlans:
         """The plans of a shape."""
         if shape not in self._plans:
-            self._plans[shape] = UniformPlans(self._bounds, self._strategies, shape)
+            self._plans[shape] = UniformShapePlans(self._bounds, self._strategies, shape)
         return self._plans[shape]
 
 

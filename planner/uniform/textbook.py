@@ -18,7 +18,7 @@ from ..candidates.evaluator import Decision, Evaluator, Outcome
 from ..candidates.family import Family, strategy_family
 from ..search.build import shape_bounds
 from ..space.pipeline_shape import PipelineShape
-from .uniform_plans import UniformPlans
+from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
 
 WITHIN = 1.5
@@ -98,7 +98,7 @@ class TextbookPlans:
         """Estimates by family, the likely fastest first."""
         families: dict[Family, list[_Estimate]] = {}
         for shape in self._textbook_shapes(shapes):
-            plans = UniformPlans(self._bounds, self._strategies, shape)
+            plans = UniformShapePlans(self._bounds, self._strategies, shape)
             boundaries = next(plans.boundaries(), None)
             rows = self._strategies.of(shape).uniform
             if boundaries is None or not rows:
@@ -111,7 +111,7 @@ class TextbookPlans:
                     decision = plans.decision(boundaries, row)
                     estimate = _Estimate(float(seconds[row]), float(bytes_[row]), decision)
                     families.setdefault(family, []).append(estimate)
-        ordered = [sorted(estimates) for estimates in families.values()]
+        ordered = [sorted(group, key=lambda e: e[:2]) for group in families.values()]
         return sorted(ordered, key=lambda estimates: estimates[0][:2])
 
     def _textbook_shapes(self, shapes: Sequence[PipelineShape]) -> list[PipelineShape]:

@@ -12,9 +12,9 @@ from ..heuristics.heuristic import TryDecision
 from ..search.incumbents import Incumbents
 from ..search.roles import Nodes
 from ..space.pipeline_shape import PipelineShape
-from .uniform_plans import UniformPlans
+from .uniform_plans import UniformShapePlans
 
-PlansOf = Callable[[PipelineShape], UniformPlans]
+PlansOf = Callable[[PipelineShape], UniformShapePlans]
 ATTEMPTS = 6
 
 
@@ -36,7 +36,8 @@ class UniformHeuristic:
     def search(self, shape: PipelineShape, attempt: TryDecision) -> None:
         """Try the likely fastest plans that seem to fit, then the leanest."""
         plans = self.estimated(shape)
-        fitting = sorted(p for p in plans if p.bytes <= self._budget_bytes(shape))
+        fitting = [p for p in plans if p.bytes <= self._budget_bytes(shape)]
+        fitting.sort(key=lambda p: (p.value, p.bytes))
         leanest = sorted(plans, key=lambda p: (p.bytes, p.value))[:1]
         for plan in (*fitting[:ATTEMPTS], *leanest):
             outcome = attempt(plan.decision)

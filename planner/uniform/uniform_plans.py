@@ -20,7 +20,7 @@ from ..tables.option_table import OptionTable
 from .uniform_strategies import UniformStrategies
 
 
-class UniformPlans:
+class UniformShapePlans:
     """Uniform plans of a shape, in the cuts of its stack.
 
     Args:

@@ -109,7 +109,8 @@ class StackLimits:
     ``one_strategy``: all layers that can take them have one tp, sequence parallelism, cp, ep, etp,
     sharding and recomputation. ``axes``: degrees that may exceed 1. ``sequence_parallel``: values
     beside a tp above 1. ``shard``: sharding levels (hsdp: one degree for all states; nested: any
-    others), ``pipeline_shard`` of them with several stages, ``tensor_shard`` with tp.
+    others), ``pipeline_shard`` of them with several stages, ``tensor_shard`` with tp,
+    ``context_shard`` with cp.
     ``layer_cut``: stages of any layers; of equal blocks but for the first and the last stage
     (ends); or of equal numbers of layers, embedding and head counted (even).
     """
@@ -120,6 +121,7 @@ class StackLimits:
     shard: tuple[ShardKind, ...] = SHARD_KINDS
     pipeline_shard: tuple[ShardKind, ...] = SHARD_KINDS
     tensor_shard: tuple[ShardKind, ...] = SHARD_KINDS
+    context_shard: tuple[ShardKind, ...] = SHARD_KINDS
     layer_cut: LayerCut = "any"
 
 

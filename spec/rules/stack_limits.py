@@ -63,9 +63,14 @@ def _shard_violation(
         beside.append((limits.pipeline_shard, " beside a pipeline"))
     if strategy.weight_split > 1:
         beside.append((limits.tensor_shard, " beside tp"))
+    if strategy.cp > 1:
+        beside.append((limits.context_shard, " beside cp"))
     for kinds, where in beside:
         if kind not in kinds:
             return f"the stack {stack.name} has no {kind}{where}"
+    shards_rings = strategy.cp > 1 and "zero0" not in limits.context_shard
+    if shards_rings and kind == "hsdp" and strategy.shard.parameters % strategy.cp:
+        return f"the stack {stack.name} shards over all ranks of a ring"
     return None
 
 
