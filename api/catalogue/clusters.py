@@ -9,10 +9,12 @@ from typing import Any
 from ...datasets.catalogue.device import Device, device, devices
 from ...datasets.catalogue.disagreements import disagreements
 from ...datasets.catalogue.fabric import Fabric, fabrics
+from ...datasets.catalogue.instance import Instance, instances
 from ...datasets.catalogue.links import link_rates
 from ...datasets.catalogue.local import core_count, memory_bytes
 from ...datasets.catalogue.node import Node, nodes
 from ...datasets.catalogue.source_kind import source_kinds
+from ...datasets.clusters.cloud_instances import counted_instance
 from ...datasets.clusters.parse import parse_cluster
 from ...datasets.clusters.parsed_cluster import ParsedCluster
 from ...spec.cluster.cluster_spec import ClusterSpec, LinkLevel
@@ -40,7 +42,7 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
         return _entry_document(name)
     return {
         "forms": [
-            *("NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "A+B"),
+            *("NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "NxINSTANCE[@FABRIC]", "A+B"),
             *("NODESx(COUNTxTYPE+COUNTxTYPE[@LINK])[@FABRIC]", "local[:N]", "FILE"),
         ],
         "local": {
@@ -50,8 +52,13 @@ def clusters_document(name: str | None = None) -> dict[str, Any]:
         },
         "levels": [{"level": level, "joins": joins} for level, joins in LEVELS.items()],
         **_entries(list(devices().values()), list(nodes().values()), list(fabrics().values())),
+        "instances": [_instance_document(item) for item in instances().values()],
         "disagreements": [asdict(item) for item in disagreements()],
     }
+
+
+def _instance_document(item: Instance) -> dict[str, Any]:
+    return {**asdict(item), "text": item.text}
 
 
 def _entries(
@@ -96,6 +103,8 @@ def _entry_document(name: str) -> dict[str, Any]:
     if not (matching_devices or hosts or links):
         parsed = _cluster_named(name)
         document["cluster"] = {"text": parsed.expansion, "levels": level_rows(parsed.cluster)}
+        counted = counted_instance(name.partition("@")[0])
+        document["instances"] = [] if counted is None else [_instance_document(counted[1])]
     return document
 
 
@@ -120,9 +129,9 @@ def _cluster_named(name: str) -> ParsedCluster:
     try:
         return parse_cluster(name, "NAME")
     except InputError as error:
-        entries = [*devices(), *nodes(), *fabrics()]
+        entries = [*devices(), *nodes(), *fabrics(), *instances()]
         if nearest := nearest_name(name, entries):
-            allowed = "a device, node or fabric of plan clusters, or a cluster"
+            allowed = "a device, node, fabric or instance of plan clusters, or a cluster"
             raise InputError("NAME", name, allowed, nearest) from None
         raise error
 

@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def models_command(json_target: str | None) -> None:
-    """List the presets."""
+def models_command(name: str | None, json_target: str | None) -> None:
+    """List the presets, or show one model."""
     from ..catalogue.models import models_document
-    from ..terminal.catalogue import print_models
+    from ..terminal.models import print_model, print_models
 
     check_targets(json=json_target)
-    document = models_document()
+    document = models_document(name)
 
     def show(out: Console) -> None:
-        print_models(out, document)
+        if name is None:
+            print_models(out, document)
+        else:
+            print_model(out, document)
 
     emit(document, json_target, show)
 

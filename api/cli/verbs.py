@@ -208,24 +208,33 @@ def profile(**flags: Any) -> None:
     profile_command(flags)
 
 
-@click.command("models", options_metavar="[FLAGS]", short_help="List models with a name here.")
+@click.command(
+    "models",
+    options_metavar="[FLAGS]",
+    short_help="List models with a name here, or show one with its layers.",
+)
+@click.argument("name", required=False, type=MODEL_TYPE)
 @JSON_OPTION
-def models(json_target: str | None) -> None:
-    """List the models that have a name here, with sizes and sources."""
+def models(name: str | None, json_target: str | None) -> None:
+    """List the models that have a name here, with sizes and sources.
+
+    With the NAME of one, a file or a folder: its kinds of layers, bytes, linear layers for
+    adapters, and what was assumed.
+    """
     from .catalogue import models_command
 
-    models_command(json_target)
+    models_command(name, json_target)
 
 
 @click.command(
     "clusters",
     options_metavar="[FLAGS]",
-    short_help="List devices, nodes and fabrics, or one of them with its sources.",
+    short_help="List devices, nodes, fabrics and instances, or show one with sources.",
 )
 @click.argument("name", required=False)
 @JSON_OPTION
 def clusters(name: str | None, json_target: str | None) -> None:
-    """List devices, usual nodes and fabrics, and this machine.
+    """List devices, usual nodes, fabrics and clouds' instances, and this machine.
 
     With the NAME of one, each of its figures, how it is known and its source; with a cluster such
     as 2x8xH100+4x8xA100, its link levels.

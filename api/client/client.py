@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from ...spec.errors import InputError, nearest_name
 from ..notebook.comparison_handle import ComparisonHandle
@@ -234,9 +235,10 @@ class Client:
                 return
             query["cursor"] = page["next_cursor"]
 
-    def models(self) -> dict[str, Any]:
-        """Named models, as ``plan models --json`` writes them."""
-        document: dict[str, Any] = self._transport.get("/v1/models")
+    def models(self, name: str | None = None) -> dict[str, Any]:
+        """Named models, or one of them, as ``plan models --json`` writes them."""
+        path = "/v1/models" if name is None else f"/v1/models/{quote(name, safe='')}"
+        document: dict[str, Any] = self._transport.get(path)
         return document
 
     def clusters(self) -> dict[str, Any]:

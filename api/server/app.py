@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ... import __version__
+from ...datasets.models.load import presets
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
 from .compute.ask_child import ChildCaller, json_response
@@ -123,6 +124,13 @@ def _add_catalogue(app: FastAPI) -> None:
         if "models" not in cache:
             cache["models"] = encode(models_document())
         return json_response(200, cache["models"])
+
+    @app.get("/v1/models/{name}", **CATALOGUE_DOCS["model"])
+    async def model(request: Request) -> Response:
+        name = str(request.path_params["name"])
+        if name.casefold() not in map(str.casefold, presets()):  # never a file
+            return problem_response(404, "there is no such model; GET /v1/models lists them")
+        return json_response(200, encode(models_document(name)))
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:

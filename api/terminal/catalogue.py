@@ -1,15 +1,16 @@
-"""The catalogue on a terminal: models, devices, nodes, fabrics, levels."""
+"""The catalogue of machines on a terminal: devices, nodes, fabrics, levels."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ...datasets.catalogue.source_kind import KINDS
-from ...spec.units import GIB, format_bytes, format_count
+from ...spec.units import GIB, format_bytes
 from .console import columns, heading
 
 COUNTED = ("measured", "sheet", "derived", "assumed")
@@ -25,6 +26,7 @@ def print_clusters(out: Console, document: dict[str, Any]) -> None:
     _print_devices(out, document["devices"])
     _print_nodes(out, document["nodes"])
     _print_fabrics(out, document["fabrics"])
+    _print_instances(out, document["instances"])
     heading(out, "link levels, innermost first")
     for item in document["levels"]:
         out.print(f"{item['level']}: {item['joins']}")
@@ -38,6 +40,8 @@ def print_clusters(out: Console, document: dict[str, Any]) -> None:
 def print_about(out: Console, document: dict[str, Any]) -> None:
     """Print an entry's figures with sources, or a cluster's levels."""
     if "cluster" in document:
+        for item in document["instances"]:
+            out.print(f"{item['name']} of {item['cloud']}: {item['text']} ({item['source']})")
         _print_levels(out, document["cluster"])
         return
     first = next(key for key in ("devices", "nodes", "fabrics") if document[key])
@@ -109,6 +113,12 @@ def _print_fabrics(out: Console, fabrics: list[dict[str, Any]]) -> None:
     out.print(table)
 
 
+def _print_instances(out: Console, instances: list[dict[str, Any]]) -> None:
+    heading(out, "instances of clouds, as 4xNAME; plan clusters NAME says what one is")
+    for cloud, items in groupby(instances, key=lambda item: str(item["cloud"])):
+        out.print(f"{cloud}: {', '.join(item['name'] for item in items)}")
+
+
 def _print_figures(out: Console, item: dict[str, Any]) -> None:
     out.print(Text(item["name"], style="bold"))
     if item.get("note"):
@@ -166,27 +176,3 @@ def _print_levels(out: Console, cluster: dict[str, Any]) -> None:
         )
     out.print(table)
     out.print("GB/s: of one device, one direction; known: the efficiency")
-
-
-def print_models(out: Console, document: dict[str, Any]) -> None:
-    """Print the presets, one per line."""
-    numbers = ("parameters", "active", "layers", "hidden", "ffn", "experts", "heads", "kv")
-    table = columns("model", "kind", *numbers, right=numbers)
-    for item in document["models"]:
-        active = item["active_parameters"]
-        table.add_row(
-            item["name"],
-            item["kind"],
-            format_count(item["parameters"]),
-            "" if active == item["parameters"] else format_count(active),
-            *[str(item[key]) for key in ("layers", "hidden")],
-            str(item["ffn"] or item["expert_ffn"]),
-            f"{item['topk']}/{item['experts']}" if item["experts"] else "",
-            *[str(item[key] or "") for key in ("heads", "kv_heads")],
-        )
-    out.print(table)
-    out.print(f"default: {document['default']}; --json - has vocabularies and sources")
-    out.print(
-        "also: a folder with config.json, a config.json, a typed YAML or JSON file, a hub name "
-        "in the local cache"
-    )

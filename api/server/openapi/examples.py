@@ -202,11 +202,31 @@ MODELS_EXAMPLE: dict[str, Any] = {
     "default": "shardwright-demo",
     "models": [{"name": "gpt2", "parameters": 124439808, "layers": 12, "hidden": 768}],
 }
+MODEL_EXAMPLE: dict[str, Any] = {
+    "name": "gpt2",
+    "kind": "dense",
+    "parameters": 124439808,
+    "layers": 12,
+    "weights_bytes": 248879616,
+    "training_bytes": 2239916544,
+    "layer_kinds": [
+        {
+            "tower": "decoder",
+            "layer": "block: attention 12/12, gelu_tanh 3072",
+            "count": 12,
+            "parameters": 7087872,
+        }
+    ],
+    "adapter_targets": ["query", "key", "value", "output", "up", "down"],
+    "assumptions": [],
+    "spec": {"name": "gpt2", "tie_embeddings": True},
+}
 CLUSTERS_EXAMPLE: dict[str, Any] = {
     "forms": ["NODESxDEVICESxTYPE[@FABRIC]"],
     "devices": [{"name": "H100-SXM-80GB", "capacity_bytes": 85028000000}],
     "nodes": [{"name": "HGX-H100", "devices_per_node": 8, "link": "NVLink4"}],
     "fabrics": [{"name": "NVLink4", "scope": "node", "bandwidth_bytes_per_s": 4.5e11}],
+    "instances": [{"name": "p4de.24xlarge", "text": "1x8xA100-SXM-80GB@4x100G-EFA"}],
     "levels": [{"level": "intra_node", "joins": "devices of one node"}],
     "disagreements": [
         {"subject": "NVLink4", "figure": "bandwidth_bytes_per_s", "taken": 450000000000.0}

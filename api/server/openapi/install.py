@@ -19,7 +19,13 @@ from ..compute.requests import (
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
 )
-from .examples import CLUSTERS_EXAMPLE, MODELS_EXAMPLE, REPORT_EXAMPLE, SIMULATION_EXAMPLE
+from .examples import (
+    CLUSTERS_EXAMPLE,
+    MODEL_EXAMPLE,
+    MODELS_EXAMPLE,
+    REPORT_EXAMPLE,
+    SIMULATION_EXAMPLE,
+)
 from .jobs import job_schemas
 from .parts import (
     COMMON_STATUSES,
@@ -70,6 +76,14 @@ METRICS_DOCS: dict[str, Any] = {
         **problem_docs(*COMMON_STATUSES),
     },
 }
+MODEL_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "As GET /v1/models lists it, upper and lower case alike.",
+    "schema": {"type": "string"},
+    "example": "gpt2",
+}
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
     "models": {
         "operation_id": "listModels",
@@ -79,9 +93,18 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
             **problem_docs(*COMMON_STATUSES),
         },
     },
+    "model": {
+        "operation_id": "getModel",
+        "summary": "A named model: its kinds of layers, bytes, linear layers for adapters.",
+        "openapi_extra": {"parameters": [MODEL_NAME]},
+        "responses": {
+            **answer_docs("Model", "The model.", MODEL_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES, 404),
+        },
+    },
     "clusters": {
         "operation_id": "listClusters",
-        "summary": "Devices, nodes and fabrics that have a name here.",
+        "summary": "Devices, nodes, fabrics and clouds' instances that have a name here.",
         "responses": {
             **answer_docs("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
             **problem_docs(*COMMON_STATUSES),
@@ -139,11 +162,23 @@ def _schemas() -> dict[str, Any]:
     components["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
     components["Status"] = _object({"status": {"type": "string"}})
     components["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
+    count = {"type": "integer"}
+    components["Model"] = _object(
+        {
+            "name": {"type": "string"},
+            "kind": {"type": "string"},
+            **dict.fromkeys(("parameters", "layers", "weights_bytes", "training_bytes"), count),
+            "layer_kinds": _array_of_objects(),
+            "adapter_targets": {"type": "array", "items": {"type": "string"}},
+            "assumptions": {"type": "array", "items": _ref("Assumption")},
+            "spec": {"type": "object", "description": "The model spelled out, to keep or change."},
+        }
+    )
     components["Clusters"] = _object(
         {
             "forms": {"type": "array", "items": {"type": "string"}},
             "local": {"type": "object", "description": "The machine that the service runs on."},
-            **{name: _array_of_objects() for name in ("devices", "nodes", "fabrics")},
+            **{name: _array_of_objects() for name in ("devices", "nodes", "fabrics", "instances")},
         }
     )
     return components

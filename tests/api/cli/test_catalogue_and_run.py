@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from shardwright.api.catalogue.models import models_document
 from shardwright.api.execution import execution
 from shardwright.api.problem import this_machine
 from shardwright.api.terminal.console import console
 from shardwright.api.terminal.run import print_execution
+from shardwright.datasets.models.load import presets
 from shardwright.profiler.store.profiles import StoredProfiles
+from shardwright.spec.codec import from_document
 from shardwright.spec.errors import InputError, RunError
+from shardwright.spec.model.model_spec import ModelSpec
 
 Plan = Callable[..., Any]
 
@@ -41,6 +45,45 @@ def test_models_have_sizes_and_sources(plan: Plan) -> None:
     assert mixtral["active_parameters"] == 12_879_925_248 < mixtral["parameters"]
     shown = plan("models").out
     assert all(name in shown for name in named)
+
+
+def test_one_model_shows_its_layers_bytes_and_source(plan: Plan) -> None:
+    document = plan("models", "GPT2", "--json", "-").document
+    assert (document["name"], document["parameters"]) == ("gpt2", 124_439_808)
+    assert [(row["count"], row["parameters"]) for row in document["layer_kinds"]] == [
+        (1, 39_383_808), (12, 7_087_872), (1, 1536),
+    ]  # fmt: skip
+    assert document["weights_bytes"] == 2 * 124_439_808
+    assert document["training_bytes"] == 18 * 124_439_808
+    assert document["adapter_targets"] == ["query", "key", "value", "output", "up", "down"]
+    shown = plan("models", "gpt2").out
+    for words in ("124 M parameters", "block: attention 12/12", "left out: dropout", "source: Rad"):
+        assert words in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", presets())
+def test_the_layers_of_a_model_add_up_to_it(name: str) -> None:
+    document = models_document(name)
+    total = sum(row["count"] * row["parameters"] for row in document["layer_kinds"])
+    assert total == document["parameters"]
+    assert from_document(ModelSpec, document["spec"], "spec") == presets()[name].model
+
+
+def test_a_typed_model_shows_what_was_assumed(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("layers: 2\nhidden: 64\nheads: 4\nvocab: 100\nposition: learned\n")
+    document = plan("models", str(path), "--json", "-").document
+    assert document["name"] == "mine"
+    assert "source" not in document
+    assert document["parameters"] == models_document(str(path))["parameters"]
+    assert "left out; as many as heads" in plan("models", str(path)).out
+
+
+def test_an_unknown_model_is_refused_with_the_nearest(plan: Plan) -> None:
+    refused = plan("models", "qwen3-40b")
+    assert refused.code == 2
+    assert "nearest: qwen3-4b" in refused.err
 
 
 def test_clusters_have_figures_and_sources(plan: Plan) -> None:
@@ -90,6 +133,19 @@ def test_one_entry_shows_every_source(plan: Plan) -> None:
     node = plan("clusters", "NVL72-GB300", "--json", "-").document
     assert not node["devices"]
     assert [item["name"] for item in node["fabrics"]] == ["NVLink5-NVL72", "4x800G-IB"]
+
+
+def test_clusters_list_instances_and_show_one(plan: Plan) -> None:
+    document = plan("clusters", "--json", "-").document
+    named = {item["name"]: item for item in document["instances"]}
+    assert named["p4de.24xlarge"]["text"] == "1x8xA100-SXM-80GB@4x100G-EFA"
+    assert all(item["source"] for item in named.values())
+    listed = " ".join(plan("clusters").out.split())
+    assert all(name in listed for name in named)
+    shown = " ".join(plan("clusters", "4xp4de.24xlarge").out.split())
+    assert "p4de.24xlarge of Amazon EC2: 1x8xA100-SXM-80GB@4x100G-EFA" in shown
+    assert "4x8xA100-SXM-80GB@4x100G-EFA" in shown
+    assert "nearest: p4d.24xlarge" in plan("clusters", "p4df.24xlarge").err
 
 
 def test_a_cluster_shows_its_levels(plan: Plan) -> None:

@@ -418,6 +418,21 @@ def test_catalogue_examples_are_parts_of_the_catalogues(service: Any) -> None:
                     assert entry.items() <= known[entry["name"]].items()
 
 
+def test_one_model_is_described_and_its_example_is_part_of_it(service: Any) -> None:
+    paths = httpx.get(service.url + "/openapi.json").json()["paths"]
+    content = paths["/v1/models/{name}"]["get"]["responses"]["200"]["content"]
+    example = content["application/json"]["example"]
+    given = httpx.get(service.url + "/v1/models/GPT2").json()
+    assert set(example) <= set(given)
+    assert example["layer_kinds"][0] in given["layer_kinds"]
+    for name in ("name", "kind", "parameters", "layers", "weights_bytes", "training_bytes"):
+        assert example[name] == given[name]
+    assert example["adapter_targets"] == given["adapter_targets"]
+    assert example["spec"].items() <= given["spec"].items()
+    for name in ("nothing", "config.json", "..%2F..%2Fetc%2Fpasswd"):
+        assert httpx.get(f"{service.url}/v1/models/{name}").status_code == 404
+
+
 def _settled(service: Any) -> set[int]:
     """Its children once none is being replaced."""
     seen: set[int] = set()
