@@ -15,6 +15,7 @@ from ...datasets.models.load import DEFAULT_MODEL
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import to_document
 from ...spec.errors import InputError
+from ...spec.huggingface.config import config_document
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
 from ..problem.model_and_cluster import cluster_of, model_of
@@ -57,6 +58,8 @@ def _model(model: Any) -> Any:
         return to_document(model)
     if isinstance(model, (Path, str)) and _is_path(str(model)):
         return to_document(model_of(str(model), "model")[0])
+    if (document := config_document(model)) is not None:
+        model = document
     return dict(model) if isinstance(model, Mapping) else model
 
 

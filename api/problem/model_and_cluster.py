@@ -17,7 +17,11 @@ from ...datasets.models.typed_model import model_from_keys
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import from_document
 from ...spec.errors import InputError
-from ...spec.huggingface.config import ModelAndAssumptions, model_from_config
+from ...spec.huggingface.config import (
+    ModelAndAssumptions,
+    config_document,
+    model_from_config,
+)
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 
@@ -30,7 +34,8 @@ def model_of(source: ModelLike, where: str = "--model") -> ModelAndAssumptions:
     """Resolve a model, with its assumptions.
 
     Args:
-        source: a name or path, a typed or Hugging Face document, or a ModelSpec.
+        source: a name or path, a typed or Hugging Face document, a configuration object of
+            transformers, or a ModelSpec.
         where: its name in an error.
 
     Raises:
@@ -40,10 +45,14 @@ def model_of(source: ModelLike, where: str = "--model") -> ModelAndAssumptions:
         model: ModelAndAssumptions = (source, ())
     elif isinstance(source, Mapping):
         model = _model_from_document(source, where)
+    elif (document := config_document(source)) is not None:
+        model = model_from_config(document, str(document.get("model_type")), where)
     elif isinstance(source, str):
         model = load_model(source, where)
     else:
-        raise InputError(where, type(source).__name__, "a name, a document or a ModelSpec")
+        raise InputError(
+            where, type(source).__name__, "a name, a document, a configuration or a ModelSpec"
+        )
     check_model(model[0], where)
     return model
 

@@ -12,15 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InputError, NotBuiltError, nearest_name
+from ..errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from ..model.model_spec import ModelSpec
 from ..report.report import Assumption
 from .config_keys import ConfigKeys
 from .family import Family, decoder
-from .registry import FAMILIES, REFUSED
+from .registry import FAMILIES
+from .unread.features import features_of, unread_type
 from .unread.keys import check_unread
+from .unread.types import REFUSED, TRANSFORMERS_TYPES
 
-__all__ = ["MODEL_TYPES", "ModelAndAssumptions", "decoder", "model_from_config"]
+__all__ = [
+    "MODEL_TYPES",
+    "ModelAndAssumptions",
+    "config_document",
+    "decoder",
+    "model_from_config",
+]
 
 ModelAndAssumptions = tuple[ModelSpec, tuple[Assumption, ...]]
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
@@ -40,14 +48,8 @@ def model_from_config(document: Mapping[str, Any], name: str, where: str) -> Mod
     keys = ConfigKeys(document, where, "PreTrainedConfig")
     keys.require(("model_type",))
     model_type = keys.text("model_type")
-    if model_type in REFUSED:
-        feature, nearest = REFUSED[model_type]
-        raise NotBuiltError(f"{where}: model_type {model_type} ({feature})", f"nearest: {nearest}")
     if model_type not in BY_TYPE:
-        allowed = "one of " + ", ".join(MODEL_TYPES)
-        raise InputError(
-            f"{where}: model_type", model_type, allowed, nearest_name(model_type, MODEL_TYPES)
-        )
+        raise _unread_type(model_type, document, where)
     family = BY_TYPE[model_type]
     config = ConfigKeys(keys.document, where, family.config_class, family.names)
     _refuse_unbuilt(config, family)
@@ -56,6 +58,27 @@ def model_from_config(document: Mapping[str, Any], name: str, where: str) -> Mod
     config.note_dropout(family.dropout)
     check_unread(config, model_type)
     return model, tuple(config.assumptions)
+
+
+def config_document(source: object) -> Mapping[str, Any] | None:
+    """The document of a configuration object of transformers; None for anything else."""
+    to_dict = getattr(source, "to_dict", None)
+    if isinstance(source, type) or not callable(to_dict) or not hasattr(source, "model_type"):
+        return None
+    document = to_dict()
+    return document if isinstance(document, Mapping) else None
+
+
+def _unread_type(model_type: str, document: Mapping[str, Any], where: str) -> ShardwrightError:
+    """A known type is refused with what it has, a misspelt one with the nearest."""
+    if model_type in REFUSED or model_type in TRANSFORMERS_TYPES or features_of(document):
+        features, nearest = unread_type(model_type, document, MODEL_TYPES)
+        return NotBuiltError(
+            f"{where}: model_type {model_type} ({features})", f"nearest: {nearest}"
+        )
+    allowed = "one of " + ", ".join(MODEL_TYPES)
+    near = nearest_name(model_type, MODEL_TYPES)
+    return InputError(f"{where}: model_type", model_type, allowed, near)
 
 
 def _refuse_unbuilt(config: ConfigKeys, family: Family) -> None:

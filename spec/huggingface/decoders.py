@@ -20,7 +20,7 @@ from .positions import (
     uses_window,
 )
 
-OLMO3_FULL_EVERY = EXAONE4_FULL_EVERY = 4
+OLMO3_FULL_EVERY = EXAONE4_FULL_EVERY = CWM_FULL_EVERY = 4
 GRANITE_MULTIPLIERS = (
     "embedding_multiplier",
     "attention_multiplier",
@@ -121,6 +121,18 @@ def exaone4(config: ConfigKeys, name: str) -> ModelSpec:
     return dense_decoder(config, name, EXAONE4, attentions)
 
 
+def cwm(config: ConfigKeys, name: str) -> ModelSpec:
+    """CWM (arXiv:2510.02387): Llama; all layers but the first of each four have windows."""
+    attention, layers = _attention(config, CWM)
+    types = config.choices("layer_types", layers, WINDOW_TYPES)
+    full = [i % CWM_FULL_EVERY == 0 for i in range(layers)]
+    if types is not None:
+        full = [kind == "full_attention" for kind in types]
+    pairs = zip(full, same_window(config, layers, 8192), strict=True)
+    windows = [None if is_full else window for is_full, window in pairs]
+    return _windowed(config, name, CWM, attention, windows)
+
+
 def _exaone4_pattern(config: ConfigKeys) -> int:
     """Every how manyth layer is full: a number, or letters such as LLLG."""
     key = "sliding_window_pattern"
@@ -196,6 +208,38 @@ OLMO2 = DecoderRules(
 )
 OLMO3 = replace(OLMO2, theta=500000.0)
 EXAONE4 = DecoderRules(ffn=16384, kv_heads=32, qk_norm=True, norm_placement="after", eps=1e-5)
+CWM = DecoderRules(
+    ffn=21504, kv_heads=8, head_dim=128, mlp_bias_key="mlp_bias", theta=1e6, eps=1e-5
+)
+INTERNLM3 = DecoderRules(
+    ffn=10240,
+    kv_heads=2,
+    head_dim=128,
+    bias_key="attention_bias",
+    mlp_bias_key="mlp_bias",
+    eps=1e-5,
+)
+IQUESTCODER = replace(INTERNLM3, ffn=27648, kv_heads=8)
+HELIUM = DecoderRules(
+    ffn=7040,
+    kv_heads=20,
+    head_dim=128,
+    bias_key="attention_bias",
+    output_bias=False,
+    mlp_bias_key="mlp_bias",
+    theta=100000.0,
+    eps=1e-8,
+)
+ARCEE = DecoderRules(
+    ffn=18432,
+    kv_heads=None,
+    bias_key="attention_bias",
+    mlp_bias_key="mlp_bias",
+    activation="relu2",
+    gated=False,
+    eps=1e-5,
+)
+JAIS2 = replace(ARCEE, ffn=26624, bias=True, norm="layernorm", eps_key="layer_norm_eps")
 HUNYUAN_KNOWN = ("attention_head_dim", "use_qk_norm", "qk_norm_type")
 SEED_OSS_DROPOUT = {"attention_dropout": 0.1, "residual_dropout": 0.1}
 
@@ -225,6 +269,12 @@ FAMILIES = (
     _family("seed_oss", "SeedOssConfig", SEED_OSS, SEED_OSS_DROPOUT),
     _family("ernie4_5", "Ernie4_5Config", ERNIE4_5, {}),
     _family("hunyuan_v1_dense", "HunYuanDenseV1Config", hunyuan, known=HUNYUAN_KNOWN),
+    _family("cwm", "CwmConfig", cwm),
+    _family("internlm3", "InternLM3Config", INTERNLM3),
+    _family("iquestcoder", "IQuestCoderConfig", IQUESTCODER),
+    _family("helium", "HeliumConfig", HELIUM),
+    _family("arcee", "ArceeConfig", ARCEE),
+    _family("jais2", "Jais2Config", JAIS2),
     _family("olmo2", "Olmo2Config", OLMO2),
     _family("olmo3", "Olmo3Config", olmo3),
     _family("exaone4", "Exaone4Config", exaone4, known=("sliding_window_pattern",)),

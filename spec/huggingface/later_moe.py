@@ -18,15 +18,11 @@ OLMOE = DecoderRules(
     kv_heads=None, bias_key="attention_bias", qk_norm=True, qk_norm_joint=True, eps=1e-5
 )
 FLEX_OLMO = replace(OLMOE, norm_placement="after", theta=500000.0, eps=1e-6)
-PHIMOE = DecoderRules(
-    kv_heads=8, bias_key="attention_bias", norm="layernorm", theta=1e6, eps=1e-5
-)
+PHIMOE = DecoderRules(kv_heads=8, bias_key="attention_bias", norm="layernorm", theta=1e6, eps=1e-5)
 MINIMAX_M2 = DecoderRules(
     kv_heads=8, head_dim=128, qk_norm=True, qk_norm_joint=True, rotary_fraction=1.0, theta=5e6
 )
-HUNYUAN = DecoderRules(
-    kv_heads=None, bias_key="attention_bias", qk_norm=True, eps=1e-5
-)
+HUNYUAN = DecoderRules(kv_heads=None, bias_key="attention_bias", qk_norm=True, eps=1e-5)
 
 
 def olmoe(config: ConfigKeys, name: str) -> ModelSpec:

@@ -166,13 +166,19 @@ def _decoder(
 
 
 FAMILIES = (
-    Family(model_type="glm4_moe", config_class="Glm4MoeConfig", build=glm4_moe, experts=True),
+    Family(
+        model_type="glm4_moe",
+        config_class="Glm4MoeConfig",
+        build=glm4_moe,
+        experts=True,
+        known=("intermediate_size",),
+    ),
     Family(
         model_type="dots1",
         config_class="Dots1Config",
         build=dots1,
         experts=True,
-        known=WINDOW_KEYS,
+        known=(*WINDOW_KEYS, "intermediate_size"),
     ),
     Family(
         model_type="ernie4_5_moe",
