@@ -56,7 +56,8 @@ def _mixer(mixer: Mixer | None) -> str:
     if isinstance(mixer, Attention):
         mask = "" if mixer.mask == "causal" else "unmasked "
         window = "" if mixer.window is None else f" window {mixer.window}"
-        return f"{mask}attention {mixer.heads}/{mixer.kv_heads}{window}"
+        chunk = "" if mixer.chunk is None else f" chunks of {mixer.chunk}"
+        return f"{mask}attention {mixer.heads}/{mixer.kv_heads}{window}{chunk}"
     if isinstance(mixer, LatentAttention):
         return f"latent attention {mixer.heads}"
     if isinstance(mixer, StateSpace):

@@ -88,7 +88,9 @@ def _copied(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
 def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     reads_any_order = spec.qk_norm and not c.stack.fusion.norm
     x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
-    return norm(c, x, "rmsnorm") if spec.qk_norm and not spec.qk_norm_joint else x
+    if not spec.qk_norm or spec.qk_norm_joint:
+        return x
+    return norm(c, x, "rmsnorm", weighted=spec.qk_norm_weight)
 
 
 def _joint_norms(

@@ -31,7 +31,15 @@ from ..ops.experts import (
     weighted_activation,
 )
 from ..ops.linear import replicated_linear
-from ..ops.routing import combine, expert_order, permute, permute_weights, route, weighted_combine
+from ..ops.routing import (
+    combine,
+    expert_order,
+    permute,
+    permute_weights,
+    route,
+    weighted_combine,
+    weighted_rows,
+)
 from ..symbolic.tape import SymbolicTensor
 from .mlp import mlp
 
@@ -96,9 +104,12 @@ def _routed(
     """Weighted sum of the experts' results for each token."""
     shape = x.shape
     order = expert_order(c.tape, expert_indices, rows_of(moe, x.elements // shape[-1]))
-    weights_inside = c.stack.fusion.weighted_activation
+    weighs_inputs = moe.weigh == "inputs"
+    weights_inside = c.stack.fusion.weighted_activation and not weighs_inputs
     row_weights = permute_weights(c, weights, order) if weights_inside else None
     rows = permute(c, x, order)
+    if weighs_inputs:
+        rows = weighted_rows(c, rows, permute_weights(c, weights, order))
     if split.exchanges_rows and moe.capacity_factor is None:
         _exchange_counts(c, moe, split)
     rows = _dispatch(c, moe, split, rows, "dispatch")
@@ -107,7 +118,7 @@ def _routed(
     rows = _experts(c, moe, split, rows, row_weights)
     del row_weights
     rows = _return_rows(c, moe, split, rows)
-    if weights_inside:
+    if weights_inside or weighs_inputs:
         return combine(c, rows, order, shape)
     return weighted_combine(c, rows, permute_weights(c, weights, order), order, shape)
 

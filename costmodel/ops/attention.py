@@ -2,9 +2,9 @@
 
 Query is (seq, batch, heads, key width); key and value likewise with their own tokens, heads and
 widths. FLOPs count full rows within a query's range: the whole matrix for a causal mask, ``queries
-· min(window, keys)`` for a sliding window; pricing skips the masked part
-(``spec.kernels.done_share``). Flash kernels take keys and values of different widths (latent
-attention) as they are; assumed: none pads values to the key width.
+· min(window, keys)`` for a sliding window, ``queries · chunk`` in chunks; pricing skips the masked
+part (``work_items.computed_fraction``). Flash kernels take keys and values of different widths
+(latent attention) as they are; assumed: none pads values to the key width.
 """
 
 from __future__ import annotations
@@ -119,8 +119,19 @@ def flash_backward(
 def _flash_shape(
     scores: Scores, query: SymbolicTensor, key: SymbolicTensor, value: SymbolicTensor
 ) -> tuple[str, tuple[int, ...]]:
-    """Name and sizes of the kernel; plain causal ones have five sizes."""
+    """Name and sizes of the kernel; plain causal ones have five sizes.
+
+    Chunks of a sequence are sequences of their own.
+    """
     seq, batch, heads, dim = query.shape
+    if scores.chunk is not None:
+        chunk, batch = scores.chunk, batch * -(-seq // scores.chunk)
+        plain = scores.mask == "causal" and value.shape[-1] == dim
+        op = flash_name(scores.mask, plain)
+        if plain:
+            return op, (batch, heads, key.shape[2], chunk, dim)
+        sizes = (batch, heads, key.shape[2], chunk, chunk, dim, value.shape[-1])
+        return op, sizes if scores.mask == "full" else (*sizes, chunk)
     square = key.shape[0] == seq and value.shape[-1] == dim
     plain = scores.mask == "causal" and square and scores.visible_keys == seq
     op = flash_name(scores.mask, plain)

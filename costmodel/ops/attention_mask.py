@@ -11,7 +11,8 @@ from ...spec.model.mixers import Attention, LatentAttention, Mask
 class Scores:
     """The score matrix of one attention call.
 
-    ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window.
+    ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window
+    or in chunks. ``chunk``: tokens that attend to one another, None for the whole sequence.
     ``drops``: dropout follows the softmax.
     """
 
@@ -20,9 +21,10 @@ class Scores:
     softcap: bool = False
     sinks: bool = False
     drops: bool = False
+    chunk: int | None = None
 
     def windowed(self, keys: int) -> bool:
-        """True if a window also masks earlier keys."""
+        """True if a window or chunks also mask earlier keys."""
         return self.mask == "causal" and self.visible_keys < keys
 
 
@@ -34,6 +36,9 @@ def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Sco
     if isinstance(spec, LatentAttention):
         return Scores("causal", keys)
     causal = spec.mask == "causal" and queries == keys
+    if spec.chunk is not None and queries == keys and spec.chunk < keys:
+        chunk = spec.chunk
+        return Scores(spec.mask, chunk, spec.softcap is not None, spec.sinks, chunk=chunk)
     visible_keys = min(spec.window or keys, keys) if causal else keys
     mask: Mask = "causal" if causal else "full"
     return Scores(mask, visible_keys, spec.softcap is not None, spec.sinks)

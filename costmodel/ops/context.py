@@ -87,26 +87,29 @@ class OpContext:
         return self.tape.new((x.shape[0] // self.tp, *x.shape[1:]), x.dtype)
 
 
-def norm(c: OpContext, x: SymbolicTensor, kind: NormKind) -> SymbolicTensor:
-    """Layer norm or RMS norm over the last axis."""
+def norm(
+    c: OpContext, x: SymbolicTensor, kind: NormKind, *, weighted: bool = True
+) -> SymbolicTensor:
+    """Layer norm or RMS norm over the last axis; ``weighted`` false: an RMS norm alone."""
     if kind == "layernorm":
         return _fused_norm(c, x, "layer_norm", parameters=2)
     if c.stack.fusion.norm:
-        return _fused_norm(c, x, "rms_norm", parameters=1)
-    return _plain_rms_norm(c, x)
+        return _fused_norm(c, x, "rms_norm", parameters=int(weighted))
+    return _plain_rms_norm(c, x, weighted)
 
 
 def _fused_norm(c: OpContext, x: SymbolicTensor, op: str, parameters: int) -> SymbolicTensor:
     t, width = c.tape, x.shape[-1]
-    weight = t.constant((parameters, width), c.dtype)
-    gradients = t.constant((parameters, width), c.dtype)
-    statistics = t.new((parameters, x.elements // width), "fp32")
+    has_weights = parameters > 0
+    weight = (t.constant((parameters, width), c.dtype),) * has_weights
+    gradients = (t.constant((parameters, width), c.dtype),) * has_weights
+    statistics = t.new((max(1, parameters), x.elements // width), "fp32")
     out = t.like(x)
-    t.kernel(op, (x, weight, statistics), out)
+    t.kernel(op, (x, *weight, statistics), out)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_x = t.like(x)
-        t.kernel(f"{op}_backward", (grad, x, statistics, weight, gradients), grad_x)
+        t.kernel(f"{op}_backward", (grad, x, statistics, *weight, *gradients), grad_x)
         for _ in range(parameters):
             t.parameter_gradient(t.new((width,), c.dtype))
         return (grad_x,)
@@ -115,7 +118,7 @@ def _fused_norm(c: OpContext, x: SymbolicTensor, op: str, parameters: int) -> Sy
     return out
 
 
-def _plain_rms_norm(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
+def _plain_rms_norm(c: OpContext, x: SymbolicTensor, weighted: bool) -> SymbolicTensor:
     t, width = c.tape, x.shape[-1]
     weight = t.constant((width,), c.dtype)
     inverse_rms = t.new((x.elements // width,), "fp32")
@@ -123,25 +126,30 @@ def _plain_rms_norm(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     for op in ("pow", "div", "add", "rsqrt"):
         t.kernel(op, (inverse_rms,), inverse_rms)
     out = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
-    t.kernel("mul", (out, weight), out)
+    if weighted:
+        t.kernel("mul", (out, weight), out)
     out = cast(t, out, x.dtype)
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         normalized = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
         product = t.kernel("mul", (grad, normalized), t.like(x, "fp32"))
-        grad_weight = t.kernel("sum", (product,), t.new((width,), "fp32"))
-        t.kernel("mul", (product, weight), product)
+        grad_weight = None
+        if weighted:
+            grad_weight = t.kernel("sum", (product,), t.new((width,), "fp32"))
+            t.kernel("mul", (product, weight), product)
         row_mean = t.kernel("mean", (product,), t.new(inverse_rms.shape, "fp32"))
         del product
         if grad.dtype == "fp32":
             grad_x = t.kernel("mul", (grad, weight), t.like(x))
         else:
             grad_x = t.kernel("cast", (grad,), t.like(x, "fp32"))
-            t.kernel("mul", (grad_x, weight), grad_x)
+            if weighted:
+                t.kernel("mul", (grad_x, weight), grad_x)
         t.kernel("addcmul", (grad_x, normalized, row_mean), grad_x)
         t.kernel("mul", (grad_x, inverse_rms), grad_x)
         grad_x = cast(t, grad_x, x.dtype)
-        t.parameter_gradient(cast(t, grad_weight, c.dtype))
+        if grad_weight is not None:
+            t.parameter_gradient(cast(t, grad_weight, c.dtype))
         return (grad_x,)
 
     t.record((out,), (x,), backward)

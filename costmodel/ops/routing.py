@@ -34,10 +34,11 @@ def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTenso
         if fused:
             saved = (grad, weights, scores, expert_indices)
             return (t.kernel("router_backward", saved, t.new(shape, dtype)),)
-        row_sum = t.new((tokens, 1), "fp32")
-        t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), row_sum)
-        grad = t.kernel("sub", (grad, row_sum), t.like(grad))
-        t.kernel("div", (grad, row_sum), grad)
+        if moe.weigh == "outputs":
+            row_sum = t.new((tokens, 1), "fp32")
+            t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), row_sum)
+            grad = t.kernel("sub", (grad, row_sum), t.like(grad))
+            t.kernel("div", (grad, row_sum), grad)
         scattered = t.kernel("zeros", (), t.like(scores))
         t.kernel("scatter_add", (grad, expert_indices), grad)
         grad = t.kernel(f"{moe.score}_backward", (scattered, scores), t.like(scores))
@@ -55,7 +56,7 @@ def _choose(
     expert_indices: SymbolicTensor,
     weights: SymbolicTensor,
 ) -> None:
-    """Choose topk experts among the best groups; weights sum to 1."""
+    """Choose topk experts among the best groups; weights sum to 1, unless they scale inputs."""
     if moe.groups_per_token < moe.groups:
         group_scores = t.new((weights.shape[0], moe.groups), "fp32")
         t.kernel("topk", (scores,), group_scores)
@@ -68,6 +69,8 @@ def _choose(
         t.kernel("masked_fill", (scores, outside), t.like(scores))
         del group_scores, groups, outside
     t.kernel("topk", (scores, expert_indices), weights)
+    if moe.weigh == "inputs":
+        return
     total = t.kernel("sum", (weights,), t.new((weights.shape[0], 1), "fp32"))
     t.kernel("div", (weights, total), weights)
 
@@ -129,6 +132,22 @@ def combine(
         return (t.kernel(op, (scattered, order), scattered),)
 
     t.record((out,), (rows,), backward)
+    return out
+
+
+def weighted_rows(
+    c: OpContext, rows: SymbolicTensor, weights: SymbolicTensor
+) -> SymbolicTensor:
+    """Rows times their weights, before the experts; keeps both."""
+    t = c.tape
+    out = t.kernel("mul", (rows, weights), t.like(rows))
+
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        product = t.kernel("mul", (grad, rows), t.like(rows))
+        grad_weights = t.kernel("sum", (product,), t.like(weights))
+        return t.kernel("mul", (grad, weights), t.like(rows)), grad_weights
+
+    t.record((out,), (rows, weights), backward)
     return out
 
 

@@ -65,7 +65,7 @@ def note_multipliers(config: ConfigKeys, keys: tuple[str, ...]) -> None:
 def smollm3(config: ConfigKeys, name: str) -> ModelSpec:
     """SmolLM3: Llama; every fourth layer has no positions."""
     attention, layers = _attention(config, SMOLLM3)
-    rotated = _rotated_layers(config, layers)
+    rotated = rotated_layers(config, layers)
     windows: list[int | None] = [None] * layers
     if uses_window(config):
         window = config.count_or("sliding_window", 4096)
@@ -79,9 +79,10 @@ def smollm3(config: ConfigKeys, name: str) -> ModelSpec:
     return dense_decoder(config, name, SMOLLM3, attentions)
 
 
-def _rotated_layers(config: ConfigKeys, layers: int) -> list[bool]:
+def rotated_layers(config: ConfigKeys, layers: int) -> list[bool]:
+    """Layers with rotary positions: all but every fourth, or as ``no_rope_layers`` says."""
     key = "no_rope_layers"  # in spite of its name, a 1 for each layer with positions
-    if not config.has(key):
+    if config.document.get(key) in (None, []):
         every = config.count_or("no_rope_layer_interval", 4)
         return [(i + 1) % every != 0 for i in range(layers)]
     given = config.document[key]

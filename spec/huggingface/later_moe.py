@@ -1,4 +1,4 @@
-"""Later mixtures of experts without dense layers: olmoe, flex_olmo, phimoe, minimax_m2, hunyuan."""
+"""Later mixtures of experts: olmoe, flex_olmo, phimoe, minimax_m2, hunyuan_v1_moe, llama4_text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..inputs.typed_keys import json_text
-from ..model.model_spec import BlockLayer, EmbeddingLayer, ModelSpec, Moe
+from ..model.feed_forward import FeedForward
+from ..model.model_spec import BlockLayer, EmbeddingLayer, Mlp, ModelSpec, Moe
 from .activations import activation
 from .config_keys import ConfigKeys
-from .decoders import note_late_norms
+from .decoders import note_late_norms, rotated_layers
 from .family import Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
+from .moe import experts_decoder
 from .positions import same_window
 
 OLMOE = DecoderRules(
@@ -22,6 +24,8 @@ PHIMOE = DecoderRules(kv_heads=8, bias_key="attention_bias", norm="layernorm", t
 MINIMAX_M2 = DecoderRules(
     kv_heads=8, head_dim=128, qk_norm=True, qk_norm_joint=True, rotary_fraction=1.0, theta=5e6
 )
+LLAMA4 = DecoderRules(kv_heads=8, head_dim=128, bias_key="attention_bias", theta=500000.0)
+CHUNK_TYPES = ("chunked_attention", "full_attention")
 HUNYUAN = DecoderRules(kv_heads=None, bias_key="attention_bias", qk_norm=True, eps=1e-5)
 
 
@@ -72,6 +76,63 @@ def hunyuan_v1_moe(config: ConfigKeys, name: str) -> ModelSpec:
         shared_ffn=ffn,
     )
     return _decoder(config, name, HUNYUAN, moe)
+
+
+def llama4(config: ConfigKeys, name: str) -> ModelSpec:
+    """Text of Llama 4 (Meta, 2025): chunks with positions, full layers without, one expert more."""
+    layers, hidden = config.layer_count(), config.size("hidden_size")
+    attention = attention_of(config, hidden, LLAMA4)
+    if config.flag_or("attn_temperature_tuning", True):
+        why = "a product of queries at far positions, neither priced nor run"
+        config.assume("attn_temperature_tuning", True, why)
+    normed = config.flag_or("use_qk_norm", True)
+    positions = rotated_layers(config, layers)
+    attentions = [
+        replace(
+            attention,
+            rotary=rotary,
+            chunk=chunk,
+            qk_norm=normed and rotary,
+            qk_norm_weight=not (normed and rotary),
+        )
+        for rotary, chunk in zip(positions, _chunks(config, positions), strict=True)
+    ]
+    return experts_decoder(config, name, attentions, _llama4_parts(config, layers), eps=1e-5)
+
+
+def _chunks(config: ConfigKeys, rotated: list[bool]) -> list[int | None]:
+    """Chunks of layers with positions, or of those that ``layer_types`` names."""
+    types = config.choices("layer_types", len(rotated), CHUNK_TYPES)
+    chunked = rotated if types is None else [kind == CHUNK_TYPES[0] for kind in types]
+    key = "attention_chunk_size"
+    if not any(chunked) or (key in config.document and config.document[key] is None):
+        return [None] * len(rotated)
+    chunk = config.count_or(key, 8192)
+    return [chunk if is_chunked else None for is_chunked in chunked]
+
+
+def _llama4_parts(config: ConfigKeys, layers: int) -> list[FeedForward]:
+    """Experts beside a shared one on the layers of ``moe_layers``, wide MLPs on the others."""
+    ffn = config.count_or("intermediate_size", 8192)
+    moe = Moe(
+        experts=config.count_or("num_local_experts", 16),
+        topk=config.count_or("num_experts_per_tok", 1),
+        ffn=ffn,
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=ffn,
+        score="sigmoid",
+        weigh="inputs",
+    )
+    sparse, key = config.document.get("moe_layers"), "moe_layers"
+    if sparse is None:
+        every = config.count_or("interleave_moe_layer_step", 1)
+        sparse = range(every - 1, layers, every)
+    elif not isinstance(sparse, list) or not all(type(i) is int for i in sparse):
+        raise config.error(key, "a list of layer numbers")
+    if len(set(sparse) & set(range(layers))) == layers:
+        return [moe] * layers
+    mlp = Mlp(ffn=config.count_or("intermediate_size_mlp", 16384), activation=moe.activation)
+    return [moe if i in sparse else mlp for i in range(layers)]
 
 
 def _of_all_layers(config: ConfigKeys, key: str, layers: int) -> int:
@@ -137,10 +198,15 @@ def _family(
     )
 
 
+LLAMA4_KNOWN = (
+    *("interleave_moe_layer_step", "intermediate_size_mlp", "no_rope_layer_interval"),
+    *("attention_chunk_size", "floor_scale", "attn_scale", "for_llm_compressor"),
+)
 FAMILIES = (
     _family("olmoe", "OlmoeConfig", olmoe),
     _family("flex_olmo", "FlexOlmoConfig", flex_olmo),
     _family("phimoe", "PhimoeConfig", phimoe, ("input_jitter_noise",)),
     _family("minimax_m2", "MiniMaxM2Config", minimax_m2, ("use_qk_norm", "qk_norm_type")),
+    _family("llama4_text", "Llama4TextConfig", llama4, LLAMA4_KNOWN),
     _family("hunyuan_v1_moe", "HunYuanMoEV1Config", hunyuan_v1_moe, ("use_qk_norm",)),
 )

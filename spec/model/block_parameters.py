@@ -76,7 +76,7 @@ def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
     if spec.qk_norm_joint:
         specs += norm(f"{prefix}query_norm", "rmsnorm", spec.query_dim, split=True)
         specs += norm(f"{prefix}key_norm", "rmsnorm", spec.kv_dim, split=True)
-    elif spec.qk_norm:
+    elif spec.qk_norm and spec.qk_norm_weight:
         specs += [
             ParameterSpec(
                 name=f"{prefix}{name}.weight",

@@ -47,7 +47,8 @@ class Moe:
     (Qwen2-MoE). At most ``groups_per_token`` of the ``groups`` of experts serve a token
     (DeepSeek-V2, section 2.2.2). ``capacity_factor`` limits each expert to that multiple of its
     even share; None drops no token. ``latent`` is the width that tokens are projected to around
-    the experts (None: the hidden width).
+    the experts (None: the hidden width). ``weigh`` inputs: a token's weights, which then do not
+    sum to 1, scale what its experts take in, not what they give out (Llama 4).
     """
 
     kind: Literal["moe"] = "moe"
@@ -64,6 +65,7 @@ class Moe:
     groups_per_token: Count = 1
     capacity_factor: Annotated[float, Field(gt=0)] | None = None
     latent: Count | None = None
+    weigh: Literal["outputs", "inputs"] = "outputs"
 
     @property
     def gated(self) -> bool:

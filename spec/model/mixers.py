@@ -20,10 +20,11 @@ class Attention:
 
     ``rotary`` false: positions come from the embedding or from nowhere; ``rotary_dim`` is the
     rotated part of each head (None: all). ``window`` is the sliding window in tokens, None for
-    every earlier token. ``qk_norm`` normalizes each query and key head (Qwen3), with
-    ``qk_norm_joint`` all heads together (OLMo 2). ``mask`` full lets every token attend to every
-    other (encoders). ``sinks`` adds a learned logit a head to
-    the softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a projection as
+    every earlier token. ``chunk``: tokens attend within consecutive chunks of that many (Llama 4).
+    ``qk_norm`` normalizes each query and key head (Qwen3), with ``qk_norm_joint`` all heads
+    together (OLMo 2), without weights if ``qk_norm_weight`` is false (Llama 4). ``mask`` full lets
+    every token attend to every other (encoders). ``sinks`` adds a learned logit a head to the
+    softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a projection as
     wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
     ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none;
     with ``shared_bias`` the scores add the bias that the tower's first block made of its table.
@@ -46,6 +47,8 @@ class Attention:
     relative_buckets: Annotated[int, Field(ge=0)] = 0
     shared_bias: bool = False
     qk_norm_joint: bool = False
+    qk_norm_weight: bool = True
+    chunk: Count | None = None
 
     @property
     def query_dim(self) -> int:

@@ -48,6 +48,10 @@ def _mixer_problems(mixer: Mixer) -> Iterator[Problem]:
 
 def _attention_problems(spec: Attention) -> Iterator[Problem]:
     heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
+    if spec.window is not None and spec.chunk is not None:
+        yield Problem("chunk", spec.chunk, "nothing beside a window")
+    if not spec.qk_norm_weight and (spec.qk_norm_joint or not spec.qk_norm):
+        yield Problem("qk_norm_weight", "false", "true but for norms of each head", "true")
     if spec.qk_norm_joint and not spec.qk_norm:
         yield Problem("qk_norm_joint", "true", "false without qk_norm", "false")
     if heads % kv_heads:

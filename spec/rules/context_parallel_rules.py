@@ -70,6 +70,8 @@ def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str
         return f"{mode} with learned relative positions is not built yet"
     if ring and mixer.window is not None and mixer.window < seq_len:
         return f"{mode} with a window of {mixer.window} tokens is not built yet; use ulysses"
+    if ring and mixer.chunk is not None and mixer.chunk < seq_len:
+        return f"{mode} with chunks of {mixer.chunk} tokens is not built yet; use ulysses"
     if ring and mixer.sinks:
         return f"{mode} with attention sinks is not built yet; use ulysses"
     return None

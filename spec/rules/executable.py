@@ -54,6 +54,7 @@ def _unsupported_attention(attention: Attention) -> str | None:
         ("attention sinks", attention.sinks),
         ("a gate on attention's output", attention.output_gate),
         ("capped scores", attention.softcap is not None),
+        ("norms of heads without weights", not attention.qk_norm_weight),
     ):
         if used:
             return f"{name}: planned but not run yet"
@@ -82,6 +83,8 @@ def unsupported_experts(moe: Moe) -> str | None:
         return f"{factor}, which drops tokens, is planned but not run yet"
     if moe.bias:
         return "experts with biases are planned but not run yet"
+    if moe.weigh == "inputs":
+        return "experts whose inputs are weighed are planned but not run yet"
     if moe.latent is not None:
         return f"experts in a latent of {moe.latent} are planned but not run yet"
     return None
@@ -193,6 +196,9 @@ def unsupported_window(layer: Layer, seq_len: int) -> str | None:
     window = mixer.window if isinstance(mixer, Attention) else None
     if window is not None and window < seq_len:
         return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
+    chunk = mixer.chunk if isinstance(mixer, Attention) else None
+    if chunk is not None and chunk < seq_len:
+        return f"attention in chunks of {chunk} of {seq_len} tokens is planned but not run yet"
     return None
 
 

@@ -146,7 +146,7 @@ def test_gpt2_dropout_by_default_is_listed() -> None:
     [
         ({"model_type": "lama"}, InputError, "nearest: llama"),
         ({"model_type": "nothing like it"}, InputError, "one of gpt2, opt, gpt_neox, llama,"),
-        ({"model_type": "llama4"}, NotBuiltError, "nearest: mixtral"),
+        ({"model_type": "llama4"}, NotBuiltError, "nearest: llama4_text"),
         ({"model_type": "gemma3n"}, NotBuiltError, "embeddings of each layer"),
         ({"num_local_experts": 8}, NotBuiltError, "experts in llama (num_local_experts)"),
         ({"quantization_config": {"bits": 4}}, NotBuiltError, "quantization_config"),

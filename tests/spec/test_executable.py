@@ -12,16 +12,31 @@ from ranks.expert_runs import FOUR, LATENT, MIXTRAL, ExpertSizes
 from shardwright.datasets.models.load import presets
 from shardwright.spec.model.feed_forward import Moe
 from shardwright.spec.model.layer_parameters import layer_parameters
-from shardwright.spec.model.model_spec import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.model.model_spec import (
+    Attention,
+    BlockLayer,
+    Mixer,
+    Mlp,
+    ModelSpec,
+    ParallelMixers,
+    ShortConvolution,
+    StateSpace,
+    Tower,
+)
 from shardwright.spec.rules.executable import (
     unsupported_combination,
     unsupported_experts,
+    unsupported_layer,
     unsupported_model,
     unsupported_strategy,
     unsupported_together,
+    unsupported_window,
 )
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.training import Lora, adapter_specs
+
+ATTENTION = Attention(heads=4, kv_heads=2, head_dim=16)
+STATES = StateSpace(heads=8, head_dim=16, state_dim=24)
 
 
 def _windowed(window: int) -> ModelSpec:
@@ -74,6 +89,7 @@ def test_norms_of_all_heads_run_where_heads_are_whole() -> None:
         ({"capacity_factor": 1.25}, "a capacity factor of 1.25, which drops tokens,"),
         ({"bias": True}, "experts with biases"),
         ({"latent": 512}, "experts in a latent of 512"),
+        ({"weigh": "inputs"}, "experts whose inputs are weighed"),
     ],
 )
 def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words: str) -> None:
@@ -98,6 +114,29 @@ def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
     assert reason is not None
     assert reason.startswith(words) or words in reason
     assert "planned but not run yet" in reason
+
+
+@pytest.mark.parametrize(
+    ("mixer", "words"),
+    [
+        (ShortConvolution(channels=64), "short_convolution attention"),
+        (ParallelMixers(attention=ATTENTION, state_space=STATES), "parallel attention"),
+        (replace(ATTENTION, qk_norm=True, qk_norm_weight=False), "norms of heads without weights"),
+        (replace(ATTENTION, chunk=64), "attention in chunks of 64 of 256 tokens"),
+    ],
+)
+def test_other_mixers_are_planned_and_not_run(mixer: Mixer, words: str) -> None:
+    block = BlockLayer(hidden=64, attention=mixer, mlp=Mlp(ffn=128))
+    reason = unsupported_layer(block) or unsupported_window(block, 256)
+    assert reason is not None
+    assert reason.startswith(words)
+    assert reason.endswith("planned but not run yet")
+
+
+def test_chunks_run_where_they_hide_nothing() -> None:
+    block = BlockLayer(hidden=64, attention=replace(ATTENTION, chunk=256), mlp=Mlp(ffn=128))
+    assert unsupported_layer(block) is None
+    assert unsupported_window(block, 256) is None
 
 
 def test_a_window_runs_where_it_hides_nothing() -> None:

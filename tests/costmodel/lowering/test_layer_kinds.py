@@ -150,7 +150,7 @@ def attention_flops(lowered: LoweredLayer) -> int:
 def test_scores_cost_two_products_of_what_may_be_seen(name: str) -> None:
     spec = ATTENTIONS[name].attention
     widths = LATENT.key_dim + LATENT.value_dim if "latent" in name else 16
-    window = getattr(spec, "window", None) or TOKENS
+    window = getattr(spec, "window", None) or getattr(spec, "chunk", None) or TOKENS
     for used in STACKS:
         seen = window if used.attention == "flash" else TOKENS
         lowered = lower_layer(LAYERS[name], shape_of(name, ALONE, stack=used))

@@ -39,6 +39,7 @@ MIXTURES = [
     Moe(**PLAIN, capacity_factor=1.5),
     Moe(**PLAIN, capacity_factor=0.7),
     Moe(**PLAIN, latent=32, bias=True),
+    Moe(**PLAIN, shared_ffn=32, score="sigmoid", weigh="inputs"),
     Moe(experts=6, topk=3, ffn=32),
 ]
 

@@ -54,6 +54,11 @@ ATTENTIONS: dict[str, BlockLayer] = {
     "partial rotary": block(replace(ATTENTION, rotary_dim=4)),
     "qk norm": block(replace(ATTENTION, qk_norm=True)),
     "joint qk norm": block(replace(ATTENTION, qk_norm=True, qk_norm_joint=True)),
+    "qk norm without weights": block(
+        replace(ATTENTION, qk_norm=True, qk_norm_weight=False, rotary_dim=4)
+    ),
+    "chunks": block(replace(ATTENTION, chunk=5)),
+    "unmasked chunks": block(replace(ATTENTION, chunk=8, mask="full")),
     "softcap": block(replace(ATTENTION, softcap=50.0)),
     "sinks": block(replace(ATTENTION, sinks=True, window=7)),
     "output gate": block(replace(ATTENTION, output_gate=True)),

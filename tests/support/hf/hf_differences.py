@@ -122,7 +122,7 @@ DIFFERENCES = (
     ),
     Difference(
         op="mul|_to_copy",
-        saved_in=NORMS,
+        saved_in=r"(?!self_attn\.qk_norm)" + NORMS,
         reason="the norm keeps the normalised input for its weight's gradient; ours makes it again",
     ),
     Difference(

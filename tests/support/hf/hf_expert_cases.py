@@ -64,6 +64,12 @@ PLAIN = {name: SIZES[name] for name in SIZES if name != "head_dim"} | {
     "intermediate_size": 48,
 }
 HUNYUAN = SIZES | {"num_experts": 4, "moe_topk": 2, "intermediate_size": 48}
+LLAMA4 = SIZES | {
+    "num_hidden_layers": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 4,  # the library's experts work on every token, whoever is chosen
+    "no_rope_layers": [1, 0],
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -78,6 +84,20 @@ EXPERT_CASES = [
         sizes=PLAIN | {"num_local_experts": 4, "head_dim": 16, "rotary_dim": 8},
     ),
     BlockCase(name="hunyuan_moe", config="HunYuanMoEV1Config", sizes=HUNYUAN),
+    BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
+    BlockCase(
+        name="llama4_chunks",
+        config="Llama4TextConfig",
+        sizes=LLAMA4 | {"attention_chunk_size": 8},
+        attentions=("unfused",),
+    ),
+    BlockCase(
+        name="llama4_no_positions",
+        config="Llama4TextConfig",
+        part="layers.1",
+        sizes=LLAMA4,
+        block=1,
+    ),
     BlockCase(
         name="granite_mamba",
         config="GraniteMoeHybridConfig",
