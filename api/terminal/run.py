@@ -73,7 +73,7 @@ def _shown_shares(measured: dict[str, Any]) -> list[tuple[str, str]]:
 def _mfu_formula(measured: dict[str, Any]) -> str:
     flops, peak = (format_count(measured[key]) for key in ("flops", "peak_flops_per_s"))
     return (
-        f"MFU {percent(measured['mfu'])} = {flops} model FLOPs / "
+        f"MFU {percent(measured['mfu'])} ({MFU_NOTE}) = {flops} model FLOPs / "
         f"({format_seconds(measured['step_time_s'])} x {peak} FLOP/s, the peak of all devices)"
     )
 

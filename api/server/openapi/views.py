@@ -25,7 +25,7 @@ VIEW_EXAMPLE: dict[str, Any] = {
     "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
     "feasible": True,
     "step_time_s": 0.0912,
-    "figures": [{"name": "MFU", "value": "31.4 %", "note": "HFU 31.4 %"}],
+    "figures": [{"name": "MFU", "value": "31.4 %", "note": "full attention; HFU 31.4 %"}],
     "keys": [{"path": "device.hbm", "kind": "bytes", "meaning": "memory a device"}],
 }
 COMPARISON_EXAMPLE: dict[str, Any] = {
