@@ -27,6 +27,7 @@ from .notebook.plan_source import (
     is_plan,
     priced,
 )
+from .notebook.run_result import RunResult
 from .notebook.what_if_handle import WhatIfs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_report import galvatron_report
@@ -220,7 +221,9 @@ def simulate(
 
 
 GALVATRON_FLAGS = ("galvatron_profile", "costs")
-RUN_PATHS = ("data", "tokenizer", "init_from", "save_hf", "checkpoint", "every", "resume")
+RUN_PATHS = (
+    "data", "tokenizer", "init_from", "save_hf", "out_dir", "checkpoint", "every", "resume",
+)  # fmt: skip
 PLAN_ONLY_FLAGS = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY_FLAGS)
 STRATEGY_FLAGS = strategy_flags()
@@ -279,17 +282,15 @@ def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> An
 
 
 @arguments_named
-def execute(
-    plan: PlanLike, steps: int = 20, *, verify: bool = False, **paths: Any
-) -> dict[str, Any]:
+def execute(plan: PlanLike, steps: int = 20, *, verify: bool = False, **paths: Any) -> RunResult:
     """Run a plan on this machine; return the contract's ``execute`` document.
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
         steps: optimizer step to reach.
         verify: compare losses and gradients with a single process.
-        paths: ``data``, ``tokenizer``, ``init_from``, ``save_hf``, and ``checkpoint``, ``every``
-            and ``resume``.
+        paths: ``data``, ``tokenizer``, ``init_from``, ``save_hf``, ``out_dir``, and
+            ``checkpoint``, ``every`` and ``resume``.
 
     Raises:
         InputError: the plan cannot run on this machine.

@@ -32,7 +32,8 @@ from .launch.channel import Message, QueuedSender, Receiver
 from .launch.fault_injection import VARIABLE, FaultList, attempt_of, faults_of
 from .launch.progress import PROGRESS
 from .launch.rank_context import RankContext
-from .launch.step_requests import REQUESTS, stopped_by_signals, stopped_text
+from .launch.run_text import step_line, stopped_text
+from .launch.step_requests import REQUESTS, stopped_by_signals
 from .launch.timeouts import CPU_TIMEOUTS, plan_timeouts
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify", action="store_true", help="compare with a single process")
     parser.add_argument("--init-from", metavar="HF_DIR", help="start from these weights")
     parser.add_argument("--save-hf", metavar="DIR", help="write the trained weights here")
+    parser.add_argument(
+        "--out-dir", metavar="DIR", help="keep losses.csv here (default: with the checkpoints)"
+    )
     parser.add_argument(
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
@@ -191,7 +195,8 @@ def _train(options: argparse.Namespace) -> int:
 
     context = RankContext(rank, started, device, timeout_s, _print_event)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
-    payload = {name: getattr(options, name) for name in (*settings, "init_from", "save_hf")}
+    folders = ("init_from", "save_hf", "out_dir")
+    payload = {name: getattr(options, name) for name in (*settings, *folders)}
     payload["attention"] = "unfused" if table_blocks(plan.model) else "flash"  # learned biases
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
     payload |= {"checkpoint": _checkpoint_payload(options), "faults": faults_of(os.environ)}
@@ -220,16 +225,8 @@ def _print_event(event: dict[str, Any]) -> None:
     if event.get("event") == "note":
         sys.stderr.write(f"{event['text']}\n")
     if event.get("event") == "step":
-        sys.stdout.write(
-            "step {step}  loss {loss:.4f}  {norm}  {time_s:.3f} s\n".format(
-                **event, norm=_norm_text(event["gradient_norm"])
-            )
-        )
+        sys.stdout.write(f"{step_line(event)}\n")
         sys.stdout.flush()
-
-
-def _norm_text(norm: float | None) -> str:
-    return "overflowed, skipped" if norm is None else f"gradient norm {norm:.4f}"
 
 
 def _one_line(error: BaseException) -> str:

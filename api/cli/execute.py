@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...spec.plan.plan import Plan
     from ...spec.report.report import Assumption
     from ...spec.workload.workload import Workload
+    from ..execution.execution import ExecuteOptions
     from ..problem.resolve import Inputs
 
 DEFAULT_STEPS = 20
@@ -32,32 +33,30 @@ def execute_command(flags: dict[str, Any]) -> None:
     """
     from rich.console import Console
 
-    from ...spec.choices import KERNEL_POLICIES
     from ..execution.execution import require_folders
     from ..problem.report_pricing import read_document, run_pricing
     from ..problem.this_machine import require_built, require_executable
     from ..terminal.run import print_dry_run, print_execution
 
     check_targets(json=flags["json_target"], trace=flags["trace"])
-    one_of("--kernels", flags["kernels"] or "auto", KERNEL_POLICIES)
+    options = run_options(flags)
     path = flags["plan_file"]
     if path is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
-    _checkpoint_settings(flags)
     given = read_document(path)
     plan = given.plan
     if flags["dry_run"]:
         from ..execution.dry_run import dry_run
 
         require_built(plan, path)
-        document = dry_run(plan, _steps(flags), path)
+        document = dry_run(plan, options.steps, path)
         emit(document, flags["json_target"], lambda out: print_dry_run(out, document))
         return
     require_executable(plan, path)
-    require_folders(plan, _absolute_path(flags["init_from"]), _absolute_path(flags["save_hf"]))
+    require_folders(plan, options)
     _measure_unprofiled(plan.cluster.device_count, plan.cluster.groups[0].device)
     stack, measured, notes = run_pricing(given)
-    document, steps = run_plan(plan, stack, measured, notes, flags)
+    document, steps = run_plan(plan, stack, measured, notes, options)
 
     def show(out: Console) -> None:
         print_execution(out, document, steps)
@@ -157,8 +156,29 @@ def _checkpoint_settings(flags: dict[str, Any]) -> CheckpointSettings:
     return CheckpointSettings(folder=folder, every=flags.get("every"), keep=keep, resume=resume)
 
 
-def _steps(flags: dict[str, Any]) -> int:
-    return int(flags["steps"] or DEFAULT_STEPS)
+def run_options(flags: dict[str, Any]) -> ExecuteOptions:
+    """Options of a run from its flags.
+
+    Raises:
+        InputError: the first that cannot be used.
+    """
+    from ...spec.choices import KERNEL_POLICIES
+    from ...spec.workload.learning_rate import learning_rate
+    from ..execution.execution import ExecuteOptions
+
+    return ExecuteOptions(
+        steps=int(flags["steps"] or DEFAULT_STEPS),
+        verify=flags["verify"],
+        data=flags["data"],
+        tokenizer=flags["tokenizer"],
+        learning_rate=learning_rate(flags["lr"]),
+        kernels=one_of("--kernels", flags["kernels"] or "auto", KERNEL_POLICIES),
+        trace_file=_absolute_path(flags["trace"]),
+        init_from=_absolute_path(flags["init_from"]),
+        save_hf=_absolute_path(flags["save_hf"]),
+        out_dir=_absolute_path(flags["out_dir"]),
+        checkpoint=_checkpoint_settings(flags),
+    )
 
 
 def run_plan(
@@ -166,29 +186,18 @@ def run_plan(
     stack: StackSpec,
     measured: Measured | None,
     assumptions: tuple[Assumption, ...],
-    flags: dict[str, Any],
+    options: ExecuteOptions,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run a plan; return the execute document and the steps' events.
+
+    Without a terminal every step is a line on standard error.
 
     Raises:
         RunError: the run failed.
     """
-    from ...spec.choices import KERNEL_POLICIES
-    from ...spec.workload.learning_rate import learning_rate
-    from ..execution.execution import ExecuteOptions, execute_plan
+    from ...executor.launch.run_text import step_line
+    from ..execution.execution import execute_plan
 
-    options = ExecuteOptions(
-        steps=_steps(flags),
-        verify=flags["verify"],
-        data=flags.get("data"),
-        tokenizer=flags.get("tokenizer"),
-        learning_rate=learning_rate(flags.get("lr")),
-        kernels=one_of("--kernels", flags.get("kernels") or "auto", KERNEL_POLICIES),
-        trace_file=_absolute_path(flags.get("trace")),
-        init_from=_absolute_path(flags.get("init_from")),
-        save_hf=_absolute_path(flags.get("save_hf")),
-        checkpoint=_checkpoint_settings(flags),
-    )
     steps: list[dict[str, Any]] = []
     with ProgressLine("training", "steps") as line:
 
@@ -196,6 +205,8 @@ def run_plan(
             if event.get("event") == "step":
                 steps.append(event)
                 line(int(event["step"]), options.steps, f"loss {event['loss']:.4f}")
+                if not line.is_shown:
+                    note(step_line(event))
             elif event.get("event") == "note":
                 note(event["text"])
 

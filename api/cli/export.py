@@ -47,4 +47,16 @@ def _page(flags: dict[str, Any]) -> str:
 
     simulated, rule = priced_file(flags["plan_file"], flags)
     plan = download_document(simulated.report.to_document())
-    return page_file(report_view(simulated.report, rule), plan, step_trace(simulated))
+    view, trace = report_view(simulated.report, rule), step_trace(simulated)
+    return page_file(view, plan, trace, _run(flags["plan_file"], flags["losses"]))
+
+
+def _run(plan_file: str, losses: str | None) -> dict[str, Any] | None:
+    """The run that the page shows: of a file of losses, else the report's own."""
+    from ...spec.codec import parse_json, read_text
+    from ..problem.plan_files import plan_text
+    from ..views.run_view import run_of_document, run_of_file
+
+    if losses is not None:
+        return run_of_file(read_text(Path(losses), "a losses.csv"), losses)
+    return run_of_document(parse_json(plan_text(plan_file), plan_file))

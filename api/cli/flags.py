@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from ...spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS
+from ...spec.choices import (
+    ATTENTIONS,
+    KERNEL_POLICIES,
+    OBJECTIVES,
+    OPTIMIZERS,
+    OVERLAPS,
+)
 from ...spec.errors import NotBuiltError
 from ...spec.inputs.preference import PREFERENCES
 from ...spec.workload.number_formats import DTYPE_BYTES, SHORTHANDS
@@ -199,6 +205,25 @@ RUN_OPTIONS = compose(
 """A run's length and checks."""
 
 
+RUN_FILES = compose(
+    click.option("--data", type=InputFileParam(), metavar="PATH",
+                 help="Text file or folder, or token numbers (.npy, .bin); else Python's sources."),
+    click.option("--tokenizer", type=InputFileParam(), metavar="PATH",
+                 help="A tokenizer.json for the data."),
+    click.option("--kernels", type=NameParam("K", lambda: KERNEL_POLICIES),
+                 help="auto (the best that run here), portable or fused."),
+    click.option("--trace", type=OutputFileParam(),
+                 help="Write a traced step and its memory for Perfetto."),
+    click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    click.option("--out-dir", type=InputFileParam(), metavar="DIR",
+                 help="Keep losses.csv here (default: beside the checkpoints)."),
+    click.option("--init-from", type=InputFileParam(), metavar="HF_DIR",
+                 help="Start from the weights in a folder of transformers."),
+    click.option("--save-hf", type=OutputFileParam(), metavar="DIR",
+                 help="Write the trained weights, or adapters, as such a folder."),
+)  # fmt: skip
+"""What a run reads and writes."""
+
 CHECKPOINTS = compose(
     click.option("--checkpoint", type=InputFileParam(), metavar="DIR",
                  help="Save checkpoints here, after the last step too."),
@@ -210,6 +235,14 @@ CHECKPOINTS = compose(
                  help="Go on from the newest good checkpoint here, under any plan of the model."),
 )  # fmt: skip
 """Checkpoints of a run."""
+
+EXECUTION = compose(RUN_OPTIONS, RUN_FILES, CHECKPOINTS)
+"""All that ``plan execute`` takes beside its plan, as ``plan --execute`` does."""
+RUN_FLAGS = (
+    "steps", "verify", "lr", "data", "tokenizer", "kernels", "trace", "dry_run", "out_dir",
+    "init_from", "save_hf", "checkpoint", "every", "keep", "resume",
+)  # fmt: skip
+"""Their names."""
 
 
 def not_built(*flags: str) -> Decorator[Any]:

@@ -29,11 +29,11 @@ from ...spec.errors import (
 from .errors import InterruptedRunError, report
 from .flags import (
     COST,
+    EXECUTION,
     JSON_OPTION,
     OBJECTIVE,
     PRICING,
     PROBLEM,
-    RUN_OPTIONS,
     compose,
     not_built,
     preset_names,
@@ -50,7 +50,7 @@ NOT_BUILT_VERBS = (
 EPILOG = """\b
 Examples:
   plan                                    the embedded model on this machine
-  plan --execute                          the same, and run it
+  plan --execute                          the same, and run it, as plan execute PLAN.json does
   plan --model llama-3-70b --cluster 8x8xH100-80GB --global-batch 512 --seq-len 8192
   plan --model qwen3-4b --cluster 2x4090 --global-batch 16 --seq-len 2048 \\
        --trainable lora:r=16,target_modules=all-linear      (adapters, by PEFT's names)
@@ -146,7 +146,7 @@ def _verb_error(typed: str) -> ShardwrightError:
                  help="Write the plan here, in its report if it is not priced as usual."),
     JSON_OPTION,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
-    RUN_OPTIONS,
+    EXECUTION,
     click.option("--measure-top", type=WholeNumberParam(most=10), metavar="K",
                  help="With --execute: run the best K plans and correct the prices by them."),
     not_built("--nvme-gib", "--for"),

@@ -117,6 +117,11 @@ class ProgressLine:
         self._bar.start()
         return self
 
+    @property
+    def is_shown(self) -> bool:
+        """True while there is a bar."""
+        return self._bar is not None
+
     def __call__(self, done: int, total: int | None, state: str) -> None:
         """Show ``done`` of ``total``, and a state."""
         if self._bar is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...spec.errors import InputError
 from ...spec.inputs.preference import simple_within
 from .errors import InterruptedRunError
-from .flags import typed_inputs
+from .flags import RUN_FLAGS, typed_inputs
 from .output import ProgressLine, check_targets, emit, write_file
 from .stopped import end_if_stopped
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ...planner.solve.problem import Problem
     from ...spec.plan.plan import Plan
     from ...spec.report.report import Report
+    from ..execution.execution import ExecuteOptions
 
 DEFAULT_TOP = 3
+ONE_RUN_FLAGS = ("trace", "dry_run", "out_dir", "save_hf", "checkpoint", "resume")
+"""Flags of a single run, which those of ``--measure-top`` would overwrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class _Request:
     options: SolveOptions
     rule: MemoryRule
     galvatron: bool
+    run: ExecuteOptions | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,14 @@ def plan_command(flags: dict[str, Any]) -> None:
         if flags["out"]:
             write_file(flags["out"], dump_pretty(_written(report, request)))
         steps: list[dict[str, Any]] = []
-        if flags["execute"]:
-            report, steps = _run(report, request, flags)
-        _emit(report, flags, request.rule.measured_by(problem.measured), steps)
+        rehearsed: dict[str, Any] | None = None
+        if request.run is not None and flags["dry_run"]:
+            from ..execution.dry_run import dry_run
+
+            rehearsed = dry_run(report.plan, request.run.steps, flags["out"] or "PLAN.json")
+        elif request.run is not None:
+            report, steps = _run(report, request, request.run, flags)
+        _emit(report, flags, request.rule.measured_by(problem.measured), steps, rehearsed)
         end_if_stopped(report.execute or {})
 
 
@@ -96,9 +105,8 @@ def _resolve(flags: dict[str, Any]) -> _Request:
     from ..problem.pins import resolve_pins
     from ..problem.resolve import Inputs, resolve
 
-    check_targets(out=flags["out"], json=flags["json_target"])
-    if not flags["execute"]:
-        _refuse_run_flags(flags)
+    check_targets(out=flags["out"], json=flags["json_target"], trace=flags["trace"])
+    run = _run_options(flags)
     rule = memory_rule(flags["oom_risk"])
     within = simple_within(flags["prefer"])
     inputs = Inputs(**typed_inputs(flags))
@@ -126,6 +134,7 @@ def _resolve(flags: dict[str, Any]) -> _Request:
         options=options,
         rule=GALVATRON_RULE if galvatron else rule,
         galvatron=galvatron,
+        run=run,
     )
 
 
@@ -140,28 +149,29 @@ class _PlanRunner:
     """Run plans on this machine, keeping each one's steps by hash."""
 
     problem: Problem
-    flags: dict[str, Any]
+    options: ExecuteOptions
+    one_of_several: bool
     steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> dict[str, Any]:
         from .execute import run_plan
 
         stack, measured, notes = self.problem.stack, self.problem.measured, self.problem.assumptions
-        document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.flags)
-        if "stopped" in document and self.flags["measure_top"]:
+        document, self.steps[plan.hash] = run_plan(plan, stack, measured, notes, self.options)
+        if "stopped" in document and self.one_of_several:
             raise InterruptedRunError("stopped before all plans were measured")
         return document
 
 
 def _run(
-    report: Report, request: _Request, flags: dict[str, Any]
+    report: Report, request: _Request, options: ExecuteOptions, flags: dict[str, Any]
 ) -> tuple[Report, list[dict[str, Any]]]:
     """Report and steps of a run, or the fastest of several.
 
     Of several runs the fastest one's plan is written to ``--out``.
     """
     problem = request.problem
-    runner = _PlanRunner(problem, flags)
+    runner = _PlanRunner(problem, options, bool(flags["measure_top"]))
     if not flags["measure_top"]:
         return replace(report, execute=runner(report.plan)), runner.steps[report.plan.hash]
     from ...spec.codec import dump_pretty
@@ -184,12 +194,26 @@ def _run(
     return replace(report, execute=document), runner.steps[best.plan.hash]
 
 
-def _refuse_run_flags(flags: dict[str, Any]) -> None:
-    for name in ("steps", "verify", "measure_top"):
-        if flags[name]:
-            flag, value = f"--{name.replace('_', '-')}", "it" if name == "verify" else flags[name]
-            near = f"--execute {flag}" + ("" if name == "verify" else f" {value}")
-            raise InputError(flag, f"{value} without --execute", "--execute beside it", near)
+def _run_options(flags: dict[str, Any]) -> ExecuteOptions | None:
+    """Options of the run; None without one.
+
+    Raises:
+        InputError: flags of a run without ``--execute``, or of one run for several.
+    """
+    given = [name for name in (*RUN_FLAGS, "measure_top") if flags[name]]
+    if not flags["execute"]:
+        for name in given:
+            flag, value = f"--{name.replace('_', '-')}", flags[name]
+            shown, near = ("it", flag) if value is True else (value, f"{flag} {value}")
+            allowed = "--execute beside it"
+            raise InputError(flag, f"{shown} without --execute", allowed, f"--execute {near}")
+        return None
+    for name in [name for name in given if flags["measure_top"] and name in ONE_RUN_FLAGS]:
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError(flag, "several runs", f"one run: no --measure-top beside {flag}")
+    from .execute import run_options
+
+    return run_options(flags)
 
 
 def _alternative_count(flags: dict[str, Any]) -> int:
@@ -198,18 +222,28 @@ def _alternative_count(flags: dict[str, Any]) -> int:
 
 
 def _emit(
-    report: Report, flags: dict[str, Any], rule: MemoryRule, steps: list[dict[str, Any]]
+    report: Report,
+    flags: dict[str, Any],
+    rule: MemoryRule,
+    steps: list[dict[str, Any]],
+    rehearsed: dict[str, Any] | None,
 ) -> None:
     def show(out: Console) -> None:
         from ..terminal.plan import print_report
-        from ..terminal.run import print_execution
+        from ..terminal.run import print_dry_run, print_execution
 
         print_report(out, report, rule, _next_steps(report, flags))
+        if rehearsed is not None:
+            out.print()
+            print_dry_run(out, rehearsed)
         if report.execute is not None:
             out.print()
             print_execution(out, report.execute, steps)
 
-    emit(report.to_document(), flags["json_target"], show)
+    document = report.to_document()
+    if rehearsed is not None:
+        document["dry_run"] = rehearsed
+    emit(document, flags["json_target"], show)
 
 
 def _next_steps(report: Report, flags: dict[str, Any]) -> list[str]:

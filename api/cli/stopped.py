@@ -20,7 +20,7 @@ def end_if_stopped(document: Mapping[str, Any]) -> None:
 
     ``document``: of ``plan execute``.
     """
-    from ...executor.launch.step_requests import stopped_text
+    from ...executor.launch.run_text import stopped_text
 
     stopped = document.get("stopped")
     if stopped is None:

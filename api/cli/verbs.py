@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from ...spec.choices import KERNEL_POLICIES, RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.techniques import TECHNIQUES
 from .flags import (
-    CHECKPOINTS,
     CLUSTER_TYPE,
     COST,
+    EXECUTION,
     JSON_OPTION,
     KERNELS,
     MODEL_TYPE,
@@ -21,7 +21,6 @@ from .flags import (
     PRICE_SOURCE,
     PRICING,
     PROBLEM,
-    RUN_OPTIONS,
     Decorator,
     compose,
 )
@@ -124,13 +123,16 @@ def compare(**flags: Any) -> None:
                  help="What reads it: html, a page that loads nothing from elsewhere."),
     click.option("--out", type=OutputFileParam(), metavar="FILE",
                  help="Where to write it (default: beside the plan)."),
+    click.option("--losses", type=InputFileParam(), metavar="losses.csv",
+                 help="Also draw the losses of a run (those of plan --execute are in its report)."),
     KERNELS,
     PRICING,
 )  # fmt: skip
 def export(**flags: Any) -> None:
     """Write a plan for something else to read.
 
-    html: its stages, terms, memory, assumptions and the timeline of its step, in one file.
+    html: its stages, terms, memory, assumptions, the timeline of its step and the losses of its
+    run, in one file.
     """
     from .export import export_command
 
@@ -144,39 +146,8 @@ def export(**flags: Any) -> None:
 )
 @PLAN_FILE
 @compose(
-    RUN_OPTIONS,
-    click.option(
-        "--data",
-        type=InputFileParam(),
-        metavar="PATH",
-        help="Text file or folder, or token numbers (.npy, .bin); else Python's sources.",
-    ),
-    click.option(
-        "--tokenizer", type=InputFileParam(), metavar="PATH", help="A tokenizer.json for the data."
-    ),
-    click.option(
-        "--kernels",
-        type=NameParam("K", lambda: KERNEL_POLICIES),
-        help="auto (the best that run here), portable or fused.",
-    ),
-    click.option(
-        "--trace", type=OutputFileParam(), help="Write a traced step and its memory for Perfetto."
-    ),
-    click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
-    CHECKPOINTS,
+    EXECUTION,
     JSON_OPTION,
-    click.option(
-        "--init-from",
-        type=InputFileParam(),
-        metavar="HF_DIR",
-        help="Start from the weights in a folder of transformers.",
-    ),
-    click.option(
-        "--save-hf",
-        type=OutputFileParam(),
-        metavar="DIR",
-        help="Write the trained weights, or adapters, as such a folder.",
-    ),
 )
 def execute(**flags: Any) -> None:
     """Run a plan on this machine and compare what was measured with what was predicted."""

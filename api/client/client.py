@@ -11,6 +11,7 @@ from ...spec.errors import InputError, nearest_name
 from ..notebook.comparison_handle import ComparisonHandle
 from ..notebook.explanation_handle import ExplanationHandle
 from ..notebook.plan_handle import PlanHandle, SimulationHandle
+from ..notebook.run_result import RunResult
 from ..notebook.what_if_handle import WhatIfs, handle_inputs
 from ..problem.resolve import Inputs
 from ..views.comparison import ComparisonSide
@@ -168,7 +169,7 @@ class Client:
         body = {"plan": plan_document(plan), **question, **limits, **_priced_as(plan, flags)}
         return self._submit("what-if", without_none(body), self._reader.what_ifs)
 
-    def execute(self, plan: Any, steps: int = 20, **arguments: Any) -> dict[str, Any]:
+    def execute(self, plan: Any, steps: int = 20, **arguments: Any) -> RunResult:
         """Run a plan on the service's machine.
 
         The service must have been started with ``--allow-execute``.
@@ -186,7 +187,7 @@ class Client:
 
     def submit_execute(
         self, plan: Any, steps: int = 20, *, deadline_s: float | None = None
-    ) -> Job[dict[str, Any]]:
+    ) -> Job[RunResult]:
         """Submit a run without waiting; arguments as of :meth:`execute`."""
         source = plan.to_dict() if isinstance(plan, PlanHandle) else plan
         body = {"plan": plan_document(source), "steps": steps, "deadline_s": deadline_s}

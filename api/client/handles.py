@@ -11,6 +11,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import Report
 from ..notebook.explanation_handle import ExplanationHandle
 from ..notebook.plan_handle import PlanHandle, SimulationHandle
+from ..notebook.run_result import RunResult
 from ..notebook.what_if_handle import WhatIfs
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ServicePlanHandle(PlanHandle):
     def _with_assumptions(self, report: Report) -> Report:
         return replace(report, assumptions=self.report.assumptions)
 
-    def execute(self, steps: int = 20, **arguments: Any) -> dict[str, Any]:
+    def execute(self, steps: int = 20, **arguments: Any) -> RunResult:
         """Run the plan on the service's machine; return the ``execute`` document.
 
         Args:

@@ -12,6 +12,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import Report
 from ...spec.report.timeline import Timeline, from_perfetto
 from ..notebook.plan_handle import PlanHandle
+from ..notebook.run_result import RunResult
 from ..notebook.what_if_handle import WhatIfs
 from ..problem.resolve import Inputs, plan_pricing
 from .handles import ServicePlanHandle, ServiceSimulationHandle, ServiceWhatIfs
@@ -64,9 +65,9 @@ class Reader:
         """Read the answers to a question; those until it was canceled."""
         return ServiceWhatIfs(result=what_if_of(job["answer"]), document=job["answer"])
 
-    def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, job: Mapping[str, Any]) -> RunResult:
         """Read the measured result of a run."""
-        return dict(job["answer"])
+        return RunResult(job["answer"])
 
     def reader_of(self, kind: JobKind) -> Callable[[Mapping[str, Any]], Any]:
         """Choose the reader of a kind of job."""

@@ -13,7 +13,7 @@ from ...costmodel.lowering.model_flops import flops_convention
 from ...costmodel.memory.feasibility import DEFAULT_RISK
 from ...executor.checkpoint.settings import CheckpointSettings
 from ...executor.huggingface.config import check_config, config_for
-from ...executor.huggingface.target import check_adapters, check_target
+from ...executor.huggingface.target import check_adapters, check_folder, check_target
 from ...executor.launch.pool import run_plan
 from ...profiler.store.profiles import keep_profile, newest_profile
 from ...profiler.sweep import QUICK_BUDGET_S, measure
@@ -37,7 +37,8 @@ class ExecuteOptions:
     """Options of a run: steps, seed, text, rate, checks, weights.
 
     ``checkpoint`` locates checkpoints; ``init_from`` and ``save_hf`` are transformers folders to
-    start from and to write.
+    start from and to write. ``out_dir`` is the folder of ``losses.csv``, that of the checkpoints
+    if None.
     """
 
     steps: int = DEFAULT_STEPS
@@ -50,6 +51,7 @@ class ExecuteOptions:
     trace_file: Path | None = None
     init_from: Path | None = None
     save_hf: Path | None = None
+    out_dir: Path | None = None
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ def execute_plan(
     if stack.name != "shardwright":
         allowed = "shardwright: that is what runs here"
         raise InputError("--stack", stack.name, allowed, "shardwright")
-    require_folders(plan, options.init_from, options.save_hf)
+    require_folders(plan, options)
     simulated = simulate_plan(plan, stack, measured, assumptions, DEFAULT_RISK)
     payload = {
         "steps": options.steps,
@@ -111,6 +113,7 @@ def execute_plan(
         "trace_file": _text(options.trace_file),
         "init_from": _text(options.init_from),
         "save_hf": _text(options.save_hf),
+        "out_dir": _text(options.out_dir),
         "checkpoint": asdict(options.checkpoint),
     }
 
@@ -122,14 +125,17 @@ def execute_plan(
     return _document(plan, simulated, result)
 
 
-def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) -> None:
-    """Check folders of weights before ranks start.
+def require_folders(plan: Plan, options: ExecuteOptions) -> None:
+    """Check folders of weights and losses before ranks start.
 
     Raises:
         InputError: the first unusable one.
         NotBuiltError: a model without a transformers class.
     """
     model, seq_len = plan.model, plan.workload.seq_len
+    init_from, save_hf, out_dir = options.init_from, options.save_hf, options.out_dir
+    if out_dir is not None:
+        check_folder(out_dir, "--out-dir")
     if init_from is not None:
         check_config(init_from, model, seq_len, "--init-from")
     if save_hf is not None:
@@ -164,7 +170,7 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     }
     if "traced" in result:
         document["comparison"] = _comparison(plan, simulated, result)
-    for name in ("checkpoint", "verify", "stopped"):
+    for name in ("checkpoint", "verify", "stopped", "losses_file"):
         if name in result:
             document[name] = result[name]
     return document

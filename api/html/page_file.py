@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("dom.js", "report.js", "timeline.js", "file.js")
+SCRIPTS = ("dom.js", "report.js", "run.js", "timeline.js", "file.js")
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -35,14 +35,21 @@ PAGE = """<!doctype html>
 """  # noqa: E501 - a page
 
 
-def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] | str) -> str:
+def page_file(
+    view: dict[str, Any],
+    plan: dict[str, Any],
+    trace: dict[str, Any] | str,
+    run: dict[str, Any] | None = None,
+) -> str:
     """Build the page.
 
     ``view`` is of :func:`report_view.report_view`, ``plan`` the document to download, ``trace`` the
-    step in Perfetto's format or why there is none.
+    step in Perfetto's format or why there is none, ``run`` of :mod:`run_view`.
     """
     style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
     content = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
+    if run is not None:
+        content["run"] = run
     data = json.dumps({"view": view, "plan": plan, **content}, separators=(",", ":"))
     return PAGE.format(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "

@@ -25,6 +25,7 @@ from ..views.explanation import explain_report
 from ..views.report_text import shape_text
 from .explanation_handle import ExplanationHandle, explanation_handle
 from .frames import frame, memory_records
+from .run_result import RunResult
 from .timeline_handle import TimelineHandle, timeline_handle
 
 if TYPE_CHECKING:
@@ -122,11 +123,14 @@ class PlanHandle:
         lr: str | float | None = None,
         init_from: str | Path | None = None,
         save_hf: str | Path | None = None,
+        out_dir: str | Path | None = None,
         checkpoint: Path | str | None = None,
         every: int | None = None,
         resume: Path | str | None = None,
-    ) -> dict[str, Any]:
+    ) -> RunResult:
         """Run the plan on this machine; return the contract's ``execute`` document.
+
+        Interrupted, the run ends after a step, and the document says so under ``stopped``.
 
         Args:
             steps: optimizer step to reach.
@@ -138,6 +142,7 @@ class PlanHandle:
             lr: learning rate, as ``--lr`` takes it; the usual one if None.
             init_from: folder of transformers to start from.
             save_hf: folder of transformers to write.
+            out_dir: folder of ``losses.csv``, that of the checkpoints if None.
             checkpoint: folder to save checkpoints in.
             every: steps between them.
             resume: folder of checkpoints to resume from, saved under any plan of the model.
@@ -163,10 +168,17 @@ class PlanHandle:
             learning_rate=learning_rate(None if lr is None else str(lr)),
             init_from=_absolute(init_from),
             save_hf=_absolute(save_hf),
+            out_dir=_absolute(out_dir),
             checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),
         )
-        notes = self.report.assumptions
-        return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
+        notes, taken = self.report.assumptions, list[dict[str, Any]]()
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "step":
+                taken.append(event)
+
+        document = execute_plan(self.plan, self.stack, self.measured, options, on_event, notes)
+        return RunResult(document, taken)
 
     def __repr__(self) -> str:
         fits = "" if self.prediction.feasible else ", does not fit"
@@ -205,7 +217,3 @@ def simulation_handle(
 
 def _absolute(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path).expanduser().absolute()
-
-
-def _ignore(event: dict[str, Any]) -> None:
-    """Events of a run that nobody watches."""

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...executor.launch.step_requests import stopped_text
+from ...executor.launch.run_text import stopped_text
 from ...spec.plan.plan import plan_of
 from ...spec.units import format_bytes, format_count, format_number, format_seconds
 from ..execution.dry_run_process import NEEDS_TORCH
@@ -29,7 +29,7 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     measured, predicted = document["measured"], document["predicted"]
     _print_steps(out, measured.get("losses", []), steps)
     if stopped := document.get("stopped"):
-        out.print(stopped_text(stopped))
+        out.print(stopped_text(stopped), soft_wrap=True)
     table = columns("", "predicted", "measured", "difference", right=("predicted", "measured"))
     _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
     rate = "tokens_per_s_per_device"
@@ -54,6 +54,8 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     out.print(table)
     if "mfu" in measured:
         out.print(_mfu_formula(measured))
+    if file := document.get("losses_file"):
+        out.print(f"every step's loss: {file}", soft_wrap=True)
     if kernels := kernels_text(document.get("kernels", ())):
         out.print(kernels)
     if verified := document.get("verify"):

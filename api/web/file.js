@@ -1,5 +1,5 @@
 "use strict";
-/* Draws a page that carries its own data: a report's view, and its step's timeline. */
+/* Draws a page that carries its own data: a report's view, its run, its step's timeline. */
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -9,6 +9,7 @@
   page.replaceChildren(
     shardwright.el("h1", {}, "Shardwright"),
     shardwright.report(data.view),
+    ...(data.run ? [shardwright.run(data.run)] : []),
     data.trace ? shardwright.timeline(data.trace) : shardwright.el("p", {}, data.no_trace),
     shardwright.el("p", { class: "buttons" }, plan));
 })();

@@ -23,6 +23,17 @@ def check_target(target: Path, where: str) -> None:
         raise InputError(where, str(target), "a folder in one that exists and can be written")
 
 
+def check_folder(folder: Path, where: str) -> None:
+    """Refuse a folder that can be neither made nor written.
+
+    Raises:
+        InputError: a file, no folder to stand in, or one that may not be written.
+    """
+    holder = folder if folder.exists() else folder.parent
+    if not holder.is_dir() or not os.access(holder, os.W_OK):
+        raise InputError(where, str(folder), "a folder that can be written, or made in one that is")
+
+
 def check_adapters(plan: Plan, init_from: object, save_hf: object) -> None:
     """Refuse to save adapters without a base checkpoint.
 

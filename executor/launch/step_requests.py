@@ -130,17 +130,3 @@ def stopped_by_signals(requests: StepRequests = REQUESTS) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def stopped_text(stopped: Mapping[str, Any]) -> str:
-    """Which step a run was stopped after, and what was saved.
-
-    ``stopped``: of the run's result.
-    """
-    step, steps, name, folder = (stopped[key] for key in ("step", "steps", "signal", "saved"))
-    saved = (
-        "nothing was saved (--checkpoint DIR keeps runs)"
-        if folder is None
-        else f"saved in {folder}"
-    )
-    return f"stopped by {name} after step {step} of {steps}; {saved}"

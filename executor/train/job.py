@@ -51,6 +51,8 @@ from ..techniques import SHIPPED
 from ..tracing.step_memory import StepMemory, by_stage, follow_step
 from ..tracing.traced_step import trace_step
 from .loop import StepHooks, reported_norm, run_steps
+from .loss_file import NAME as LOSSES_NAME
+from .loss_file import LossFile
 
 WARM_UP_STEPS = 2
 
@@ -63,9 +65,10 @@ class TrainSettings:
 
     ``data``, ``tokenizer``: paths; ``random_tokens``: train on noise instead of text.
     ``init_from``: folder of a checkpoint with initial weights; ``save_hf``: folder to write at the
-    end. ``trace_file``: Perfetto trace of a step, with memory if ``follow_bytes``; ``trace`` alone
-    only reports times. ``kernels``: one of ``KERNEL_POLICIES``. ``compiler``: of compiled layers.
-    ``steps``: the step to reach, counted across resumes from ``checkpoint``. ``faults``: for tests.
+    end. ``out_dir``: folder of ``losses.csv``, that of the checkpoints if None. ``trace_file``:
+    Perfetto trace of a step, with memory if ``follow_bytes``; ``trace`` alone only reports times.
+    ``kernels``: one of ``KERNEL_POLICIES``. ``compiler``: of compiled layers. ``steps``: the step
+    to reach, counted across resumes from ``checkpoint``. ``faults``: for tests.
     """
 
     steps: int = 10
@@ -78,6 +81,7 @@ class TrainSettings:
     verify: bool = False
     init_from: str | None = None
     save_hf: str | None = None
+    out_dir: str | None = None
     trace: bool = False
     trace_file: str | None = None
     follow_bytes: bool = True
@@ -92,6 +96,12 @@ class TrainSettings:
         if self.attention not in ATTENTIONS:
             raise InputError("attention", self.attention, " or ".join(ATTENTIONS))
         one_of("--kernels", self.kernels, KERNEL_POLICIES)
+
+    @property
+    def loss_folder(self) -> Path | None:
+        """Folder of ``losses.csv``; None to keep none."""
+        folder = self.out_dir or self.checkpoint.folder
+        return None if folder is None else Path(folder)
 
 
 def train(
@@ -157,16 +167,16 @@ def _trained(
         if settings.verify and engine.step_index == first:
             gradients.update(gather_gradients(engine))
 
-    hooks = _hooks(settings, context, checkpoints, inspect)
+    losses = _loss_file(settings, context, first, checkpoints.resumed)
+    hooks = _hooks(settings, context, checkpoints, inspect, losses)
     steps, stopped = run_steps(
         engine, settings.steps, context, hooks, StepAgreement(_get_default_store())
     )
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
     if stopped is not None:
-        return _Ran(
-            _stopped_result(engine, context, steps, growth, stopped, checkpoints), steps, {}, None
-        )
+        result = _stopped_result(settings, engine, context, steps, growth, stopped, checkpoints)
+        return _Ran(result, steps, {}, None)
     endpoints.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
@@ -178,13 +188,28 @@ def _trained(
     engine.close()
     if context.rank:
         return _Ran(None, steps, gradients, checkpoints.resumed)
-    result = _result(engine, steps, peaks, growth, traced)
+    result = _result(settings, engine, steps, peaks, growth, traced)
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
     return _Ran(result, steps, gradients, checkpoints.resumed)
 
 
+def _loss_file(
+    settings: TrainSettings, context: RankContext, done: int, resumed: FoundCheckpoint | None
+) -> LossFile | None:
+    """Rank 0's file of losses, if one is kept."""
+    if settings.loss_folder is None or context.rank:
+        return None
+
+    def note(text: str) -> None:
+        context.emit({"event": "note", "text": text})
+
+    root = None if resumed is None else resumed.folder.parent
+    return LossFile(settings.loss_folder, done, root, note)
+
+
 def _stopped_result(
+    settings: TrainSettings,
     engine: Engine,
     context: RankContext,
     steps: list[StepResult],
@@ -193,16 +218,15 @@ def _stopped_result(
     checkpoints: CheckpointSession,
 ) -> dict[str, Any] | None:
     """Rank 0's result of a run that was stopped before its last step."""
-    step, last = engine.step_index, engine.last_step
     engine.close()
     if context.rank:
         return None
-    result = _result(engine, steps, {}, growth, None)
+    result = _result(settings, engine, steps, {}, growth, None)
     result["stopped"] = {
-        "step": step,
-        "steps": last,
+        "step": engine.step_index,
+        "steps": settings.steps,
         "signal": request.value,
-        "saved": checkpoints.settings.folder,
+        "saved": settings.checkpoint.folder,
     }
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
@@ -278,22 +302,30 @@ def _hooks(
     context: RankContext,
     checkpoints: CheckpointSession,
     inspect: Callable[[], None],
+    losses: LossFile | None,
 ) -> StepHooks:
-    """Fault injection, gradient capture and checkpoints around a step."""
+    """Fault injection, gradient capture, reports and checkpoints around a step."""
     faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
 
     def look(step: int) -> None:
         faults.inject(context.rank, step, "update", attempt)
         inspect()
 
+    def report(event: dict[str, Any]) -> None:
+        if losses is not None:
+            losses.add(event)
+        context.emit(event)
+
     return StepHooks(
         begin=lambda step: faults.inject(context.rank, step, "begin", attempt),
         inspect=look,
+        report=report,
         done=checkpoints.after_step,
     )
 
 
 def _result(
+    settings: TrainSettings,
     engine: Engine,
     steps: list[StepResult],
     peaks: dict[str, list[int]],
@@ -318,6 +350,8 @@ def _result(
         "rss_growth_bytes": growth,
         "kernels": [choice.to_document() for choice in engine.kernels.choices()],
     }
+    if settings.loss_folder is not None:
+        result["losses_file"] = str(settings.loss_folder / LOSSES_NAME)
     return result if traced is None else {**result, "traced": traced}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ...spec.errors import RunError
 from ..engine.engine import Engine, StepResult
@@ -20,13 +21,14 @@ COLLECT_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHooks:
-    """Callbacks before a step, at complete gradients, after its report.
+    """Callbacks before a step, at complete gradients, with its report, after that.
 
-    ``done`` also takes whether the step is the run's last.
+    Only rank 0 reports. ``done`` also takes whether the step is the run's last.
     """
 
     begin: Callable[[int], None]
     inspect: Callable[[int], None]
+    report: Callable[[dict[str, Any]], None]
     done: Callable[[int, bool], None]
 
 
@@ -51,7 +53,7 @@ def run_steps(
                 raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
             results.append(step)
             if context.rank == 0:
-                context.emit(
+                hooks.report(
                     {
                         "event": "step",
                         "step": number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.report.report import BREAKDOWN_TERMS
 
 Execute = Callable[..., dict[str, Any]]
+TYPED = ("--global-batch", "4", "--seq-len", "32")
 
 
 def choice(family: str, picked: str, dtype: str = "float32", **passed_over: str) -> dict[str, Any]:
@@ -194,9 +196,98 @@ def test_the_command_takes_kernels_and_trace(
     more = ("--kernels", "portable", "--trace", str(trace), "--json", "-")
     assert plan("execute", str(target), *more).code == 0
     assert (asked[0].kernels, asked[0].trace_file) == ("portable", trace)
+    asked.clear()
+    more = (
+        "--kernels", "portable", "--trace", str(trace), "--data", "text.txt", "--lr", "2e-4",
+        "--checkpoint", str(tmp_path / "run"), "--every", "7",
+        "--out-dir", str(tmp_path), "--steps", "3",
+    )  # fmt: skip
+    found = plan(
+        "--execute", "--cluster", "local:2", *TYPED, "--calibration", "none", *more, "--json", "-"
+    )
+    assert found.code == 0, found.err
+    assert plan("execute", str(target), *more, "--json", "-").code == 0
+    assert asked[0] == asked[1], "plan --execute runs as plan execute does"
+    assert (asked[0].data, asked[0].out_dir, asked[0].steps) == ("text.txt", tmp_path, 3)
     refused = plan("execute", str(target), "--kernels", "best")
     assert refused.code == 2
     assert refused.err.startswith("--kernels: got best; allowed: auto, portable, fused")
     refused = plan("execute", str(target), "--trace", str(tmp_path / "none" / "trace.json"))
     assert refused.code == 2
     assert refused.err.startswith("--trace: got ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--data", "text.txt"), "--data: got text.txt without --execute; allowed: --execute"),
+        (("--dry-run",), "--dry-run: got it without --execute"),
+        (("--execute", "--measure-top", "2", "--checkpoint", "run"), "--checkpoint: got several"),
+        (("--execute", "--measure-top", "2", "--dry-run"), "--dry-run: got several runs"),
+        (("--execute", "--every", "3"), "--every: got 3; allowed: with --checkpoint"),
+    ],
+)
+def test_flags_of_a_run_that_have_no_run(plan: Any, flags: tuple[str, ...], says: str) -> None:
+    refused = plan(*flags)
+    assert refused.code == 2
+    assert refused.err.startswith(says)
+
+
+def test_a_plan_that_was_found_is_rehearsed(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardwright.api.execution.dry_run.dry_run_stages", lambda plan: None)
+    flags = ("--execute", "--dry-run", "--cluster", "local:2", *TYPED, "--calibration", "none")
+    document = plan(*flags, "--steps", "7", "--json", "-").document
+    assert "execute" not in document
+    assert document["dry_run"]["plan_hash"] == document["plan_hash"]
+    assert document["dry_run"]["steps"] == 7
+    assert "would start 2 ranks of cpu for 7 steps" in plan(*flags, "--steps", "7").out
+
+
+def test_lines_stand_where_there_is_no_terminal(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fake(*given: Any) -> Any:
+        for number, norm in ((1, 0.5), (2, None)):
+            given[4]({"event": "step", "step": number, "loss": 5.25, "gradient_norm": norm,
+                      "time_s": 0.125})  # fmt: skip
+        return {"measured": {}, "predicted": {}}
+
+    monkeypatch.setattr(execution, "execute_plan", fake)
+    flags = ("--execute", "--cluster", "local:2", *TYPED, "--calibration", "none", "--json", "-")
+    done = plan(*flags)
+    assert done.err == (
+        "step 1  loss 5.2500  gradient norm 0.5000  0.125 s\n"
+        "step 2  loss 5.2500  overflowed, skipped  0.125 s\n"
+    )
+    assert done.document["execute"] == {"measured": {}, "predicted": {}}
+
+
+def test_a_stopped_run_ends_with_its_signals_code(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = {"step": 7, "steps": 20, "signal": "SIGTERM", "saved": "my run"}
+    monkeypatch.setattr(
+        execution,
+        "execute_plan",
+        lambda *given: {"measured": {"step_time_s": 1.0}, "predicted": {}, "stopped": stopped},
+    )
+    flags = ("--execute", "--cluster", "local:2", *TYPED, "--calibration", "none")
+    more = ("--verify", "--checkpoint", "my run", "--resume", "earlier", "--json", "-")
+    monkeypatch.chdir(tmp_path)
+    done = plan(*flags, *more)
+    assert done.code == 143
+    assert done.document["execute"]["stopped"] == stopped
+    (line,) = done.err.splitlines()
+    said, _, command = line.partition("; to go on: ")
+    assert said == "stopped by SIGTERM after step 7 of 20; saved in my run"
+    words = shlex.split(command)
+    assert words[0] == "plan"
+    assert words[-2:] == ["--resume", "my run"]
+    assert words.count("--resume") == 1
+    assert sorted(words[1:-2]) == sorted(
+        w for w in (*flags, *more) if w not in ("--resume", "earlier")
+    )
+    stopped["saved"] = None
+    assert plan(*flags).err.endswith("nothing was saved (--checkpoint DIR keeps runs)\n")
+    several = plan(*flags, "--measure-top", "2")
+    assert (several.code, several.err) == (130, "stopped before all plans were measured\n")

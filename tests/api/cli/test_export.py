@@ -17,6 +17,8 @@ from shardwright.api.html.page_file import SCRIPTS, web_text
 
 Plan = Callable[..., Any]
 GPT2 = ("--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64", "--seq-len", "1024")
+SVG_NAME = "http://www.w3.org/2000/svg"
+"""A name of elements, which nobody fetches."""
 MARKUP = "<img src=x onerror=alert(1)></script><b>"
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -54,7 +56,7 @@ def test_only_what_the_policy_names_runs(page: str) -> None:
 def test_nothing_is_fetched_and_no_text_becomes_markup(page: str) -> None:
     assert not re.search(r'(?:src|href)\s*=\s*"', page.split("<script>")[0])
     for name in (*SCRIPTS, "style.css"):
-        text = web_text(name)
+        text = web_text(name).replace(SVG_NAME, "")
         assert not re.search(r"https?://|innerHTML|insertAdjacent|document\.write|eval\(", text), (
             name
         )
@@ -102,3 +104,34 @@ def test_a_plan_that_does_not_fit_says_so(
     assert not view["feasible"]
     assert "over by" in view["excess"][0]
     assert view["memory"]["share"] > 1
+
+
+def test_the_losses_of_a_run_are_drawn(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its report, or of the file that a run keeps; many steps as their means."""
+    monkeypatch.chdir(tmp_path)
+    assert plan("simulate", *GPT2, "--json", "a.json").code == 0
+    report = json.loads(Path("a.json").read_text())
+    ran = {"measured": {"losses": [4.0, 3.0]}, "checkpoint": {"resumed": {"step": 10}}}
+    Path("b.json").write_text(json.dumps({**report, "execute": ran}))
+    assert plan("export", "b.json", "--to", "html").code == 0
+    assert data_of(Path("b.html").read_text(encoding="utf-8"))["run"] == {
+        "title": "loss 4.0000 to 3.0000 in 2 steps",
+        "note": "",
+        "steps": [11, 12],
+        "losses": [4.0, 3.0],
+    }
+    rows = "".join(f"{n},{5 - n / 1000},0.5,0.1\n" for n in range(1, 1201))
+    Path("losses.csv").write_text("step,loss,gradient_norm,seconds\n" + rows)
+    assert plan("export", "a.json", "--to", "html", "--losses", "losses.csv").code == 0
+    run = data_of(Path("a.html").read_text(encoding="utf-8"))["run"]
+    assert run["note"] == "each point is the mean of 2 steps"
+    assert run["steps"] == list(range(2, 1201, 2))
+    assert run["losses"][0] == pytest.approx(4.9985)
+    Path("losses.csv").write_text("step,loss\n1,nan\n")
+    refused = plan("export", "a.json", "--to", "html", "--losses", "losses.csv")
+    assert refused.code == 2
+    assert refused.err.startswith("--losses: got losses.csv; allowed: the losses.csv that a run")
+    assert plan("export", "a.json", "--to", "html").code == 0
+    assert "run" not in data_of(Path("a.html").read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ import pytest
 import shardwright as sw
 from shardwright.api.notebook.frames import frame
 from shardwright.api.notebook.plan_handle import PlanHandle
+from shardwright.api.notebook.run_result import RunResult
 from shardwright.api.python import WhatIfs
 from shardwright.api.what_if.what_if import WhatIf
 from shardwright.datasets.published.runs import TABLE
@@ -183,3 +184,28 @@ def test_validation_shows_its_errors(tmp_path: Any) -> None:
 def test_the_catalogue_is_there() -> None:
     assert any(model["name"] == "gpt2" for model in sw.models()["models"])
     assert [d["name"] for d in sw.clusters("H100-SXM-80GB")["devices"]] == ["H100-SXM-80GB"]
+
+
+def test_a_run_shows_its_losses(plans: tuple[PlanHandle, PlanHandle]) -> None:
+    prediction = plans[0].prediction.to_document()
+    document = {
+        "predicted": prediction,
+        "measured": {**prediction, "losses": [5.0 - n / 50 for n in range(60)]},
+        "checkpoint": {"resumed": {"step": 40}},
+        "stopped": {"step": 100, "steps": 200, "signal": "SIGINT", "saved": "<run>"},
+    }
+    run = RunResult(document)
+    assert run == document
+    assert [row["step"] for row in run.steps[:2]] == [41, 42]
+    assert run.to_frame()["loss"].iloc[-1] == pytest.approx(3.82)
+    shown = run._repr_html_()
+    assert "steps 41 to 100: loss 5.0000 to 3.8200" in shown
+    assert "stopped by SIGINT after step 100 of 200; saved in &lt;run&gt;" in shown
+    target = io.BytesIO()
+    run.plot().savefig(target, format="png")
+    assert target.getvalue().startswith(PNG)
+    event = {"event": "step", "step": 3, "loss": 2.5, "gradient_norm": None, "time_s": 0.1}
+    short = RunResult(document, [event])
+    assert short.steps == [{"step": 3, "loss": 2.5, "gradient_norm": None, "time_s": 0.1}]
+    (axes,) = short.plot().axes
+    assert axes.get_title(loc="left") == "loss 2.5000 to 2.5000 in 1 steps"

@@ -13,12 +13,12 @@ import torch.distributed as dist
 
 from shardwright.executor.launch.channel import QueuedSender, Receiver
 from shardwright.executor.launch.run_signals import RunSignals
+from shardwright.executor.launch.run_text import stopped_text
 from shardwright.executor.launch.step_requests import (
     AgreedRequest,
     StepAgreement,
     StepRequests,
     stopped_by_signals,
-    stopped_text,
 )
 
 STOP = {"type": "stop", "signal": "SIGTERM"}
