@@ -38,6 +38,7 @@ def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) ->
         objective=_objective(problem),
         single_fill=problem.objective_choice.objective == "largest-batch",
         token_rules=not problem.objective_choice.grain,
+        shards_pinned=len(problem.cluster.groups) == 1,
         executable=options.executable,
         techniques=problem.techniques,
     )

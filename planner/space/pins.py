@@ -179,7 +179,7 @@ def value_allows(
 
     ``recompute`` applies to blocks only, ``ep`` and ``etp`` to layers with experts, ``sp`` to
     layers with tp > 1, a technique to its layer types; other layers pass. A sharding level is
-    identified by its degrees; over one rank there is none but zero0.
+    identified by its degrees: over one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)
@@ -194,8 +194,6 @@ def value_allows(
             return True
         return bool(technique.of(strategy) == value_of_word(technique, str(value), key))
     n = strategy.state_ranks(ranks)
-    if n == 1:  # nothing to shard: a level would be met emptily
-        return value in UNSHARDED
     return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
 
 

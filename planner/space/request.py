@@ -21,8 +21,9 @@ class Request:
 
     ``objective``: to minimize. ``single_fill``: only plans without gradient accumulation, filling
     their pipeline once. ``token_rules``: those of ``layer_splits`` on tokens, for axes without
-    pins. ``executable``: only plans of the bundled executor. ``values`` narrows axes to lists of
-    values (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed.
+    pins. ``shards_pinned``: a pinned level other than zero0 has several ranks to shard over.
+    ``executable``: only plans of the bundled executor. ``values`` narrows axes to lists of values
+    (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed.
     """
 
     model: ModelSpec
@@ -33,6 +34,7 @@ class Request:
     objective: Objective = field(default_factory=StepTime)
     single_fill: bool = False
     token_rules: bool = True
+    shards_pinned: bool = False
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None
     techniques: KnownTechniques = SHIPPED

@@ -28,7 +28,7 @@ from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
 from .layer_splits import Splits
-from .pins import CORE_KEYS, layer_allows, pinned_shardings, value_allows
+from .pins import CORE_KEYS, UNSHARDED, layer_allows, pinned_shardings, value_allows
 from .pipeline_shape import PipelineShape as PipelineShape
 from .request import Request as Request
 from .shard_levels import group_sizes
@@ -276,6 +276,8 @@ class SearchSpace:
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
         """Legal and allowed shardings of a split: levels and pinned ones."""
         n = split.state_ranks(ranks)
+        if n == 1 and not self._allows_unsharded(index):
+            return []  # nothing to shard: a level would be met emptily
         levels = shardings(n)
         pins = self.request.pins
         pinned = pinned_shardings(pins, index, self._levels, split.weight_split, n)
@@ -289,6 +291,13 @@ class SearchSpace:
             for shard in dict.fromkeys((*levels, *legal))
             if self._is_allowed(index, replace(split, shard=shard), ranks, ("shard",))
         ]
+
+    def _allows_unsharded(self, index: int) -> bool:
+        """True if no pin asks to shard a layer, or one may be met emptily."""
+        if not self.request.shards_pinned:
+            return True
+        pinned = (p.value for p in self.request.pins if p.key == "shard" and p.covers(index))
+        return all(value in UNSHARDED for value in pinned)
 
     def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
         """Legal splits of a layer over ranks sharing one sample."""

@@ -39,6 +39,11 @@ def _cuts(
     if blocks % parts == 0:
         yield _after_blocks(is_block, [blocks // parts] * parts)
     if rule == "ends":
+        for embedding, head in ((1, 1), (0, 1), (1, 0)):
+            size, rest = divmod(blocks + embedding + head, parts)
+            if parts > 1 and not rest and size > 1:
+                sizes = [size - embedding, *[size] * (parts - 2), size - head]
+                yield _after_blocks(is_block, sizes)
         for first, middle, last in _ends(blocks, stages, chunks):
             by_stage = [first, *[middle] * (stages - 2), last]
             places = (chunk_location(kind, n, stages)[0] for n in range(parts))
@@ -106,6 +111,10 @@ def cut_violation(
     if rule == "even":
         even = min(max(blocks) - min(blocks), max(layers) - min(layers)) <= 1
         return None if even else f"stages of {blocks} blocks, not of equal numbers"
+    if len(set(blocks[1:-1])) <= 1 and all(
+        0 <= max(blocks) - end <= 1 for end in (blocks[0], blocks[-1])
+    ):
+        return None
     inner = {
         count
         for number, count in enumerate(blocks)

@@ -37,7 +37,7 @@ def test_the_command_reaches_the_engine_in_three_frames(
 
     monkeypatch.setattr(BranchAndBound, "run", recorded)
     assert run(FLAGS.split()) == 0
-    assert names == ["solve", "plan_command"]
+    assert names == ["solve", "solved_report", "plan_command"]
     assert '"plan_hash"' in capsys.readouterr().out
 
 

@@ -61,8 +61,8 @@ class Restriction:
 
     ``tp``, ``cp`` and ``shard`` speak of every layer, ``recompute`` of blocks, ``ep`` and ``etp``
     of layers with experts, ``sp`` of layers with tp > 1, ``dp`` of the first layer and of blocks,
-    ``micro_batch`` of the first layer. A sharding level names degrees: over one rank there is
-    none but zero0.
+    ``micro_batch`` of the first layer. A sharding level names degrees: over one rank every level
+    is the same.
     """
 
     axis: str
@@ -296,8 +296,6 @@ def shard_names(sharding: Sharding, data_parallel: int) -> frozenset[str]:
     """Every name that means these degrees."""
     p, g, o = sharding.parameters, sharding.gradients, sharding.optimizer
     n = data_parallel
-    if n == 1:
-        return frozenset({"zero0", "1/1/1"})
     names = {f"{p}/{g}/{o}"}
     if p == g == o:
         names.add(f"hsdp:{p}")
