@@ -108,8 +108,7 @@ def plan(
         master_dtype: format of master weights; ``none`` for no separate ones.
         moment_dtype: format of the optimizer's moments, fp32 if None.
         optimizer: adamw, adam, adamw8bit, lion, muon, sgd or adafactor.
-        trainable: ``full``, ``lora:rank=16,targets=query,value`` (also in PEFT's names) or
-            ``frozen:TOWER``.
+        trainable: ``full``, ``lora:r=16,targets=q_proj,v_proj`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.
         stack: training software that is priced, ``NAME`` or ``NAME:setting=value,…``.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,8 +16,11 @@ import pytest
 from runner.doc_blocks import ROOT, Block, Reader, blocks, commands, difference, every_block
 from service.services import start_service, stop_service
 
+from shardwright.api.catalogue.models import models_document
 from shardwright.api.problem.price_file import prices_of
 from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.datasets.models.typed_model import KNOWN, REQUIRED
+from shardwright.datasets.models.typed_reader import FAMILY_DEFAULTS
 from shardwright.datasets.published.runs import TABLE
 
 QUICK: list[tuple[str, tuple[int, ...]]] = [
@@ -24,6 +28,7 @@ QUICK: list[tuple[str, tuple[int, ...]]] = [
     ("docs/doctor.md", (0, 1)),
     ("docs/python.md", (3, 4)),
     ("docs/multi_node.md", (0,)),
+    ("docs/clusters.md", (0, 1)),
 ]
 LONG: list[tuple[str, tuple[int, ...]]] = [
     ("README.md", (3, 4)),
@@ -42,7 +47,8 @@ IN_TESTS_OF_THEIR_OWN = {
     "architecture.md 0",  # the tree: tests/layout/test_readme.py
     "plan-document.md 0", "plan-document.md 1",
     "objectives.md 0",
-    *(f"clusters.md {n}" for n in (0, 1, 2)),
+    *(f"clusters.md {n}" for n in (2, 3, 4)),
+    *(f"typed-models.md {n}" for n in range(8)),
     "what_if.md 2",  # keys of the document: tests/api/cli/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
@@ -73,7 +79,7 @@ NOT_RUN = {
     "objectives.md 1": "its command is not shown; tests/api/service/test_operations.py has such "
     "changes",
 }
-COUNTED = {"run": 39, "not run": 20}
+COUNTED = {"run": 49, "not run": 20}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
@@ -169,9 +175,49 @@ def test_the_price_file_can_be_used(tmp_path: Path) -> None:
 
 
 def test_the_cluster_file_is_what_is_shown_of_it(tmp_path: Path) -> None:
-    keys, command, shown = _chosen("docs/clusters.md", (0, 1, 2))
+    keys, command, shown = _chosen("docs/clusters.md", (2, 3, 4))
     (tmp_path / "cluster.yaml").write_text(keys.text)
     assert difference(shown.text, Reader(tmp_path).printed(command)) == ""
+
+
+def test_the_typed_model_is_what_is_shown_of_it(tmp_path: Path) -> None:
+    keys, command, shown = _chosen("docs/typed-models.md", (0, 1, 2))
+    (tmp_path / "mine.yaml").write_text(keys.text)
+    assert difference(shown.text, Reader(tmp_path).printed(command)) == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "parameters"),
+    [
+        (3, "dense", 124_439_808),
+        (4, "experts", 15_960_108_544),
+        (5, "experts", 46_702_792_704),
+        (6, "hybrid", 106_314_784),
+        (7, "encoder", 86_567_656),
+    ],
+)
+def test_each_kind_of_typed_model_has_an_example(
+    number: int, kind: str, parameters: int, tmp_path: Path
+) -> None:
+    (keys,) = _chosen("docs/typed-models.md", (number,))
+    path = tmp_path / "model.yaml"
+    path.write_text(keys.text)
+    document = models_document(str(path))
+    assert (document["kind"], document["parameters"]) == (kind, parameters)
+
+
+def test_the_page_of_typed_models_has_every_key_with_its_default() -> None:
+    text = (ROOT / "docs" / "typed-models.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \| .* \| (.*?) \|$", text, re.MULTILINE)
+    defaults = {key: left_out for names, left_out in rows for key in re.findall(r"`(\w+)`", names)}
+    assert sorted(defaults) == sorted(KNOWN)
+    for key, value in FAMILY_DEFAULTS["llama"].items():
+        text = f"{value:g}" if isinstance(value, float) else str(value).lower()
+        assert defaults[key].partition(";")[0].strip("`") == text.replace("e-0", "e-")
+    for key, value in FAMILY_DEFAULTS["gpt2"].items():
+        if value != FAMILY_DEFAULTS["llama"][key]:
+            assert str(value).lower() in defaults[key].partition(";")[2]
+    assert [key for key in REQUIRED if not defaults[key].startswith("required")] == []
 
 
 SHOWN = "a 1\n…\nc 3 in all … of it\nd"

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,15 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import shardwright
 from shardwright.api.cli import output as cli_output
-from shardwright.api.cli.main import run
+from shardwright.api.cli.main import cli, run
+from shardwright.api.problem.resolve import Inputs, resolve
 
 Process = Callable[..., Any]
 HEAVY = {"torch", "xgboost", "sklearn", "pandas"}
 SERVING = {"fastapi", "uvicorn", "dbos", "sqlalchemy", "psycopg", "prometheus_client"}
 SLOW_TO_LOAD = {"numpy", "pydantic", "rich", *SERVING, *HEAVY}
+SCREEN = 24
+"""Lines of a terminal that nobody enlarged."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 SIMULATE = (
     "simulate", "--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64",
@@ -248,3 +253,41 @@ def test_run_never_raises(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     assert run(["nonsense"]) == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    """The help of ``plan``."""
+    return CliRunner().invoke(cli, ["--help"], prog_name="plan").output
+
+
+def test_the_first_screen_names_every_verb(help_text: str) -> None:
+    screen = "\n".join(help_text.splitlines()[:SCREEN])
+    for verb in ("models", "clusters", "doctor", "simulate", "what-if", "execute", "serve"):
+        assert re.search(rf"^  {verb} ", screen, re.MULTILINE), verb
+    places = [help_text.index(word) for word in ("Commands:", "Options:", "Examples:")]
+    assert places == sorted(places)
+
+
+def _examples(text: str) -> list[list[str]]:
+    whole = re.sub(r" *\\\n *", " ", text.partition("Examples:")[2])
+    lines = [re.sub(r"  +.*", "", line.strip()) for line in whole.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("plan --model")]
+
+
+def test_its_examples_are_questions_that_can_be_asked(help_text: str) -> None:
+    examples = _examples(help_text)
+    assert len(examples) == 3
+    problems = []
+    for words in examples:
+        flags = dict(zip(words[::2], words[1::2], strict=True))
+        names = {flag.removeprefix("--").replace("-", "_"): value for flag, value in flags.items()}
+        numbers = {key: int(names.pop(key)) for key in ("global_batch", "seq_len")}
+        problems.append(resolve(Inputs(**names, **numbers)))
+    _, adapters, pure = problems
+    assert adapters.workload.adapters is not None
+    assert len(adapters.workload.adapters.targets) == 7
+    dtype = pure.workload.dtype
+    assert {dtype.param, dtype.gradient, dtype.master, dtype.moments} == {"bf16"}
+    (why,) = [note.why for note in pure.assumptions if note.path == "workload.dtype"]
+    assert why == "not given; bf16 with states as given"
