@@ -46,6 +46,10 @@ def core_attention(
         tokens, heads = inputs[0].shape[0], inputs[0].shape[2]
         inputs.append(score_bias(c, spec, heads, tokens, inputs[1].shape[0]))
 
+    tokens, batch = inputs[0].shape[:2]
+    if chunks := _whole_chunks(spec, tokens, inputs[1].shape[0]):
+        inputs = [x.view(tokens // chunks, batch * chunks, *x.shape[2:]) for x in inputs]
+
     def run(*inputs: SymbolicTensor) -> tuple[SymbolicTensor, ...]:
         kernel = attention if c.ring.size == 1 else ring_attention
         return (kernel(c, spec, *inputs),)
@@ -54,4 +58,14 @@ def core_attention(
         mixed = recomputed(c, run, None, *inputs)
     else:
         mixed = run(*inputs)[0]
+    if chunks:
+        mixed = mixed.view(tokens, batch, mixed.shape[-1])
     return heads_for_tokens(c, mixed, spec.heads)
+
+
+def _whole_chunks(spec: Attention | LatentAttention, queries: int, keys: int) -> int:
+    """Windows of an image, calls of their own; 0 for one, or where they do not divide it."""
+    chunk = spec.chunk if isinstance(spec, Attention) and spec.mask == "full" else None
+    if chunk is None or chunk >= keys or queries != keys or keys % chunk:
+        return 0
+    return keys // chunk

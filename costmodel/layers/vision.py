@@ -7,7 +7,7 @@ from ...spec.strategy import LayerStrategy
 from ..ops.activation import activation
 from ..ops.context import OpContext, norm
 from ..ops.linear import column_linear, replicated_linear, row_linear
-from ..ops.residual import unfused_residual
+from ..ops.residual import residual_add, unfused_residual
 from ..symbolic.tape import SymbolicTensor
 
 
@@ -43,7 +43,8 @@ def _with_positions(
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if layer.positions:
-            table = t.kernel("zeros", (), t.new((layer.tokens, hidden), c.dtype))
+            rows = layer.position_rows or layer.tokens
+            table = t.kernel("zeros", (), t.new((rows, hidden), c.dtype))
             t.kernel("sum", (grad,), t.constant((tokens, hidden), c.dtype))
             t.parameter_gradient(table)
         if layer.class_token:
@@ -59,17 +60,52 @@ def _with_positions(
 def projector(
     c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
-    """Norm, concatenation of neighboring tokens, then an MLP or a projection."""
+    """Mean or concatenation of neighboring tokens, norm, then an MLP or a projection.
+
+    Further projectors are priced as if all read the last block, and their outputs were one sum.
+    """
     c = unfused_residual(c)
+    read = x if layer.further else None
+    if layer.pool > 1:
+        x = _pooled(c, x, layer.pool)
     if layer.norm is not None:
         x = norm(c, x, layer.norm)
-    if layer.merge > 1:
-        x = x.view(x.shape[0] // layer.merge, x.shape[1], x.shape[2] * layer.merge)
+    x = _merged(x, layer.merge)
+    if layer.merged is not None:
+        x = replicated_linear(c, x, layer.merged, bias=False, name="merge")
+    out = _projection(c, layer, strategy, x, "")
+    del x
+    if read is None or layer.norm is None:
+        return out
+    for number in range(layer.further):
+        normed = norm(c, _merged(read, layer.merge), layer.norm)
+        added = _projection(c, layer, strategy, normed, f"further_{number}_")
+        del normed
+        out = residual_add(c, out, added, bias=False)
+    return out
+
+
+def _projection(
+    c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: SymbolicTensor, prefix: str
+) -> SymbolicTensor:
     if not layer.inner:
-        return replicated_linear(c, x, layer.out, layer.bias, name="projection")
+        return replicated_linear(c, x, layer.out, layer.bias, name=f"{prefix}projection")
     width = (layer.inner // strategy.weight_split,)
-    wide = column_linear(c, x, width, layer.bias, fused=False, names=("up",))
+    wide = column_linear(c, x, width, layer.bias, fused=False, names=(f"{prefix}up",))
     del x
     inner = activation(c, wide, "gelu", layer.bias)
     del wide
-    return row_linear(c, inner, layer.out, layer.bias, name="down")
+    return row_linear(c, inner, layer.out, layer.bias, name=f"{prefix}down")
+
+
+def _merged(x: SymbolicTensor, merge: int) -> SymbolicTensor:
+    """``merge`` neighboring tokens side by side: a view."""
+    return x.view(x.shape[0] // merge, x.shape[1], x.shape[2] * merge)
+
+
+def _pooled(c: OpContext, x: SymbolicTensor, pool: int) -> SymbolicTensor:
+    """The mean of ``pool`` neighboring tokens."""
+    t, before, dtype = c.tape, x.shape, x.dtype
+    out = t.kernel("mean", (x,), t.new((before[0] // pool, *before[1:]), dtype))
+    t.record((out,), (x,), lambda grad: (t.kernel("div", (grad,), t.new(before, dtype)),))
+    return out

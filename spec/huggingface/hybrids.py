@@ -193,11 +193,29 @@ def qwen3_5_moe(config: ConfigKeys, name: str) -> ModelSpec:
     return experts_decoder(config, name, gated_mixers(config, layers), [moe] * layers, eps=1e-6)
 
 
-def gated_mixers(config: ConfigKeys, layers: int) -> list[Mixer]:
-    """Qwen3-Next's mixers: the gated delta rule, on some layers gated attention."""
+def qwen3_5(config: ConfigKeys, name: str) -> ModelSpec:
+    """Text of Qwen3.5: Qwen3-Next's mixers before MLPs."""
+    layers = config.layer_count()
+    mlp = Mlp(
+        ffn=config.count_or("intermediate_size", 12288),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+    )
+    mixers = gated_mixers(config, layers, kv_heads=4)
+    return experts_decoder(config, name, mixers, [mlp] * layers, eps=1e-6)
+
+
+def gated_mixers(config: ConfigKeys, layers: int, kv_heads: int = 2) -> list[Mixer]:
+    """Qwen3-Next's mixers: the gated delta rule, on some layers gated attention.
+
+    ``kv_heads``: the class's default.
+    """
     hidden = config.size("hidden_size")
     rules = DecoderRules(
-        kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, rotary_fraction=0.25
+        kv_heads=kv_heads,
+        head_dim=256,
+        bias_key="attention_bias",
+        qk_norm=True,
+        rotary_fraction=0.25,
     )
     attention = replace(attention_of(config, hidden, rules), output_gate=True)
     delta = DeltaRule(

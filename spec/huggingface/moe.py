@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..model.feed_forward import FeedForward
 from ..model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec, Moe
@@ -11,7 +11,7 @@ from .activations import activation
 from .config_keys import ConfigKeys
 from .family import WINDOW_KEYS, Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
-from .positions import patterned_window, qwen_window, same_window, uses_window
+from .positions import THETA, patterned_window, qwen_window, same_window, uses_window
 
 GPT_OSS_THETA = 150000.0
 
@@ -50,20 +50,37 @@ def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
     return experts_decoder(config, name, attentions, parts, eps=1e-6)
 
 
-def qwen3_moe(config: ConfigKeys, name: str) -> ModelSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qwen3MoeDefaults:
+    """Defaults of a class of Qwen3-MoE."""
+
+    kv_heads: int = 4
+    experts: int = 128
+    topk: int = 8
+    ffn: int = 768
+    dense_ffn: int = 6144
+    theta: float = THETA
+
+
+QWEN3_MOE = Qwen3MoeDefaults()
+
+
+def qwen3_moe(config: ConfigKeys, name: str, defaults: Qwen3MoeDefaults = QWEN3_MOE) -> ModelSpec:
     """Qwen3-MoE (arXiv:2505.09388): Qwen3's attention, no shared expert."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    rules = DecoderRules(kv_heads=4, bias_key="attention_bias", qk_norm=True)
+    rules = DecoderRules(
+        kv_heads=defaults.kv_heads, bias_key="attention_bias", qk_norm=True, theta=defaults.theta
+    )
     attention = attention_of(config, hidden, rules)
     moe = Moe(
-        experts=config.count_or(config.has("num_local_experts") or "num_experts", 128),
-        topk=config.count_or("num_experts_per_tok", 8),
-        ffn=config.count_or("moe_intermediate_size", 768),
+        experts=config.count_or(config.has("num_local_experts") or "num_experts", defaults.experts),
+        topk=config.count_or("num_experts_per_tok", defaults.topk),
+        ffn=config.count_or("moe_intermediate_size", defaults.ffn),
         activation=activation(config, "hidden_act", "silu", gated=True),
     )
     windows = same_window(config, layers, 4096) if uses_window(config) else [None] * layers
     attentions = [replace(attention, window=window) for window in windows]
-    parts = sparse_layers(config, layers, moe, dense_ffn=6144)
+    parts = sparse_layers(config, layers, moe, dense_ffn=defaults.dense_ffn)
     return experts_decoder(config, name, attentions, parts, eps=1e-6)
 
 

@@ -85,7 +85,9 @@ def _rope_parameters(config: ConfigKeys) -> Mapping[str, Any]:
 def note_scaling(config: ConfigKeys, scaling: Mapping[str, Any]) -> None:
     """List a scaling of the angles as neither priced nor run."""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default":
+    if kind == "mrope":
+        config.assume("rope_scaling", kind, "angles by time, height and width: priced as one")
+    elif kind != "default":
         config.assume("rope_scaling", kind, f"{kind} rope scaling is neither priced nor run")
 
 

@@ -18,6 +18,7 @@ from . import (
     t5,
 )
 from .family import Family
+from .images import gemma3, mistral3, qwen_vl
 from .recurrent import falcon_h1, lfm2
 
 FAMILIES: tuple[Family, ...] = (
@@ -36,4 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     *encoders.FAMILIES,
     *t5.FAMILIES,
     *llava.FAMILIES,
+    *qwen_vl.FAMILIES,
+    *gemma3.FAMILIES,
+    *mistral3.FAMILIES,
 )

@@ -109,7 +109,8 @@ def _patches(layer: PatchLayer) -> ParameterSpecs:
     if layer.class_token:
         specs.append(replicated("class_token", (layer.hidden,)))
     if layer.positions:
-        specs.append(replicated("positions.weight", (layer.tokens, layer.hidden)))
+        rows = layer.position_rows or layer.tokens
+        specs.append(replicated("positions.weight", (rows, layer.hidden)))
     return (*specs, *norm("norm", layer.norm, layer.hidden))
 
 
@@ -120,8 +121,19 @@ def _classifier(layer: ClassifierLayer) -> ParameterSpecs:
 
 def _projector(layer: ProjectorLayer) -> ParameterSpecs:
     width = layer.hidden * layer.merge
-    norms = norm("norm", layer.norm, layer.hidden)
+    specs = [*norm("norm", layer.norm, layer.hidden)]
+    if layer.merged is not None:
+        specs += replicated_linear("merge", layer.merged, width, bias=False)
+    specs += _projection(layer, layer.merged or width, "")
+    for number in range(layer.further):
+        specs += norm(f"further_{number}_norm", layer.norm, width)
+        specs += _projection(layer, width, f"further_{number}_")
+    return tuple(specs)
+
+
+def _projection(layer: ProjectorLayer, width: int, prefix: str) -> ParameterSpecs:
+    """A projection or an MLP of ``width`` channels to the output."""
     if not layer.inner:
-        return (*norms, *replicated_linear("projection", layer.out, width, layer.bias))
-    up = column("up", layer.inner, width, layer.bias)
-    return (*norms, *up, *row("down", layer.out, layer.inner, layer.bias))
+        return replicated_linear(f"{prefix}projection", layer.out, width, layer.bias)
+    up = column(f"{prefix}up", layer.inner, width, layer.bias)
+    return (*up, *row(f"{prefix}down", layer.out, layer.inner, layer.bias))

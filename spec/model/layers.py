@@ -37,7 +37,8 @@ class PatchLayer:
     """Image patches as tokens: projection, class token, learned positions.
 
     ``image`` and ``patch`` are side lengths in pixels; ``frames`` consecutive frames make one
-    patch (video encoders). ``positions``: each token has a learned vector.
+    patch (video encoders). ``positions``: each token has a learned vector, of a table of
+    ``position_rows`` (None: as many as tokens) that is stretched to the image (Qwen3-VL).
     """
 
     kind: Literal["patches"] = "patches"
@@ -50,6 +51,7 @@ class PatchLayer:
     positions: bool = True
     bias: bool = True
     norm: NormKind | None = None
+    position_rows: Count | None = None
 
     @property
     def tokens(self) -> int:
@@ -135,8 +137,10 @@ class ClassifierLayer:
 class ProjectorLayer:
     """Map one tower's tokens to another's width: norm, GELU MLP.
 
-    ``merge`` neighboring tokens become one; ``inner`` is the MLP's width, 0 for a single
-    projection.
+    The mean of ``pool`` neighboring tokens becomes one before the norm (Gemma 3), ``merge``
+    neighbors side by side after it, projected to ``merged`` channels where that is given (Mistral
+    3). ``inner`` is the MLP's width, 0 for a single projection. ``further`` projectors of the same
+    sizes, normed after merging, read earlier blocks (Qwen3-VL's DeepStack).
     """
 
     kind: Literal["projector"] = "projector"
@@ -147,6 +151,14 @@ class ProjectorLayer:
     norm: NormKind | None = None
     norm_eps: Epsilon = 1e-5
     bias: bool = True
+    pool: Count = 1
+    merged: Count | None = None
+    further: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def tokens_per_output(self) -> int:
+        """Tokens of the tower that become one."""
+        return self.merge * self.pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

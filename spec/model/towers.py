@@ -84,8 +84,8 @@ def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
         end += tower.layer_count
         last, tokens = tower.layers[-1].layer, tower.seq_len or seq_len
         width = last.out if isinstance(last, ProjectorLayer) else last.hidden
-        merge = last.merge if isinstance(last, ProjectorLayer) else 1
-        outputs[tower.name] = TowerOutput(layer=end - 1, tokens=tokens // merge, hidden=width)
+        joined = last.tokens_per_output if isinstance(last, ProjectorLayer) else 1
+        outputs[tower.name] = TowerOutput(layer=end - 1, tokens=tokens // joined, hidden=width)
     return outputs
 
 

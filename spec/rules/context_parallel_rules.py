@@ -50,7 +50,7 @@ def _layer_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str
         return _layer_violation(layer.block, strategy, seq_len)
     if isinstance(layer, ClassifierLayer):
         return f"{mode} leaves the token that a classifier reads to one rank"
-    if isinstance(layer, ProjectorLayer) and layer.merge > 1:
+    if isinstance(layer, ProjectorLayer) and layer.tokens_per_output > 1:
         return f"{mode} would cut the neighbouring tokens that a projector merges"
     if not isinstance(layer, BlockLayer):
         return None

@@ -159,10 +159,16 @@ def _layer_problems(layer: Layer) -> Iterator[Problem]:
             yield Problem("multi_token.block", "cross-attention", "self-attention alone")
     if isinstance(layer, PatchLayer) and layer.image % layer.patch:
         yield Problem("patch", layer.patch, f"a divisor of the image {layer.image}")
+    if isinstance(layer, ProjectorLayer) and layer.further and layer.norm is None:
+        yield Problem("further", layer.further, "0 without a norm", 0)
 
 
 def _length_problems(tower: Tower) -> Iterator[Problem]:
     first = tower.layers[0].layer
+    last, tokens = tower.layers[-1].layer, tower.seq_len
+    if isinstance(last, ProjectorLayer) and tokens and tokens % last.tokens_per_output:
+        allowed = f"a multiple of the {last.tokens_per_output} that the projector makes one"
+        yield Problem(f"towers.{tower.name}.seq_len", tokens, allowed)
     if isinstance(first, PatchLayer) and tower.seq_len != first.tokens:
         allowed = f"the {first.tokens} tokens of an image"
         yield Problem(f"towers.{tower.name}.seq_len", tower.seq_len, allowed, first.tokens)

@@ -227,7 +227,7 @@ def _refusal(config: dict[str, Any]) -> str:
         ("nemotron-3-nano-30b-a3b", {"mlp_bias": True}, "use false beside experts"),
         ("llava-1.5-7b", {"text_config": {"model_type": "opt"}}, "nearest: llama"),
         ("llava-1.5-7b", {"vision_feature_layer": [-2, -5]}, "use one layer"),
-        ("gemma-3-1b", {"model_type": "gemma3"}, "gemma3_text"),
+        ("gemma-3-1b", {"model_type": "gemma3"}, "vision_config: got null"),
         ("gpt-neox-20b", {"rotary_pct": 0.01}, "an even number of channels"),
         ("qwen3-next-80b-a3b", {"linear_num_value_heads": 24}, "a multiple of"),
     ],

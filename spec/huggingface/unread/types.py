@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 REFUSED = {
-    "gemma3": ("an image tower with pooled tokens", "gemma3_text, its text_config"),
     "gemma3n": ("alternating updates and embeddings of each layer", "gemma3_text"),
     "gpt_bigcode": ("multi-query attention beside learned positions", "starcoder2"),
     "bitnet": ("norms inside both parts, before their last projection", "llama"),
@@ -46,15 +45,12 @@ REFUSED = {
     "deepseek_v32": ("attention to tokens that an indexer picks", "deepseek_v3"),
     "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
     "kimi_linear": ("Kimi delta attention", "qwen3_next"),
-    "qwen3_5_moe": ("an image tower", "qwen3_5_moe_text, its text_config"),
     "roberta": ("positions that start behind the padding", "bert"),
     "electra": ("a generator beside a discriminator", "bert"),
     "deberta": ("disentangled attention", "bert"),
     "clip": ("a contrastive loss between two towers", "llava"),
     "whisper": ("convolutions over sound", "t5"),
     "bart": ("learned positions in both towers", "t5"),
-    "qwen2_vl": ("images of any size", "llava"),
-    "qwen2_5_vl": ("images of any size", "llava"),
 }
 """``model_type`` → its feature that is not built, and the nearest type that is read."""
 TYPES_TEXT = """

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hf.hf_case import SEQ_LEN, VOCAB, BlockCase
 from hf.hf_expert_cases import EXPERT_CASES
+from hf.hf_image_cases import IMAGE_CASES, IMAGE_ENDS
 
 TOKENS = {"vocab_size": VOCAB, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
 SIZES = TOKENS | {
@@ -242,5 +243,6 @@ OTHER_LAYERS = [
 CASES = [
     *BLOCKS,
     *EXPERT_CASES,
-    *(replace(case, attentions=("unfused",)) for case in OTHER_LAYERS),
+    *IMAGE_CASES,
+    *(replace(case, attentions=("unfused",)) for case in (*OTHER_LAYERS, *IMAGE_ENDS)),
 ]
