@@ -1,7 +1,8 @@
 """Training text: the standard library's sources, tokenized to the model's vocabulary.
 
-No download: a byte-level BPE is trained on the sources and cut to the vocabulary; tokens are cached
-by files, interpreter version and vocabulary. A window depends only on seed and sample number.
+No download: a byte-level BPE is trained on the sources and cut to the vocabulary; it and the tokens
+are cached by files, interpreter version and vocabulary. A window depends only on seed and sample
+number.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MIN_VOCAB = 257
+END_OF_TEXT = "<|endoftext|>"
 TEXT_CHARACTERS = 6_000_000
 """Characters read of the standard library, and of any text to train a tokenizer."""
 PIECE_CHARACTERS = 1 << 18
@@ -89,11 +91,32 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
     cached = cache_dir() / f"tokens-{_cache_key(paths, vocab, tokenizer)}.npy"
     with _one_at_a_time(cached):
         if not cached.is_file():
-            tokens = _tokenize(paths, limit, vocab, tokenizer)
-            if not _store(cached, tokens):
+            made = _train(paths, vocab) if tokenizer is None else _read(tokenizer, vocab)
+            tokens = _tokenize(paths, limit, made)
+            if tokenizer is None:
+                _store(_tokenizer_file(cached), made.to_str().encode())
+            if not _store(cached, _npy(tokens)):
                 return tokens
     loaded: np.ndarray = np.load(cached, mmap_mode="r", allow_pickle=False)
     return loaded
+
+
+def trained_tokenizer(vocab: int, data: Path | None = None) -> str:
+    """The ``tokenizer.json`` of a BPE trained here, as :func:`load_tokens` has it.
+
+    From the cache; without one, it is trained again from the same text.
+    """
+    paths = source_files() if data is None else _data_files(data)
+    cached = _tokenizer_file(cache_dir() / f"tokens-{_cache_key(paths, vocab, None)}.npy")
+    try:
+        return cached.read_text(encoding="utf-8")
+    except OSError:
+        text: str = _train(paths, vocab).to_str()
+        return text
+
+
+def _tokenizer_file(tokens: Path) -> Path:
+    return tokens.with_name(f"{tokens.stem}-tokenizer.json")
 
 
 @contextmanager
@@ -125,10 +148,7 @@ def _cache_key(paths: list[Path], vocab: int, tokenizer: Path | None) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _tokenize(
-    paths: list[Path], limit: int | None, vocab: int, tokenizer_path: Path | None
-) -> np.ndarray:
-    tokenizer = _train(paths, vocab) if tokenizer_path is None else _read(tokenizer_path, vocab)
+def _tokenize(paths: list[Path], limit: int | None, tokenizer: Tokenizer) -> np.ndarray:
     parts = [
         np.asarray(encoded.ids, dtype=np.uint32)
         for pieces in _batched(_texts(paths, limit), PIECES_AT_ONCE)
@@ -164,7 +184,7 @@ def _train(paths: list[Path], vocab: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
-        special_tokens=["<|endoftext|>"],
+        special_tokens=[END_OF_TEXT],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -172,11 +192,15 @@ def _train(paths: list[Path], vocab: int) -> Tokenizer:
     return tokenizer
 
 
-def _store(path: Path, tokens: np.ndarray) -> bool:
+def _npy(tokens: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, tokens, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _store(path: Path, content: bytes) -> bool:
     try:
-        write_atomically(path, buffer.getvalue())
+        write_atomically(path, content)
     except InputError:  # a full or read-only disk costs the next run some seconds, no more
         return False
     return True

@@ -14,9 +14,7 @@ from .config import config_for
 from .reader import HuggingFaceCheckpoint
 from .save import save_adapters, save_hf
 from .target import check_adapters, check_target
-from .writer import tokenizer_files
-
-TOKENIZER_NAME = "tokenizer.json"
+from .tokenizer import TOKENIZER_NAME, TokenizerFiles, tokenizer_files
 
 
 class RunEndpoints:
@@ -27,6 +25,8 @@ class RunEndpoints:
         init_from: folder of a checkpoint to read.
         save_hf: folder to write.
         tokenizer: ``tokenizer.json`` given by the user.
+        data: text of the run, of which a tokenizer may be trained; None for the usual text.
+        reads_text: False where the samples are no text, so that no tokenizer is trained.
 
     Raises:
         InputError: a checkpoint of another model, or a folder that cannot be written.
@@ -40,6 +40,8 @@ class RunEndpoints:
         init_from: str | None,
         save_hf: str | None,
         tokenizer: str | None,
+        data: str | None = None,
+        reads_text: bool = True,
     ) -> None:
         model, seq_len = plan.model, plan.workload.seq_len
         self._source = None
@@ -47,6 +49,8 @@ class RunEndpoints:
             self._source = HuggingFaceCheckpoint(Path(init_from), model, seq_len)
         self._target = None if save_hf is None else Path(save_hf)
         self._tokenizer = None if tokenizer is None else Path(tokenizer)
+        self._data = None if data is None else Path(data)
+        self._reads_text = reads_text
         if self._target is not None:
             check_adapters(plan, init_from, save_hf)
         if self._target is not None and rank == 0:
@@ -72,12 +76,19 @@ class RunEndpoints:
         if self._target is None:
             return
         folder = None if self._source is None else self._source.folder
-        extra_files = tuple(tokenizer_files(folder, self._tokenizer))
         lora = engine.plan.workload.adapters
+        tokenizer = None if engine.process_groups.rank else self._tokenizer_files(engine.plan)
         if lora is None:
-            save_hf(engine, self._target, self._config, extra_files)
+            save_hf(engine, self._target, self._config, tokenizer)
         elif folder is not None and self._config is not None:
-            save_adapters(engine, self._target, lora, self._config, folder, extra_files)
+            save_adapters(engine, self._target, lora, self._config, folder, tokenizer)
+
+    def _tokenizer_files(self, plan: Plan) -> TokenizerFiles:
+        source = None if self._source is None else self._source.folder
+        if not self._reads_text and self._tokenizer is None and source is None:
+            return TokenizerFiles()
+        vocab, seq_len = plan.model.vocab, plan.workload.seq_len
+        return tokenizer_files(vocab, seq_len, self._data, self._tokenizer, source)
 
 
 def default_tokenizer(

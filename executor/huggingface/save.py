@@ -22,6 +22,7 @@ from ..stage.local_parameters import gather_full
 from .config import config_for, saved_config
 from .families import layer_pieces, mapping, own_parameters, tensor_shapes
 from .peft import CONFIG_NAME, STEM, adapted_modules, adapter_config
+from .tokenizer import TokenizerFiles
 from .writer import SHARD_BYTES, FolderWriter
 
 ONE_FILE_BYTES = 1 << 62
@@ -32,13 +33,13 @@ def save_hf(
     engine: Engine,
     target: Path,
     config: Mapping[str, Any] | None = None,
-    extra_files: tuple[Path, ...] = (),
+    tokenizer: TokenizerFiles | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write a run's weights in float32, between steps. Collective.
 
-    ``target`` is missing or empty; a ``config`` of None is made from the model; ``extra_files`` go
-    beside the weights; a file has ``shard_bytes`` at most.
+    ``target`` is missing or empty; a ``config`` of None is made from the model; the ``tokenizer``,
+    which rank 0 has, goes beside the weights; a file has ``shard_bytes`` at most.
 
     Raises:
         NotBuiltError: a model that transformers has no class for.
@@ -66,7 +67,8 @@ def save_hf(
         for name, tensor in tensors.items():
             writer.add(name, tensor)
     if writer is not None:
-        writer.finish({"config.json": saved_config(config)}, extra_files)
+        copied, documents = tokenizer or TokenizerFiles()
+        writer.finish({**documents, "config.json": saved_config(config)}, copied)
 
 
 def save_adapters(
@@ -75,7 +77,7 @@ def save_adapters(
     lora: Lora,
     config: Mapping[str, Any],
     base: Path,
-    extra_files: tuple[Path, ...] = (),
+    tokenizer: TokenizerFiles | None = None,
 ) -> None:
     """Write a run's adapters as a PEFT folder, in float32. Collective.
 
@@ -99,7 +101,8 @@ def save_adapters(
             for name, tensor in zip(module.tensor_names, module.tensors(values), strict=True):
                 writer.add(name, tensor)
     if writer is not None:
-        writer.finish({CONFIG_NAME: adapter_config(every, lora, str(base))}, extra_files)
+        copied, documents = tokenizer or TokenizerFiles()
+        writer.finish({**documents, CONFIG_NAME: adapter_config(every, lora, str(base))}, copied)
 
 
 def gathered_layers(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,6 @@ SHARD_BYTES = 2 * GIB
 """A file's weights; a larger tensor has a file of its own."""
 FLOAT_BYTES = 4
 METADATA = {"format": "pt"}
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "generation_config.json",
-)
-"""What stands beside weights and goes with them."""
 
 
 def split_files(shapes: Mapping[str, tuple[int, ...]], limit_bytes: int) -> list[list[str]]:
@@ -111,28 +98,29 @@ class FolderWriter:
         self._written += 1
 
     def finish(
-        self, documents: Mapping[str, Mapping[str, Any]], copied: Iterable[Path] = ()
+        self, documents: Mapping[str, Mapping[str, Any] | str], copied: Mapping[str, Path]
     ) -> None:
         """Write the files beside the weights, and put the folder in place.
 
-        ``documents`` are JSON by file name, ``copied`` files to copy.
+        ``documents`` are JSON or its text by file name, ``copied`` files to copy.
 
         Raises:
             RunError: the disk is full, or not to be written.
         """
         if self._written != len(self._files):
             raise RuntimeError("tensors are missing")
-        files = dict(documents)
+        files: dict[str, Mapping[str, Any] | str] = {**documents}
         if self._written > 1:
             index = {"metadata": {"total_size": self._total_bytes}, "weight_map": self._weight_map}
             files[f"{self._stem}.safetensors.index.json"] = index
         try:
             for name, document in files.items():
-                (self._folder / name).write_text(dump_pretty(document), encoding="utf-8")
+                text = document if isinstance(document, str) else dump_pretty(document)
+                (self._folder / name).write_text(text, encoding="utf-8")
                 flush_to_disk(self._folder / name)
-            for path in copied:
-                shutil.copyfile(path, self._folder / path.name)
-                flush_to_disk(self._folder / path.name)
+            for name, path in copied.items():
+                shutil.copyfile(path, self._folder / name)
+                flush_to_disk(self._folder / name)
             self._make_readable()
             flush_to_disk(self._folder)
             self._folder.replace(self.target)
@@ -150,15 +138,6 @@ class FolderWriter:
         """Leave nothing behind."""
         self._held.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Path]:
-    """Tokenizer files to save: ``tokenizer``, else those of checkpoint ``source``."""
-    if tokenizer is not None and (source is None or tokenizer.parent != source):
-        return [tokenizer] if tokenizer.name == TOKENIZER_FILES[0] else []
-    if source is None:
-        return []
-    return [path for name in TOKENIZER_FILES if (path := source / name).is_file()]
 
 
 def _failed(target: Path, error: Exception) -> RunError:

@@ -122,7 +122,13 @@ def train(
     if settings.attention != "flash" and any(layer.cp > 1 for layer in plan.layer_strategies()):
         raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
     endpoints = RunEndpoints(
-        plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer
+        plan,
+        context.rank,
+        settings.init_from,
+        settings.save_hf,
+        settings.tokenizer,
+        settings.data,
+        reads_text=not settings.random_tokens,
     )
     batch = make_batches(plan, settings)
     facts = {**_facts(plan, settings, batch), **endpoints.facts()}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from generators.plan_cases import Case, Sizes, sharded
 from ranks.rank_pools import RankPool
+from runner.doc_blocks import ROOT, blocks, commands
 
 pytest.importorskip("transformers")
 
@@ -48,6 +53,28 @@ def test_a_foreign_module_trains_as_it_does_alone(
         assert found["worst"] <= 5e-6
         assert found["losses"][0] == pytest.approx(found["expected"][0], rel=1e-6)
         assert found["losses"] == pytest.approx(found["expected"], rel=1e-5)
+
+
+def test_the_lines_of_the_docs_run_as_they_stand(tmp_path: Path) -> None:
+    _, _, script, command, _ = blocks(ROOT / "docs" / "running.md")
+    assert (script.language, command.language) == ("python", "sh")
+    (tmp_path / "train.py").write_text(script.text, encoding="utf-8")
+    (words,) = commands(command)
+    assert words[0] == "torchrun"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words[1:]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    assert len(losses) == 10
+    assert losses[0] == pytest.approx(5.77, abs=0.1)  # ln 320: nothing is known yet
+    assert losses[-1] < losses[0] - 0.4
 
 
 def test_what_was_read_off_torchs_encoder() -> None:

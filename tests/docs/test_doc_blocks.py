@@ -49,6 +49,7 @@ IN_TESTS_OF_THEIR_OWN = {
     "objectives.md 0",
     *(f"clusters.md {n}" for n in (2, 3, 4)),
     *(f"typed-models.md {n}" for n in range(8)),
+    "running.md 2", "running.md 3",  # under torchrun: tests/distributed/test_user_modules.py
     "what_if.md 2",  # keys of the document: tests/api/cli/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
@@ -59,9 +60,8 @@ NOT_RUN = {
     "running.md 0": "runs of ranks with a corpus; tests/distributed/test_training.py has each flag",
     "running.md 1": "runs of hundreds of steps; tests/distributed/checkpoints/test_checkpoints.py, "
     "test_hf_weights.py",
-    "running.md 2": "needs torchrun and a module; tests/distributed/test_user_modules.py",
     "README.md 0": "pip install: make wheel-test",
-    "running.md 3": "needs PyTorch's package index",
+    "running.md 4": "needs PyTorch's package index",
     "CONTRIBUTING.md 0": "make demo, make test, make lint",
     "multi_node.md 1": "needs 2 nodes of 8 GPUs",
     "multi_node.md 2": "needs 2 nodes of 8 GPUs",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from checks.run_checks import STEPS, check_run
-from generators.plan_cases import Case, sharded
+from generators.plan_cases import GPT2, LLAMA, Case, Sizes, sharded
 from hf.hf_checkpoints import (
     DENSE,
     OF_EXPERTS,
@@ -151,6 +151,36 @@ def test_a_model_from_no_checkpoint_is_saved_as_one(two_ranks: RankPool, tmp_pat
     assert model_in(tmp_path / "own") == replace(case.plan().model, name="tiny")
     found = reference(again, tmp_path / "own").logits(tokens)
     assert apart(found, library_logits(tmp_path / "own", tokens)) <= CLOSE
+
+
+@pytest.mark.parametrize("sizes", [LLAMA, GPT2], ids=["llama", "gpt2"])
+def test_a_saved_folder_generates_text(two_ranks: RankPool, tmp_path: Path, sizes: Sizes) -> None:
+    """With the tokenizer that was trained on the text, and as anybody loads it."""
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    (tmp_path / "text.txt").write_text("all of this was said before, and before that too\n" * 300)
+    target = tmp_path / "own"
+    sizes = replace(sizes, vocab=320)
+    case = Case(name="text", sizes=sizes, ranks=2, strategies=sharded("zero2", 2), seq_len=32)
+    payload = {
+        "plan": case.plan().to_document(),
+        "steps": 60,
+        "data": str(tmp_path / "text.txt"),
+        "follow_bytes": False,
+        "adamw": {"learning_rate": {"peak": 1e-2}},
+        "save_hf": str(target),
+    }
+    two_ranks.run(TRAIN_JOB, payload)
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    model = AutoModelForCausalLM.from_pretrained(target)
+    said = "all of this was"
+    ours = Tokenizer.from_file(str(target / "tokenizer.json"))
+    assert tokenizer(said)["input_ids"] == ours.encode(said).ids
+    assert (tokenizer.eos_token, tokenizer.model_max_length) == ("<|endoftext|>", 32)
+    made = model.generate(**tokenizer(said, return_tensors="pt"), max_new_tokens=8, do_sample=False)
+    text = tokenizer.decode(made[0])
+    assert text.startswith(said + " said before"), text
 
 
 def test_another_models_checkpoint_is_refused_in_one_line(

@@ -14,6 +14,7 @@ from generators.plan_cases import GPT2, LLAMA, QWEN3, Sizes
 from hf.hf_checkpoints import CONFIGS, SEQ_LEN, case_for, model_in, save_tiny
 from safetensors.torch import load_file, save_file
 
+from shardwright.executor.data.text import load_tokens
 from shardwright.executor.huggingface.config import config_for, difference
 from shardwright.executor.huggingface.families import (
     layer_pieces,
@@ -23,7 +24,8 @@ from shardwright.executor.huggingface.families import (
 )
 from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
 from shardwright.executor.huggingface.run_endpoints import RunEndpoints, default_tokenizer
-from shardwright.executor.huggingface.writer import FolderWriter, tokenizer_files
+from shardwright.executor.huggingface.tokenizer import tokenizer_files
+from shardwright.executor.huggingface.writer import FolderWriter
 from shardwright.executor.stage.weight_source import full_ranges
 from shardwright.spec.errors import InputError, NotBuiltError
 from shardwright.spec.huggingface.config import model_from_config
@@ -59,7 +61,7 @@ def write_again(folder: Path, target: Path, model: ModelSpec, shard_bytes: int) 
             piece.put(values[spec.name], made.setdefault(piece.name, torch.empty(piece.shape)))
         for name, tensor in made.items():
             writer.add(name, tensor)
-    writer.finish({"config.json": source.config}, tokenizer_files(folder, None))
+    writer.finish({"config.json": source.config}, {})
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -271,7 +273,64 @@ def test_the_checkpoints_tokenizer_is_the_usual_one_and_goes_along(tmp_path: Pat
     assert default_tokenizer(None, None, str(tmp_path)) == own
     assert default_tokenizer(numbers, None, str(tmp_path)) is None
     assert default_tokenizer(None, "other.json", str(tmp_path)) == Path("other.json")
-    beside = [path.name for path in tokenizer_files(tmp_path, None)]
-    assert beside == ["tokenizer.json", "tokenizer_config.json"]
-    other = tmp_path / "else" / "tokenizer.json"
-    assert tokenizer_files(tmp_path, other) == [other]
+    for data in (None, numbers):
+        found = tokenizer_files(320, 64, data, None, tmp_path)
+        assert list(found.copied) == ["tokenizer.json", "tokenizer_config.json"]
+        assert found.documents == {}
+
+
+def bpe(target: Path, *special: str) -> Path:
+    """A small tokenizer on disk."""
+    from tokenizers import Tokenizer, models
+
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0, "b": 1}, merges=[]))
+    tokenizer.add_special_tokens(list(special))
+    target.parent.mkdir(exist_ok=True)
+    tokenizer.save(str(target))
+    return target
+
+
+def test_a_tokenizer_of_ones_own_goes_along_by_the_usual_name(tmp_path: Path) -> None:
+    own = bpe(tmp_path / "mine" / "letters.json", "<|endoftext|>")
+    (tmp_path / "mine" / "tokenizer_config.json").write_text("{}")
+    found = tokenizer_files(320, 64, None, own, tmp_path)
+    assert found.copied == {"tokenizer.json": own}
+    settings = found.documents["tokenizer_config.json"]
+    assert settings["eos_token"] == "<|endoftext|>"
+    assert settings["model_max_length"] == 64
+    usual = bpe(tmp_path / "mine" / "tokenizer.json")
+    found = tokenizer_files(320, 64, None, usual, tmp_path)
+    assert list(found.copied) == ["tokenizer_config.json", "tokenizer.json"]
+    assert found.documents == {}
+    bare = bpe(tmp_path / "bare" / "tokenizer.json")
+    found = tokenizer_files(320, 64, None, None, bare.parent)
+    assert found.copied == {"tokenizer.json": bare}
+    assert "eos_token" not in found.documents["tokenizer_config.json"]
+
+
+def test_numbers_have_no_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "numbers.bin").write_bytes(b"\0\0")
+    assert tokenizer_files(320, 64, tmp_path / "numbers.bin", None, None) == ({}, {})
+    (tmp_path / "tokenizer.model").write_text("")
+    found = tokenizer_files(320, 64, None, None, tmp_path)
+    assert (list(found.copied), found.documents) == (["tokenizer.model"], {})
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["cached", "trained again"])
+def test_a_trained_tokenizer_is_the_one_that_made_the_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    from tokenizers import Tokenizer
+
+    (tmp_path / "file").touch()
+    cache = tmp_path / "cache" if kept else tmp_path / "file"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    words = "the same words again and again, in another order\n" * 40
+    (tmp_path / "text.txt").write_text(words)
+    tokens = load_tokens(300, tmp_path / "text.txt")
+    found = tokenizer_files(300, 64, tmp_path / "text.txt", None, None)
+    assert found.copied == {}
+    tokenizer = Tokenizer.from_str(found.documents["tokenizer.json"])
+    assert tokenizer.encode(words).ids == tokens.tolist()
+    assert found.documents["tokenizer_config.json"]["eos_token"] == "<|endoftext|>"
+    assert bool(list(tmp_path.glob("cache/*/*-tokenizer.json"))) == kept
