@@ -25,7 +25,7 @@ from .uniform_heuristic import LikelyUniformPlans, UniformHeuristic
 from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
 
-SHAPES, PLANS = 300, 48
+SHAPES, PLANS = 120, 24
 """Shapes whose plans are estimated, and plans tried, before the proof."""
 LEANEST = 16
 PlausibleShapes = Callable[[], Iterable[PipelineShape]]
@@ -102,7 +102,7 @@ class FirstUniform:
 
     def run(self) -> None:
         """Try plausible shapes until a plan fits."""
-        self._likely.search(self._plausible())
+        self._likely.first(self._plausible())
         self._incumbents.sought_feasible = True
         self._incumbents.check_deadline()
 

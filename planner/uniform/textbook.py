@@ -3,7 +3,8 @@
 Data parallelism with each sharding level; tensor parallelism inside a node beside it; with even
 1F1B and interleaved pipelines; experts over ranks of data parallelism; long sequences in a ring;
 each without and with full recomputation. Of each family, in the order of their estimates, the
-likely fastest that fits is simulated, so that an answer's ties and runners-up are true.
+likely fastest that fits is simulated, so that an answer's ties and runners-up are true: estimates
+of uniform plans are within a few per cent of their simulated steps.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from ..space.pipeline_shape import PipelineShape
 from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
 
-WITHIN = 1.5
-"""Plans that certainly take longer than the best by this factor are not simulated to their end."""
-FAMILIES, TRIES, PASSES = 32, 4, 150_000
-"""Families tried, plans of each, and simulated passes of all."""
+NEAR, FAR = 1.1, 2.0
+"""Families estimated within the first multiple of the best value are all simulated; at least
+``LEAST_FAMILIES`` within the second."""
+LEAST_FAMILIES, FAMILIES, TRIES, PASSES = 5, 16, 4, 60_000
+"""Families tried, plans of each, and simulated passes after which no more than the least are."""
 MOST_CHUNKS, LONG_SEQUENCE = 8, 16_384
 PIPELINE_SHARDS = ("zero0", "zero1")
 MICRO_BATCHES = 6
@@ -32,7 +34,7 @@ MICRO_BATCHES = 6
 
 
 class _Estimate(NamedTuple):
-    seconds: float
+    value: float
     bytes: float
     decision: Decision
 
@@ -40,9 +42,10 @@ class _Estimate(NamedTuple):
 def fastest_textbook_plan(evaluator: Evaluator) -> Outcome | None:
     """The best textbook plan of a request; None if none fits."""
     plans = TextbookPlans(shape_bounds(evaluator), evaluator)
+    outcomes = plans.outcomes(list(plans.space.shapes()))
     objective = evaluator.request.objective
     return min(
-        plans.outcomes(list(plans.space.shapes())),
+        outcomes,
         key=lambda o: o.step_time_s * objective.factor(o.decision.shape),
         default=None,
     )
@@ -60,6 +63,7 @@ class TextbookPlans:
         self._bounds = bounds
         self.space = bounds.tables.space
         self._evaluator = evaluator
+        self._objective = evaluator.request.objective
         self._strategies = UniformStrategies(self.space, self._is_textbook)
         levels = evaluator.request.cluster.levels
         self._inner = min((x.group_size for x in levels if x.group_size > 1), default=1)
@@ -68,31 +72,33 @@ class TextbookPlans:
     def outcomes(
         self, shapes: Sequence[PipelineShape], best: Outcome | None = None
     ) -> list[Outcome]:
-        """Feasible textbook plans among shapes, up to ``WITHIN`` times the best's value.
+        """Feasible textbook plans among shapes, the likely fastest of each near family.
 
         Args:
             shapes: of the request.
             best: the best plan; None: the best of those tried.
         """
-        evaluator, objective = self._evaluator, self._evaluator.request.objective
-        limit = float("inf")
-        if best is not None:
-            limit = best.step_time_s * objective.factor(best.decision.shape) * WITHIN
+        best_value = float("inf") if best is None else self._value(best)
         simulated, passes = list[Outcome](), 0
         for estimates in self._families(shapes)[:FAMILIES]:
+            enough = len(simulated) >= LEAST_FAMILIES
+            if enough and (estimates[0].value > NEAR * best_value or passes > PASSES):
+                break
             for estimate in estimates[:TRIES]:
                 shape = estimate.decision.shape
                 passes += shape.passes
-                if passes > PASSES and simulated:
-                    return simulated
-                outcome = evaluator(estimate.decision, limit / objective.factor(shape))
+                limit_s = FAR * best_value / self._objective.factor(shape)
+                outcome = self._evaluator(estimate.decision, limit_s)
                 if outcome is None:
                     break
                 if outcome.feasible:
                     simulated.append(outcome)
-                    limit = min(limit, outcome.step_time_s * objective.factor(shape) * WITHIN)
+                    best_value = min(best_value, self._value(outcome))
                     break
         return simulated
+
+    def _value(self, outcome: Outcome) -> float:
+        return outcome.step_time_s * self._objective.factor(outcome.decision.shape)
 
     def _families(self, shapes: Sequence[PipelineShape]) -> list[list[_Estimate]]:
         """Estimates by family, the likely fastest first."""
@@ -107,9 +113,10 @@ class TextbookPlans:
             budget = self._bounds.contexts.live_budget_bytes(shape)
             for row, strategy in enumerate(rows):
                 if bytes_[row] <= budget:
+                    value = float(seconds[row]) * self._objective.factor(shape)
                     family = strategy_family(strategy, shape.ranks, shape.stages)
                     decision = plans.decision(boundaries, row)
-                    estimate = _Estimate(float(seconds[row]), float(bytes_[row]), decision)
+                    estimate = _Estimate(value, float(bytes_[row]), decision)
                     families.setdefault(family, []).append(estimate)
         ordered = [sorted(group, key=lambda e: e[:2]) for group in families.values()]
         return sorted(ordered, key=lambda estimates: estimates[0][:2])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import numpy as np
-
+from ...spec.plan.layer_cuts import Boundaries
 from ..candidates.evaluator import Decision
 from ..heuristics.heuristic import TryDecision
 from ..search.incumbents import Incumbents
@@ -23,7 +22,19 @@ class EstimatedPlan(NamedTuple):
 
     value: float
     bytes: float
-    decision: Decision
+    plans: UniformShapePlans
+    boundaries: Boundaries
+    row: int
+
+    @property
+    def shape(self) -> PipelineShape:
+        """Its shape."""
+        return self.plans.shape
+
+    @property
+    def decision(self) -> Decision:
+        """Its decision."""
+        return self.plans.decision(self.boundaries, self.row)
 
 
 class UniformHeuristic:
@@ -50,19 +61,15 @@ class UniformHeuristic:
         boundaries = next(plans.boundaries(), None)
         if boundaries is None or not plans.count:
             return []
-        seconds, bytes_ = plans.estimates(boundaries)
+        seconds, bytes_ = (part.tolist() for part in plans.estimates(boundaries))
         return [
-            EstimatedPlan(float(s) * factor, float(b), plans.decision(boundaries, row))
+            EstimatedPlan(s * factor, b, plans, boundaries, row)
             for row, (s, b) in enumerate(zip(seconds, bytes_, strict=True))
         ]
 
     def peak_bytes(self, shape: PipelineShape) -> float:
         """Fewest estimated bytes of a shape's fullest stage."""
-        plans = self._plans_of(shape)
-        boundaries = next(plans.boundaries(), None)
-        if boundaries is None or not plans.count:
-            return float("inf")
-        return float(np.min(plans.estimates(boundaries)[1]))
+        return min((plan.bytes for plan in self.estimated(shape)), default=float("inf"))
 
 
 class LikelyUniformPlans:
@@ -95,22 +102,27 @@ class LikelyUniformPlans:
 
     def run(self, nodes: Nodes) -> None:
         """Try the likely best plans of all shapes."""
-        self.search(nodes.shapes)
+        plans = self._estimated(nodes.shapes)
+        for plan in plans[: self._most_plans]:
+            self._incumbents.try_decision(plan.decision)
 
-    def search(self, shapes: Iterable[PipelineShape]) -> None:
-        """:meth:`run` over some shapes."""
+    def first(self, shapes: Iterable[PipelineShape]) -> None:
+        """Try the likely best plans of some shapes until one fits, then the leanest."""
+        plans = self._estimated(shapes)
+        leanest = sorted(plans, key=lambda p: (p.bytes, p.value))
+        for plan in (*plans[: self._most_plans], *leanest[: self._most_plans]):
+            if self._incumbents.outcomes:
+                return
+            self._incumbents.try_decision(plan.decision)
+
+    def _estimated(self, shapes: Iterable[PipelineShape]) -> list[EstimatedPlan]:
+        """The likely best plans of each promising shape, in order."""
         incumbents, plans = self._incumbents, list[EstimatedPlan]()
         for shape in sorted(shapes, key=self._quick)[: self._most_shapes]:
             incumbents.check_deadline()
             factor = incumbents.objective.factor(shape)
-            few = sorted(self._heuristic.estimated(shape, factor), key=self._rank)[:ATTEMPTS]
-            plans += few
-        for plan in sorted(plans, key=self._rank)[: self._most_plans]:
-            incumbents.check_deadline()
-            incumbents.try_decision(plan.decision)
-        if not incumbents.outcomes:
-            for plan in sorted(plans, key=lambda p: p.bytes)[: self._most_plans]:
-                incumbents.try_decision(plan.decision)
+            plans += sorted(self._heuristic.estimated(shape, factor), key=self._rank)[:ATTEMPTS]
+        return sorted(plans, key=self._rank)
 
-    def _rank(self, plan: EstimatedPlan) -> tuple[bool, float]:
-        return (plan.bytes > self._budget_bytes(plan.decision.shape), plan.value)
+    def _rank(self, plan: EstimatedPlan) -> tuple[bool, float, float]:
+        return (plan.bytes > self._budget_bytes(plan.shape), plan.value, plan.bytes)

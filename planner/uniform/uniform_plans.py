@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,18 @@ from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats
 from ..tables.option_table import OptionTable
 from .uniform_strategies import UniformStrategies
+
+Contents = tuple[tuple[int, int], ...]
+"""Number of a table, and how many layers of a stage have it."""
+
+
+class StageSeconds(NamedTuple):
+    """Seconds of a stage under each uniform strategy: bounds, and the estimate of its step."""
+
+    work_s: Floats
+    reductions_s: Floats
+    microbatch_s: Floats
+    estimate_s: Floats
 
 
 class UniformShapePlans:
@@ -37,7 +50,8 @@ class UniformShapePlans:
         self._bounds = bounds
         self._space = bounds.tables.space
         self._rows = strategies.of(shape)
-        self._shape = shape
+        self.shape = shape
+        self._stage_seconds: dict[Contents, StageSeconds] = {}
 
     @property
     def count(self) -> int:
@@ -46,7 +60,7 @@ class UniformShapePlans:
 
     @cached_property
     def _cuts(self) -> tuple[Boundaries, ...]:
-        shape, layers = self._shape, self._space.layers
+        shape, layers = self.shape, self._space.layers
         is_block = [isinstance(layer, BlockLayer) for layer in layers]
         rule = self._space.request.stack.limits.layer_cut
         return tuple(cuts(rule, is_block, shape.kind, shape.stages, shape.chunks))
@@ -54,7 +68,7 @@ class UniformShapePlans:
     @cached_property
     def _tables(self) -> list[OptionTable]:
         by_class = self._rows.by_class
-        return self._bounds.tables.of(self._shape, lambda c, ranks, samples: by_class[c])
+        return self._bounds.tables.of(self.shape, lambda c, ranks, samples: by_class[c])
 
     def boundaries(self) -> Iterator[Boundaries]:
         """Every cut, the most even first."""
@@ -63,7 +77,7 @@ class UniformShapePlans:
     def decision(self, boundaries: Boundaries, row: int) -> Decision:
         """The plan of one uniform strategy."""
         strategies = self._rows.layers(self._space.layer_classes, row)
-        return Decision(self._shape, boundaries, strategies)
+        return Decision(self.shape, boundaries, strategies)
 
     def bounded(
         self, boundaries: tuple[int, ...], limit_s: float
@@ -77,49 +91,83 @@ class UniformShapePlans:
 
     def bounds_s(self, boundaries: Boundaries) -> Floats:
         """Proven seconds of each plan of a cut; infinite where memory overflows."""
-        step = StepBound(self._shape.fills_and_drains)
-        budget = self._bounds.contexts.live_budget_bytes(self._shape)
-        for stage in range(self._shape.stages):
-            sums = self._stage(stage, boundaries)
-            work_s, reductions_s, microbatch_s, _, live_bytes, _ = sums
-            step.add([StageWork(work_s, reductions_s, microbatch_s, live_bytes > budget)])
-        seconds = step.seconds + self._bounds.quick.end_s(self._shape)
-        return np.where(step.overflow, np.inf, seconds)
+        step = StepBound(self.shape.fills_and_drains)
+        budget = self._bounds.contexts.live_budget_bytes(self.shape)
+        for stage in range(self.shape.stages):
+            seconds = self._seconds(self._contents(stage, boundaries))
+            live_bytes = self._bytes(stage, boundaries, extra=False)
+            work = (seconds.work_s, seconds.reductions_s, seconds.microbatch_s)
+            step.add([StageWork(*work, live_bytes > budget)])
+        seconds_s = step.seconds + self._bounds.quick.end_s(self.shape)
+        return np.where(step.overflow, np.inf, seconds_s)
 
     def estimates(self, boundaries: Boundaries) -> tuple[Floats, Floats]:
         """Likely seconds of each plan of a cut, and bytes of its fullest stage."""
-        rows, shape = len(self._rows.uniform), self._shape
+        rows, shape = len(self._rows.uniform), self.shape
         longest_s, largest, fill_s = np.zeros(rows), np.zeros(rows), np.zeros(rows)
         first_s: Floats = np.zeros(rows)
         for stage in range(shape.stages):
-            _, _, microbatch_s, estimate_s, _, peak = self._stage(stage, boundaries)
-            first_s = np.where(estimate_s > longest_s, microbatch_s, first_s)
-            longest_s, largest = np.maximum(longest_s, estimate_s), np.maximum(largest, peak)
-            fill_s = fill_s + microbatch_s
+            seconds = self._seconds(self._contents(stage, boundaries))
+            first_s = np.where(seconds.estimate_s > longest_s, seconds.microbatch_s, first_s)
+            longest_s = np.maximum(longest_s, seconds.estimate_s)
+            largest = np.maximum(largest, self._bytes(stage, boundaries, extra=True))
+            fill_s = fill_s + seconds.microbatch_s
         filled = shape.chunks * (1 if shape.fills_and_drains or shape.kind == "interleaved" else 3)
         end_s = self._bounds.quick.end_s(shape)
         return longest_s + (fill_s - first_s) / filled + end_s, largest
 
-    def _stage(self, stage: int, boundaries: Boundaries) -> Sequence[Floats]:
-        """Work, reductions, one micro-batch, estimate, live and peak bytes of a stage's plans."""
-        rows = len(self._rows.uniform)
-        sums = [np.zeros(rows) for _ in range(6)]
-        in_flight = self._shape.first_in_flight(stage)
+    def _runs(self, stage: int, boundaries: Boundaries) -> list[tuple[int, int]]:
+        """First layer of each chunk of a stage, and that after its last."""
         runs = list(pairwise(boundaries))
-        for chunk in range(self._shape.chunks):
-            start, stop = runs[self._shape.position(stage, chunk)]
-            counts = Counter(id(table) for table in self._tables[start:stop])
-            distinct = {id(table): table for table in self._tables[start:stop]}
-            for key, count in counts.items():
-                table = distinct[key]
+        return [runs[self.shape.position(stage, c)] for c in range(self.shape.chunks)]
+
+    def _contents(self, stage: int, boundaries: Boundaries) -> Contents:
+        """Tables of a stage's layers, by number, with their counts."""
+        counts = Counter[int]()
+        for start, stop in self._runs(stage, boundaries):
+            counts.update(dict(self._layers(start, stop)))
+        return tuple(sorted(counts.items()))
+
+    def _layers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Number of each table among some layers, with its count."""
+        for number, before in self._counts_before.items():
+            if count := before[stop] - before[start]:
+                yield number, count
+
+    @cached_property
+    def _counts_before(self) -> dict[int, list[int]]:
+        """Layers of each table before a layer, by the number of its first layer."""
+        numbers: dict[int, int] = {}
+        layers = [numbers.setdefault(id(table), n) for n, table in enumerate(self._tables)]
+        return {
+            number: list(accumulate((layer == number for layer in layers), initial=0))
+            for number in numbers.values()
+        }
+
+    def _seconds(self, contents: Contents) -> StageSeconds:
+        """Seconds of a stage of these layers; equal stages share them."""
+        if contents not in self._stage_seconds:
+            sums = [np.zeros(len(self._rows.uniform)) for _ in StageSeconds._fields]
+            for number, count in contents:
+                table = self._tables[number]
                 parts = (
                     table.step_bound_s,
                     table.reductions_s,
                     table.microbatch_s,
                     table.step_estimate_s,
-                    table.resident_bytes + in_flight[chunk] * table.kept_bytes,
-                    table.bytes_at(in_flight[chunk]),
                 )
                 for total, part in zip(sums, parts, strict=True):
                     total += count * part
-        return sums
+            self._stage_seconds[contents] = StageSeconds(*sums)
+        return self._stage_seconds[contents]
+
+    def _bytes(self, stage: int, boundaries: Boundaries, extra: bool) -> Floats:
+        """Live bytes of a stage's plans, with buffers at the peak (estimate) or certain ones."""
+        in_flight = self.shape.first_in_flight(stage)
+        total: Floats = np.zeros(len(self._rows.uniform))
+        for chunk, (start, stop) in enumerate(self._runs(stage, boundaries)):
+            for number, count in self._layers(start, stop):
+                table = self._tables[number]
+                bytes_ = table.resident_bytes + in_flight[chunk] * table.kept_bytes
+                total += count * (bytes_ + table.extra_bytes if extra else bytes_)
+        return total
