@@ -95,7 +95,9 @@ preset_names = _table_names("presets")
 def _clusters() -> Iterable[str]:
     from ...datasets.catalogue.tables import read_table
 
-    return ["local", *(f"8x{name}" for name in read_table("devices") if name != "cpu")]
+    devices = [f"8x{name}" for name in read_table("devices") if name != "cpu"]
+    clouds = read_table("instances").values()
+    return ["local", *devices, *(name for cloud in clouds for name in cloud["instances"])]
 
 
 def _fixed_names(*names: str) -> Callable[[], Iterable[str]]:
@@ -110,8 +112,9 @@ PROBLEM = compose(
     click.option("--model", type=MODEL_TYPE,
                  help="Preset, config.json or its folder, typed YAML/JSON, or cached hub name."),
     click.option("--cluster", type=CLUSTER_TYPE,
-                 help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, groups joined with +, kinds in one "
-                      "node as 1x(4xA100+4xV100), local[:N], or a YAML/JSON file."),
+                 help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, a cloud's instances (4xp4de.24xlarge), "
+                      "groups joined with +, kinds in one node as 1x(4xA100+4xV100), local[:N], or "
+                      "a YAML/JSON file."),
     click.option("--global-batch", type=WholeNumberParam(usual=512), help="Samples a step."),
     click.option("--global-batch-tokens", type=WholeNumberParam(usual=2**22),
                  help="Tokens a step instead of samples."),

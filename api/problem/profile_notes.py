@@ -6,7 +6,8 @@ their profile is used only if it has as many ranks as a cluster node has devices
 
 from __future__ import annotations
 
-from ...datasets.catalogue.device import Device
+from ...datasets.catalogue.device import Device, devices
+from ...datasets.catalogue.device_names import devices_called
 from ...profiler.store.cuda_facts import cuda_models
 from ...profiler.store.profiles import StoredProfiles
 from ...spec.cluster.cluster_spec import DeviceGroup
@@ -49,7 +50,7 @@ def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> l
             why += "; the other nodes are taken to be like it, links between nodes analytic"
         value = f"profile {profile.fingerprint}"
         return [*notes, Assumption(path="calibration", value=value, why=why)]
-    if any(model.family.casefold() in name.casefold() for name in cuda_models()):
+    if any(model in devices_called(name, devices().values()) for name in cuda_models()):
         why = (
             f"this machine's {model.name} were not measured with {ranks} ranks at work "
             f"(plan profile --cluster {ranks}x{model.name}); rates are the catalogue's"

@@ -180,6 +180,7 @@ def test_a_larger_memory_of_a_family_is_larger(family: str) -> None:
         ("H100 80GiB", "H100-SXM-80GB"),
         ("NVIDIA-H100-80GB-HBM3", "H100-SXM-80GB"),
         ("NVIDIA-A100-SXM4-80GB", "A100-SXM-80GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090-24GB"),
         ("Tesla-V100-SXM2-32GB", "V100-SXM-32GB"),
         ("NVIDIA-RTX-6000-Ada-Generation", "RTX-6000-Ada-48GB"),
         ("RTX-PRO-6000-Blackwell-Server-Edition", "RTX-PRO-6000-96GB"),

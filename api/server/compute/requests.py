@@ -54,8 +54,8 @@ ModelBody = Annotated[
 ClusterBody = Annotated[
     Name | dict[str, Any],
     Field(
-        description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], groups joined with +, "
-        "1x(4xA+4xB[@LINK]), local[:N], or typed keys."
+        description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], NxINSTANCE of a cloud, groups "
+        "joined with +, 1x(4xA+4xB[@LINK]), local[:N], or typed keys."
     ),
 ]
 

@@ -91,10 +91,13 @@ def test_help_lists_verbs_and_built_flags_only(process: Process) -> None:
 def test_shell_completion(process: Process) -> None:
     script = process(_PLAN_COMPLETE="bash_source")
     assert "_plan_completion" in script.out
-    typed = "plan --model llama-3"
+    typed = "plan --model llama-3-"
     words = {"_PLAN_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": "2"}
     offered = process(**words).out.split()
-    assert offered == ["plain,llama-3-8b", "plain,llama-3-70b", "plain,llama-3.1-405b"]
+    assert offered == ["plain,llama-3-8b", "plain,llama-3-70b"]
+    typed = "plan --cluster p4"
+    words = {"_PLAN_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": "2"}
+    assert process(**words).out.split() == ["plain,p4d.24xlarge", "plain,p4de.24xlarge"]
 
 
 def _in_terminal(*arguments: str, **environment: str) -> str:
