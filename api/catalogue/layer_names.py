@@ -59,7 +59,8 @@ def _mixer(mixer: Mixer | None) -> str:
         chunk = "" if mixer.chunk is None else f" chunks of {mixer.chunk}"
         return f"{mask}attention {mixer.heads}/{mixer.kv_heads}{window}{chunk}"
     if isinstance(mixer, LatentAttention):
-        return f"latent attention {mixer.heads}"
+        chosen = "" if mixer.indexer is None else f" to {mixer.indexer.topk} keys"
+        return f"latent attention {mixer.heads}{chosen}"
     if isinstance(mixer, StateSpace):
         return f"state space {mixer.heads}"
     if isinstance(mixer, DeltaRule):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...spec.model.mixers import LatentAttention
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
+from ..ops.indexer import select_keys
 from ..ops.linear import column_linear, replicated_linear, row_linear
 from ..ops.position import rope
 from ..symbolic.tape import SymbolicTensor
@@ -41,10 +42,13 @@ def latent_attention(
 def _queries(c: OpContext, spec: LatentAttention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     name = "query"
     if spec.query_rank is not None:
-        x = norm(
+        latent = norm(
             c, replicated_linear(c, x, spec.query_rank, spec.bias, name="query_down"), "rmsnorm"
         )
-        name = "query_up"
+        if spec.indexer is not None:
+            select_keys(c, spec.indexer, spec.rope_dim, latent, x)
+        x, name = latent, "query_up"
+        del latent
     (query,) = column_linear(c, x, (heads * spec.key_dim,), False, False, names=(name,))
     del x
     return rope(c, query.view(*query.shape[:2], heads, spec.key_dim), spec.rope_dim)

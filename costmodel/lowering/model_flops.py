@@ -13,14 +13,16 @@ from functools import lru_cache
 
 from ...spec.cluster.stack_spec import KernelFusion, StackSpec
 from ...spec.model.experts import dropless
-from ...spec.model.model_spec import Layer, ModelSpec
+from ...spec.model.model_spec import LatentAttention, Layer, ModelSpec
 from ...spec.model.towers import LayerContext, layer_contexts
+from ...spec.recomputation import block_of
 from ...spec.report.report import FLOPS_CONVENTION
 from ...spec.report.work_items import FLASH_FORWARDS, GROUPED, computed_fraction
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import rate_name
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
 from ...spec.workload.workload import Workload
+from ..ops.indexer import selection_flops
 from ..symbolic.layer_shape import LayerShape
 from ..symbolic.lowered_pass import LoweredPass
 from .layer_lowering import lower_layer
@@ -73,13 +75,23 @@ def _layer_flops(layer: Layer, context: LayerContext, training: LayerTraining, d
     forward = _forward(layer, context, FULLY_TRAINED, dtype)
     if not training.backward:
         return forward.flops
+    selection = (TRAINING_FACTOR - 1) * _selection_flops(layer, context.tokens)
     if training.weights:
-        return TRAINING_FACTOR * forward.flops
+        return TRAINING_FACTOR * forward.flops - selection
     adapters = 0
     if training.adapters is not None:
         adapters = _forward(layer, context, training, dtype).flops - forward.flops
     linear = sum(kernel.flops for kernel in forward.kernels() if kernel.op in LINEAR)
-    return TRAINING_FACTOR * (forward.flops + adapters) - linear
+    return TRAINING_FACTOR * (forward.flops + adapters) - linear - selection
+
+
+def _selection_flops(layer: Layer, tokens: int) -> int:
+    """FLOPs of choosing the keys that queries attend to, forward only."""
+    block = block_of(layer)
+    mixer = block.attention if block is not None else None
+    if block is None or not isinstance(mixer, LatentAttention):
+        return 0
+    return selection_flops(mixer, block.hidden, tokens)
 
 
 def _masked_flops(layer: Layer, context: LayerContext, training: LayerTraining, dtype: str) -> int:

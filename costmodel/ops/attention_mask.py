@@ -11,8 +11,8 @@ from ...spec.model.mixers import Attention, LatentAttention, Mask
 class Scores:
     """The score matrix of one attention call.
 
-    ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window
-    or in chunks. ``chunk``: tokens that attend to one another, None for the whole sequence.
+    ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window,
+    in chunks or behind an indexer. ``chunk``: tokens that attend to one another, None for all.
     ``drops``: dropout follows the softmax.
     """
 
@@ -24,7 +24,7 @@ class Scores:
     chunk: int | None = None
 
     def windowed(self, keys: int) -> bool:
-        """True if a window or chunks also mask earlier keys."""
+        """True if earlier keys are masked, too."""
         return self.mask == "causal" and self.visible_keys < keys
 
 
@@ -34,7 +34,8 @@ def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Sco
     A window under a full mask covers both sides and is priced as the whole row.
     """
     if isinstance(spec, LatentAttention):
-        return Scores("causal", keys)
+        chosen = keys if spec.indexer is None else min(spec.indexer.topk, keys)
+        return Scores("causal", chosen)
     causal = spec.mask == "causal" and queries == keys
     if spec.chunk is not None and queries == keys and spec.chunk < keys:
         chunk = spec.chunk

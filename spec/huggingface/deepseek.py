@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..model.model_spec import (
     BlockLayer,
     EmbeddingLayer,
+    Indexer,
     LatentAttention,
     LayerRun,
     Mlp,
@@ -48,7 +50,13 @@ def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
 
 def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
     """DeepSeek-V3: sigmoid routing, and multi-token layers."""
-    moe = Moe(
+    return _decoder(
+        config, name, _sigmoid_experts(config), dense=3, dense_ffn=18432, ahead=True
+    )
+
+
+def _sigmoid_experts(config: ConfigKeys) -> Moe:
+    return Moe(
         experts=config.count_or("n_routed_experts", 256),
         topk=config.count_or("num_experts_per_tok", 8),
         ffn=config.count_or("moe_intermediate_size", 2048),
@@ -58,7 +66,24 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
         groups=config.count_or("n_group", 8),
         groups_per_token=config.count_or("topk_group", 4),
     )
-    return _decoder(config, name, moe, dense=3, dense_ffn=18432, ahead=True)
+
+
+def deepseek_v32(config: ConfigKeys, name: str) -> ModelSpec:
+    """DeepSeek-V3.2 (arXiv:2512.02556): DeepSeek-V3, whose queries attend to chosen keys."""
+    if config.flag_or("mlp_bias", False):
+        raise config.refuse("mlp_bias", "use false")
+    why = "the indexer's loss and its gradients are neither priced nor run; its choice is"
+    indexer = Indexer(
+        heads=config.count_or("index_n_heads", 64),
+        head_dim=config.count_or("index_head_dim", 128),
+        topk=config.count_or("index_topk", 2048),
+    )
+    config.assume("indexer", "forward only", why)
+    moe = _sigmoid_experts(config)
+    ahead = config.has(*MTP_KEYS) is not None
+    return _decoder(
+        config, name, moe, dense=3, dense_ffn=18432, ahead=ahead, indexer=indexer
+    )
 
 
 def shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
@@ -88,16 +113,22 @@ def latent_attention(config: ConfigKeys) -> LatentAttention:
 
 
 def _decoder(
-    config: ConfigKeys, name: str, moe: Moe, *, dense: int, dense_ffn: int, ahead: bool = False
+    config: ConfigKeys,
+    name: str,
+    moe: Moe,
+    *,
+    dense: int,
+    dense_ffn: int,
+    ahead: bool = False,
+    indexer: Indexer | None = None,
 ) -> ModelSpec:
     """A decoder of ``dense`` layers, then experts; ``ahead``: multi-token layers may follow."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     layers = config.layer_count()
     if config.document.get("moe_layer_freq", 1) != 1:
         raise config.refuse("moe_layer_freq", "use 1")
-    key = "first_k_dense_replace"
-    first = config.count(key, 0) if config.has(key) else config.count_or(key, dense)
-    attention = latent_attention(config)
+    first = _dense_layers(config, layers, dense)
+    attention = replace(latent_attention(config), indexer=indexer)
     eps = config.number_or("rms_norm_eps", 1e-6)
     sparse = BlockLayer(hidden=hidden, attention=attention, mlp=moe, norm_eps=eps)
     blocks = [sparse] * layers
@@ -116,6 +147,18 @@ def _decoder(
     )
 
 
+def _dense_layers(config: ConfigKeys, layers: int, default: int) -> int:
+    """Number of dense layers before the first experts, by ``mlp_layer_types`` or a number."""
+    types = config.choices("mlp_layer_types", layers, ("dense", "sparse"))
+    if types is None:
+        key = "first_k_dense_replace"
+        return config.count(key, 0) if config.has(key) else config.count_or(key, default)
+    first = types.count("dense")
+    if types != ["dense"] * first + ["sparse"] * (layers - first):
+        raise config.refuse("mlp_layer_types", "use dense layers before sparse ones")
+    return first
+
+
 def multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
     """Multi-token layers of ``block``, one if the configuration does not say.
 
@@ -132,19 +175,24 @@ def multi_token_layers(config: ConfigKeys, block: BlockLayer, vocab: int) -> tup
 
 
 KNOWN = ("num_key_value_heads", "head_dim", "qk_head_dim", "intermediate_size", "rope_interleave")
+V32_KNOWN = ("first_k_dense_replace", "layer_types", "ep_size")
 """Keys that follow from others in latent attention, or that only dense layers read."""
 
 
 def _family(
-    model_type: str, config_class: str, build: Callable[[ConfigKeys, str], ModelSpec]
+    model_type: str,
+    config_class: str,
+    build: Callable[[ConfigKeys, str], ModelSpec],
+    known: tuple[str, ...] = KNOWN,
 ) -> Family:
     return Family(
-        model_type=model_type, config_class=config_class, build=build, experts=True, known=KNOWN
+        model_type=model_type, config_class=config_class, build=build, experts=True, known=known
     )
 
 
 FAMILIES = (
     _family("deepseek_v2", "DeepseekV2Config", deepseek_v2),
     _family("deepseek_v3", "DeepseekV3Config", deepseek_v3),
+    _family("deepseek_v32", "DeepseekV32Config", deepseek_v32, (*KNOWN, *V32_KNOWN)),
     _family("kimi_k2", "DeepseekV3Config", deepseek_v3),
 )

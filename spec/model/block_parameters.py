@@ -98,6 +98,12 @@ def _latent(spec: LatentAttention, hidden: int) -> ParameterSpecs:
     """The down projections, whose outputs all heads share, are not split."""
     specs: list[ParameterSpec] = []
     queries = spec.heads * spec.key_dim
+    if spec.indexer is not None and spec.query_rank is not None:
+        width = spec.indexer.heads * spec.indexer.head_dim
+        specs += replicated_linear("index_query", width, spec.query_rank, bias=False)
+        specs += replicated_linear("index_key", spec.indexer.head_dim, hidden, bias=False)
+        specs += norm("index_norm", "layernorm", spec.indexer.head_dim)
+        specs += replicated_linear("index_weights", spec.indexer.heads, hidden, bias=False)
     if spec.query_rank is None:
         specs += column("query", queries, hidden, bias=False)
     else:

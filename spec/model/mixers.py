@@ -62,13 +62,22 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """Small heads that choose ``topk`` keys for each query (DeepSeek-V3.2, arXiv:2512.02556)."""
+
+    heads: Count
+    head_dim: Count
+    topk: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
     Keys and values come from a latent of ``kv_rank``; ``rope_dim`` more channels carry the
     rotary key that all heads share. Queries come from a latent of ``query_rank``, or (None)
     from the hidden state. A query or key head is ``nope_dim + rope_dim`` wide, a value head
-    ``value_dim``.
+    ``value_dim``. An ``indexer`` chooses the keys that a query attends to (DeepSeek-V3.2).
     """
 
     kind: Literal["latent"] = "latent"
@@ -80,6 +89,7 @@ class LatentAttention:
     value_dim: Count
     rope_theta: float = 10000.0
     bias: bool = False
+    indexer: Indexer | None = None
 
     @property
     def key_dim(self) -> int:

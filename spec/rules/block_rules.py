@@ -37,6 +37,12 @@ def _mixer_problems(mixer: Mixer) -> Iterator[Problem]:
         yield from _mixer_problems(mixer.state_space)
     if isinstance(mixer, LatentAttention) and mixer.rope_dim % 2:
         yield Problem("rope_dim", mixer.rope_dim, "an even number", mixer.rope_dim + 1)
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        if mixer.query_rank is None:
+            yield Problem("indexer", "given", "nothing without query_rank, whose latent it reads")
+        if mixer.indexer.head_dim < mixer.rope_dim:
+            allowed = f"at least rope_dim {mixer.rope_dim}"
+            yield Problem("indexer.head_dim", mixer.indexer.head_dim, allowed, mixer.rope_dim)
     if isinstance(mixer, StateSpace) and mixer.heads % mixer.groups:
         near = nearest_divisor(mixer.groups, mixer.heads)
         yield Problem("groups", mixer.groups, f"a divisor of heads {mixer.heads}", near)

@@ -12,6 +12,7 @@ from ..model.layers import BlockLayer, ClassifierLayer, Layer, MultiTokenLayer, 
 from ..model.mixers import (
     Attention,
     DeltaRule,
+    LatentAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -64,6 +65,8 @@ def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str
     mode = f"cp {strategy.cp}" if ring else "ulysses"
     if isinstance(mixer, (StateSpace, DeltaRule, ShortConvolution, ParallelMixers)):
         return f"{mode} would split the state that a {mixer.kind} mixer hands on along the sequence"
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        return f"{mode} with keys that an indexer chooses is not built yet"
     if not isinstance(mixer, Attention):
         return None
     if mixer.relative_buckets or mixer.shared_bias:

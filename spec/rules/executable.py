@@ -38,6 +38,8 @@ def unsupported_block(block: BlockLayer) -> str | None:
     mixer, mlp = block.attention, block.mlp
     if not isinstance(mixer, (Attention, LatentAttention)):
         return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        return "keys that an indexer chooses: planned but not run yet"
     if mlp is None:
         return "no feed-forward is planned but not run yet"
     if isinstance(mlp, Moe) and (reason := unsupported_experts(mlp)):

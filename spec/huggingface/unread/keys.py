@@ -68,6 +68,8 @@ STRUCTURAL: Mapping[str, tuple[str, ...]] = {
     "mistral": ("sliding_window",),
     "gemma3_text": ("layer_types", "sliding_window_pattern"),
     "gemma2": ("attn_logit_softcapping", "final_logit_softcapping"),
+    "deepseek_v32": ("index_topk", "index_n_heads"),
+    "llama4_text": ("attention_chunk_size", "interleave_moe_layer_step"),
     "smollm3": ("no_rope_layers", "no_rope_layer_interval"),
     "llava": ("vision_config",),
     "t5": ("num_decoder_layers", "encoder_layers", "decoder_layers"),
@@ -75,14 +77,11 @@ STRUCTURAL: Mapping[str, tuple[str, ...]] = {
 """Nearest family that reads them → keys that change parameters or work."""
 UNBUILT = (
     "audio_config",
-    "attention_chunk_size",
     "hidden_size_per_layer_input",
     "vocab_size_per_layer_input",
     "num_kv_shared_layers",
     "laurel_rank",
     "altup_num_inputs",
-    "index_topk",
-    "index_n_heads",
     "cross_attention_layers",
     "use_cla",
     "use_mla",

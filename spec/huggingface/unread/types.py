@@ -42,7 +42,6 @@ REFUSED = {
     "mamba": ("the selective scan of the first Mamba", "mamba2"),
     "jamba": ("the selective scan of the first Mamba", "nemotron_h"),
     "llama4": ("an image tower of rotated patches", "llama4_text, its text_config"),
-    "deepseek_v32": ("attention to tokens that an indexer picks", "deepseek_v3"),
     "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
     "kimi_linear": ("Kimi delta attention", "qwen3_next"),
     "roberta": ("positions that start behind the padding", "bert"),

@@ -70,6 +70,18 @@ LLAMA4 = SIZES | {
     "num_experts_per_tok": 4,  # the library's experts work on every token, whoever is chosen
     "no_rope_layers": [1, 0],
 }
+V32 = {name: SIZES[name] for name in SIZES if name != "head_dim"} | {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 40,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "index_topk": 8,
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+    "first_k_dense_replace": 1,
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -84,6 +96,9 @@ EXPERT_CASES = [
         sizes=PLAIN | {"num_local_experts": 4, "head_dim": 16, "rotary_dim": 8},
     ),
     BlockCase(name="hunyuan_moe", config="HunYuanMoEV1Config", sizes=HUNYUAN),
+    BlockCase(
+        name="latent_indexed", config="DeepseekV32Config", sizes=V32, attentions=("unfused",)
+    ),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
     BlockCase(
         name="llama4_chunks",
