@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from ..choices import Objective
 from ..plan.plan import Plan
+from ..plan.shape_text import shape_text
+from ..units import format_seconds
 
 BREAKDOWN_TERMS = (
     "matmul",
@@ -207,7 +209,7 @@ class Provenance:
     versions: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Alternative:
     """Another plan, its prediction and why it lost."""
 
@@ -215,6 +217,11 @@ class Alternative:
     prediction: Prediction
     lost_by: str
     simplest: bool = False
+
+    def __repr__(self) -> str:
+        simplest = ", simplest" if self.simplest else ""
+        step = format_seconds(self.prediction.step_time_s)
+        return f"<Alternative {shape_text(self.plan)}; step {step}, {self.lost_by}{simplest}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
