@@ -65,7 +65,7 @@ def make_app(
         version=__version__,
         summary="Plans hybrid-parallel training and predicts its time and memory.",
         lifespan=lifespan,
-        docs_url=None,  # the pages would load scripts from elsewhere
+        docs_url=None,  # the framework's pages would load scripts from elsewhere; page.py has ours
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -102,8 +102,8 @@ async def close_all(app: FastAPI) -> None:
 async def _http_problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return await _unknown_problem(request, error)
-    details = {404: "GET /openapi.json lists what there is", 405: "see the header Allow"}
-    detail = details.get(error.status_code, "see /openapi.json")
+    details = {404: "GET /docs shows what there is", 405: "see the header Allow"}
+    detail = details.get(error.status_code, "see /docs")
     return problem_response(error.status_code, detail, headers=error.headers)
 
 

@@ -137,6 +137,11 @@ PAGE_DOCS: dict[str, Any] = {
         **problem_docs(*COMMON_STATUSES),
     },
 }
+API_PAGE_DOCS: dict[str, Any] = {
+    **PAGE_DOCS,
+    "operation_id": "openApiPage",
+    "summary": "What is described here, as a page.",
+}
 
 
 def view_schemas() -> dict[str, Any]:
