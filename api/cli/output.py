@@ -59,13 +59,14 @@ def emit(
     With ``-`` only the document goes to standard output.
     """
     from ...spec.codec import dump_pretty
+    from ...spec.report.report import LEADING_KEYS
 
     if json_target == "-":
-        sys.stdout.write(dump_pretty(document))
+        sys.stdout.write(dump_pretty(document, LEADING_KEYS))
         sys.stdout.flush()
         return
     if json_target is not None:
-        write_file(json_target, dump_pretty(document))
+        write_file(json_target, dump_pretty(document, LEADING_KEYS))
     from ..terminal.console import console
 
     if sys.stdout.isatty():

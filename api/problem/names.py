@@ -29,6 +29,7 @@ FLAG_ALIASES = {
 }
 """Flags by their names in other programs."""
 GROUPS: dict[str, tuple[str, ...]] = {
+    "parts": ("workload", "constraints", "strategy", "include"),
     "size": ("global_batch", "global_batch_tokens", "seq_len"),
     "formats": ("dtype", "grad_dtype", "master_dtype", "moment_dtype"),
     "training": ("optimizer", "trainable", "task"),
@@ -58,9 +59,7 @@ def nearest_argument(name: str, names: Iterable[str], value: object = None) -> s
 
     A strategy's degree beside ``pins`` is named as the pin that it would be.
     """
-    known = tuple(names)
-    flag = FLAG_ALIASES.get(name.casefold().lstrip("-").replace("_", "-"), name)
-    meant = flag.removeprefix("--").replace("-", "_")
+    known, meant = tuple(names), meant_by(name)
     for candidate in (meant, f"{meant}_s"):
         if candidate in known:
             return candidate
@@ -68,6 +67,12 @@ def nearest_argument(name: str, names: Iterable[str], value: object = None) -> s
         kind = int if meant in NUMBERED else str
         return f"pins={{{meant!r}: {repr(value) if isinstance(value, kind) else '…'}}}"
     return nearest_name(name, known, count=1)
+
+
+def meant_by(name: str) -> str:
+    """The argument that another program's name stands for, else the name itself."""
+    flag = FLAG_ALIASES.get(name.casefold().lstrip("-").replace("_", "-"), name)
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def grouped_text(names: Iterable[str]) -> str:
@@ -86,7 +91,7 @@ def grouped_text(names: Iterable[str]) -> str:
     return "; ".join([*first, *parts, *last])
 
 
-NOUNS = ("model", "cluster", "plan", "plan_or_model", "first", "second")
+NOUNS = ("model", "cluster", "plan", "plan_id", "plan_or_model", "first", "second")
 """What a question is about."""
 NUMBERED = (*GROUPS["degrees"], "micro_batch")
 PINNED = (*NUMBERED, "sp", "shard", "recompute", "schedule")

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ... import __version__
+from ...spec.errors import nearest_name
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
 from .compute.ask_child import ChildCaller, json_response
@@ -102,9 +103,17 @@ async def close_all(app: FastAPI) -> None:
 async def _http_problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return await _unknown_problem(request, error)
-    details = {404: "GET /docs shows what there is", 405: "see the header Allow"}
+    details = {404: f"GET /docs shows what there is{_nearest_path(request)}",
+               405: "see the header Allow"}  # fmt: skip
     detail = details.get(error.status_code, "see /docs")
     return problem_response(error.status_code, detail, headers=error.headers)
+
+
+def _nearest_path(request: Request) -> str:
+    """``; nearest: PATH``, of the paths that the service describes, or ''."""
+    known = [path for path in request.app.openapi()["paths"] if "{" not in path]
+    near = nearest_name(request.url.path[:100], known, count=1)
+    return f"; nearest: {near}" if near else ""
 
 
 async def _unknown_problem(request: Request, error: Exception) -> Response:

@@ -40,6 +40,8 @@ MEMORY_TERMS = (
     "fragmentation",
     "context",
 )
+LEADING_KEYS = ("plan", "prediction", "search")
+"""What a report's document begins with, in this order."""
 INTERVAL_LEVEL = 0.8
 """Nominal share of measured steps inside the interval of the step time."""
 FLOPS_CONVENTION = (
@@ -244,17 +246,19 @@ class Report:
 
         document: dict[str, Any] = {
             "plan": self.plan.to_document(),
-            "plan_hash": self.plan.hash,
             "prediction": self.prediction.to_document(),
-            "assumptions": [asdict(item) for item in self.assumptions],
-            "source_share": self.source_share,
-            "provenance": asdict(self.provenance),
         }
         if self.search is not None:
             document["search"] = self.search.to_document()
             document["alternatives"] = [_alternative(item) for item in self.alternatives]
         if self.sensitivities or self.search is not None:
             document["sensitivities"] = [asdict(item) for item in self.sensitivities]
+        document |= {
+            "plan_hash": self.plan.hash,
+            "assumptions": [asdict(item) for item in self.assumptions],
+            "source_share": self.source_share,
+            "provenance": asdict(self.provenance),
+        }
         if self.execute is not None:
             document["execute"] = self.execute
         return document

@@ -8,6 +8,7 @@ import pytest
 
 SERVICE = "service"
 TOGETHER = {
+    "tests/api/service/test_body_faults": SERVICE,
     "tests/api/service/test_service": SERVICE,
     "tests/api/jobs/test_service": SERVICE,
     "tests/api/python/test_service_client": SERVICE,
