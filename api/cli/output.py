@@ -44,11 +44,11 @@ def check_targets(**targets: str | None) -> None:
             raise InputError(flag, target, "a file in a folder that may be written")
 
 
-def write_file(target: str, text: str) -> None:
-    """Write ``text`` to a file atomically."""
+def write_file(target: str, content: str | bytes) -> None:
+    """Write ``content`` to a file atomically."""
     from ...spec.codec import write_atomically
 
-    write_atomically(Path(target).expanduser(), text)
+    write_atomically(Path(target).expanduser(), content)
 
 
 def emit(
