@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ... import __version__
 from ...spec.errors import nearest_name
+from ..catalogue.choices import choices_document
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
 from .compute.ask_child import ChildCaller, json_response
@@ -132,6 +133,12 @@ def _add_catalogue(app: FastAPI) -> None:
         if "models" not in cache:
             cache["models"] = encode(models_document())
         return json_response(200, cache["models"])
+
+    @app.get("/v1/choices", **CATALOGUE_DOCS["choices"])
+    async def choices() -> Response:
+        if "choices" not in cache:
+            cache["choices"] = encode(choices_document())
+        return json_response(200, cache["choices"])
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:

@@ -70,12 +70,21 @@ METRICS_DOCS: dict[str, Any] = {
         **problem_docs(*COMMON_STATUSES),
     },
 }
+CHOICES_EXAMPLE = {"optimizer": ["adamw", "lion"], "prefer": ["best", "simple"]}
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
     "models": {
         "operation_id": "listModels",
         "summary": "Models that have a name here.",
         "responses": {
             **answer_docs("Models", "Sizes and sources.", MODELS_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES),
+        },
+    },
+    "choices": {
+        "operation_id": "listChoices",
+        "summary": "Words that a question takes: stacks, optimizers, number formats.",
+        "responses": {
+            **answer_docs("Choices", "Words by the name of what is asked.", CHOICES_EXAMPLE),
             **problem_docs(*COMMON_STATUSES),
         },
     },
@@ -139,6 +148,8 @@ def _schemas() -> dict[str, Any]:
     components["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
     components["Status"] = _object({"status": {"type": "string"}})
     components["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
+    words = {"type": "array", "items": {"type": "string"}}
+    components["Choices"] = {"type": "object", "additionalProperties": words}
     components["Clusters"] = _object(
         {
             "forms": {"type": "array", "items": {"type": "string"}},
