@@ -47,7 +47,7 @@ class _Run(NamedTuple):
     part: str
 
     @property
-    def count(self) -> int:
+    def layers(self) -> int:
         return self.last - self.first + 1
 
 
@@ -141,7 +141,7 @@ def _stages(
     fullest = {n: _fullest(report, n) for n in range(len(stages))}
     devices = {int(row.stage): row.devices for row in stage_rows(report.plan, report.prediction)
                if row.stage}  # fmt: skip
-    sizes = [sum(run.count for run in runs if run.stage == n) for n in range(len(stages))]
+    sizes = [sum(run.layers for run in runs if run.stage == n) for n in range(len(stages))]
     heads = ("stage: devices", MARGIN), ("layers", LAYERS[0]), ("memory of a device", MEMORY[0])
     shapes: list[Shape] = [_label(y, "Stages", size=14)]
     shapes += [_label(y + 22, text, colour=PALE, x=x) for text, x in heads]
@@ -169,11 +169,11 @@ def _fullest(report: Report, stage: int) -> MemoryRow:
 def _layers(runs: list[_Run], kinds: list[Kind], scale: float, line: float) -> Iterator[Shape]:
     x = LAYERS[0]
     for run in runs:
-        width = run.count * scale
+        width = run.layers * scale
         colour, opacity = _kind_colour(kinds.index(run.kind))
         gap = min(2.0, width / 3)
         yield Box(x=x, y=line, width=width - gap, height=BAR, colour=colour, opacity=opacity)
-        text = f"{run.first}-{run.last}" if run.count > 1 else str(run.first)
+        text = f"{run.first}-{run.last}" if run.layers > 1 else str(run.first)
         if len(text) * CHARACTER + 6 < width:
             on = INK if colour in LIGHT or opacity < 1 else "#ffffff"
             yield Label(x=x + 5, y=line + 14, text=text, size=11, colour=on)
@@ -203,7 +203,7 @@ def _kinds(
     for number, kind in enumerate(kinds[:MAX_KINDS]):
         line = y + 22 + number * 20
         colour, opacity = _kind_colour(number)
-        count = sum(run.count for run in runs if run.kind == kind)
+        count = sum(run.layers for run in runs if run.kind == kind)
         shapes.append(
             Box(x=MARGIN, y=line - 10, width=11, height=11, colour=colour, opacity=opacity)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -67,8 +67,9 @@ def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
             if name not in signature.parameters:
                 raise unknown_argument(name, signature.parameters, kwargs[name])
         words = {name: kwargs.pop(name) for name in list(kwargs) if name not in own}
-        if words:
-            kwargs["techniques"] = {**(kwargs.get("techniques") or {}), **words}
+        given: Any = kwargs.get("techniques") or {}
+        if words and isinstance(given, Mapping):
+            kwargs["techniques"] = {**given, **words}
         try:
             return function(*args, **kwargs)
         except InputError as error:

@@ -53,7 +53,7 @@ def pin_texts(pins: PinsLike, field: str = PIN_FLAG) -> tuple[str, ...]:
         return tuple(part for part in BETWEEN_PINS.split(pins.strip(" ,")) if part)
     if isinstance(pins, Mapping):
         return tuple(f"{key}={_pin_value(key, value, field)}" for key, value in pins.items())
-    texts = tuple(pins) if isinstance(pins, Iterable) else (pins,)
+    texts: tuple[Any, ...] = tuple(pins) if hasattr(pins, "__iter__") else (pins,)
     for text in texts:
         if not isinstance(text, str):
             raise InputError(field, repr(text), PINS_TEXT, PINS_EXAMPLE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
@@ -106,8 +105,7 @@ def _hint_at(body: type[Any], path: list[str]) -> Any:
     return hint
 
 
-@cache
-def _hints(kind: type[Any]) -> Mapping[str, Any]:
+def _hints(kind: Any) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
