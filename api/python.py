@@ -63,31 +63,18 @@ def plan(
     model: ModelLike | Any | None = None,
     cluster: ClusterLike | None = None,
     *,
-    global_batch: int | None = None,
-    global_batch_tokens: int | None = None,
+    global_batch: int | None = None, global_batch_tokens: int | None = None,
     seq_len: int | None = None,
-    dtype: str | None = None,
-    grad_dtype: str | None = None,
-    master_dtype: str | None = None,
-    moment_dtype: str | None = None,
-    optimizer: str | None = None,
-    trainable: str | None = None,
-    memory_gib: float | None = None,
-    host_gib: float | None = None,
-    stack: str | None = None,
-    calibration: str | None = None,
-    objective: str | None = None,
-    prices: PricesLike | None = None,
-    prefer: str = "best",
-    pins: PinsLike = (),
-    allow: str | None = None,
-    top: int = 3,
-    deadline_s: float | None = None,
-    oom_risk: float | None = None,
-    executable: bool = False,
-    galvatron_profile: str | Path | None = None,
-    costs: str | None = None,
-) -> PlanHandle:
+    dtype: str | None = None, grad_dtype: str | None = None,
+    master_dtype: str | None = None, moment_dtype: str | None = None,
+    optimizer: str | None = None, trainable: str | None = None,
+    memory_gib: float | None = None, host_gib: float | None = None, oom_risk: float | None = None,
+    stack: str | None = None, calibration: str | None = None,
+    objective: str | None = None, prices: PricesLike | None = None, prefer: str = "best",
+    pins: PinsLike = (), allow: str | None = None,
+    top: int = 3, deadline_s: float | None = None, executable: bool = False,
+    galvatron_profile: str | Path | None = None, costs: str | None = None,
+) -> PlanHandle:  # fmt: skip
     """Search for the best plan; an InfeasibleError where nothing fits.
 
     Args:
@@ -104,6 +91,7 @@ def plan(
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.
+        oom_risk: accepted chance of running out of memory, 0.05 if None.
         stack: training software that is priced, ``NAME`` or ``NAME:setting=value,…``.
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.
         objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
@@ -113,7 +101,6 @@ def plan(
         allow: comma-separated techniques whose lossy values are tried too.
         top: number of other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
-        oom_risk: accepted chance of running out of memory, 0.05 if None.
         executable: keep to what ``PlanHandle.execute`` runs.
         galvatron_profile: a folder that Galvatron's profilers wrote.
         costs: with such a profile: ``galvatron`` (None) or ``ours``.
