@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -22,6 +22,7 @@ __all__ = [
     "MAX_DOCUMENT_BYTES",
     "canonical_json",
     "content_hash",
+    "dump_compact",
     "dump_pretty",
     "from_document",
     "from_json",
@@ -209,6 +210,27 @@ def json_schema(target: type[Any], ref_template: str = "#/$defs/{model}") -> dic
     return _adapter(target).json_schema(ref_template=ref_template)
 
 
-def dump_pretty(document: Any) -> str:
-    """Readable, byte-stable JSON for files and terminals, one trailing newline."""
-    return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+def dump_pretty(document: Any, first: Sequence[str] = ()) -> str:
+    """Readable, byte-stable JSON for files and terminals, one trailing newline.
+
+    ``first``: keys of the document that lead, in this order; all others are sorted.
+    """
+    if not first:
+        return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    pairs = [_pair(key, document, indent=1)[2:-2] for key in _leading(document, first)]
+    return "{\n" + ",\n".join(pairs) + "\n}\n"
+
+
+def dump_compact(document: Mapping[str, Any], first: Sequence[str]) -> str:
+    """Byte-stable JSON in one line, led by the keys ``first``, all others sorted."""
+    pairs = [_pair(key, document, indent=None)[1:-1] for key in _leading(document, first)]
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _leading(document: Mapping[str, Any], first: Sequence[str]) -> list[str]:
+    leading = [key for key in first if key in document]
+    return leading + sorted(key for key in document if key not in leading)
+
+
+def _pair(key: str, document: Mapping[str, Any], indent: int | None) -> str:
+    return json.dumps({key: document[key]}, sort_keys=True, indent=indent, allow_nan=False)

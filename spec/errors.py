@@ -18,7 +18,7 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 
-LONGEST_PART = 400
+LONGEST_PART = 600
 """Characters of a field name or of allowed values; both may quote what a person wrote."""
 
 

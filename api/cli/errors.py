@@ -17,6 +17,7 @@ from ...spec.errors import (
     UnknownKeyError,
     nearest_name,
 )
+from ..problem.names import FLAG_ALIASES
 
 MAX_LINE, MAX_INFEASIBLE_LINE, MAX_WHOLE_LINE = 300, 480, 1200
 """Characters of an error's line; of one that names changes that fit; of one to be copied whole."""
@@ -39,30 +40,6 @@ SIMULATE_ONLY_FLAGS = (
     "recompute",
 )
 """Flags of simulate that bare ``plan`` takes as pins."""
-
-
-FLAG_ALIASES = {
-    name: flag
-    for flag, names in {
-        "--cluster": "gpus gpu devices nodes num-gpus num-nodes hardware machine ngpus device",
-        "--global-batch": "batch batch-size global-batch-size gbs bs",
-        "--micro-batch": "mbs micro-batch-size micro",
-        "--seq-len": "seq sequence-length seqlen seq-length context context-length max-seq-len",
-        "--dtype": "precision fp16 bf16 fp32",
-        "--out": "o output save",
-        "--deadline": "timeout time-limit time",
-        "--tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
-        "--pp": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size stages",
-        "--dp": "data-parallel data-parallel-size",
-        "--first-stage-layers": "decoder-first-pipeline-num-layers",
-        "--last-stage-layers": "decoder-last-pipeline-num-layers",
-        "--shard": "zero zero-stage fsdp sharding",
-        "--recompute": "checkpointing activation-checkpointing recomputation",
-        "--version": "v V",
-    }.items()
-    for name in names.casefold().split()
-}
-"""Flags by their names in other programs."""
 
 
 class InterruptedRunError(ShardwrightError):

@@ -1,4 +1,4 @@
-"""``plan export``: a plan as a page."""
+"""``plan export``: a plan as a page or a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...spec.errors import InputError, NotBuiltError, nearest_name
 from .output import check_targets, note, write_file
 from .plan_file import priced_file
 
-TARGETS = ("html",)
+TARGETS = ("html", "svg", "png")
 PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
            "k8s")  # fmt: skip
 """Targets of the contract that this version lacks."""
@@ -32,12 +32,28 @@ def export_command(flags: dict[str, Any]) -> None:
     file = flags["plan_file"]
     if file is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan export plan.json --to html")
-    out = flags["out"] or str(Path(file).with_suffix(".html"))
+    out = flags["out"] or str(Path(file).with_suffix(f".{target}"))
     if out == "-":
-        raise InputError("--out", out, "a file", str(Path(file).with_suffix(".html")))
+        raise InputError("--out", out, "a file", str(Path(file).with_suffix(f".{target}")))
     check_targets(out=out)
-    write_file(out, _page(flags))
+    write_file(out, _page(flags) if target == "html" else _picture(flags))
     note(f"wrote {out}; it loads nothing from elsewhere")
+
+
+def _picture(flags: dict[str, Any]) -> str | bytes:
+    from ..html.plan_drawing import plan_drawing
+    from ..html.svg import drawing_svg
+
+    drawing = plan_drawing(priced_file(flags["plan_file"], flags)[0].report)
+    if flags["to"] == "svg":
+        return drawing_svg(drawing)
+    from ..notebook.plots.drawing import drawing_png
+
+    try:
+        return drawing_png(drawing)
+    except InputError as error:
+        near = f"plan export {flags['plan_file']} --to svg"
+        raise InputError("--to", f"png with {error.given}", error.allowed, near) from None
 
 
 def _page(flags: dict[str, Any]) -> str:

@@ -44,11 +44,11 @@ def check_targets(**targets: str | None) -> None:
             raise InputError(flag, target, "a file in a folder that may be written")
 
 
-def write_file(target: str, text: str) -> None:
-    """Write ``text`` to a file atomically."""
+def write_file(target: str, content: str | bytes) -> None:
+    """Write ``content`` to a file atomically."""
     from ...spec.codec import write_atomically
 
-    write_atomically(Path(target).expanduser(), text)
+    write_atomically(Path(target).expanduser(), content)
 
 
 def emit(
@@ -59,13 +59,14 @@ def emit(
     With ``-`` only the document goes to standard output.
     """
     from ...spec.codec import dump_pretty
+    from ...spec.report.report import LEADING_KEYS
 
     if json_target == "-":
-        sys.stdout.write(dump_pretty(document))
+        sys.stdout.write(dump_pretty(document, LEADING_KEYS))
         sys.stdout.flush()
         return
     if json_target is not None:
-        write_file(json_target, dump_pretty(document))
+        write_file(json_target, dump_pretty(document, LEADING_KEYS))
     from ..terminal.console import console
 
     if sys.stdout.isatty():

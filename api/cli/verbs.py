@@ -116,11 +116,14 @@ def compare(**flags: Any) -> None:
     compare_command(flags)
 
 
-@click.command("export", options_metavar="[FLAGS]", short_help="Write a plan as a page, one file.")
+@click.command(
+    "export", options_metavar="[FLAGS]", short_help="Write a plan as a page or a picture."
+)
 @PLAN_FILE
 @compose(
-    click.option("--to", type=NameParam("T", lambda: ("html",)),
-                 help="What reads it: html, a page that loads nothing from elsewhere."),
+    click.option("--to", type=NameParam("T", lambda: ("html", "svg", "png")),
+                 help="html, a page that loads nothing from elsewhere; svg or png, a picture (png "
+                      "needs matplotlib)."),
     click.option("--out", type=OutputFileParam(), metavar="FILE",
                  help="Where to write it (default: beside the plan)."),
     click.option("--losses", type=InputFileParam(), metavar="losses.csv",
@@ -132,7 +135,7 @@ def export(**flags: Any) -> None:
     """Write a plan for something else to read.
 
     html: its stages, terms, memory, assumptions, the timeline of its step and the losses of its
-    run, in one file.
+    run, in one file. svg, png: terms, stages, their layers and memory.
     """
     from .export import export_command
 

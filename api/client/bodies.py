@@ -6,7 +6,7 @@ cluster, mean the service's machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from ...datasets.catalogue.documents import read_document
 from ...datasets.models.load import DEFAULT_MODEL
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import to_document
-from ...spec.errors import InputError
 from ...spec.huggingface.config import config_document
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
@@ -90,17 +89,6 @@ def prices_body(prices: PricesLike | None) -> Any:
     if isinstance(prices, (str, Path)):
         return dict(read_document(Path(prices).expanduser(), PRICE_FILE_TEXT))
     return None if prices is None else dict(prices)
-
-
-def pins_body(pins: Iterable[str]) -> list[Any] | None:
-    """Pins as a list.
-
-    Raises:
-        InputError: one text instead of several.
-    """
-    if isinstance(pins, str):
-        raise InputError("pins", pins, "a list of KEY=VALUE", f"[{pins!r}]")
-    return list(pins) or None
 
 
 def what_if_body(

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ...spec.codec import parse_json
-from ...spec.errors import InputError, nearest_name
+from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ..notebook.plan_handle import PlanHandle
 from ..problem.model_and_cluster import check_plan
+from ..problem.names import unknown_argument
+from ..problem.pins import pin_texts
 from ..problem.plan_files import plan_text, read_plan
 from ..problem.report_pricing import carried, report_pricing
 from .bodies import (
     STRATEGY_FIELDS,
     WORKLOAD_FIELDS,
-    pins_body,
     prices_body,
     problem_body,
     without_none,
@@ -47,8 +48,9 @@ def checked_flags(flags: Mapping[str, Any], names: tuple[str, ...]) -> dict[str,
         if name in LOCAL_ONLY_FLAGS:
             raise InputError(name, flags[name], "sw.plan, without a service: it reads files here")
         if name not in names:
-            allowed = "one of " + ", ".join(names)
-            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
+            if names == PRICING_FLAGS and name in SIMULATION_FLAGS:
+                raise InputError(name, flags[name], "nothing beside a plan, which decides it")
+            raise unknown_argument(name, names, flags[name])
     return dict(flags)
 
 
@@ -60,10 +62,10 @@ def plan_request(
     Raises:
         InputError: an unknown argument, or a file that cannot be read.
     """
-    request_flags = checked_flags(arguments, PLAN_FLAGS)
+    request_flags = checked_flags(arguments, ("model", "cluster", *PLAN_FLAGS))
     limits = {name: request_flags.get(name) for name in CONSTRAINT_FLAGS}
     limits["executable"] = limits["executable"] or None
-    limits["pins"] = pins_body(request_flags.get("pins", ()))
+    limits["pins"] = list(pin_texts(request_flags.get("pins", ()), "pins")) or None
     body = {
         **problem_body(model, cluster, request_flags),
         **{
@@ -93,7 +95,7 @@ def simulation_request(
         checked = checked_flags(flags, (*PRICING_FLAGS, *COST_FLAGS))
         body: dict[str, Any] = {"plan": plan}
     else:
-        checked = checked_flags(flags, SIMULATION_FLAGS)
+        checked = checked_flags(flags, ("plan_or_model", "cluster", *SIMULATION_FLAGS))
         body = problem_body(plan_or_model, cluster, checked)
         body["strategy"] = {name: checked.get(name) for name in STRATEGY_FIELDS}
         body |= {name: checked.get(name) for name in MEMORY_FLAGS}

@@ -47,7 +47,7 @@ def page_file(
     step in Perfetto's format or why there is none, ``run`` of :mod:`run_view`.
     """
     style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
-    content = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
+    content: dict[str, Any] = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
     if run is not None:
         content["run"] = run
     data = json.dumps({"view": view, "plan": plan, **content}, separators=(",", ":"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...spec.units import format_seconds
 from ..html.explanation import explanation_html
 from ..views.explanation import Explanation
-from .frames import frame, memory_records
+from .frames import Rows, report_frame
 
 if TYPE_CHECKING:
     from .plots.canvas import Picture
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class ExplanationHandle(Explanation):
     """An explanation that a notebook shows."""
 
-    def to_frame(self) -> Any:
-        """Return a DataFrame, one row per term; seconds add up.
+    def to_frame(self, rows: Rows = "terms") -> Any:
+        """Return a DataFrame of terms, memory, stages or layers, as that of a plan.
 
         Raises:
-            InputError: pandas is not installed.
+            InputError: another word, or pandas is not installed.
         """
-        return frame(self.terms)
+        return report_frame(self.report, rows)
 
     def memory_frame(self) -> Any:
         """Return a DataFrame of bytes by term, stage and memory tier.
@@ -32,7 +32,7 @@ class ExplanationHandle(Explanation):
         Raises:
             InputError: pandas is not installed.
         """
-        return frame(memory_records(self.report.prediction))
+        return self.to_frame("memory")
 
     def plot(self) -> Picture:
         """Draw the terms of the step.

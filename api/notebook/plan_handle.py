@@ -15,7 +15,7 @@ from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.codec import dump_pretty, write_atomically
 from ...spec.plan.plan import Plan
-from ...spec.report.report import Prediction, Report
+from ...spec.report.report import Alternative, Prediction, Report
 from ...spec.report.timeline import Timeline
 from ...spec.units import format_seconds
 from ..html.report import report_html
@@ -24,7 +24,7 @@ from ..problem.report_pricing import priced_document
 from ..views.explanation import explain_report
 from ..views.report_text import shape_text
 from .explanation_handle import ExplanationHandle, explanation_handle
-from .frames import frame, memory_records
+from .frames import Rows, report_frame
 from .run_result import RunResult
 from .timeline_handle import TimelineHandle, timeline_handle
 
@@ -55,6 +55,11 @@ class PlanHandle:
         """Time, throughput and memory of a step."""
         return self.report.prediction
 
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Other plans that the search reports, each with its prediction and why it lost."""
+        return self.report.alternatives
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON document that ``plan --json`` writes."""
         return self.report.to_document()
@@ -83,13 +88,17 @@ class PlanHandle:
         explanation = explain_report(simulated.report, simulated.simulation, simulated.simulator)
         return explanation_handle(explanation)
 
-    def to_frame(self) -> Any:
-        """Return a DataFrame of bytes by term, stage and memory tier.
+    def to_frame(self, rows: Rows = "memory") -> Any:
+        """Return a DataFrame.
+
+        Args:
+            rows: ``terms`` of the step, which add up to it; ``memory``, bytes by stage and memory
+                tier; ``stages``; or ``layers``, a row a run of equal layers.
 
         Raises:
-            InputError: pandas is not installed.
+            InputError: another word, or pandas is not installed.
         """
-        return frame(memory_records(self.prediction))
+        return report_frame(self.report, rows)
 
     def plot(self) -> Picture:
         """Draw the terms of the step and the memory of each stage.
@@ -200,6 +209,14 @@ class SimulationHandle(PlanHandle):
     def timeline(self) -> TimelineHandle:
         """Spans of the simulated step; ``timeline.to_perfetto()`` is its trace."""
         return timeline_handle(self.spans())
+
+    def plot(self) -> Picture:
+        """Draw the timeline of the step; ``explain().plot()`` draws its terms.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        return self.timeline.plot()
 
 
 def simulation_handle(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...spec.errors import InputError, nearest_name
+from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ..planning.report import memory_rule
 from ..problem.model_and_cluster import check_plan
@@ -20,17 +20,10 @@ PlanLike = PlanHandle | Plan | Mapping[str, Any] | str | Path
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 
 
-def checked_flags(flags: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Check that every argument is known.
-
-    Raises:
-        InputError: the first unknown one.
-    """
-    for name in flags:
-        if name not in names:
-            allowed = "one of " + ", ".join(names)
-            raise InputError(name, "an unknown argument", allowed, nearest_name(name, names))
-    return flags
+def pricing_words(*words: str | None) -> dict[str, str]:
+    """Arguments that price a plan, in the order of ``PRICING_FLAGS``, without those left out."""
+    named = zip(PRICING_FLAGS, words, strict=True)
+    return {name: word for name, word in named if word is not None}
 
 
 def is_plan(source: Any) -> bool:
@@ -57,10 +50,10 @@ def document_of(source: Any) -> PlanDocument:
 
 
 def priced(
-    source: Any, flags: dict[str, Any], oom_risk: float | None
+    source: Any, flags: Mapping[str, Any], oom_risk: float | None
 ) -> tuple[Plan, Inputs, float]:
     """The plan, and flags and risk completed by what it was priced with before."""
-    inputs = Inputs(**checked_flags(flags, PRICING_FLAGS))
+    inputs = Inputs(**flags)
     risk = memory_rule(oom_risk).risk
     if isinstance(source, PlanHandle):
         risk = source.risk if oom_risk is None else risk

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from ...spec.errors import InputError, MissingInputError
+from ...spec.techniques import TECHNIQUES
+from .names import unknown_argument
 
 TYPE_NAMES = {"int": "a whole number", "float": "a finite number", "str": "a text"}
 P = ParamSpec("P")
@@ -55,10 +58,22 @@ def _argument(flag: str) -> str:
 
 
 def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
-    """Name arguments instead of flags in the errors of ``function``."""
+    """Check the names of arguments, and name them instead of flags in errors.
+
+    Where ``function`` has ``techniques``, the name of each is a keyword too, as its flag is.
+    """
+    signature = _with_techniques(inspect.signature(function))
+    own = inspect.signature(function).parameters
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise unknown_argument(name, signature.parameters, kwargs[name])
+        words = {name: kwargs.pop(name) for name in list(kwargs) if name not in own}
+        given: Any = kwargs.get("techniques") or {}
+        if words and isinstance(given, Mapping):
+            kwargs["techniques"] = {**given, **words}
         try:
             return function(*args, **kwargs)
         except MissingInputError as error:
@@ -71,7 +86,20 @@ def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
             name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
             raise InputError(name, error.given, error.allowed, error.nearest) from None
 
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
     return wrapped
+
+
+def _with_techniques(signature: inspect.Signature) -> inspect.Signature:
+    if "techniques" not in signature.parameters:
+        return signature
+    words = [
+        inspect.Parameter(
+            item.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
+        )
+        for item in TECHNIQUES
+    ]
+    return signature.replace(parameters=[*signature.parameters.values(), *words])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -28,9 +29,42 @@ from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, layer_kind_violation
 from ...spec.technique_values import technique_stack_violation, technique_violation, with_word
 
+PinsLike = str | Iterable[str] | Mapping[str, int | str]
 PIN_FLAG = "--pin"
+PINS_TEXT = "a mapping, a list of KEY=VALUE, or one text of them"
+PINS_EXAMPLE = "{'tp': 8, 'recompute@1-40': 'full'}"
+BETWEEN_PINS = re.compile(r"[\s,]+(?=[A-Za-z_-]+(?:@[\d-]+)?=)")
+"""What stands between two pins of a text: a value may hold commas itself."""
 DEGREES = ("tp", "cp", "pp", "dp")
 """Pins whose product is the devices that a plan uses."""
+
+
+def pin_texts(pins: PinsLike, field: str = PIN_FLAG) -> tuple[str, ...]:
+    """Pins as texts ``KEY[@LAYERS]=VALUE``.
+
+    Args:
+        pins: a mapping of keys to values, texts, or one text with commas or spaces between pins.
+        field: name of the pins in an error.
+
+    Raises:
+        InputError: a value of another type.
+    """
+    if isinstance(pins, str):
+        return tuple(part for part in BETWEEN_PINS.split(pins.strip(" ,")) if part)
+    if isinstance(pins, Mapping):
+        return tuple(f"{key}={_pin_value(key, value, field)}" for key, value in pins.items())
+    texts: tuple[Any, ...] = tuple(pins) if hasattr(pins, "__iter__") else (pins,)
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(field, repr(text), PINS_TEXT, PINS_EXAMPLE)
+    return texts
+
+
+def _pin_value(key: object, value: object, field: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        given = f"{key!r}: {value!r}"
+        raise InputError(field, given, "a whole number or a text for each key", PINS_EXAMPLE)
+    return str(value)
 
 
 def resolve_pins(

@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from ... import __version__
 from ...datasets.models.load import presets
+from ...spec.errors import nearest_name
+from ..catalogue.choices import choices_document
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
 from .compute.ask_child import ChildCaller, json_response
@@ -66,7 +68,7 @@ def make_app(
         version=__version__,
         summary="Plans hybrid-parallel training and predicts its time and memory.",
         lifespan=lifespan,
-        docs_url=None,  # the pages would load scripts from elsewhere
+        docs_url=None,  # the framework's pages would load scripts from elsewhere; page.py has ours
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -103,9 +105,17 @@ async def close_all(app: FastAPI) -> None:
 async def _http_problem(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return await _unknown_problem(request, error)
-    details = {404: "GET /openapi.json lists what there is", 405: "see the header Allow"}
-    detail = details.get(error.status_code, "see /openapi.json")
+    details = {404: f"GET /docs shows what there is{_nearest_path(request)}",
+               405: "see the header Allow"}  # fmt: skip
+    detail = details.get(error.status_code, "see /docs")
     return problem_response(error.status_code, detail, headers=error.headers)
+
+
+def _nearest_path(request: Request) -> str:
+    """``; nearest: PATH``, of the paths that the service describes, or ''."""
+    known = [path for path in request.app.openapi()["paths"] if "{" not in path]
+    near = nearest_name(request.url.path[:100], known, count=1)
+    return f"; nearest: {near}" if near else ""
 
 
 async def _unknown_problem(request: Request, error: Exception) -> Response:
@@ -131,6 +141,12 @@ def _add_catalogue(app: FastAPI) -> None:
         if name.casefold() not in map(str.casefold, presets()):  # never a file
             return problem_response(404, "there is no such model; GET /v1/models lists them")
         return json_response(200, encode(models_document(name)))
+
+    @app.get("/v1/choices", **CATALOGUE_DOCS["choices"])
+    async def choices() -> Response:
+        if "choices" not in cache:
+            cache["choices"] = encode(choices_document())
+        return json_response(200, cache["choices"])
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:

@@ -27,7 +27,7 @@ MAX_HEADER_BYTES = 16384
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERYONE = "everyone"
-PAGE_FILES = "/page/"
+PAGE_FILES, API_PATH = "/page/", "/docs"
 BASIC = 'Basic realm="Shardwright: any name, and a token as the password", charset="UTF-8"'
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -104,7 +104,7 @@ class Gate:
         if not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
             # A browser asks its user for a name and the token, if only this scheme is offered.
-            paged = path == "/" or path.startswith(PAGE_FILES)
+            paged = path in ("/", API_PATH) or path.startswith(PAGE_FILES)
             scheme = BASIC if paged else "Bearer"
             raise _refused(401, detail, {"WWW-Authenticate": scheme})
         return hashlib.sha256(token_hash).hexdigest()[:32]

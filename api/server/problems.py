@@ -8,6 +8,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ...spec.codec import dump_compact
+from ...spec.report.report import LEADING_KEYS
+
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
 MAX_TEXT, MAX_WHOLE_TEXT = 300, 1200
@@ -66,6 +69,11 @@ def _clipped(text: str, most: int = MAX_TEXT) -> str:
 def encode(document: Any) -> bytes:
     """Encode a document as JSON, odd characters escaped."""
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
+
+
+def encode_report(document: Mapping[str, Any]) -> bytes:
+    """Encode a report as JSON that begins with plan, prediction and search."""
+    return dump_compact(document, LEADING_KEYS).encode("ascii")
 
 
 def problem_response(

@@ -11,7 +11,7 @@ from typing import Any
 from ...costmodel.explain.saved_results import BlockResult, block_results
 from ...costmodel.explain.sensitivity import sensitivities
 from ...costmodel.simulation.simulator import Simulation, Simulator
-from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Report
+from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Prediction, Report
 
 TERM_MEANINGS = {
     "matmul": "matrix products of forward and backward",
@@ -40,6 +40,21 @@ MEMORY_MEANINGS = {
 }
 
 
+def term_rows(prediction: Prediction) -> list[dict[str, Any]]:
+    """List ``term``, ``seconds``, ``share`` and ``meaning``, adding up to the step."""
+    names = [name for name in BREAKDOWN_TERMS if name in prediction.breakdown_s]
+    names += [name for name in prediction.breakdown_s if name not in BREAKDOWN_TERMS]
+    return [
+        {
+            "term": name,
+            "seconds": prediction.breakdown_s[name],
+            "share": prediction.breakdown_s[name] / prediction.step_time_s,
+            "meaning": TERM_MEANINGS.get(name, f"what {name} adds, that nothing hides"),
+        }
+        for name in names
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """A report broken down.
@@ -56,18 +71,7 @@ class Explanation:
     @property
     def terms(self) -> list[dict[str, Any]]:
         """List ``term``, ``seconds``, ``share`` and ``meaning``, adding up to the step."""
-        prediction = self.report.prediction
-        names = [name for name in BREAKDOWN_TERMS if name in prediction.breakdown_s]
-        names += [name for name in prediction.breakdown_s if name not in BREAKDOWN_TERMS]
-        return [
-            {
-                "term": name,
-                "seconds": prediction.breakdown_s[name],
-                "share": prediction.breakdown_s[name] / prediction.step_time_s,
-                "meaning": TERM_MEANINGS.get(name, f"what {name} adds, that nothing hides"),
-            }
-            for name in names
-        ]
+        return term_rows(self.report.prediction)
 
     def memory(self, row: MemoryRow) -> list[dict[str, Any]]:
         """List ``term``, ``bytes`` and ``meaning`` of a stage.

@@ -13,7 +13,7 @@ from typing import Any
 from ...costmodel.memory.feasibility import MemoryRule
 from ...costmodel.simulation.timeline import simulated_timeline
 from ...spec.errors import InputError
-from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report
+from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report, SearchResult
 from ...spec.units import format_bytes, format_seconds
 from ..planning.report import Simulated
 from .answer_text import (
@@ -49,8 +49,8 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
 
     Returns:
         ``{title, cluster, shape, plan_hash, feasible, excess, figures, facts, memory, step_time_s,
-        terms, stages, layers, memory_terms, rivals, assumptions, sources}``; times are seconds,
-        sizes texts, shares fractions.
+        proven, terms, stages, layers, memory_terms, rivals, assumptions, sources}``; times are
+        seconds, sizes texts, shares fractions.
     """
     prediction = report.prediction
     return {
@@ -64,6 +64,7 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         "facts": _facts(report),
         "memory": memory_bar_view(peak_memory_row(prediction)),
         "step_time_s": prediction.step_time_s,
+        "proven": is_proven(report.search),
         "terms": _terms(report),
         "stages": _stages(report),
         "layers": layer_table(report.plan),
@@ -84,6 +85,11 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         "sources": f"{sources_text(report)}; {report.provenance.stack}; "
         f"calibration {report.provenance.calibration}",
     }
+
+
+def is_proven(search: SearchResult | None) -> bool:
+    """True where every legal plan of the space was priced or cut by a proven bound."""
+    return search is not None and search.stopped_by == "proof" and search.gap == 0
 
 
 def figures(report: Report) -> list[dict[str, str]]:

@@ -35,7 +35,9 @@ def run_view(steps: Sequence[int], losses: Sequence[float]) -> dict[str, Any]:
 def run_of_document(document: Any) -> dict[str, Any] | None:
     """The run that a report holds under ``execute``, if any."""
     ran = document.get("execute") if isinstance(document, dict) else None
-    losses = ran.get("measured", {}).get("losses") if isinstance(ran, Mapping) else None
+    if not isinstance(ran, Mapping):
+        return None
+    losses = ran.get("measured", {}).get("losses")
     if not isinstance(losses, list) or not all(isinstance(loss, float) for loss in losses):
         return None
     first = ran.get("checkpoint", {}).get("resumed", {}).get("step", 0) + 1

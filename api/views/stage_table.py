@@ -9,6 +9,7 @@ from itertools import zip_longest
 from ...spec.model.model_spec import BlockLayer
 from ...spec.parallel.batch_partition import batch_share
 from ...spec.plan.plan import Plan, Stage, StageDevices
+from ...spec.plan.shape_text import expert_text
 from ...spec.recomputation import recompute_rank
 from ...spec.report.report import MemoryRow, Prediction
 from ...spec.strategy import LayerStrategy
@@ -78,11 +79,6 @@ def split_text(strategy: LayerStrategy) -> str:
     ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
     experts = f", {expert_text(strategy)}" if (strategy.ep, strategy.etp) != (1, 1) else ""
     return f"{strategy.tp}{split}{ring}{experts}"
-
-
-def expert_text(strategy: LayerStrategy) -> str:
-    """Format an expert split: ``ep 8`` or ``ep 4 x etp 2``."""
-    return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
 
 
 def _split_groups(plan: Plan, stage: Stage) -> list[_SplitGroup]:

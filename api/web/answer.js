@@ -66,6 +66,7 @@
     ]);
     const files = el("p", { class: "buttons files" },
       el("a", { class: "button", href: place + "/export/html", download: true }, "Page (.html)"),
+      el("a", { class: "button", href: place + "/export/svg", download: true }, "Picture (.svg)"),
       el("a", { class: "button", href: place + "/export/plan", download: true }, "Plan (.json)"));
     return el("div", { class: "answered" }, el("div", { class: "bar-top" }, list, files), note, panels);
   };

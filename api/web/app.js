@@ -15,8 +15,8 @@
     document.title = "Shardwright";
     main.replaceChildren(el("section", { class: "card welcome" },
       el("h2", {}, "Ask for a plan"),
-      el("p", {}, "Pick a model and a cluster. The search goes over every legal way to split the model, ",
-        "simulates the best ones, and says how far the best is from what is provably possible."),
+      el("p", {}, "Pick a model and a cluster. The search weighs ways to split the model, simulates the most ",
+        "promising, and says how far the best is from what is provably possible."),
       el("p", { class: "note" }, "Figures for several devices are predictions; each carries the mark of where its ",
         "prices come from.")));
   }
@@ -79,10 +79,11 @@
 
   async function start() {
     try {
-      const [models, clusters] = await Promise.all([ask("/v1/models"), ask("/v1/clusters")]);
+      const [models, clusters, choices] =
+        await Promise.all([ask("/v1/models"), ask("/v1/clusters"), ask("/v1/choices")]);
       list = shardwright.history();
       await list.load();
-      question = shardwright.question(models, clusters, asked);
+      question = shardwright.question(models, clusters, choices, asked);
       side.append(question.form, list.box);
       addEventListener("hashchange", route);
       narrow.addEventListener("change", () => { side.open = side.open || !narrow.matches; });

@@ -43,8 +43,9 @@
     if (!found.length) {
       return el("p", { class: "card" }, "There is no other plan yet: ask for one, and compare it here.");
     }
+    const names = shardwright.jobNames(found);
     const pick = shardwright.field("Compare with", el("select", {}, el("option", { value: "" }, "pick a plan…"),
-      shardwright.options(found.map((job) => [job.id, shardwright.jobText(job)]))));
+      shardwright.options(found.map((job, n) => [job.id, names[n]]))));
     let wanted = "";
     pick.control.addEventListener("change", async function () {
       const other = wanted = pick.control.value;

@@ -5,11 +5,35 @@
   const { el } = shardwright;
   const PAGE = 20;
 
+  const gib = (what) => (amount) => what + " " + amount + " GiB";
+  const plain = (word) => word;
+  const WISHES = [["dtype", plain], ["optimizer", plain], ["trainable", plain],
+    ["stack", plain], ["objective", (word) => (word === "throughput" ? "" : word)],
+    ["prefer", (word) => "prefer " + word], ["memory_gib", gib("within")], ["host_gib", gib("host")],
+    ["calibration", (word) => "calibration " + word], ["oom_risk", (risk) => "risk " + risk],
+    ["pins", (pins) => pins.join(", ")]];
+
   /* A job in a few words: what was asked, where that is short. */
   shardwright.jobText = function (job) {
     const asked = job.asked || {};
-    return (asked.model || "own model") + " on " + (asked.cluster || "own cluster") +
-      (asked.global_batch ? ", " + asked.global_batch + " × " + (asked.seq_len || "?") : "");
+    const named = asked.model || asked.model_name || "own model";
+    const batch = asked.global_batch ||
+      (asked.global_batch_tokens ? asked.global_batch_tokens + " tokens" : "largest batch");
+    const sized = batch !== "largest batch" || asked.seq_len;
+    const size = sized ? ", " + batch + " × " + (asked.seq_len || "longest") : "";
+    const wishes = WISHES.map(([key, text]) => (asked[key] ? text(asked[key]) : "")).filter(Boolean);
+    return [named + " on " + (asked.cluster || "own cluster") + size, ...wishes].join(", ");
+  };
+
+  /* Names of several jobs that are apart: of equal ones, when they were asked, and their number. */
+  shardwright.jobNames = function (jobs) {
+    const count = (texts) => texts.reduce((seen, text) => seen.set(text, (seen.get(text) || 0) + 1), new Map());
+    let names = jobs.map(shardwright.jobText);
+    for (const more of [(job) => ", asked " + whenText(job), (job) => ", " + job.id.slice(-4)]) {
+      const seen = count(names);
+      names = names.map((name, n) => (seen.get(name) > 1 ? name + more(jobs[n]) : name));
+    }
+    return names;
   };
 
   const whenText = (job) => new Date(job.created_at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });

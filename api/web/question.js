@@ -8,7 +8,10 @@
   const PRICES = '{"currency": "USD", "device_hour": {"H100-SXM-80GB": 2.5}}';
   const OBJECTIVES = [["throughput", "most tokens a second"], ["cost", "least cost a token"],
     ["largest-batch", "largest batch that fits"], ["largest-sequence", "longest sequence that fits"]];
-  const DTYPES = [["", "as the device does (assumed)"], ["bf16"], ["fp16"], ["fp8"], ["fp32"]];
+  const USUAL = { dtype: "as usual", optimizer: "as usual", prefer: "as usual",
+    recompute: "what the search finds" };
+  const MEANINGS = { "prefer simple": "the simplest that is as good", "prefer best": "the fastest",
+    "recompute selective": "selective: core attention", "recompute selective-ops": "selective, by operation" };
 
   function about(model) {
     const billions = (count) => shardwright.number(count / 1e9) + " B";
@@ -51,20 +54,43 @@
     return el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", value: value, ...more });
   }
 
+  /* A choice among words of the service, the first of which leaves it open. */
+  function choice(label, kind, words, hint) {
+    const rows = words.map((word) => [word, MEANINGS[kind + " " + word] || word]);
+    return field(label, el("select", {}, options([["", USUAL[kind]], ...rows], "")), hint);
+  }
+
+  /* A text, with words of the service to pick from. */
+  function suggested(label, words, hint) {
+    const list = el("datalist", { id: "words" + label.replace(/\W/g, "") },
+      words.map((word) => el("option", { value: word })));
+    const part = field(label, el("input", { type: "text", class: "mono", spellcheck: "false",
+      autocomplete: "off", list: list.id }), hint);
+    part.box.append(list);
+    return part;
+  }
+
+  const amount = (label, hint) => field(label,
+    el("input", { type: "number", min: 0.1, step: "any", inputmode: "decimal" }), hint);
+
   /* The fields by the pointers that problems name them by. */
-  function fieldsOf(models, clusters) {
+  function fieldsOf(models, clusters, choices) {
     return {
       "/model": modelFields(models),
       "/cluster": shardwright.clusterFields(clusters),
       "/workload/global_batch": field("Global batch", whole(128), "samples a step"),
       "/workload/seq_len": field("Sequence", whole(8192), "tokens a sample"),
-      "/workload/dtype": field("Number format", el("select", {}, options(DTYPES, ""))),
+      "/workload/dtype": choice("Number format", "dtype", choices.dtype),
+      "/workload/optimizer": choice("Optimizer", "optimizer", choices.optimizer),
+      "/workload/trainable": suggested("What is trained", choices.trainable, "empty: everything"),
       "/objective": field("Objective", el("select", {}, options(OBJECTIVES, "throughput"))),
       "/prices": field("Prices (JSON)", el("textarea", { rows: 3, class: "mono", spellcheck: "false" })),
-      "/stack": field("Training software", el("input", { type: "text", class: "mono", spellcheck: "false" }),
-        "empty: shardwright; else such as megatron:dispatcher=deepep,cuda_graphs=on"),
-      "/constraints/memory_gib": field("Memory a device may use", el("input",
-        { type: "number", min: 0.1, step: "any", inputmode: "decimal" }), "GiB; empty for all of it"),
+      "/prefer": choice("Answer with", "prefer", choices.prefer),
+      "/stack": suggested("Training software", choices.stack,
+        "empty: our own; settings follow, as in megatron:dispatcher=deepep"),
+      "/constraints/memory_gib": amount("Memory a device may use", "GiB; empty for all of it"),
+      "/constraints/host_gib": amount("Host memory a device may use", "GiB, for offloading; empty for none"),
+      "recompute": choice("Recomputation", "recompute", choices.recompute),
       "/constraints/pins": field("Pins", el("input", { type: "text", class: "mono", spellcheck: "false" }),
         "decisions that are fixed, such as tp=8, pp=2"),
       "/deadline_s": field("Seconds to search", el("input",
@@ -75,11 +101,22 @@
   const number = (part) => (part.control.value === "" ? undefined : Number(part.control.value));
   const word = (part) => part.control.value || undefined;
 
+  /* What stands between two pins: a value may hold commas itself. */
+  const BETWEEN_PINS = /[\s,]+(?=[A-Za-z_-]+(?:@[\d-]+)?=)/;
+
+  function pinsOf(fields) {
+    const typed = fields["/constraints/pins"].control.value.replace(/^[\s,]+|[\s,]+$/g, "");
+    const pins = typed ? typed.split(BETWEEN_PINS) : [];
+    const recompute = word(fields.recompute);
+    if (recompute) pins.push("recompute=" + recompute);
+    return pins.length ? pins : undefined;
+  }
+
   function bodyOf(fields) {
     const objective = fields["/objective"].control.value;
-    const pins = fields["/constraints/pins"].control.value.split(/[\s,]+/).filter(Boolean);
-    const limits = { memory_gib: number(fields["/constraints/memory_gib"]), pins: pins.length ? pins : undefined };
-    const limited = limits.memory_gib !== undefined || limits.pins;
+    const limits = { memory_gib: number(fields["/constraints/memory_gib"]),
+      host_gib: number(fields["/constraints/host_gib"]), pins: pinsOf(fields) };
+    const limited = Object.values(limits).some((limit) => limit !== undefined);
     return {
       model: fields["/model"].value(),
       cluster: fields["/cluster"].value(),
@@ -87,10 +124,13 @@
         global_batch: objective === "largest-batch" ? undefined : number(fields["/workload/global_batch"]),
         seq_len: objective === "largest-sequence" ? undefined : number(fields["/workload/seq_len"]),
         dtype: word(fields["/workload/dtype"]),
+        optimizer: word(fields["/workload/optimizer"]),
+        trainable: word(fields["/workload/trainable"]),
       },
       objective: objective,
       prices: objective === "cost" ?
         shardwright.textOrObject(fields["/prices"].control.value, "the prices") : undefined,
+      prefer: word(fields["/prefer"]),
       stack: word(fields["/stack"]),
       constraints: limited ? limits : undefined,
       deadline_s: number(fields["/deadline_s"]),
@@ -127,11 +167,24 @@
     for (const name of ["global_batch", "seq_len"]) {
       if (asked[name]) fields["/workload/" + name].control.value = String(asked[name]);
     }
+    const put = (pointer, value) => { fields[pointer].control.value = value || ""; };
+    for (const name of ["dtype", "optimizer", "trainable"]) put("/workload/" + name, asked[name]);
+    for (const name of ["memory_gib", "host_gib"]) put("/constraints/" + name, asked[name]);
+    for (const name of ["prefer", "stack"]) put("/" + name, asked[name]);
+    const recompute = (asked.pins || []).filter((pin) => pin.startsWith("recompute="));
+    const one = recompute.length === 1 ? recompute[0].slice("recompute=".length) : "";
+    put("recompute", one);
+    const picked = one && fields.recompute.control.value === one;
+    put("/constraints/pins", (asked.pins || []).filter((pin) => !picked || pin !== recompute[0]).join(", "));
+    if (asked.objective) {
+      fields["/objective"].control.value = asked.objective;
+      fields["/objective"].control.dispatchEvent(new Event("change"));
+    }
   }
 
   /* The form, and fill(asked); asked(body) posts a question and may throw what the service says. */
-  shardwright.question = function (models, clusters, asked) {
-    const fields = fieldsOf(models, clusters);
+  shardwright.question = function (models, clusters, choices, asked) {
+    const fields = fieldsOf(models, clusters, choices);
     const at = (pointer) => fields[pointer].box;
     const general = el("p", { class: "wrong", role: "alert", hidden: true });
     const button = el("button", { type: "submit", class: "primary" }, "Find the plan");
@@ -148,9 +201,11 @@
       at("/model"), at("/cluster"),
       el("fieldset", {}, el("legend", {}, "Training"),
         el("div", { class: "row" }, at("/workload/global_batch"), at("/workload/seq_len")),
-        at("/workload/dtype"), at("/objective"), at("/prices")),
-      el("details", {}, el("summary", {}, "More"), at("/stack"), at("/constraints/memory_gib"),
-        at("/constraints/pins"), at("/deadline_s")),
+        el("div", { class: "row" }, at("/workload/dtype"), at("/workload/optimizer")),
+        at("/workload/trainable"), at("/objective"), at("/prices")),
+      el("details", {}, el("summary", {}, "More"), at("/stack"), at("/prefer"),
+        el("div", { class: "row" }, at("/constraints/memory_gib"), at("/constraints/host_gib")),
+        at("recompute"), at("/constraints/pins"), at("/deadline_s")),
       general, button);
     form.addEventListener("submit", async function (event) {
       event.preventDefault();

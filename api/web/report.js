@@ -60,8 +60,12 @@
     return el("dl", { class: "figures card" }, found);
   };
 
+  /* Said only of a proof: the search may have been cut short. */
+  const PROVEN = "every legal way that the question leaves was simulated or ruled out by a proven bound";
+
   function facts(view) {
     const rows = [["plan", el("span", { class: "shape" }, view.shape)], ...view.facts];
+    if (view.proven) rows.push(["proof", el("span", { class: "fits" }, PROVEN)]);
     return el("dl", { class: "facts card" },
       rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   }

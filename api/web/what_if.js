@@ -101,10 +101,12 @@
       ["same plan", found.same_plan, [...changes(found.same_plan.change || []),
         ...(found.moved ? ["most moved: " + moved(found.moved)] : [])].join(", ")],
       ["planned anew", found.re_planned, found.re_planned.possible && decided(found.re_planned)]];
-    const cells = rows.map(([name, row, what]) => row.possible === false ?
-      [name, "–", "–", "–", "", "impossible: " + row.why] :
+    const cells = rows.map(([name, row]) => row.possible === false ?
+      [name, "–", "–", "–", "impossible"] :
       [name, seconds(row.prediction.step_time_s), number(row.prediction.tokens_per_s_per_device),
-        utilization(row.prediction), fitting(row), what]);
+        utilization(row.prediction), fitting(row)]);
+    const said = rows.map(([name, row, what]) => [name, row.possible === false ? row.why : what])
+      .filter(([, what]) => what);
     const asked = found.changes.map((change) => (NAMES[change.path] || change.path) + " " +
       amount(change.was, kinds.get(change.path)) + " → " + amount(change.now, kinds.get(change.path)));
     const priced = rows.filter(([, row]) => row.possible !== false).map(([name, row]) => [name, row.prediction]);
@@ -115,8 +117,9 @@
     const heads = priced.map(([name]) => name);
     return el("div", { class: "stack" }, el("h3", {}, asked.join("; ")),
       el("div", {}, bars(priced)),
-      table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU (full attention)", "memory", "what"],
-        cells, ["step", "tokens/s a device", "MFU (full attention)"], ["memory", "what"]),
+      table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU (full attention)", "memory"],
+        cells, ["step", "tokens/s a device", "MFU (full attention)"], ["memory"]),
+      el("dl", { class: "facts" }, said.flatMap(([name, what]) => [el("dt", {}, name), el("dd", {}, what)])),
       table("Seconds by term", ["term", ...heads], terms.map((term) => [shardwright.swatch(term),
         ...priced.map(([, p]) => termSeconds(p, term))]), heads));
   }

@@ -62,7 +62,8 @@ def tokenizer_files(
     from tokenizers import Tokenizer
 
     text = trained_tokenizer(vocab, data)
-    documents = {TOKENIZER_NAME: text, SETTINGS_NAME: _settings(Tokenizer.from_str(text), seq_len)}
+    documents: dict[str, Mapping[str, Any] | str] = {}
+    documents |= {TOKENIZER_NAME: text, SETTINGS_NAME: _settings(Tokenizer.from_str(text), seq_len)}
     return TokenizerFiles(copied, documents)
 
 

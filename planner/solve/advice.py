@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from ...datasets.clusters.resize import resize
 from ...spec.errors import InputError
@@ -16,6 +17,7 @@ from .engine import make_evaluator
 from .options import SolveOptions
 from .problem import Problem
 
+Size = Literal["global_batch", "seq_len", "devices"]
 LEAST_GAIN = 0.03
 """Gain of tokens a second and device that is worth a line."""
 NEAR = 0.15
@@ -71,7 +73,7 @@ def _fragilities(outcome: Outcome) -> Iterator[str]:
 def _near_sizes(problem: Problem, options: SolveOptions, chosen: Outcome) -> Iterator[Advice]:
     """Near sizes that train more tokens a second and device, one of each kind."""
     base = _rate(problem, chosen)
-    kinds = (
+    kinds: tuple[tuple[Size, Iterator[tuple[int, Problem]]], ...] = (
         ("global_batch", _near_batches(problem)),
         ("seq_len", _near_sequences(problem)),
         ("devices", _near_devices(problem)),

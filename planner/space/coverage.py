@@ -130,7 +130,7 @@ def _stack_left_out(stack: StackSpec) -> list[dict[str, str]]:
         same = {"ends": "between the first and the last", "even": "throughout"}[limits.layer_cut]
         why = f"the stack {stack.name} has stages of equal numbers of layers {same}"
         rows.append({"what": "other cuts into stages", "why": why})
-    lacks = [axis for axis in SPLIT_AXES if axis not in limits.axes]
+    lacks: list[str] = [axis for axis in SPLIT_AXES if axis not in limits.axes]
     lacks += [kind for kind in SHARD_KINDS if kind not in limits.shard]
     lacks += [word for word in SEQUENCE_PARALLELS if word not in limits.sequence_parallel]
     if lacks:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from ..choices import Objective
 from ..plan.plan import Plan
+from ..plan.shape_text import shape_text
+from ..units import format_seconds
 from .training_run import TrainingRun
 
 BREAKDOWN_TERMS = (
@@ -39,6 +41,8 @@ MEMORY_TERMS = (
     "fragmentation",
     "context",
 )
+LEADING_KEYS = ("plan", "prediction", "search")
+"""What a report's document begins with, in this order."""
 INTERVAL_LEVEL = 0.8
 """Nominal share of measured steps inside the interval of the step time."""
 FLOPS_CONVENTION = (
@@ -217,7 +221,7 @@ class Provenance:
     versions: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Alternative:
     """Another plan, its prediction and why it lost.
 
@@ -229,6 +233,11 @@ class Alternative:
     lost_by: str
     simplest: bool = False
     fastest: bool = False
+
+    def __repr__(self) -> str:
+        simplest = ", simplest" if self.simplest else ""
+        step = format_seconds(self.prediction.step_time_s)
+        return f"<Alternative {shape_text(self.plan)}; step {step}, {self.lost_by}{simplest}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +256,7 @@ class Advice:
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form, without what is None."""
-        document = {"about": self.about, "why": self.why, "value": self.value, "gain": self.gain}
+        document: dict[str, Any] = {"about": self.about, "why": self.why, "value": self.value, "gain": self.gain}
         document["plan"] = None if self.plan is None else self.plan.to_document()
         return {key: value for key, value in document.items() if value is not None}
 
@@ -291,11 +300,7 @@ class Report:
 
         document: dict[str, Any] = {
             "plan": self.plan.to_document(),
-            "plan_hash": self.plan.hash,
             "prediction": self.prediction.to_document(),
-            "assumptions": [asdict(item) for item in self.assumptions],
-            "source_share": self.source_share,
-            "provenance": asdict(self.provenance),
         }
         if self.search is not None:
             document["search"] = self.search.to_document()
@@ -306,6 +311,12 @@ class Report:
             document["common_stack"] = self.common_stack.to_document()
         if self.sensitivities or self.search is not None:
             document["sensitivities"] = [asdict(item) for item in self.sensitivities]
+        document |= {
+            "plan_hash": self.plan.hash,
+            "assumptions": [asdict(item) for item in self.assumptions],
+            "source_share": self.source_share,
+            "provenance": asdict(self.provenance),
+        }
         if self.execute is not None:
             document["execute"] = self.execute
         return document

@@ -17,7 +17,6 @@ import pytest
 import shardwright
 from shardwright.api.cli.main import cli
 from shardwright.api.cli.verbs import VERBS
-from shardwright.api.python import INPUT_FLAGS, STRATEGY_FLAGS
 from shardwright.api.server.compute.requests import PLAN_ADAPTER
 from shardwright.spec.plan.plan import load_plan
 
@@ -146,7 +145,7 @@ def test_python_block_calls_what_there_is() -> None:
     assert len(calls) >= 4
     for name, given in calls:
         parameters = inspect.signature(getattr(shardwright, name)).parameters
-        assert given <= {*parameters, *INPUT_FLAGS, *STRATEGY_FLAGS}
+        assert given <= {*parameters}
 
 
 def tree_paths(block: str) -> list[str]:

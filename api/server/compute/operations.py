@@ -5,7 +5,6 @@ Nothing here reads a path from a request.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -24,14 +23,15 @@ from ...problem.stored_calibrations import CalibrationNeededError
 from ..problems import (
     INFEASIBLE,
     INVALID,
-    MAX_ERRORS,
     MAX_TEXT,
     MAX_WHOLE_TEXT,
     NOT_BUILT,
     TOO_LARGE,
     encode,
+    encode_report,
     problem,
 )
+from .body_faults import validation_problem
 from .handlers import (
     check_plan_body,
     check_run_body,
@@ -53,6 +53,11 @@ from .requests import (
     RUN_S,
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
+    PlanBody,
+    ProfileBody,
+    RunBody,
+    SimulationBody,
+    WhatIfBody,
 )
 from .stored import STORED_OPERATIONS
 
@@ -78,6 +83,16 @@ POINTER_ROOM = 60
 """Characters of a problem's text that its pointer and words of ours take."""
 BODY_KEYS = ("model", "cluster", "plan", "prices", "rows", "name")
 STRATEGY_FLAGS = strategy_flags()
+BODIES: dict[str, type[Any]] = {
+    "plan": PlanBody,
+    "check-plan": PlanBody,
+    "what-if": WhatIfBody,
+    "check-what-if": WhatIfBody,
+    "check-run": RunBody,
+    "check-profile": ProfileBody,
+    "simulation": SimulationBody,
+}
+"""What a body is validated as, by the name of the operation."""
 
 
 def run_operation(
@@ -100,7 +115,7 @@ def run_operation(
         parsed = parse_json(body, "body")  # refuses repeated keys and numbers that are not finite
         if operation == "plan":
             plan_body = PLAN_ADAPTER.validate_json(body)
-            return 200, encode(handle_plan(plan_body, ends_s, emit).to_document())
+            return 200, encode_report(handle_plan(plan_body, ends_s, emit).to_document())
         if operation == "check-plan":
             plan_body = PLAN_ADAPTER.validate_json(body)
             check_plan_body(plan_body)
@@ -124,13 +139,13 @@ def run_operation(
             return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
         if operation in STORED_OPERATIONS:
             return 200, STORED_OPERATIONS[operation](parsed)
-        return 200, encode(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
+        return 200, encode_report(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
     except CalibrationNeededError as run_body:
         return CALIBRATION_NEEDED, encode({"calibration": run_body.name})
     except ShardwrightError as error:
         return 422, encode(_error_problem(error, operation))
     except ValidationError as error:
-        return 422, encode(_validation_problem(error))
+        return 422, encode(validation_problem(error, BODIES[operation]))
     except KeyboardInterrupt:  # a job that someone cancelled
         return 499, encode(problem(499, "it was cancelled before any plan was found"))
     except (MemoryError, RecursionError):
@@ -138,20 +153,6 @@ def run_operation(
         return 422, encode(problem(422, detail, TOO_LARGE))
     except Exception as error:  # a fault of ours must cost this request only
         return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
-
-
-def _validation_problem(error: ValidationError) -> dict[str, Any]:
-    """Describe an invalid body's shape, without its content."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    faults = [
-        {"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in errors[:MAX_ERRORS]
-    ]
-    return problem(422, f"{len(errors)} faults in the body; see errors", INVALID, faults)
-
-
-def _pointer(location: tuple[Any, ...]) -> str:
-    kept = [str(p) for p in location if not re.fullmatch(r"constrained-str|dict\[.*\]", str(p))]
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in kept)
 
 
 def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:

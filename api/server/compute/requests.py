@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from ....spec.choices import AttentionImpl, Overlap
+from ....spec.choices import OPTIMIZERS, SEQUENCE_PARALLELS, AttentionImpl, Overlap
 from ....spec.cluster.calibration import NAME_PATTERN
 from ....spec.inputs.token_count import MOST_TOKENS
+from ....spec.schedules.stage_order import ALL_KINDS
 from ....spec.technique import Values
 from ....spec.techniques import TECHNIQUES
+from ....spec.workload.number_formats import SHORTHANDS
+from ....spec.workload.workload import TASKS
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
@@ -28,6 +32,15 @@ StackName = Annotated[
     ),
 ]
 Positive = Annotated[float, Field(gt=0, le=2.0**40)]
+Memory = Annotated[
+    float, Field(gt=0, le=2.0**40, description="Cap on a device's memory in GiB, its context too.")
+]
+HostMemory = Annotated[
+    float, Field(gt=0, le=2.0**40, description="Host memory that a device may use, in GiB.")
+]
+Risk = Annotated[
+    float, Field(gt=0, le=0.5, description="Accepted chance of too little memory; 0.05.")
+]
 PriceOrNone = Annotated[float, Field(ge=0, le=2.0**40)]
 MAX_DEADLINE_S = 600.0
 DEADLINE_S = 60.0
@@ -60,22 +73,34 @@ ClusterBody = Annotated[
 ]
 
 
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(words) + "."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadBody:
     """Training task: batch, sequence, number format, optimizer."""
 
     __pydantic_config__ = STRICT
 
-    global_batch: Count | None = None
-    global_batch_tokens: Count | None = None
-    seq_len: Count | None = None
-    dtype: Name | None = None
-    grad_dtype: Name | None = None
-    master_dtype: Name | None = None
-    moment_dtype: Name | None = None
-    optimizer: Name | None = None
-    trainable: Name | None = None
-    task: Name | None = None
+    global_batch: Annotated[Count | None, Field(description="Samples a step.")] = None
+    global_batch_tokens: Annotated[
+        Count | None, Field(description="Tokens a step, instead of samples.")
+    ] = None
+    seq_len: Annotated[Count | None, Field(description="Tokens of a sample.")] = None
+    dtype: Annotated[Name | None, Field(description=_words(SHORTHANDS))] = None
+    grad_dtype: Annotated[Name | None, Field(description="Of gradients: fp32 if left out.")] = None
+    master_dtype: Annotated[
+        Name | None, Field(description="Of master weights; none for no separate ones.")
+    ] = None
+    moment_dtype: Annotated[
+        Name | None, Field(description="Of the optimizer's moments: fp32 if left out.")
+    ] = None
+    optimizer: Annotated[Name | None, Field(description=_words(OPTIMIZERS))] = None
+    trainable: Annotated[
+        Name | None, Field(description="full, lora:rank=16,targets=query,value or frozen:TOWER,….")
+    ] = None
+    task: Annotated[Name | None, Field(description=_words(TASKS))] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +110,9 @@ class ConstraintsBody:
     __pydantic_config__ = STRICT
 
     pins: Annotated[list[Name], Field(max_length=100)] | None = None
-    memory_gib: Positive | None = None
-    host_gib: Positive | None = None
-    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    memory_gib: Memory | None = None
+    host_gib: HostMemory | None = None
+    oom_risk: Risk | None = None
     top: Annotated[int, Field(ge=0, le=100)] | None = None
     allow: Annotated[
         Name | None, Field(description="Techniques whose lossy values are tried, commas between.")
@@ -141,26 +166,49 @@ class StrategyFields:
 
     __pydantic_config__ = STRICT
 
-    tp: Degree | None = None
-    pp: Degree | None = None
-    vpp: Degree | None = None
-    cp: Degree | None = None
-    ep: Degree | None = None
-    etp: Degree | None = None
-    dp: Degree | None = None
-    layers_per_stage: Name | LayerCountsBody | None = None
-    first_stage_layers: LayerCount | None = None
-    last_stage_layers: LayerCount | None = None
-    sp: Name | None = None
-    shard: Name | None = None
-    schedule: Name | None = None
-    micro_batch: Degree | None = None
-    recompute: Name | None = None
+    tp: Annotated[Degree | None, Field(description="Tensor-parallel degree.")] = None
+    pp: Annotated[Degree | None, Field(description="Pipeline stages.")] = None
+    vpp: Annotated[Degree | None, Field(description="Virtual stages on each stage.")] = None
+    cp: Annotated[Degree | None, Field(description="Context-parallel degree: ranks of a ring.")] = (
+        None
+    )
+    ep: Annotated[Degree | None, Field(description="Expert-parallel degree.")] = None
+    etp: Annotated[Degree | None, Field(description="Expert-tensor-parallel degree.")] = None
+    dp: Annotated[Degree | None, Field(description="Data-parallel degree; left out: the rest.")] = (
+        None
+    )
+    layers_per_stage: Annotated[
+        Name | LayerCountsBody | None,
+        Field(description="Blocks of each stage, such as 2,3,3; left out: equal parts."),
+    ] = None
+    first_stage_layers: Annotated[
+        LayerCount | None,
+        Field(description="Blocks of the first stage; the others share the rest."),
+    ] = None
+    last_stage_layers: Annotated[
+        LayerCount | None, Field(description="Blocks of the last stage; likewise.")
+    ] = None
+    sp: Annotated[Name | None, Field(description=_words(SEQUENCE_PARALLELS))] = None
+    shard: Annotated[
+        Name | None, Field(description="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O.")
+    ] = None
+    schedule: Annotated[Name | None, Field(description=_words(ALL_KINDS))] = None
+    micro_batch: Annotated[Degree | None, Field(description="Samples of a micro-batch.")] = None
+    recompute: Annotated[
+        Name | None, Field(description="none, selective, selective-ops, ops:save=NAME,… or full.")
+    ] = None
 
 
 def strategy_body(techniques: Values = TECHNIQUES) -> type[StrategyFields]:
     """Type of a body's strategy, with one field per technique."""
-    words = [(technique.name, Name | None, field(default=None)) for technique in techniques]
+    words = [
+        (
+            technique.name,
+            Annotated[Name | None, Field(description=technique.help)],
+            field(default=None),
+        )
+        for technique in techniques
+    ]
     text = {"__doc__": StrategyFields.__doc__, "__pydantic_config__": STRICT}
     return make_dataclass(
         "StrategyBody",
@@ -197,9 +245,9 @@ class SimulationBody:
     attention: AttentionImpl | None = None
     overlap: Overlap | None = None
     calibration: Name | None = None
-    memory_gib: Positive | None = None
-    host_gib: Positive | None = None
-    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    memory_gib: Memory | None = None
+    host_gib: HostMemory | None = None
+    oom_risk: Risk | None = None
     prices: PricesBody | None = None
     tokens: TokensBody | None = None
     include: Annotated[
@@ -236,7 +284,7 @@ class WhatIfBody:
     attention: AttentionImpl | None = None
     overlap: Overlap | None = None
     calibration: Name | None = None
-    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    oom_risk: Risk | None = None
     deadline_s: SweepDeadline | None = None
 
 

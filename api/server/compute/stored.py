@@ -19,6 +19,8 @@ from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
 from ....spec.techniques import TECHNIQUES
 from ...html.page_file import page_file
+from ...html.plan_drawing import plan_drawing
+from ...html.svg import drawing_svg
 from ...planning.report import Simulated, memory_rule, simulate_plan
 from ...problem.plan_files import plan_from_text
 from ...problem.report_pricing import download_document
@@ -112,6 +114,10 @@ def _page(stored: Any) -> bytes:
     return page_file(view, plan, step_trace(_simulated(stored))).encode()
 
 
+def _picture(stored: Any) -> bytes:
+    return drawing_svg(plan_drawing(_report(stored))).encode()
+
+
 def _plan(stored: Any) -> bytes:
     return dump_pretty(download_document(stored["report"])).encode()
 
@@ -122,5 +128,6 @@ STORED_OPERATIONS: Mapping[str, Callable[[Any], bytes]] = {
     "compare": _compared,
     "export-html": _page,
     "export-plan": _plan,
+    "export-svg": _picture,
 }
 """What is made of stored answers, by the name of the operation."""

@@ -85,7 +85,24 @@ def _request_document(row: DbRow) -> dict[str, Any] | None:
     named = {name: body.get(name) for name in ("model", "cluster")}
     texts = {name: text if isinstance(text, str) else None for name, text in named.items()}
     sizes = {name: workload.get(name) for name in ("global_batch", "seq_len")}
-    return {**texts, **sizes, **pricing_of(body)}
+    return {**texts, **sizes, **pricing_of(body), **_wishes(body)}
+
+
+WORKLOAD_WISHES = ("global_batch_tokens", "dtype", "optimizer", "trainable")
+CONSTRAINT_WISHES = ("memory_gib", "host_gib", "pins")
+
+
+def _wishes(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a question from others of the same model, cluster and size."""
+    limits, model = body.get("constraints") or {}, body.get("model")
+    name = model.get("name") if isinstance(model, Mapping) else None
+    return {
+        "model_name": name[:200] if isinstance(name, str) else None,
+        "objective": body.get("objective"),
+        "prefer": body.get("prefer"),
+        **{key: body.get("workload", {}).get(key) for key in WORKLOAD_WISHES},
+        **{key: limits.get(key) for key in CONSTRAINT_WISHES},
+    }
 
 
 def pricing_of(body: Mapping[str, Any]) -> dict[str, Any]:

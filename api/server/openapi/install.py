@@ -84,6 +84,7 @@ MODEL_NAME = {
     "schema": {"type": "string"},
     "example": "gpt2",
 }
+CHOICES_EXAMPLE = {"optimizer": ["adamw", "lion"], "prefer": ["simple", "best"]}
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
     "models": {
         "operation_id": "listModels",
@@ -100,6 +101,14 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
         "responses": {
             **answer_docs("Model", "The model.", MODEL_EXAMPLE),
             **problem_docs(*COMMON_STATUSES, 404),
+        },
+    },
+    "choices": {
+        "operation_id": "listChoices",
+        "summary": "Words that a question takes: stacks, optimizers, number formats.",
+        "responses": {
+            **answer_docs("Choices", "Words by the name of what is asked.", CHOICES_EXAMPLE),
+            **problem_docs(*COMMON_STATUSES),
         },
     },
     "clusters": {
@@ -174,6 +183,8 @@ def _schemas() -> dict[str, Any]:
             "spec": {"type": "object", "description": "The model spelled out, to keep or change."},
         }
     )
+    words = {"type": "array", "items": {"type": "string"}}
+    components["Choices"] = {"type": "object", "additionalProperties": words}
     components["Clusters"] = _object(
         {
             "forms": {"type": "array", "items": {"type": "string"}},

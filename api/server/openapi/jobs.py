@@ -44,7 +44,8 @@ BEST_EXAMPLE: dict[str, Any] = {
     "seconds": 0.8,
 }
 ASKED_EXAMPLE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 64, "seq_len": 1024,
-                 "stack": None, "calibration": None, "oom_risk": None}  # fmt: skip
+                 "stack": None, "calibration": None, "oom_risk": None,
+                 "pins": ["tp=1"], "optimizer": "adamw"}  # fmt: skip
 JOB_EXAMPLE = {**NEW_JOB_EXAMPLE, "asked": ASKED_EXAMPLE, "best": BEST_EXAMPLE, "answer": None,
                "problem": None}  # fmt: skip
 PAGE_EXAMPLE = {
@@ -185,9 +186,10 @@ def _events_docs(name: str, word: str) -> dict[str, Any]:
 
 REQUEST_SCHEMA = {
     "type": ["object", "null"],
-    "description": "What was asked for: model, cluster, global_batch, seq_len, stack, calibration, "
-    "oom_risk; null where that was a document or not given, and in a list where the body was long. "
-    "Null for a question or a run.",
+    "description": "What was asked for: model, cluster, the workload's and the constraints' keys, "
+    "stack, calibration, objective, prefer; null where that was a document or not given, and in a "
+    "list where the body was long; model_name is the name in a model's document. Null for a "
+    "question or a run.",
 }
 
 

@@ -56,8 +56,8 @@ TARGET_PARAMETER = {
     "name": "target",
     "in": "path",
     "required": True,
-    "description": "html: one page that loads nothing; plan: the Plan document.",
-    "schema": {"enum": ["html", "plan"]},
+    "description": "html: one page that loads nothing; plan: the Plan document; svg: a picture.",
+    "schema": {"enum": ["html", "plan", "svg"]},
     "example": "plan",
 }
 VIEW_PROBLEMS = problem_docs(*COMMON_STATUSES, 404, 409, 422, 429, 503)
@@ -119,6 +119,10 @@ VIEW_DOCS: dict[str, dict[str, Any]] = {
                         "example": PLAN_REPORT_EXAMPLE["plan"],
                     },
                     **HTML,
+                    "image/svg+xml": {
+                        "schema": {"$ref": REF.format(model="Picture")},
+                        "example": "<svg xmlns='http://www.w3.org/2000/svg'/>",
+                    },
                 },
             },
             **NOT_MODIFIED,
@@ -136,6 +140,11 @@ PAGE_DOCS: dict[str, Any] = {
         **NOT_MODIFIED,
         **problem_docs(*COMMON_STATUSES),
     },
+}
+API_PAGE_DOCS: dict[str, Any] = {
+    **PAGE_DOCS,
+    "operation_id": "openApiPage",
+    "summary": "What is described here, as a page.",
 }
 
 
@@ -161,6 +170,7 @@ def view_schemas() -> dict[str, Any]:
         "Comparison": _object(comparison, "Beside both reports: first, second."),
         "Plan": {"type": "object", "description": "The decisions; a document to keep and run."},
         "Html": {"type": "string", "description": "A page."},
+        "Picture": {"type": "string", "description": "An SVG."},
         "Trace": _object({"traceEvents": _rows("Spans and names of streams.")}, ""),
     }
 

@@ -115,6 +115,64 @@ def test_a_plan_by_keyboard(person: Person, service: Service) -> None:
     assert "of the step) at" in person.page.locator(".timeline .span").inner_text()
 
 
+def test_a_plan_with_wishes(person: Person, service: Service) -> None:
+    page = person.page
+    page.get_by_label("Model", exact=True).select_option("gpt2")
+    page.get_by_label("Cluster, as it is asked for").fill("2xA100")
+    for label, text in (("Global batch", "8"), ("Sequence", "128"), ("What is trained", "lora")):
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label("Optimizer").select_option("lion")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Answer with").select_option("the simplest that is as good")
+    page.get_by_label("Training software").fill("megatron")
+    page.get_by_label("Memory a device may use", exact=True).fill("30")
+    page.get_by_label("Host memory a device may use").fill("16")
+    page.get_by_label("Recomputation").select_option("full")
+    page.get_by_label("Pins").fill("tp=1")
+    page.get_by_label("Seconds to search").fill("3")
+    page.get_by_role("button", name="Find the plan").click()
+    person.wait_for_plan()
+    job = plan_of(person, service)
+    asked, plan = job["asked"], job["answer"]["plan"]
+    wished = {"optimizer": "lion", "trainable": "lora", "prefer": "simple", "stack": "megatron",
+              "memory_gib": 30, "host_gib": 16, "pins": ["tp=1", "recompute=full"]}  # fmt: skip
+    assert {name: asked[name] for name in wished} == wished
+    workload = plan["workloads"]["main"]
+    assert workload["optimizer"] == "lion"
+    assert isinstance(workload["trainable"], dict)  # an adapter of the usual rank
+    assert job["answer"]["provenance"]["stack"].startswith("megatron")
+    said = page.locator(".history a[aria-current]").inner_text()
+    assert "lion, lora, megatron, prefer simple, within 30 GiB, host 16 GiB" in said
+    open_earlier(person)
+    assert page.get_by_label("Optimizer").input_value() == ""
+    page.locator(".history a", has_text="prefer simple").click()
+    page.locator(".report h2", has_text="lion").wait_for()
+    labels = ("Optimizer", "What is trained", "Recomputation", "Pins")
+    found = [page.get_by_label(name, exact=True).input_value() for name in labels]
+    assert found == ["lion", "lora", "full", "tp=1"]
+
+
+def test_only_a_proof_says_every_legal_way(person: Person, service: Service) -> None:
+    pins = ["micro_batch=2", "shard=zero0", "compile=none"]
+    bodies = [
+        {"model": SMALL, "cluster": "1xH100", "workload": {"global_batch": 2, "seq_len": 64}},
+        {"model": "llama-3-8b", "cluster": "8xH100", "deadline_s": 1.0,
+         "workload": {"global_batch": 64, "seq_len": 8192}},
+    ]  # fmt: skip
+    bodies[0]["constraints"] = {"pins": pins}
+    page = person.page
+    assert "legal way" not in page.locator("main").inner_text()
+    for body in bodies:
+        made = httpx.post(service.url + "/v1/plans", json=body, headers={"Prefer": "wait=30"},
+                          timeout=40)  # fmt: skip
+        search = made.json()["search"]
+        proven = (search["stopped_by"], search["gap"]) == ("proof", 0)
+        assert proven == (body is bodies[0])
+        page.evaluate("hash => { location.hash = hash; }", made.headers["location"][-32:])
+        page.locator(".report h2", has_text=f"{body['workload']['seq_len']} tokens").wait_for()
+        assert ("every legal way" in page.locator(".report").inner_text()) == proven
+
+
 def test_an_earlier_plan_fills_the_form(person: Person) -> None:
     open_earlier(person)
     labels = ("Model", "Cluster, as it is asked for", "Global batch", "Sequence")
@@ -147,6 +205,19 @@ def test_a_question_by_mouse(person: Person) -> None:
     assert "most moved: " in text
 
 
+def test_answers_do_not_clip(browser: Any, service: Service) -> None:
+    person = Person(browser, service.url, viewport={"width": 1440, "height": 900})
+    open_earlier(person)
+    person.show("What if")
+    person.page.get_by_role("slider", name="FLOP/s of a device").press("ArrowLeft")
+    person.page.wait_for_selector("#panel2 table")
+    wide = (
+        "[...document.querySelectorAll('#panel2 .scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert person.page.evaluate(wide) == [0, 0]
+    person.leave()
+
+
 def test_a_question_by_keyboard(person: Person, service: Service) -> None:
     open_earlier(person)
     person.tab_to("Plan")
@@ -171,6 +242,19 @@ def test_a_comparison_by_mouse(person: Person, service: Service) -> None:
     other, this = choice.input_value(), person.page.url.partition("#")[2]
     told = httpx.get(f"{service.url}/v1/plans/{this}/compare/{other}", timeout=30).json()
     assert told["view"]["verdict"] in person.page.locator("#panel3").inner_text()
+
+
+def test_plans_to_compare_with_have_names_apart(person: Person, service: Service) -> None:
+    for _ in range(2):
+        httpx.post(
+            service.url + "/v1/plans", json=EARLIER, headers={"Prefer": "wait=30"}, timeout=40
+        )
+    person.page.reload()
+    open_earlier(person)
+    person.show("Compare")
+    names = person.page.locator("#panel3 option").all_inner_texts()
+    assert len(names) >= 3
+    assert len(set(names)) == len(names)
 
 
 def test_a_comparison_by_keyboard(person: Person) -> None:
@@ -214,6 +298,9 @@ def test_files_by_mouse(person: Person, service: Service, tmp_path: Path) -> Non
     with person.page.expect_download() as coming:
         person.page.get_by_role("link", name="Plan (.json)").click()
     assert json.loads(saved(coming.value, tmp_path)) == plan_of(person, service)["answer"]["plan"]
+    with person.page.expect_download() as coming:
+        person.page.get_by_role("link", name="Picture (.svg)").click()
+    assert saved(coming.value, tmp_path).startswith("<svg ")
     person.show("Timeline")
     with person.page.expect_download() as coming:
         person.page.get_by_role("button", name="Download for Perfetto").click()

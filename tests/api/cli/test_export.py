@@ -1,4 +1,4 @@
-"""``plan export --to html``: one file that fetches nothing and runs only what it names."""
+"""``plan export``: a page that fetches nothing and runs only what it names, and pictures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import hashlib
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -135,3 +137,82 @@ def test_the_losses_of_a_run_are_drawn(
     assert refused.err.startswith("--losses: got losses.csv; allowed: the losses.csv that a run")
     assert plan("export", "a.json", "--to", "html").code == 0
     assert "run" not in data_of(Path("a.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def pipeline(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The document of a pipeline, beside its file a.json."""
+    monkeypatch.chdir(tmp_path)
+    flags = ("--tp", "2", "--pp", "2", "--shard", "zero2", "--recompute", "full")
+    assert plan("simulate", *GPT2, *flags, "--json", "a.json").code == 0
+    document: dict[str, Any] = json.loads(Path("a.json").read_text())
+    return document
+
+
+def test_an_svg_shows_stages_layers_and_terms(pipeline: dict[str, Any], plan: Plan) -> None:
+    done = plan("export", "a.json", "--to", "svg")
+    assert (done.code, done.out) == (0, "")
+    assert "wrote a.svg" in done.err
+    root = ElementTree.parse("a.svg").getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [item.text or "" for item in root.iter(f"{name}text")]
+    assert {"0: 0-3", "1: 4-7", "1-6", "7-12"} <= set(texts)
+    assert any(text.startswith("tp 2, zero2, recompute full: 12 layers") for text in texts)
+    shown = [text for text in texts if text.startswith("matmul ")]
+    step_s = pipeline["prediction"]["step_time_s"]
+    share = pipeline["prediction"]["breakdown_s"]["matmul"] / step_s
+    assert shown == [f"matmul {100 * share:.1f} %"]
+    boxes = [item for item in root.iter(f"{name}rect") if item.get("height") == "26.0"]
+    assert math.isclose(sum(float(box.get("width", "0")) for box in boxes), 952, abs_tol=1)
+    height = float(root.get("height", "0"))
+    assert all(float(item.get("y", "0")) < height for item in root.iter(f"{name}text"))
+    assert "href" not in Path("a.svg").read_text(encoding="utf-8")
+
+
+def test_a_png_is_the_same_picture(pipeline: dict[str, Any], plan: Plan) -> None:
+    assert plan("export", "a.json", "--to", "png", "--out", "b.png").code == 0
+    content = Path("b.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert plan("export", "a.json", "--to", "svg").code == 0
+    root = ElementTree.parse("a.svg").getroot()
+    sides = [int.from_bytes(content[at : at + 4]) for at in (16, 20)]
+    drawn = [2 * float(root.get(side, "0")) for side in ("width", "height")]
+    assert all(abs(found - wanted) <= 1 for found, wanted in zip(sides, drawn, strict=True))
+
+
+def test_a_png_without_matplotlib_is_refused_in_one_line(
+    pipeline: dict[str, Any], plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = plan("export", "a.json", "--to", "png")
+    assert done.code == 2
+    assert done.err.startswith("--to: got png with no matplotlib; allowed: ")
+    assert done.err.endswith("nearest: plan export a.json --to svg\n")
+    assert not Path("a.png").exists()
+
+
+def test_markup_in_a_name_is_text_in_an_svg(pipeline: dict[str, Any], plan: Plan) -> None:
+    pipeline["plan"]["models"]["main"]["name"] = MARKUP
+    Path("b.json").write_text(json.dumps(pipeline["plan"]))
+    assert plan("export", "b.json", "--to", "svg").code == 0
+    assert "<img" not in Path("b.svg").read_text(encoding="utf-8")
+    title = ElementTree.parse("b.svg").getroot()[0].text
+    assert title is not None
+    assert title.startswith(MARKUP)
+
+
+def test_a_picture_of_many_stages_is_cut(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ("--model", "gpt3-175b", "--cluster", "32xA100-80GB", "--global-batch", "32")
+    assert plan("simulate", *flags, "--seq-len", "2048", "--pp", "32", "--json", "a.json").code == 0
+    assert plan("export", "a.json", "--to", "svg").code == 0
+    text = Path("a.svg").read_text(encoding="utf-8")
+    assert "… 8 more stages" in text
+
+
+def test_another_target_names_those_there_are(pipeline: dict[str, Any], plan: Plan) -> None:
+    done = plan("export", "a.json", "--to", "pdf")
+    assert (done.code, done.err) == (2, "--to: got pdf; allowed: html, svg, png; nearest: plan "
+                                        "export plan.json --to html\n")  # fmt: skip

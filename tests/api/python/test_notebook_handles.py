@@ -19,6 +19,7 @@ from shardwright.api.python import WhatIfs
 from shardwright.api.what_if.what_if import WhatIf
 from shardwright.datasets.published.runs import TABLE
 from shardwright.spec.errors import InputError
+from shardwright.spec.plan.shape_text import shape_text
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TYPED = {"layers": 4, "hidden": 256, "heads": 4, "vocab": 512, "name": "<b>tiny</b>"}
@@ -38,7 +39,7 @@ def _pictures(plans: tuple[PlanHandle, PlanHandle]) -> list[tuple[str, Callable[
     first, second = plans
     sweep = sw.what_if(first, sweep={"global_batch": [4, 8]}, deadline_s=5)
     return [
-        ("plan", first.plot),
+        ("plan", sw.plan(TYPED, "2xH100", **ASKED, pins={"pp": 2}).plot),
         ("memory", first.memory_plot),
         ("terms", first.explain().plot),
         ("memory again", first.explain().memory_plot),
@@ -137,6 +138,36 @@ def test_frames_hold_what_the_documents_hold(plans: tuple[PlanHandle, PlanHandle
     assert (spans.start_s + spans.duration_s).max() == pytest.approx(timeline.step_time_s)
     both = sw.compare(p, other).to_frame()
     assert set(both.unit) == {"s", "bytes"}
+
+
+def test_a_report_has_four_frames(plans: tuple[PlanHandle, PlanHandle]) -> None:
+    p, _ = plans
+    terms, stages, layers = (p.to_frame(rows) for rows in ("terms", "stages", "layers"))
+    assert terms.seconds.sum() == pytest.approx(p.prediction.step_time_s)
+    assert terms.equals(p.explain().to_frame())
+    assert list(stages.stage) == [0, 1]
+    assert list(stages.reserved_bytes) == [row.reserved_bytes for row in p.prediction.memory]
+    assert layers.layers.iloc[-1] == "5"  # the head, behind an embedding and four blocks
+    assert set(layers.stage) == {"0", "1"}
+    with pytest.raises(InputError, match=r"to_frame: got layer; allowed: terms.*nearest: layers"):
+        p.to_frame("layer")  # type: ignore[arg-type]
+
+
+def test_a_simulation_draws_its_timeline(plans: tuple[PlanHandle, PlanHandle]) -> None:
+    p, _ = plans
+    assert _texts(p.plot()) == _texts(p.timeline.plot())
+    assert "rank 1 compute" in _texts(p.plot())
+
+
+def test_an_alternative_is_one_line() -> None:
+    found = sw.plan(TYPED, "2xH100", **ASKED)
+    assert found.alternatives == found.report.alternatives
+    for other in found.alternatives:
+        line = repr(other)
+        assert line.startswith(f"<Alternative {shape_text(other.plan)}; step ")
+        assert line.endswith((f", {other.lost_by}>", ", simplest>"))
+        assert len(line.splitlines()) == 1
+    assert found.alternatives
 
 
 def test_tables_are_escaped_and_scriptless(plans: tuple[PlanHandle, PlanHandle]) -> None:

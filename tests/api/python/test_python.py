@@ -99,8 +99,8 @@ def test_other_mistakes() -> None:
         sw.plan(3, "8xH100", global_batch=8, seq_len=64)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="cluster: got list"):
         sw.plan("gpt2", [8], global_batch=8, seq_len=64)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"tpp: got an unknown argument.*nearest: tp"):
-        sw.simulate("gpt2", "8xH100", tpp=2)
+    with pytest.raises(InputError, match="tp: got 2; allowed: nothing beside a plan"):
+        sw.simulate(sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64), tp=2)
     with pytest.raises(InputError, match="tp: got '2'"):
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, tp="2")
     with pytest.raises(InputError, match=r"recompute: got ops:mlp.*ops:save=NAMES"):

@@ -48,9 +48,9 @@ def test_the_page_is_small_and_closed(client: httpx.Client) -> None:
     assert index.headers["content-security-policy"] == POLICY
     assert "unsafe" not in POLICY
     named = re.findall(r'(?:src|href)="([^"#]+)"', index.text)
-    assert sorted(set(named)) == sorted(f"/page/{name}" for name in FILES)
+    assert sorted(set(named)) == sorted(["/docs", *(f"/page/{name}" for name in FILES)])
     assert not re.search(r"<script(?! defer src=)|<style| style=| on[a-z]+=", index.text)
-    files = [client.get(path) for path in dict.fromkeys(named)]
+    files = [client.get(f"/page/{name}") for name in FILES]
     assert {answer.status_code for answer in files} == {200}
     assert len(index.content) + sum(len(answer.content) for answer in files) <= MOST_BYTES
 
@@ -149,6 +149,31 @@ def test_exports_are_files(
         assert data[part] == json.loads(again[1])[part]
     assert data["view"]["terms"] == json.loads(again[1])["view"]["terms"]
     assert data["view"]["rivals"]  # a search has some, a simulation none
+
+
+def test_a_picture_is_a_file(client: httpx.Client, places: list[str]) -> None:
+    answer = client.get(places[1] + "/export/svg")
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert answer.headers["content-disposition"].endswith('.svg"')
+    kept = client.get(places[1]).json()["answer"]
+    assert answer.text.startswith("<svg ")
+    assert f"micro-batch {kept['plan']['programs'][0]['schedule']['micro_batch']} x" in answer.text
+
+
+def test_words_of_a_question_are_those_that_it_takes(client: httpx.Client) -> None:
+    words = client.get("/v1/choices").json()
+    body = {**BODIES[0], "constraints": {"top": 0}, "deadline_s": 1}
+    asked = [
+        {**body, "workload": {**WORK, "optimizer": words["optimizer"][-1]}},
+        {**body, "workload": {**WORK, "dtype": words["dtype"][-1]}, "cluster": "2xB200"},
+        {**body, "workload": {**WORK, "trainable": words["trainable"][1]}},
+        *({**body, "prefer": word} for word in words["prefer"]),
+        *({**body, "stack": word} for word in words["stack"][:2]),
+    ]
+    for question in asked:
+        made = client.post("/v1/plans", json=question)
+        assert made.status_code == 202, made.text
+        assert client.delete(made.headers["location"]).status_code in (202, 204)
 
 
 @pytest.mark.parametrize("target", ["htm", "megatron", "PLAN", "x" * 200, "%2e%2e"])

@@ -8,9 +8,11 @@ import pytest
 
 SERVICE = "service"
 TOGETHER = {
+    "tests/api/service/test_body_faults": SERVICE,
     "tests/api/service/test_service": SERVICE,
     "tests/api/jobs/test_service": SERVICE,
     "tests/api/python/test_service_client": SERVICE,
+    "tests/api/browser/test_browser_docs": SERVICE,
     "tests/api/browser/test_browser_odd": SERVICE,
     "tests/api/mistakes/test_mistakes_elsewhere": SERVICE,
     "tests/distributed/": "ranks",

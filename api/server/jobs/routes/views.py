@@ -23,7 +23,11 @@ from .replies import conditional, not_found, owner_of, with_store_errors
 
 VIEW_TIMEOUT_S = 10.0
 JSON_TYPE = "application/json"
-EXPORT_TARGETS = {"html": ("text/html; charset=utf-8", "html"), "plan": (JSON_TYPE, "json")}
+EXPORT_TARGETS = {
+    "html": ("text/html; charset=utf-8", "html"),
+    "plan": (JSON_TYPE, "json"),
+    "svg": ("image/svg+xml", "svg"),
+}
 """Media type and suffix of each export."""
 MakeView = Callable[[Request, str, bytes, float], Awaitable[Response]]
 

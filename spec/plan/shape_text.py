@@ -1,0 +1,56 @@
+"""A plan in one line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..strategy import LayerStrategy
+from ..technique import OFF, Values
+from ..techniques import TECHNIQUES
+from .plan import Plan
+
+
+def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
+    """Format a plan in one line.
+
+    For example ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``.
+    """
+    program = plan.program
+    placed = [
+        (part.strategy, program.stages[stage].device_count)
+        for stage, _, parts in program.chunks()
+        for part in parts
+    ]
+    every = [strategy for strategy, _ in placed]
+    parts = [
+        f"tp {_several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
+        f"pp {len(program.stages)}",
+        f"dp {_several(s.data_parallel(ranks) for s, ranks in placed)}",
+        _several(s.shard.level_name(s.state_ranks(ranks)) for s, ranks in placed),
+    ]
+    if any(s.cp > 1 for s in every):
+        parts.insert(2, f"cp {_several(s.cp for s in every)}")
+    experts = [expert_text(s) for s in every if (s.ep, s.etp) != (1, 1)]
+    if experts:
+        parts.insert(len(parts) - 1, _several(experts))
+    recomputes = {s.recompute for s in every} - {"none"}
+    if recomputes:
+        parts.append("recompute " + "/".join(sorted(recomputes)))
+    for technique in techniques:
+        if used := {technique.text_of(s) for s in every} - {OFF}:
+            parts.append(f"{technique.name} " + "/".join(sorted(used)))
+    if program.chunks_per_stage > 1:
+        parts.insert(2, f"vpp {program.chunks_per_stage}")
+    if len(program.stages) > 1:
+        parts.append(program.schedule.kind)
+    schedule = program.schedule
+    return ", ".join([*parts, f"micro-batch {schedule.micro_batch} x {schedule.microbatches}"])
+
+
+def _several(values: Iterable[object]) -> str:
+    return "/".join(str(value) for value in dict.fromkeys(values))
+
+
+def expert_text(strategy: LayerStrategy) -> str:
+    """Format an expert split: ``ep 8`` or ``ep 4 x etp 2``."""
+    return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
