@@ -256,8 +256,9 @@ class Advice:
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form, without what is None."""
-        document: dict[str, Any] = {"about": self.about, "why": self.why, "value": self.value, "gain": self.gain}
-        document["plan"] = None if self.plan is None else self.plan.to_document()
+        plan = None if self.plan is None else self.plan.to_document()
+        document: dict[str, Any] = {"about": self.about, "why": self.why, "value": self.value}
+        document |= {"gain": self.gain, "plan": plan}
         return {key: value for key, value in document.items() if value is not None}
 
 
