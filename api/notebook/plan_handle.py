@@ -124,19 +124,12 @@ class PlanHandle:
         self,
         steps: int = 20,
         *,
-        verify: bool = False,
-        data: str | None = None,
-        tokenizer: str | None = None,
-        kernels: KernelPolicy = "auto",
-        trace: Path | None = None,
-        lr: str | float | None = None,
-        init_from: str | Path | None = None,
-        save_hf: str | Path | None = None,
-        out_dir: str | Path | None = None,
-        checkpoint: Path | str | None = None,
-        every: int | None = None,
-        resume: Path | str | None = None,
-    ) -> RunResult:
+        verify: bool = False, data: str | None = None, tokenizer: str | None = None,
+        kernels: KernelPolicy = "auto", trace: Path | None = None, lr: str | float | None = None,
+        init_from: str | Path | None = None, save_hf: str | Path | None = None,
+        out_dir: str | Path | None = None, checkpoint: Path | str | None = None,
+        every: int | None = None, resume: Path | str | None = None,
+    ) -> RunResult:  # fmt: skip
         """Run the plan on this machine; return the contract's ``execute`` document.
 
         Interrupted, the run ends after a step, and the document says so under ``stopped``.

@@ -157,6 +157,17 @@ def _schemas() -> dict[str, Any]:
         "sensitivities": {"type": "array", "items": _ref("Sensitivity")},
     }
     components["PlanReport"] = _object({**_report_properties(), **searched})
+    components["PlanReport"]["properties"] |= {
+        "advice": {
+            **_array_of_objects(),
+            "description": "Near sizes that train faster, and why the plan is fragile, if so.",
+        },
+        "common_stack": {
+            "type": "object",
+            "description": "Stack, plan and prediction of the nearest common software; where no "
+            "stack was given.",
+        },
+    }
     components.update(what_if_schemas())
     components.update(job_schemas())
     components.update(profile_schemas())
@@ -170,6 +181,13 @@ def _schemas() -> dict[str, Any]:
     )
     components["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
     components["Status"] = _object({"status": {"type": "string"}})
+    components.update(_catalogue_schemas())
+    return components
+
+
+def _catalogue_schemas() -> dict[str, Any]:
+    """Components of what has a name here: models, words, clusters."""
+    components: dict[str, Any] = {}
     components["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
     count = {"type": "integer"}
     components["Model"] = _object(
