@@ -16,6 +16,7 @@ from ...spec.model.mixers import (
     Attention,
     DeltaRule,
     LatentAttention,
+    LightningAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -65,6 +66,8 @@ def _mixer(mixer: Mixer | None) -> str:
         return f"state space {mixer.heads}"
     if isinstance(mixer, DeltaRule):
         return f"delta rule {mixer.value_heads}/{mixer.key_heads}"
+    if isinstance(mixer, LightningAttention):
+        return f"lightning attention {mixer.heads}"
     if isinstance(mixer, ShortConvolution):
         return f"short convolution {mixer.channels}"
     if isinstance(mixer, ParallelMixers):

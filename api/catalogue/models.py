@@ -18,6 +18,7 @@ from ...spec.model.model_spec import (
     HeadLayer,
     LatentAttention,
     Layer,
+    LightningAttention,
     Mlp,
     ModelSpec,
     Moe,
@@ -123,7 +124,7 @@ def _shared_table(model: ModelSpec, tower: Tower, layer: Layer) -> int:
     return 0
 
 
-RECURRENT = (StateSpace, DeltaRule, ShortConvolution, ParallelMixers)
+RECURRENT = (StateSpace, DeltaRule, LightningAttention, ShortConvolution, ParallelMixers)
 
 
 def model_kind(model: ModelSpec) -> str:

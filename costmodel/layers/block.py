@@ -102,7 +102,7 @@ def _pre_norm(
 ) -> tuple[BlockBody, BlockEpilogue]:
     """``x + f(norm(x))`` per sub-layer f.
 
-    A sandwich normalizes the result too; OLMo 2 the result alone.
+    A sandwich normalizes the result too; OLMo 2 the result alone; MiniMax-01 ``x`` itself.
     """
     if c.stack.fusion.across_parts:
         return _fused_pre_norm(c, layer, strategy)
@@ -112,14 +112,18 @@ def _pre_norm(
     def branch(
         x: SymbolicTensor, sub_layer: SubLayer, source: SymbolicTensor | None
     ) -> SymbolicTensor:
-        inner = _plain_branch if placement == "after" else _normalized_branch
+        inner = _plain_branch if placement in ("after", "stream") else _normalized_branch
         out = inner(c, layer, strategy, sub_layer, x, source)
-        return out if placement == "pre" else norm(c, out, layer.norm)
+        return out if placement in ("pre", "stream") else norm(c, out, layer.norm)
+
+    def stream(x: SymbolicTensor) -> SymbolicTensor:
+        return norm(c, x, layer.norm) if placement == "stream" else x
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
+        x = stream(x)
         for sub_layer in sub_layers[:-1]:
             added = branch(x, sub_layer, source)
-            x = residual_add(c, x, added, sub_layer.bias)
+            x = stream(residual_add(c, x, added, sub_layer.bias))
             del added
         return x, branch(x, sub_layers[-1], source)
 

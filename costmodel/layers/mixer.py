@@ -10,6 +10,7 @@ from ...spec.model.mixers import (
     Attention,
     DeltaRule,
     LatentAttention,
+    LightningAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -19,6 +20,7 @@ from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext
 from ..ops.eager import add
 from ..ops.recurrent.delta_rule import delta_rule
+from ..ops.recurrent.lightning import lightning_attention
 from ..ops.recurrent.short_convolution import short_convolution
 from ..ops.recurrent.state_space import state_space
 from ..ops.residual import unfused_residual
@@ -56,6 +58,7 @@ MIXERS: dict[type[Any], LowerMixer] = {
     Attention: attention_mixer,
     DeltaRule: delta_rule,
     LatentAttention: latent_attention,
+    LightningAttention: lightning_attention,
     ParallelMixers: parallel_mixers,
     ShortConvolution: short_convolution,
     StateSpace: state_space,

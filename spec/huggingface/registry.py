@@ -19,7 +19,7 @@ from . import (
 )
 from .family import Family
 from .images import gemma3, mistral3, qwen_vl
-from .recurrent import falcon_h1, lfm2
+from .recurrent import falcon_h1, lfm2, minimax
 
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
@@ -34,6 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     *hybrids.FAMILIES,
     *lfm2.FAMILIES,
     *falcon_h1.FAMILIES,
+    *minimax.FAMILIES,
     *encoders.FAMILIES,
     *t5.FAMILIES,
     *llava.FAMILIES,

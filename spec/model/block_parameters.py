@@ -8,6 +8,7 @@ from .mixers import (
     Attention,
     DeltaRule,
     LatentAttention,
+    LightningAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -58,6 +59,8 @@ def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
         return _latent(mixer, hidden)
     if isinstance(mixer, StateSpace):
         return _state_space(mixer, hidden)
+    if isinstance(mixer, LightningAttention):
+        return _lightning(mixer, hidden)
     if isinstance(mixer, ShortConvolution):
         return _short_convolution(mixer, hidden)
     if isinstance(mixer, ParallelMixers):
@@ -133,6 +136,15 @@ def _state_space(spec: StateSpace, hidden: int, prefix: str = "") -> ParameterSp
         *(per_head(f"{prefix}{name}", spec.heads) for name in ("step_bias", "decay", "skip")),
         *norm(f"{prefix}mixer_norm", kind, spec.inner_dim, split=True),
         *row(f"{prefix}output", hidden, spec.inner_dim, spec.bias),
+    )
+
+
+def _lightning(spec: LightningAttention, hidden: int) -> ParameterSpecs:
+    names = ("query", "key", "value", "output_gate")
+    return (
+        *(p for name in names for p in column(name, spec.inner_dim, hidden, bias=False)),
+        *norm("mixer_norm", "rmsnorm", spec.inner_dim, split=True),
+        *row("output", hidden, spec.inner_dim, bias=False),
     )
 
 

@@ -67,7 +67,8 @@ class BlockLayer:
     Either may be missing.
 
     ``norm_placement`` pre: before each part; post: after each residual sum (BERT); after: after
-    each part, before its sum (OLMo 2); sandwich: before and after each part (Gemma 2 and 3).
+    each part, before its sum (OLMo 2); sandwich: before and after each part (Gemma 2 and 3);
+    stream: the residual stream itself before each part (MiniMax-01).
     ``parallel``: both parts read the block's input and are added to it together (GPT-NeoX), with
     ``shared_norm`` through one norm.
     ``cross_attention`` to another tower's output stands between the two (T5's decoder).
@@ -79,7 +80,7 @@ class BlockLayer:
     mlp: FeedForward | None
     norm: NormKind = "rmsnorm"
     norm_eps: Epsilon = 1e-5
-    norm_placement: Literal["pre", "post", "after", "sandwich"] = "pre"
+    norm_placement: Literal["pre", "post", "after", "sandwich", "stream"] = "pre"
     parallel: bool = False
     shared_norm: bool = False
     cross_attention: Attention | None = None

@@ -174,6 +174,25 @@ class ShortConvolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LightningAttention:
+    """Linear attention whose state decays at a fixed rate a head (MiniMax-01, arXiv:2501.08313).
+
+    Queries, keys and values pass an activation; the result a norm over all heads and a sigmoid
+    gate. Matrix products take ``chunk`` tokens at a time.
+    """
+
+    kind: Literal["lightning"] = "lightning"
+    heads: Count
+    head_dim: Count
+    chunk: Count = 256
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of all heads together."""
+        return self.heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelMixers:
     """Attention and a state space of one input, whose results are added (Falcon-H1, 2507.22448)."""
 
@@ -201,6 +220,7 @@ Mixer = Annotated[
     | Annotated[LatentAttention, Tag("latent")]
     | Annotated[StateSpace, Tag("state_space")]
     | Annotated[DeltaRule, Tag("delta_rule")]
+    | Annotated[LightningAttention, Tag("lightning")]
     | Annotated[ShortConvolution, Tag("short_convolution")]
     | Annotated[ParallelMixers, Tag("parallel")],
     kind_or("attention"),

@@ -7,6 +7,7 @@ from .layers import BlockLayer, Layer, MultiTokenLayer, ProjectorLayer
 from .mixers import (
     DeltaRule,
     LatentAttention,
+    LightningAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -45,7 +46,7 @@ def head_sizes(layer: Layer) -> dict[str, int]:
 
 
 def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
-    if isinstance(mixer, LatentAttention):
+    if isinstance(mixer, (LatentAttention, LightningAttention)):
         return {"heads": mixer.heads}
     if isinstance(mixer, StateSpace):
         return {"heads": mixer.heads, "groups": mixer.groups}

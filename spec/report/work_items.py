@@ -94,6 +94,8 @@ SCANS = frozenset(
         "state_space_scan_backward",
         "delta_rule_scan",
         "delta_rule_scan_backward",
+        "lightning_scan",
+        "lightning_scan_backward",
     }
 )
 """Chunked scans over the sequence in kernels of their own, in place of attention."""

@@ -13,6 +13,7 @@ from ..model.mixers import (
     Attention,
     DeltaRule,
     LatentAttention,
+    LightningAttention,
     Mixer,
     ParallelMixers,
     ShortConvolution,
@@ -20,6 +21,8 @@ from ..model.mixers import (
 )
 from ..model.tensor_split import head_sizes
 from ..strategy import LayerStrategy
+
+RECURRENT = (StateSpace, DeltaRule, LightningAttention, ShortConvolution, ParallelMixers)
 
 
 def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
@@ -63,7 +66,7 @@ def _layer_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str
 def _mixer_violation(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str | None:
     ring = strategy.cp > 1
     mode = f"cp {strategy.cp}" if ring else "ulysses"
-    if isinstance(mixer, (StateSpace, DeltaRule, ShortConvolution, ParallelMixers)):
+    if isinstance(mixer, RECURRENT):
         return f"{mode} would split the state that a {mixer.kind} mixer hands on along the sequence"
     if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
         return f"{mode} with keys that an indexer chooses is not built yet"

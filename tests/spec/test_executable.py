@@ -15,6 +15,7 @@ from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.model_spec import (
     Attention,
     BlockLayer,
+    LightningAttention,
     Mixer,
     Mlp,
     ModelSpec,
@@ -120,6 +121,7 @@ def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
     ("mixer", "words"),
     [
         (ShortConvolution(channels=64), "short_convolution attention"),
+        (LightningAttention(heads=4, head_dim=16), "lightning attention"),
         (ParallelMixers(attention=ATTENTION, state_space=STATES), "parallel attention"),
         (replace(ATTENTION, qk_norm=True, qk_norm_weight=False), "norms of heads without weights"),
         (replace(ATTENTION, chunk=64), "attention in chunks of 64 of 256 tokens"),
@@ -131,6 +133,14 @@ def test_other_mixers_are_planned_and_not_run(mixer: Mixer, words: str) -> None:
     assert reason is not None
     assert reason.startswith(words)
     assert reason.endswith("planned but not run yet")
+
+
+def test_norms_of_the_stream_itself_are_planned_and_not_run() -> None:
+    block = BlockLayer(
+        hidden=64, attention=ATTENTION, mlp=Mlp(ffn=128), norm_placement="stream"
+    )
+    reason = "norms of the residual stream itself are planned but not run yet"
+    assert unsupported_layer(block) == reason
 
 
 def test_chunks_run_where_they_hide_nothing() -> None:

@@ -20,6 +20,7 @@ from shardwright.spec.model.layers import BlockLayer
 from shardwright.spec.model.mixers import (
     Attention,
     DeltaRule,
+    LightningAttention,
     ParallelMixers,
     ShortConvolution,
     StateSpace,
@@ -37,6 +38,7 @@ BESIDE = ParallelMixers(
     attention=Attention(heads=4, kv_heads=2, head_dim=8),
     state_space=replace(STATE_SPACE, norm="none"),
 )
+LIGHTNING = LightningAttention(heads=4, head_dim=8, chunk=8)
 BLOCKS = [
     BlockLayer(hidden=32, attention=STATE_SPACE, mlp=None),
     BlockLayer(hidden=32, attention=replace(STATE_SPACE, bias=True, conv_bias=False), mlp=None),
@@ -46,6 +48,8 @@ BLOCKS = [
     BlockLayer(hidden=32, attention=CONVOLUTION, mlp=None),
     BlockLayer(hidden=32, attention=replace(CONVOLUTION, conv_kernel=5, bias=True), mlp=None),
     BlockLayer(hidden=32, attention=BESIDE, mlp=None),
+    BlockLayer(hidden=32, attention=LIGHTNING, mlp=None),
+    BlockLayer(hidden=32, attention=LIGHTNING, mlp=None, norm_placement="stream"),
 ]
 SPLITS = [
     LayerStrategy(tp=tp, sequence_parallel=sp, recompute=recompute)  # type: ignore[arg-type]

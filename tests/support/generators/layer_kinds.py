@@ -74,6 +74,7 @@ BLOCKS: dict[str, BlockLayer] = {
     "post": block(BIASED, norm="layernorm", norm_placement="post", mlp=replace(MLP, bias=True)),
     "sandwich": block(BIASED, norm_placement="sandwich"),
     "norms after": block(BIASED, norm_placement="after"),
+    "stream": block(BIASED, norm_placement="stream"),
     "parallel": block(BIASED, norm="layernorm", parallel=True, mlp=replace(MLP, bias=True)),
     "parallel, one norm": block(ATTENTION, parallel=True, shared_norm=True),
     "mixer only": block(ATTENTION, mlp=None),

@@ -82,6 +82,12 @@ V32 = {name: SIZES[name] for name in SIZES if name != "head_dim"} | {
     "index_head_dim": 16,
     "first_k_dense_replace": 1,
 }
+MINIMAX = PLAIN | {
+    "num_local_experts": 4,
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "block_size": 12,
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -98,6 +104,14 @@ EXPERT_CASES = [
     BlockCase(name="hunyuan_moe", config="HunYuanMoEV1Config", sizes=HUNYUAN),
     BlockCase(
         name="latent_indexed", config="DeepseekV32Config", sizes=V32, attentions=("unfused",)
+    ),
+    BlockCase(name="lightning", config="MiniMaxConfig", sizes=MINIMAX, attentions=("unfused",)),
+    BlockCase(
+        name="minimax_attention",
+        config="MiniMaxConfig",
+        part="layers.1",
+        sizes=MINIMAX,
+        block=1,
     ),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
     BlockCase(
