@@ -9,8 +9,9 @@
   ];
   const HEADS = { tp: "split", part: "part", group: "devices", techniques: "also" };
 
-  /* A term keeps its colour everywhere: the class that the style sheet gives it. */
+  /* A term keeps its colour everywhere: the class that the style sheet gives it. Hidden traffic is pale. */
   shardwright.termClass = function (term) {
+    if (term.startsWith("overlapped_")) return "overlapped";
     const place = TERMS.indexOf(term);
     return "term" + (place < 0 ? TERMS.length : place);
   };

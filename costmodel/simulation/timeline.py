@@ -1,11 +1,13 @@
 """A simulated step as a Timeline: spans of every stage's streams, and messages.
 
 Passes are shown term by term for each layer where that gives a readable number of spans, and
-otherwise as one span per term for the whole pass.
+otherwise as one span per term for the whole pass. Sharding traffic is cut where it changes from
+exposed to overlapped.
 """
 
 from __future__ import annotations
 
+from ...spec.report.overlap import cut, overlapped_term, union
 from ...spec.report.timeline import Flow, Span, Stream, StreamKind, Timeline
 from ...spec.schedules.passes import Pass
 from ..lowering.stage_passes import ConcurrentPasses, PassKind, concurrent_groups, kind_of
@@ -15,6 +17,7 @@ from .stage_run import StageRun
 
 MAX_DETAILED_SPANS = 200_000
 ROUNDING = 1e-9
+SHARDING_STREAM = "dp"
 STREAMS: dict[str, StreamKind] = {
     "compute": "compute",
     "tp": "communication",
@@ -75,7 +78,7 @@ def _segments(
     if detail and len(kinds) == 1:
         rank_class = run.class_of(kind)
         pricer = simulator.prices.at(rank_class.group, rank_class.link_span)
-        return pass_time(rank_class.chunks[kind.chunk], kind, pricer, detail=True).segments
+        return _cut(pass_time(rank_class.chunks[kind.chunk], kind, pricer, detail=True).segments)
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, segments = 0.0, []
     for term, seconds in terms_with_techniques(run.time_of(kinds)):
@@ -84,6 +87,24 @@ def _segments(
             segments.append(PassSegment(stream, name, clock_s, seconds, term))
             clock_s += seconds
     return segments
+
+
+def _cut(segments: list[PassSegment]) -> list[PassSegment]:
+    """Pieces of a pass, those of sharding traffic cut into exposed and overlapped parts."""
+    busy = union(
+        (s.start_s, s.start_s + s.duration_s) for s in segments if s.stream != SHARDING_STREAM
+    )
+    pieces: list[PassSegment] = []
+    for segment in segments:
+        if segment.stream != SHARDING_STREAM:
+            pieces.append(segment)
+            continue
+        whole = (segment.start_s, segment.start_s + segment.duration_s)
+        for start_s, end_s, is_overlapped in cut(whole, busy):
+            term = overlapped_term(segment.term) if is_overlapped else segment.term
+            part = segment._replace(start_s=start_s, duration_s=end_s - start_s, term=term)
+            pieces.append(part)
+    return pieces
 
 
 def _letter(kind: PassKind) -> str:

@@ -8,9 +8,10 @@ step. The rest of the norm belongs to the update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...spec.report.overlap import EXPOSED, cut, exposed_term, overlapped_term, union
 from ...spec.report.report import BREAKDOWN_TERMS
 from ...spec.report.timeline import Counter, Span, Stream, StreamKind, Timeline
 from ...spec.report.trace_marks import COMMUNICATE_NORM
@@ -95,7 +96,27 @@ def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
         for rank, trace in enumerate(traces)
         if trace.allocated
     )
-    return Timeline(origin="measured", spans=tuple(spans), counters=counters)
+    return Timeline(origin="measured", spans=tuple(_with_overlap(spans)), counters=counters)
+
+
+def _with_overlap(spans: list[Span]) -> list[Span]:
+    """Spans with communication cut where the rank's kernels begin or cease to overlap it."""
+    kernels: dict[int, list[tuple[float, float]]] = {}
+    for span in spans:
+        if span.stream.kind == "compute":
+            kernels.setdefault(span.stream.rank, []).append((span.start_s, span.end_s))
+    busy = {rank: union(intervals) for rank, intervals in kernels.items()}
+    pieces: list[Span] = []
+    for span in spans:
+        if not span.term.startswith(EXPOSED):
+            pieces.append(span)
+            continue
+        for start_s, end_s, is_overlapped in cut(
+            (span.start_s, span.end_s), busy.get(span.stream.rank, ())
+        ):
+            term = overlapped_term(span.term) if is_overlapped else span.term
+            pieces.append(replace(span, start_s=start_s, duration_s=end_s - start_s, term=term))
+    return pieces
 
 
 def _last_at_norm(traces: Sequence[RankTrace]) -> int | None:
@@ -164,7 +185,7 @@ def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
     clock_s = 0.0
     for time_s, begins, number in edges:
         if active:
-            term = spans[min(active)].term
+            term = exposed_term(spans[min(active)].term)
             terms[term] = terms.get(term, 0.0) + time_s - clock_s
         clock_s = time_s
         (active.add if begins else active.discard)(number)

@@ -30,7 +30,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One piece of work; ``term`` is its breakdown term."""
+    """One piece of work; ``term`` is its breakdown term, or ``overlapped_…`` of hidden traffic."""
 
     stream: Stream
     name: str

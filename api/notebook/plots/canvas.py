@@ -9,10 +9,12 @@ from io import BytesIO
 from typing import Any, Protocol
 
 from ....spec.errors import InputError
+from ....spec.report.overlap import OVERLAPPED
 from ....spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS
 from ...html.svg import COLOURS
 
 GREY, DARK, INK = "#8a8a8a", "#5b6770", "#222222"
+HIDDEN = ("#bcc9dc", 0.9)
 DOTS_PER_INCH = 110
 FONT_SIZE = 9
 
@@ -69,8 +71,8 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
 
 
 def term_colour(term: str) -> tuple[str, float]:
-    """Return a term's color and opacity; repeats are paler."""
-    return _colour(BREAKDOWN_TERMS, term)
+    """Return a term's color and opacity; repeats are paler, and hidden traffic is pale gray."""
+    return HIDDEN if term.startswith(OVERLAPPED) else _colour(BREAKDOWN_TERMS, term)
 
 
 def memory_colour(term: str) -> tuple[str, float]:

@@ -20,6 +20,7 @@ from shardwright.api.what_if.what_if import WhatIf
 from shardwright.datasets.published.runs import TABLE
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.shape_text import shape_text
+from shardwright.spec.report.report import BREAKDOWN_TERMS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TYPED = {"layers": 4, "hidden": 256, "heads": 4, "vocab": 512, "name": "<b>tiny</b>"}
@@ -240,3 +241,10 @@ def test_a_run_shows_its_losses(plans: tuple[PlanHandle, PlanHandle]) -> None:
     assert short.steps == [{"step": 3, "loss": 2.5, "gradient_norm": None, "time_s": 0.1}]
     (axes,) = short.plot().axes
     assert axes.get_title(loc="left") == "loss 2.5000 to 2.5000 in 1 steps"
+
+
+def test_hidden_traffic_has_a_color_of_its_own() -> None:
+    from shardwright.api.notebook.plots.canvas import term_colour
+
+    terms = (*BREAKDOWN_TERMS, "overlapped_dp")
+    assert len({term_colour(term) for term in terms}) == len(terms)

@@ -237,3 +237,22 @@ def test_the_norm_waits_for_the_last_rank() -> None:
     made = timeline(rank(200), rank(700))
     assert terms_ns(made, 0) == {"host": 200, "bubble": 500, "optimizer": 100 + 200}
     assert terms_ns(made, 1) == {"host": 700, "optimizer": 100 + 200}
+
+
+def test_a_collective_is_cut_where_kernels_cease_to_hide_it() -> None:
+    """Shown and hidden parts have categories of their own; the terms are as before."""
+    made = timeline(
+        [
+            host(STEP, 0, 400),
+            host("aten::mm", 0, 10, number=1),
+            kernel("gemm", 100, 300, linked=1, stream=7),
+            host("c10d::allreduce_", 10, 20, number=2),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, 380, linked=2, stream=20),
+        ]
+    )
+    parts = [(s.term, round(s.start_s / NS), round(s.end_s / NS)) for s in made.spans
+             if s.stream.kind == "communication"]  # fmt: skip
+    assert parts == [("overlapped_dp", 200, 300), ("exposed_dp", 300, 380)]
+    assert made.overlapping() == []
+    assert terms_ns(made)["exposed_dp"] == 80
+    assert "overlapped_dp" not in terms_ns(made)
