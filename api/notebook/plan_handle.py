@@ -122,8 +122,7 @@ class PlanHandle:
 
     def execute(
         self,
-        steps: int = 20,
-        *,
+        steps: int = 20, *,
         verify: bool = False, data: str | None = None, tokenizer: str | None = None,
         kernels: KernelPolicy = "auto", trace: Path | None = None, lr: str | float | None = None,
         init_from: str | Path | None = None, save_hf: str | Path | None = None,
