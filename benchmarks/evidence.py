@@ -43,6 +43,7 @@ NAMES = (
     "search_quality",
     "everyday_gaps",
     "expert_requests",
+    "stack_answers",
     "heterogeneous_clusters",
     "schedules",
     "published",
