@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...spec.plan.uniform_strategy import applicable_strategy
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Outcome
 from .branch_and_bound import BranchAndBound
@@ -31,6 +32,8 @@ def tie_set(search: BranchAndBound, outcomes: Sequence[Outcome], within: float) 
     """
     limit = search.value(outcomes[0]) * (1 + within)
     tied = {o.decision: o for o in outcomes if search.value(o) <= limit}
+    if search.request.stack.limits.one_strategy:  # all of its plans are that simple
+        return sorted(tied.values(), key=search.value)
     passes = 0
     for decision in _simpler(search, list(tied.values())):
         passes += decision.shape.passes
@@ -63,11 +66,14 @@ def _all_of(
 ) -> tuple[LayerStrategy, ...]:
     """One strategy for all layers; if illegal, without recomputation or unchanged."""
     is_legal = search.incumbents.legality(decision)
-    plain = replace(wanted, recompute="none")
+    request = search.request
+    layers, techniques = request.model.layers(), request.techniques.values
     keys = list(zip(search.space.layer_classes, decision.strategies, strict=True))
     chosen: dict[tuple[int, LayerStrategy], LayerStrategy] = {}
     for layer, key in enumerate(keys):
         if key not in chosen:
-            legal = (strategy for strategy in (wanted, plain) if is_legal(layer, strategy))
+            applied = applicable_strategy(layers[layer], wanted, techniques)
+            options = (applied, replace(applied, recompute="none"))
+            legal = (strategy for strategy in options if is_legal(layer, strategy))
             chosen[key] = next(legal, key[1])
     return tuple(chosen[key] for key in keys)
