@@ -19,7 +19,14 @@ from ..what_if.inputs import SetValues, SweepValues
 from .bodies import what_if_body, without_none
 from .jobs import PATHS, Job, JobKind
 from .reader import Reader
-from .requests import PRICING_FLAGS, checked_flags, plan_document, plan_request, simulation_request
+from .requests import (
+    COST_FLAGS,
+    PRICING_FLAGS,
+    checked_flags,
+    plan_document,
+    plan_request,
+    simulation_request,
+)
 from .results import explanation_of
 from .transport import Transport
 
@@ -101,7 +108,8 @@ class Client:
     ) -> SimulationHandle:
         """Price one plan, feasible or not, as :func:`shardwright.simulate` does."""
         if isinstance(plan_or_model, PlanHandle) and cluster is None:
-            flags = _priced_as(plan_or_model, flags)
+            cost = {name: flags.pop(name) for name in COST_FLAGS if name in flags}
+            flags = {**_priced_as(plan_or_model, flags), **cost}
             oom_risk = plan_or_model.risk if oom_risk is None else oom_risk
         body, pricing = simulation_request(plan_or_model, cluster, oom_risk, flags)
         document = self._transport.post("/v1/simulations", body)

@@ -75,6 +75,12 @@ def test_a_simulation_is_the_same(client: sw.Client, tmp_path: Path) -> None:
     path = here.save(tmp_path / "plan.json")
     for given in (path, str(path), here, here.plan, there):
         assert client.simulate(given, stack="megatron").prediction == here.prediction
+    cost: dict[str, Any] = {"prices": {"currency": "USD", "device_hour": {"H100": 2}},
+                            "tokens": 10**9}  # fmt: skip
+    trained = client.simulate(there, **cost).prediction
+    assert trained == sw.simulate(here.plan, stack="megatron", **cost).prediction
+    assert trained.training is not None
+    assert trained.training.cost == pytest.approx(1e9 * (trained.cost_per_token or 0), rel=1e-3)
 
 
 def test_nouns_and_files_are_read_here(client: sw.Client, tmp_path: Path) -> None:
@@ -97,12 +103,14 @@ def test_prices_and_limits_reach_the_search(client: sw.Client) -> None:
     asked: dict[str, Any] = {
         "global_batch": 32, "seq_len": 256, "objective": "cost", "top": 1, "memory_gib": 20.0,
         "prices": {"currency": "USD", "device_hour": {"H100": 2.0}}, "oom_risk": 0.1,
-        "executable": True, "prefer": "simple",
+        "executable": True, "prefer": "simple", "tokens": "2B",
     }  # fmt: skip
     there, here = (face.plan(TYPED, "2xH100", **asked) for face in (client, sw))
     assert there.plan == here.plan
     assert there.prediction == here.prediction
     assert there.prediction.cost_per_token is not None
+    assert there.prediction.training is not None
+    assert there.prediction.training.tokens == 2 * 10**9
     assert there.risk == here.risk == 0.1
     assert len(there.report.alternatives) == len(here.report.alternatives) <= 1
 
