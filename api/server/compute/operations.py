@@ -159,7 +159,7 @@ def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:
     if isinstance(error, MissingInputError):
         pointers = {_error_pointer(flag): value for flag, value in error.usual.items()}
         faults = [
-            {"pointer": pointer, "msg": f"allowed: a positive whole number, such as {value}"}
+            {"pointer": pointer, "msg": f"allowed: a positive whole number; nearest: {value}"}
             for pointer, value in pointers.items()
         ]
         detail = f"{' and '.join(pointers)}: got nothing; allowed: {error.allowed}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardwright.api.cli.main import run
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.problem.workload_size import usual_batch
 from shardwright.api.server.compute.operations import run_operation
@@ -39,6 +40,33 @@ def test_what_is_missing_is_named_with_usual_values(
     assert caught.value.usual == usual
     flags = {flag.removeprefix("--").replace("-", "_"): n for flag, n in usual.items()}
     assert resolve(Inputs(**asked, **flags)).workload.seq_len >= 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        (
+            ["--model", "llama-3-8b", "--cluster", "8xH100"],
+            "plan --model llama-3-8b --cluster 8xH100 --global-batch 64 --seq-len 4096",
+        ),
+        (
+            ["simulate", "--model", "gpt2", "--cluster", "2x4090", "--recompute", "ops:save=a b"],
+            "plan simulate --model gpt2 --cluster 2x4090 --recompute 'ops:save=a b' "
+            "--global-batch 16 --seq-len 1024",
+        ),
+        (
+            ["--cluster", "8xH100", "--seq-len", "2048", *(["--pin", "recompute@1-4=full"] * 20)],
+            "plan --cluster 8xH100 --seq-len 2048"
+            + " --pin recompute@1-4=full" * 20
+            + " --global-batch 64",
+        ),
+    ],
+)
+def test_the_command_line_tells_a_whole_command(
+    typed: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(typed) == 2
+    assert capsys.readouterr().err.endswith(f"; nearest: {command}\n")
 
 
 def test_a_bare_question_lacks_nothing() -> None:
