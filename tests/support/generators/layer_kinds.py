@@ -91,6 +91,18 @@ LAYERS: dict[str, Layer] = {
     "patches": PatchLayer(hidden=HIDDEN, image=12, patch=3, class_token=False),
     "patches and class": PatchLayer(hidden=HIDDEN, image=12, patch=3, norm="layernorm"),
     "projector": ProjectorLayer(hidden=HIDDEN, inner=40, out=24, merge=2, norm="layernorm"),
+    "stretched positions": PatchLayer(
+        hidden=HIDDEN, image=12, patch=3, class_token=False, frames=2, position_rows=25
+    ),
+    "pooled tokens": ProjectorLayer(
+        hidden=HIDDEN, inner=0, out=24, pool=4, norm="rmsnorm", bias=False
+    ),
+    "merged tokens": ProjectorLayer(
+        hidden=HIDDEN, inner=40, out=24, merge=2, merged=HIDDEN, norm="rmsnorm"
+    ),
+    "mergers of several blocks": ProjectorLayer(
+        hidden=HIDDEN, inner=40, out=24, merge=2, norm="layernorm", further=2
+    ),
     "single projection": ProjectorLayer(hidden=HIDDEN, inner=0, out=24, bias=False),
     "norm": NormLayer(hidden=HIDDEN),
     "classifier": ClassifierLayer(hidden=HIDDEN, classes=10),

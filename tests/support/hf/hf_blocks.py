@@ -7,12 +7,13 @@ the lowering of the layer that the same configuration describes.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from functools import cache, partial
 from typing import Any
 
 import torch
-from hf.hf_case import BATCH, ENDS, VOCAB, BlockCase
+from hf.hf_case import ENDS, VOCAB, BlockCase
 from hf.hf_cases import CASES
 from hf.hf_trace import Trace, trace
 from torch.nn.functional import cross_entropy
@@ -62,7 +63,7 @@ def _end(case: BlockCase, attention: AttentionImpl, dtype: torch.dtype) -> tuple
     config._attn_implementation = IMPLEMENTATIONS[attention]
     made: Any = getattr(library, case.part)(config).to(dtype).train()
     if case.kind == "projector":
-        return _End(projector=made.model.multi_modal_projector), config.vision_config.hidden_size
+        return _End(projector=_projector(made.model)), config.vision_config.hidden_size
     if case.kind == "classifier":
         parts = {"norm": made.vit.layernorm, "first": _FirstToken(), "classes": made.classifier}
         return _End(cross_entropy, **parts), config.hidden_size
@@ -70,6 +71,43 @@ def _end(case: BlockCase, attention: AttentionImpl, dtype: torch.dtype) -> tuple
         return _End(_loss_of_all, head=made.cls), config.hidden_size
     loss = partial(_own_loss, made)
     return _End(loss, norm=made.model.norm, projection=made.lm_head), config.hidden_size
+
+
+def _projector(model: Any) -> torch.nn.Module:
+    if hasattr(model, "visual"):
+        return _Mergers(model.visual)
+    projector: torch.nn.Module = model.multi_modal_projector
+    return _Sized(projector) if hasattr(projector, "patch_merger") else projector
+
+
+class _Mergers(torch.nn.Module):
+    """A merger and those of DeepStack, all of the same input and added up."""
+
+    def __init__(self, tower: Any) -> None:
+        super().__init__()
+        self.merger = tower.merger
+        self.further = getattr(tower, "deepstack_merger_list", torch.nn.ModuleList())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(0, 1)
+        out: torch.Tensor = self.merger(x)
+        for further in self.further:
+            out = out + further(x)
+        return out
+
+
+class _Sized(torch.nn.Module):
+    """A projector that is told the sizes of the images, square ones here."""
+
+    def __init__(self, projector: Any) -> None:
+        super().__init__()
+        self.projector = projector
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        side = math.isqrt(x.shape[1]) * self.projector.patch_merger.patch_size
+        sizes = torch.tensor([[side, side]] * x.shape[0])
+        out: torch.Tensor = self.projector(x.flatten(0, 1), sizes)
+        return out
 
 
 def _loss_of_all(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -90,7 +128,9 @@ def block_trace(name: str, attention: AttentionImpl, dtype: str) -> Trace:
     torch.manual_seed(0)
     if case.kind in ENDS:
         end, width = _end(case, attention, TORCH_TYPES[dtype])
-        x = torch.randn((BATCH, case.seq_len, width), dtype=TORCH_TYPES[dtype]).requires_grad_()
+        x = torch.randn(
+            (case.batch, case.seq_len, width), dtype=TORCH_TYPES[dtype]
+        ).requires_grad_()
         return trace(end, lambda: end(x))
     model = AutoModel.from_config(
         case.configuration(), attn_implementation=IMPLEMENTATIONS[attention]
@@ -111,22 +151,30 @@ def _inputs_of(case: BlockCase, model: Any, part: Any) -> tuple[tuple[Any, ...],
     if "input_ids" in given:
         given["use_cache"] = False
     with torch.no_grad():
-        model(**given)
+        model.get_submodule(case.tower)(**given)
     handle.remove()
     args, kwargs = seen[0]
     return tuple(map(_leaf, args)), {name: _leaf(value) for name, value in kwargs.items()}
 
 
 def _model_input(case: BlockCase, name: str, dtype: torch.dtype) -> torch.Tensor:
+    side = case.sizes.get("vision_config", case.sizes).get("image_size")
     if name == "pixel_values":
-        side = case.sizes["image_size"]
-        return torch.rand((BATCH, 3, side, side), dtype=dtype)
-    return torch.randint(0, VOCAB, (BATCH, case.seq_len))
+        return torch.rand((case.batch, 3, side, side), dtype=dtype)
+    if name == "hidden_states":
+        patch = case.sizes["vision_config"]["patch_size"]
+        return torch.rand((case.batch * case.seq_len, 3 * 2 * patch * patch), dtype=dtype)
+    if name == "grid_thw":
+        grid = math.isqrt(case.seq_len)
+        return torch.tensor([[1, grid, grid]] * case.batch)
+    if name == "image_sizes":
+        return torch.tensor([[side, side]] * case.batch)
+    return torch.randint(0, VOCAB, (case.batch, case.seq_len))
 
 
 def _leaf(value: Any) -> Any:
-    """Activations, (batch, tokens, width), become leaves; masks and tables stay."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim == 3:
+    """Activations, (batch, tokens, width) or packed, become leaves; masks and tables stay."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim in (2, 3):
         return value.detach().clone().requires_grad_()
     return value
 
@@ -143,7 +191,7 @@ def lowered_block(case: BlockCase, attention: AttentionImpl, dtype: str) -> Lowe
     shape = LayerShape(
         strategy=LayerStrategy(),
         before=None,
-        batch=BATCH,
+        batch=case.batch,
         seq_len=case.seq_len,
         dtype=dtype,
         stack=eager_stack(attention),

@@ -19,7 +19,8 @@ ENDS = ("head", "classifier", "projector")
 class BlockCase:
     """One layer kind: configuration class and sizes; the model's part; which layer of ours.
 
-    ``inputs`` are what the whole model wants, so that the part is handed what it would be.
+    ``inputs`` are what the whole model wants, so that the part is handed what it would be, or
+    what its submodule ``tower`` wants, which then runs alone. ``batch`` is its samples.
     ``attentions`` leaves out flash attention where the CPU has no such kernel: scans, scores
     with caps, sinks or a learned bias, windows (it computes every pair), values narrower than
     keys.
@@ -34,6 +35,8 @@ class BlockCase:
     seq_len: int = SEQ_LEN
     attentions: tuple[AttentionImpl, ...] = ATTENTIONS
     inputs: tuple[str, ...] = ("input_ids",)
+    tower: str = ""
+    batch: int = BATCH
 
     def configuration(self) -> Any:
         """The library's configuration object."""

@@ -62,7 +62,7 @@ class Listed(NamedTuple):
     our_bytes: int
 
 
-NORMS = r"(?!mixer\.|mamba\.|linear_attn\.).*norm\w*"
+NORMS = r"(?!mixer\.|mamba\.|linear_attn\.).*(norm\w*|ln_q)"
 """Norms around a block's parts; those inside scans are lowered operation by operation."""
 DIFFERENCES = (
     Difference(
@@ -134,7 +134,7 @@ DIFFERENCES = (
         reason="statistics of a 16-bit layer norm: 16-bit on a CPU; fp32 on a GPU and in ours",
     ),
     Difference(
-        op="tanh|add|mul|pow",
+        op="tanh|add|mul|pow|sigmoid",
         saved_in=r".*\.act",
         reason="GELU written out keeps every step; ours keeps its input",
     ),
@@ -170,7 +170,7 @@ DIFFERENCES = (
     ),
     Difference(
         op="mm|addmm",
-        saved_in=r"(self_attn|attention).*(?<!kv_a_layernorm)",
+        saved_in=r"(self_attn|attention|attn).*(?<!kv_a_layernorm)",
         view=True,
         reason="a part of a joint projection keeps all of it; ours projects each part on its own",
     ),
@@ -195,6 +195,17 @@ DIFFERENCES = (
         case="latent|latent_indexed|deepseek_v3",
         ours=(16 + 12) / 12,
         reason="the product copies the values; ours reads them in the joint projection of keys",
+    ),
+    Difference(
+        op="cat",
+        saved_in=r"attn\.proj",
+        attention="flash",
+        reason="results of images and windows, joined once more; ours keeps them once",
+    ),
+    Difference(
+        op="clone",
+        saved_in=r".*avg_pool",
+        reason="pooling keeps its input; the gradient of a mean needs none",
     ),
     Difference(
         op="sort|empty_like|cumsum",

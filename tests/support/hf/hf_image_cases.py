@@ -45,7 +45,7 @@ PIXTRAL = TOWER | {"model_type": "pixtral", "hidden_act": "silu"}
 GRID = 8
 """Patches of a side: 32 pixels, 4 a patch."""
 PATCHES = GRID * GRID
-PACKED = ("pixel_values", "image_grid_thw")
+PACKED = {"inputs": ("hidden_states", "grid_thw"), "tower": "visual"}
 
 
 def _sizes(vision: dict[str, Any], text: str, **more: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ IMAGE_CASES = [
         QWEN2_VL,
         "qwen2_vl_text",
         part="visual.blocks.0",
-        inputs=PACKED,
+        **PACKED,
     ),
     _case(
         "qwen2_5_vl_windows",
@@ -74,7 +74,7 @@ IMAGE_CASES = [
         QWEN2_5_VL,
         "qwen2_5_vl_text",
         part="visual.blocks.0",
-        inputs=PACKED,
+        **PACKED,
     ),
     _case(
         "qwen2_5_vl_whole",
@@ -83,7 +83,7 @@ IMAGE_CASES = [
         "qwen2_5_vl_text",
         part="visual.blocks.1",
         block=1,
-        inputs=PACKED,
+        **PACKED,
     ),
     _case(
         "qwen3_vl_vision",
@@ -91,7 +91,7 @@ IMAGE_CASES = [
         QWEN3_VL,
         "qwen3_vl_text",
         part="visual.blocks.0",
-        inputs=PACKED,
+        **PACKED,
     ),
     BlockCase(
         name="siglip",
@@ -100,6 +100,7 @@ IMAGE_CASES = [
         sizes=GEMMA3,
         seq_len=PATCHES,
         inputs=("pixel_values",),
+        tower="vision_tower",
     ),
     _case(
         "pixtral",
@@ -108,6 +109,8 @@ IMAGE_CASES = [
         "mistral",
         part="vision_tower.transformer.layers.0",
         inputs=("pixel_values", "image_sizes"),
+        tower="vision_tower",
+        batch=1,
     ),
 ]
 IMAGE_ENDS = [
