@@ -53,6 +53,7 @@ class ConfigKeys(TypedKeys):
         self.parts: list[ConfigKeys] = []
         self.assumptions: list[Assumption] = []
         self.config_class = config_class
+        self.size_defaults: Mapping[str, int] = {}
         self.names = names or {}
         self.prefix = "model"
 
@@ -82,8 +83,13 @@ class ConfigKeys(TypedKeys):
         self.assumptions.append(Assumption(path=f"{self.prefix}.{key}", value=value, why=why))
 
     def size(self, key: str) -> int:
-        """A required size, under its general name or the class's own."""
+        """A size, under its general name or the class's own.
+
+        Required, but for those of ``size_defaults``.
+        """
         present = self.has(key, self.names.get(key, key))
+        if present is None and key in self.size_defaults:
+            return self.count_or(key, self.size_defaults[key])
         if present is None:
             self.require((key,))
         return self.count(present or key)

@@ -174,6 +174,11 @@ def _decoder(
 
 FAMILIES = (
     Family(model_type="gemma", config_class="GemmaConfig", build=gemma),
-    Family(model_type="gemma2", config_class="Gemma2Config", build=gemma2),
-    Family(model_type="gemma3_text", config_class="Gemma3TextConfig", build=gemma3),
+    Family(model_type="gemma2", config_class="Gemma2Config", build=gemma2, known=("hidden_act",)),
+    Family(
+        model_type="gemma3_text",
+        config_class="Gemma3TextConfig",
+        build=gemma3,
+        known=("hidden_act",),
+    ),
 )

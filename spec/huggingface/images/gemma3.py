@@ -14,6 +14,8 @@ from ..gemma import FAMILIES as GEMMA
 from .towers import joined, read_language
 
 TEXTS = {family.model_type: family for family in GEMMA if family.model_type == "gemma3_text"}
+LEFT_OUT = {"vocab_size": 262208, "num_attention_heads": 8}
+"""Sizes of 4B that its published configuration leaves to the class."""
 SIGLIP = "siglip_vision_model"
 
 
@@ -26,7 +28,7 @@ def gemma3(config: ConfigKeys, name: str) -> ModelSpec:
         raise vision.refuse(
             "vision_use_head", "use false: Gemma reads all tokens, not a pooled one"
         )
-    language = read_language(config, name, TEXTS, "gemma3_text")
+    language = read_language(config, name, TEXTS, "gemma3_text", LEFT_OUT)
     config.assume(
         "attention_mask", "causal", "an image's tokens see all of it; priced and run as text"
     )

@@ -19,7 +19,11 @@ ANY_SIZE = (
 
 
 def read_language(
-    config: ConfigKeys, name: str, families: Mapping[str, Family], default: str
+    config: ConfigKeys,
+    name: str,
+    families: Mapping[str, Family],
+    default: str,
+    sizes: Mapping[str, int] | None = None,
 ) -> ModelSpec:
     """The language model of ``text_config``, or of the same keys beside ``vision_config``.
 
@@ -28,6 +32,7 @@ def read_language(
         name: of the model.
         families: text families by the ``model_type`` of ``text_config``.
         default: the family of a text configuration that names none.
+        sizes: defaults of sizes that published files leave out.
     """
     part = config.part(TEXT, "") if config.has(TEXT) else _flat(config)
     model_type = part.text_or("model_type", default) if config.has(TEXT) else default
@@ -35,7 +40,7 @@ def read_language(
         near = ", ".join(families)
         raise NotBuiltError(f"{part.where}: model_type {model_type}", f"nearest: {near}")
     family = families[model_type]
-    part.config_class = family.config_class
+    part.config_class, part.size_defaults = family.config_class, sizes or {}
     part.known(*family.known)
     model = family.build(part, name)
     part.note_dropout(family.dropout)

@@ -100,6 +100,7 @@ ONE_IS_USUAL = (
 )
 """Keys whose 1 is a model without them."""
 NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})
+SILENT_STARTS = ("_", "pooler_")
 SILENT_ENDINGS = (
     "_token_id",
     "_token_ids",
@@ -112,6 +113,7 @@ SILENT_ENDINGS = (
     "_initializer_range",
 )
 SILENT_TEXT = """
+    directionality
     architectures auto_map model_type transformers_version torch_dtype dtype use_cache id2label
     label2id num_labels problem_type return_dict output_attentions output_hidden_states
     output_router_logits output_past torchscript use_bfloat16 tf_legacy_loss pruned_heads
@@ -172,7 +174,7 @@ def _refuse(part: ConfigKeys, key: str, model_type: str, nearest: str) -> None:
 
 
 def _is_silent(key: str) -> bool:
-    return key in SILENT or key.startswith("_") or key.endswith(SILENT_ENDINGS)
+    return key in SILENT or key.startswith(SILENT_STARTS) or key.endswith(SILENT_ENDINGS)
 
 
 def _is_neutral(key: str, value: Any) -> bool:
