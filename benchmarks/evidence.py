@@ -38,6 +38,7 @@ NAMES = (
     "bounds",
     "neighbors",
     "hf_blocks",
+    "configurations",
     "planner_mutants",
     "plan_mutants",
     "search_quality",
