@@ -15,6 +15,7 @@ from ...spec.model.layers import (
 from ...spec.model.mixers import (
     Attention,
     DeltaRule,
+    KimiDeltaAttention,
     LatentAttention,
     LightningAttention,
     Mixer,
@@ -66,6 +67,8 @@ def _mixer(mixer: Mixer | None) -> str:
         return f"state space {mixer.heads}"
     if isinstance(mixer, DeltaRule):
         return f"delta rule {mixer.value_heads}/{mixer.key_heads}"
+    if isinstance(mixer, KimiDeltaAttention):
+        return f"Kimi delta attention {mixer.heads}"
     if isinstance(mixer, LightningAttention):
         return f"lightning attention {mixer.heads}"
     if isinstance(mixer, ShortConvolution):

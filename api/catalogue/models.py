@@ -16,6 +16,7 @@ from ...spec.model.model_spec import (
     DeltaRule,
     EmbeddingLayer,
     HeadLayer,
+    KimiDeltaAttention,
     LatentAttention,
     Layer,
     LightningAttention,
@@ -124,7 +125,14 @@ def _shared_table(model: ModelSpec, tower: Tower, layer: Layer) -> int:
     return 0
 
 
-RECURRENT = (StateSpace, DeltaRule, LightningAttention, ShortConvolution, ParallelMixers)
+RECURRENT = (
+    StateSpace,
+    DeltaRule,
+    KimiDeltaAttention,
+    LightningAttention,
+    ShortConvolution,
+    ParallelMixers,
+)
 
 
 def model_kind(model: ModelSpec) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...spec.model.mixers import LatentAttention
 from ...spec.strategy import LayerStrategy
-from ..ops.context import OpContext, norm
+from ..ops.context import OpContext, norm, split_heads
 from ..ops.indexer import select_keys
 from ..ops.linear import column_linear, replicated_linear, row_linear
 from ..ops.position import rope
@@ -31,7 +31,9 @@ def latent_attention(
     width = heads * (spec.nope_dim + spec.value_dim)
     (up,) = column_linear(c, latent, (width,), False, False, names=("kv_up",))
     del latent
-    rotary_key = rope(c, _gather_rotary_key(c, rotary_key))
+    rotary_key = _gather_rotary_key(c, rotary_key)
+    if spec.rotary:
+        rotary_key = rope(c, rotary_key)
     key, value = _keys_and_values(c, spec, heads, up, rotary_key)
     del up, rotary_key
     mixed = core_attention(c, strategy, spec, query, key, value)
@@ -51,6 +53,8 @@ def _queries(c: OpContext, spec: LatentAttention, heads: int, x: SymbolicTensor)
         del latent
     (query,) = column_linear(c, x, (heads * spec.key_dim,), False, False, names=(name,))
     del x
+    if not spec.rotary:
+        return split_heads(c, query, heads, ordered=False)
     return rope(c, query.view(*query.shape[:2], heads, spec.key_dim), spec.rope_dim)
 
 

@@ -9,6 +9,7 @@ from ...spec.model.block_parameters import STATE_PREFIX
 from ...spec.model.mixers import (
     Attention,
     DeltaRule,
+    KimiDeltaAttention,
     LatentAttention,
     LightningAttention,
     Mixer,
@@ -20,6 +21,7 @@ from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext
 from ..ops.eager import add
 from ..ops.recurrent.delta_rule import delta_rule
+from ..ops.recurrent.kimi_delta import kimi_delta
 from ..ops.recurrent.lightning import lightning_attention
 from ..ops.recurrent.short_convolution import short_convolution
 from ..ops.recurrent.state_space import state_space
@@ -57,6 +59,7 @@ def parallel_mixers(
 MIXERS: dict[type[Any], LowerMixer] = {
     Attention: attention_mixer,
     DeltaRule: delta_rule,
+    KimiDeltaAttention: kimi_delta,
     LatentAttention: latent_attention,
     LightningAttention: lightning_attention,
     ParallelMixers: parallel_mixers,

@@ -19,7 +19,7 @@ from . import (
 )
 from .family import Family
 from .images import gemma3, mistral3, qwen_vl
-from .recurrent import falcon_h1, lfm2, minimax
+from .recurrent import falcon_h1, kimi_linear, lfm2, minimax
 
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
@@ -35,6 +35,7 @@ FAMILIES: tuple[Family, ...] = (
     *lfm2.FAMILIES,
     *falcon_h1.FAMILIES,
     *minimax.FAMILIES,
+    *kimi_linear.FAMILIES,
     *encoders.FAMILIES,
     *t5.FAMILIES,
     *llava.FAMILIES,

@@ -7,6 +7,7 @@ from .layers import BlockLayer, NormKind
 from .mixers import (
     Attention,
     DeltaRule,
+    KimiDeltaAttention,
     LatentAttention,
     LightningAttention,
     Mixer,
@@ -59,6 +60,8 @@ def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
         return _latent(mixer, hidden)
     if isinstance(mixer, StateSpace):
         return _state_space(mixer, hidden)
+    if isinstance(mixer, KimiDeltaAttention):
+        return _kimi_delta(mixer, hidden)
     if isinstance(mixer, LightningAttention):
         return _lightning(mixer, hidden)
     if isinstance(mixer, ShortConvolution):
@@ -136,6 +139,28 @@ def _state_space(spec: StateSpace, hidden: int, prefix: str = "") -> ParameterSp
         *(per_head(f"{prefix}{name}", spec.heads) for name in ("step_bias", "decay", "skip")),
         *norm(f"{prefix}mixer_norm", kind, spec.inner_dim, split=True),
         *row(f"{prefix}output", hidden, spec.inner_dim, spec.bias),
+    )
+
+
+def _kimi_delta(spec: KimiDeltaAttention, hidden: int) -> ParameterSpecs:
+    inner, dim = spec.inner_dim, spec.head_dim
+    low_rank = [
+        (*replicated_linear(f"{name}_down", dim, hidden, bias=False),
+         *column(f"{name}_up", inner, dim, bias=False))
+        for name in ("decay", "gate")
+    ]
+    return (
+        *(p for name in ("query", "key", "value") for p in column(name, inner, hidden, bias=False)),
+        *_convolution(3 * inner, spec.conv_kernel, bias=False),
+        *low_rank[0],
+        ParameterSpec(name="step_bias", shape=(inner,), split_dim=0),
+        per_head("decay", spec.heads),
+        *column("rates", spec.heads, hidden, bias=False),
+        *low_rank[1],
+        ParameterSpec(
+            name="mixer_norm.weight", shape=(dim,), initial="ones", partial_gradient="always"
+        ),
+        *row("output", hidden, inner, bias=False),
     )
 
 

@@ -78,6 +78,7 @@ class LatentAttention:
     rotary key that all heads share. Queries come from a latent of ``query_rank``, or (None)
     from the hidden state. A query or key head is ``nope_dim + rope_dim`` wide, a value head
     ``value_dim``. An ``indexer`` chooses the keys that a query attends to (DeepSeek-V3.2).
+    ``rotary`` false: nothing is turned (Kimi Linear).
     """
 
     kind: Literal["latent"] = "latent"
@@ -90,6 +91,7 @@ class LatentAttention:
     rope_theta: float = 10000.0
     bias: bool = False
     indexer: Indexer | None = None
+    rotary: bool = True
 
     @property
     def key_dim(self) -> int:
@@ -174,6 +176,26 @@ class ShortConvolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KimiDeltaAttention:
+    """A delta rule whose state decays by channel (Kimi Linear, arXiv:2510.26692, section 3).
+
+    Decays and the output's gate come from projections through ``head_dim``; matrix products take
+    ``chunk`` tokens at a time.
+    """
+
+    kind: Literal["kimi_delta"] = "kimi_delta"
+    heads: Count
+    head_dim: Count
+    conv_kernel: Count = 4
+    chunk: Count = 64
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of all heads together."""
+        return self.heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LightningAttention:
     """Linear attention whose state decays at a fixed rate a head (MiniMax-01, arXiv:2501.08313).
 
@@ -220,6 +242,7 @@ Mixer = Annotated[
     | Annotated[LatentAttention, Tag("latent")]
     | Annotated[StateSpace, Tag("state_space")]
     | Annotated[DeltaRule, Tag("delta_rule")]
+    | Annotated[KimiDeltaAttention, Tag("kimi_delta")]
     | Annotated[LightningAttention, Tag("lightning")]
     | Annotated[ShortConvolution, Tag("short_convolution")]
     | Annotated[ParallelMixers, Tag("parallel")],
@@ -233,7 +256,7 @@ def rotary_channels(mixer: Mixer | None) -> int:
     if isinstance(mixer, ParallelMixers):
         return rotary_channels(mixer.attention)
     if isinstance(mixer, LatentAttention):
-        return mixer.rope_dim
+        return mixer.rope_dim if mixer.rotary else 0
     if not isinstance(mixer, Attention) or not mixer.rotary:
         return 0
     return mixer.rotary_dim or mixer.head_dim

@@ -6,6 +6,7 @@ from .feed_forward import FeedForward, Moe
 from .layers import BlockLayer, Layer, MultiTokenLayer, ProjectorLayer
 from .mixers import (
     DeltaRule,
+    KimiDeltaAttention,
     LatentAttention,
     LightningAttention,
     Mixer,
@@ -46,7 +47,7 @@ def head_sizes(layer: Layer) -> dict[str, int]:
 
 
 def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
-    if isinstance(mixer, (LatentAttention, LightningAttention)):
+    if isinstance(mixer, (LatentAttention, LightningAttention, KimiDeltaAttention)):
         return {"heads": mixer.heads}
     if isinstance(mixer, StateSpace):
         return {"heads": mixer.heads, "groups": mixer.groups}

@@ -12,6 +12,7 @@ from ..model.layers import BlockLayer, ClassifierLayer, Layer, MultiTokenLayer, 
 from ..model.mixers import (
     Attention,
     DeltaRule,
+    KimiDeltaAttention,
     LatentAttention,
     LightningAttention,
     Mixer,
@@ -22,7 +23,14 @@ from ..model.mixers import (
 from ..model.tensor_split import head_sizes
 from ..strategy import LayerStrategy
 
-RECURRENT = (StateSpace, DeltaRule, LightningAttention, ShortConvolution, ParallelMixers)
+RECURRENT = (
+    StateSpace,
+    DeltaRule,
+    KimiDeltaAttention,
+    LightningAttention,
+    ShortConvolution,
+    ParallelMixers,
+)
 
 
 def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:

@@ -40,6 +40,8 @@ def unsupported_block(block: BlockLayer) -> str | None:
         return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
     if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
         return "keys that an indexer chooses: planned but not run yet"
+    if isinstance(mixer, LatentAttention) and not mixer.rotary:
+        return "latent attention without positions is planned but not run yet"
     if block.norm_placement == "stream":
         return "norms of the residual stream itself are planned but not run yet"
     if mlp is None:

@@ -15,6 +15,8 @@ from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.model_spec import (
     Attention,
     BlockLayer,
+    KimiDeltaAttention,
+    LatentAttention,
     LightningAttention,
     Mixer,
     Mlp,
@@ -37,6 +39,7 @@ from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.training import Lora, adapter_specs
 
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=16)
+UNTURNED = LatentAttention(heads=4, kv_rank=8, nope_dim=8, rope_dim=4, value_dim=8)
 STATES = StateSpace(heads=8, head_dim=16, state_dim=24)
 
 
@@ -122,6 +125,8 @@ def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
     [
         (ShortConvolution(channels=64), "short_convolution attention"),
         (LightningAttention(heads=4, head_dim=16), "lightning attention"),
+        (KimiDeltaAttention(heads=4, head_dim=16), "kimi_delta attention"),
+        (replace(UNTURNED, rotary=False), "latent attention without positions"),
         (ParallelMixers(attention=ATTENTION, state_space=STATES), "parallel attention"),
         (replace(ATTENTION, qk_norm=True, qk_norm_weight=False), "norms of heads without weights"),
         (replace(ATTENTION, chunk=64), "attention in chunks of 64 of 256 tokens"),

@@ -50,7 +50,7 @@ def plain_scan(
     out = t.kernel("zeros", (), t.new((rows, chunk, width), "fp32"))
     for _ in range(chunks):
         mixed, state = _one_chunk(t, states, (query, key, keys, values, scores, chunk_decay), state)
-        _store(t, out, mixed)
+        store(t, out, mixed)
         del mixed
     return narrowed(t, out, (seq, batch, heads, width))
 
@@ -116,7 +116,7 @@ def _one_chunk(
     return mixed, add(t, decayed_state, product(t, key, new, (states, k, q, v)))
 
 
-def _store(t: Tape, out: SymbolicTensor, part: SymbolicTensor) -> None:
+def store(t: Tape, out: SymbolicTensor, part: SymbolicTensor) -> None:
     """Write a chunk's results in place; the backward copies the whole gradient."""
     shape = part.shape
     t.kernel("copy", (part,), alias(part))

@@ -43,7 +43,6 @@ REFUSED = {
     "jamba": ("the selective scan of the first Mamba", "nemotron_h"),
     "llama4": ("an image tower of rotated patches", "llama4_text, its text_config"),
     "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
-    "kimi_linear": ("Kimi delta attention", "qwen3_next"),
     "roberta": ("positions that start behind the padding", "bert"),
     "electra": ("a generator beside a discriminator", "bert"),
     "deberta": ("disentangled attention", "bert"),

@@ -65,6 +65,7 @@ ATTENTIONS: dict[str, BlockLayer] = {
     "relative": block(replace(ATTENTION, relative_buckets=6, rotary=False)),
     "shared bias": block(replace(ATTENTION, shared_bias=True, rotary=False)),
     "latent": block(LATENT),
+    "latent, not turned": block(replace(LATENT, rotary=False)),
     "latent, whole queries": block(replace(LATENT, query_rank=None, bias=True)),
 }
 BLOCKS: dict[str, BlockLayer] = {

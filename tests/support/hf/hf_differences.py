@@ -62,7 +62,7 @@ class Listed(NamedTuple):
     our_bytes: int
 
 
-NORMS = r"(?!mixer\.|mamba\.|linear_attn\.).*(norm\w*|ln_q)"
+NORMS = r"(?!mixer\.|mamba\.|linear_attn\.|self_attn\.o_norm).*(norm\w*|ln_q)"
 """Norms around a block's parts; those inside scans are lowered operation by operation."""
 DIFFERENCES = (
     Difference(
@@ -208,13 +208,21 @@ DIFFERENCES = (
         reason="pooling keeps its input; the gradient of a mean needs none",
     ),
     Difference(
+        op="clone",
+        saved_in="self_attn",
+        axes=3,
+        case="latent_unturned",
+        ours=(24 + 16 + 12) / (24 + 12),
+        reason="copies of queries and of values; ours keeps queries, and values beside the keys",
+    ),
+    Difference(
         op="sort|empty_like|cumsum",
         saved_in=r".*experts",
         reason="the order of the rows, its inverse and each expert's end; ours keeps it once",
     ),
     Difference(
         op="sum|add|clamp|bitwise_not",
-        saved_in=r".*gate",
+        saved_in=r"(?!.*forget_gate).*gate",
         case="(?!flex_olmo).*",
         reason="what weights are divided by and the groups left out; ours keeps the weights",
     ),

@@ -88,6 +88,15 @@ MINIMAX = PLAIN | {
     "layer_types": ["linear_attention", "full_attention"],
     "block_size": 12,
 }
+KIMI = {name: V32[name] for name in V32 if not name.startswith("index")} | {
+    "q_lora_rank": None,
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "dense"],
+    "linear_num_heads": 2,
+    "linear_head_dim": 24,
+}
+del KIMI["first_k_dense_replace"]
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -112,6 +121,21 @@ EXPERT_CASES = [
         part="layers.1",
         sizes=MINIMAX,
         block=1,
+    ),
+    BlockCase(
+        name="kimi_delta",
+        config="KimiLinearConfig",
+        sizes=KIMI,
+        seq_len=80,
+        attentions=("unfused",),
+    ),
+    BlockCase(
+        name="latent_unturned",
+        config="KimiLinearConfig",
+        part="layers.1",
+        sizes=KIMI,
+        block=1,
+        attentions=("unfused",),
     ),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
     BlockCase(
