@@ -35,6 +35,8 @@ def export_command(flags: dict[str, Any]) -> None:
     out = flags["out"] or str(Path(file).with_suffix(f".{target}"))
     if out == "-":
         raise InputError("--out", out, "a file", str(Path(file).with_suffix(f".{target}")))
+    if target != "html" and flags["losses"] is not None:
+        raise InputError("--losses", flags["losses"], "nothing beside a picture", "--to html")
     check_targets(out=out)
     write_file(out, _page(flags) if target == "html" else _picture(flags))
     note(f"wrote {out}; it loads nothing from elsewhere")

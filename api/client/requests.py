@@ -48,7 +48,7 @@ def checked_flags(flags: Mapping[str, Any], names: tuple[str, ...]) -> dict[str,
         if name in LOCAL_ONLY_FLAGS:
             raise InputError(name, flags[name], "sw.plan, without a service: it reads files here")
         if name not in names:
-            if names == PRICING_FLAGS and name in SIMULATION_FLAGS:
+            if "cluster" not in names and name in SIMULATION_FLAGS:
                 raise InputError(name, flags[name], "nothing beside a plan, which decides it")
             raise unknown_argument(name, names, flags[name])
     return dict(flags)

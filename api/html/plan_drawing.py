@@ -15,6 +15,7 @@ from ..views.report_text import (
     cluster_text,
     half_width_text,
     memory_text,
+    mfu_text,
     peak_memory_row,
     percent,
     question_text,
@@ -68,7 +69,7 @@ def _headline(report: Report) -> Iterator[Shape]:
     memory = memory_text(peak_memory_row(prediction))
     verdict = "" if prediction.feasible else ", does not fit"
     step = f"step {format_seconds(prediction.step_time_s)} {half_width_text(prediction)}"
-    figures = f"{step}; {percent(prediction.mfu)} MFU; fullest memory {memory}{verdict}"
+    figures = f"{step}; {mfu_text(prediction)}; fullest memory {memory}{verdict}"
     yield _label(34, question_text(report.plan), size=17)
     yield _label(56, f"on {cluster_text(report)}", colour=PALE)
     yield _label(77, shape_text(report.plan))

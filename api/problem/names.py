@@ -35,14 +35,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "training": ("optimizer", "trainable", "task"),
     "memory": ("memory_gib", "host_gib", "oom_risk"),
     "software": ("stack", "attention", "overlap", "calibration"),
-    "goal": ("objective", "prices", "prefer"),
+    "goal": ("objective", "prices", "tokens", "prefer"),
     "search": ("pins", "allow", "top", "deadline_s", "executable"),
     "changes": ("set", "sweep", "add", "scale"),
     "degrees": ("tp", "pp", "vpp", "cp", "ep", "etp", "dp"),
     "stages": ("layers_per_stage", "first_stage_layers", "last_stage_layers", "schedule"),
     "strategy": ("sp", "shard", "micro_batch", "recompute"),
     "run": ("steps", "verify", "data", "tokenizer", "kernels", "trace", "lr"),
-    "weights": ("init_from", "save_hf", "checkpoint", "every", "resume"),
+    "weights": ("init_from", "save_hf", "out_dir", "checkpoint", "every", "resume"),
 }
 """Arguments by what they are about; others are listed before them or after."""
 

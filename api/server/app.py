@@ -139,7 +139,9 @@ def _add_catalogue(app: FastAPI) -> None:
     async def model(request: Request) -> Response:
         name = str(request.path_params["name"])
         if name.casefold() not in map(str.casefold, presets()):  # never a file
-            return problem_response(404, "there is no such model; GET /v1/models lists them")
+            near = nearest_name(name[:100], presets(), count=1)
+            detail = "there is no such model; GET /v1/models lists them"
+            return problem_response(404, detail + (f"; nearest: {near}" if near else ""))
         return json_response(200, encode(models_document(name)))
 
     @app.get("/v1/choices", **CATALOGUE_DOCS["choices"])

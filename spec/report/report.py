@@ -235,9 +235,9 @@ class Alternative:
     fastest: bool = False
 
     def __repr__(self) -> str:
-        simplest = ", simplest" if self.simplest else ""
+        marks = "".join(f", {name}" for name in ("simplest", "fastest") if getattr(self, name))
         step = format_seconds(self.prediction.step_time_s)
-        return f"<Alternative {shape_text(self.plan)}; step {step}, {self.lost_by}{simplest}>"
+        return f"<Alternative {shape_text(self.plan)}; step {step}, {self.lost_by}{marks}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,7 @@ def _executable(body: PlanBody) -> bool:
 def check_plan_body(body: PlanBody) -> None:
     """Refuse a body that could not start a search."""
     _problem_and_pins(body)
+    simple_within(body.prefer)
     if body.tokens is not None:
         token_count(body.tokens, TOKENS_FLAG)
 
@@ -115,7 +116,7 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         deadline_s=max(0.0, left_s),
         risk=memory_rule(limits.oom_risk if limits else None).risk,
         executable=_executable(body),
-        simple_within=simple_within(body.prefer, "prefer"),
+        simple_within=simple_within(body.prefer),
         progress=None if watch is None else watch.progress,
         watch=watch,
     )

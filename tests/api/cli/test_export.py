@@ -212,6 +212,13 @@ def test_a_picture_of_many_stages_is_cut(
     assert "… 8 more stages" in text
 
 
+def test_losses_are_for_a_page(pipeline: dict[str, Any], plan: Plan) -> None:
+    Path("losses.csv").write_text("step,loss\n1,4\n")
+    done = plan("export", "a.json", "--to", "svg", "--losses", "losses.csv")
+    assert done.code == 2
+    assert done.err.startswith("--losses: got losses.csv; allowed: nothing beside a picture")
+
+
 def test_another_target_names_those_there_are(pipeline: dict[str, Any], plan: Plan) -> None:
     done = plan("export", "a.json", "--to", "pdf")
     assert (done.code, done.err) == (2, "--to: got pdf; allowed: html, svg, png; nearest: plan "

@@ -166,7 +166,7 @@ def test_an_alternative_is_one_line() -> None:
     for other in found.alternatives:
         line = repr(other)
         assert line.startswith(f"<Alternative {shape_text(other.plan)}; step ")
-        assert line.endswith((f", {other.lost_by}>", ", simplest>"))
+        assert line.endswith((f", {other.lost_by}>", ", simplest>", ", fastest>"))
         assert len(line.splitlines()) == 1
     assert found.alternatives
 

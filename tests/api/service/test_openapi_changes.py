@@ -50,8 +50,8 @@ BREAKING: list[tuple[Change, str]] = [
     (lambda d: _post(d)["parameters"].pop(), "is gone"),
     (lambda d: _schemas(d)["RunBody"]["properties"]["steps"].update(maximum=5), "maximum 5 now"),
     (lambda d: _schemas(d)["RunBody"]["properties"]["steps"].update(type="string"), "takes no int"),
-    (lambda d: _schemas(d)["PlanBody"]["properties"]["prefer"]["anyOf"][0]["enum"].remove("best"),
-     "does not take best"),
+    (lambda d: _schemas(d)["WhatIfBody"]["properties"]["scale"]["anyOf"][0]["enum"].remove("fixed"),
+     "does not take fixed"),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ WORDS = ("description", "summary", "title", "example", "examples", "tags")
 MOST = (("maximum", 1), ("maxLength", 1), ("maxItems", 1), ("minimum", -1), ("minLength", -1),
         ("minItems", -1))  # fmt: skip
 """Limits of what is sent, and whether a smaller (1) or a larger one (-1) takes something away."""
+LENGTHS = ("maxLength", "minLength")
 Way = Literal["sent", "answered"]
 
 
@@ -139,9 +140,20 @@ def _limits(before: _Shape, after: _Shape, way: Way) -> Iterator[str]:
     if before.words and (gone := before.words - after.words) and after.words:
         yield f"does not take {', '.join(sorted(gone))} any more"
     for name, sign in MOST:
+        if name in LENGTHS and _spans(before.words, after.parts.get(name), sign):
+            continue
         limits = before.parts.get(name), after.parts.get(name)
         if limits[1] is not None and (limits[0] is None or sign * limits[1] < sign * limits[0]):
             yield f"has the {name} {limits[1]} now"
+
+
+def _spans(words: set[str], limit: int | None, sign: int) -> bool:
+    """True where every word that was taken keeps within a limit of texts."""
+    return (
+        bool(words)
+        and limit is not None
+        and all(sign * len(word) <= sign * limit for word in words)
+    )
 
 
 class _Shape:
