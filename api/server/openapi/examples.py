@@ -166,6 +166,11 @@ REPORT_EXAMPLE: dict[str, Any] = {
 }
 PLAN_REPORT_EXAMPLE: dict[str, Any] = {
     **REPORT_EXAMPLE,
+    "common_stack": {
+        "stack": "torchtitan",
+        "plan": REPORT_EXAMPLE["plan"],
+        "prediction": REPORT_EXAMPLE["prediction"],
+    },
     "search": {
         "candidates": 10,
         "gap": 0.07033,

@@ -45,6 +45,7 @@ WHAT_IF_ANSWER_EXAMPLE: dict[str, Any] = {
         "possible": True,
         **_FITS,
         "prediction": _prediction(7.935, 8259.0, 0.4834, **_SAME),
+        "change": [],
     },
     "moved": {"term": "exposed_tp", "seconds": -0.3414},
     "re_planned": {

@@ -209,6 +209,10 @@ def test_a_list_tells_what_was_asked(client: httpx.Client, places: list[str]) ->
         item["id"]: item["asked"] for item in client.get("/v1/plans?limit=100").json()["items"]
     }
     priced = {"stack": None, "calibration": None, "oom_risk": None}
-    known = {"cluster": "2xH100", **WORK, **priced}
-    assert items[places[0].rpartition("/")[2]] == {"model": "gpt2", **known}
-    assert next(iter(items.values())) == {"model": None, **known}
+    wished = ("global_batch_tokens", "dtype", "optimizer", "trainable", "objective", "prefer",
+              "memory_gib", "host_gib", "pins")  # fmt: skip
+    known = {"cluster": "2xH100", **WORK, **priced, **dict.fromkeys(wished)}
+    first = {"model": "gpt2", "model_name": None, **known}
+    assert items[places[0].rpartition("/")[2]] == first
+    assert next(iter(items.values())) == {"model": None, "model_name": "mine", **known}
+    assert items[places[1].rpartition("/")[2]] == {**first, "cluster": "4xH100", "oom_risk": 0.01}
