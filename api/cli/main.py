@@ -155,7 +155,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 )  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, /, **flags: Any) -> None:
-    """Find the fastest hybrid-parallel training plan for a model on a cluster.
+    """Find the best hybrid-parallel training plan for a model on a cluster.
 
     Flags alone search for a plan; with none at all, for the embedded model on this machine.
     """

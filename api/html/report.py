@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from html import escape
 
-from ...spec.report.report import MemoryRow, Report
-from ..views.answer_text import cost_text, largest_text, training_text
+from ...spec.report.report import Alternative, MemoryRow, Report
+from ..views.answer_text import (
+    advice_text,
+    common_stack_text,
+    cost_text,
+    largest_text,
+    training_text,
+)
 from ..views.report_text import (
     cluster_text,
     interval_text,
@@ -38,6 +44,7 @@ def report_html(report: Report) -> str:
         f"peak {escape(memory_text(full))} on stage {full.stage}<br>{escape(_answer(report))}</p>",
         _stages(report),
         _terms(report),
+        _advice(report),
         _alternatives(report),
         _assumptions(report),
     ]
@@ -96,11 +103,21 @@ def _terms(report: Report) -> str:
 
 
 def _alternatives(report: Report) -> str:
-    rows = [
-        [escape(r.lost_by), escape(shape_text(r.plan)), "simplest" if r.simplest else ""]
-        for r in report.alternatives
-    ]
-    return html_table(("lost to this plan by", "other plan", ""), rows) if rows else ""
+    rows = [[escape(r.lost_by), escape(shape_text(r.plan)), _marks(r)] for r in report.alternatives]
+    return html_table(("against this plan", "other plan", ""), rows) if rows else ""
+
+
+def _marks(rival: Alternative) -> str:
+    marks = {"fastest": rival.fastest, "simplest": rival.simplest}
+    return ", ".join(name for name, is_set in marks.items() if is_set)
+
+
+def _advice(report: Report) -> str:
+    """Advice, and the answer for the nearest common stack."""
+    lines = [f"advice: {advice_text(item)}" for item in report.advice]
+    if report.common_stack is not None:
+        lines.append(f"with {common_stack_text(report.common_stack)}")
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def _assumptions(report: Report) -> str:

@@ -17,6 +17,8 @@ from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report, SearchResult
 from ...spec.units import format_bytes, format_seconds
 from ..planning.report import Simulated
 from .answer_text import (
+    advice_text,
+    common_stack_text,
     cost_text,
     grouped,
     largest_text,
@@ -75,6 +77,7 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
                 "shape": shape_text(rival.plan),
                 "step": format_seconds(rival.prediction.step_time_s),
                 "simplest": rival.simplest,
+                "fastest": rival.fastest,
             }
             for rival in report.alternatives
         ],
@@ -125,7 +128,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("search", search_text(report)),
         ("ties", "" if search is None else tie_text(search)),
         ("1 % more of", ", ".join(sensitivity_parts(report))),
+        *(("advice", advice_text(item)) for item in report.advice),
     ]
+    if report.common_stack is not None:
+        facts.append(("with", common_stack_text(report.common_stack)))
     if search is not None and search.largest is not None:
         facts.insert(0, ("largest", largest_text(search.largest)))
     return [(name, text) for name, text in facts if text]

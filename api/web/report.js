@@ -121,9 +121,9 @@
   function rivals(view) {
     if (!view.rivals.length) return "";
     const rows = view.rivals.map((other) => [other.by, el("span", { class: "shape" }, other.shape),
-      other.step, other.simplest ? "simplest" : ""]);
-    return el("section", { class: "card" }, el("h3", {}, "Lost to this plan"),
-      table("The best other plans, and the term that lost", ["by", "plan", "step", "note"], rows, ["step"],
+      other.step, [other.fastest && "fastest", other.simplest && "simplest"].filter(Boolean).join(", ")]);
+    return el("section", { class: "card" }, el("h3", {}, "Other plans"),
+      table("The fastest where this one is simpler, then the best of other families, and the term that lost", ["by", "plan", "step", "note"], rows, ["step"],
         ["plan"]));
   }
 
