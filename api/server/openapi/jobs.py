@@ -142,7 +142,7 @@ def _create_docs(kind: str, name: str) -> dict[str, Any]:
         "run": answer_docs("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
     }
     summaries = {
-        "plan": "Search for the best plan of a model on a cluster, by default the simplest as good.",
+        "plan": "Search for the best plan of a model on a cluster, the simplest as good.",
         "what-if": "Price a plan in changed settings, as it is and planned anew.",
         "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
     }
