@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437), Kimi-K2 and Moonlight."""
+"""DeepSeek-V2, V3 and V3.2 (arXiv:2405.04434, 2412.19437), Kimi-K2, Moonlight, GLM-4.7-Flash."""
 
 from __future__ import annotations
 
@@ -79,10 +79,37 @@ def deepseek_v32(config: ConfigKeys, name: str) -> ModelSpec:
         topk=config.count_or("index_topk", 2048),
     )
     config.assume("indexer", "forward only", why)
+    attention = replace(latent_attention(config), indexer=indexer)
     moe = _sigmoid_experts(config)
     ahead = config.has(*MTP_KEYS) is not None
     return _decoder(
-        config, name, moe, dense=3, dense_ffn=18432, ahead=ahead, indexer=indexer
+        config, name, moe, dense=3, dense_ffn=18432, ahead=ahead, attention=attention
+    )
+
+
+def glm4_moe_lite(config: ConfigKeys, name: str) -> ModelSpec:
+    """GLM-4.7-Flash (Z.ai, 2026): DeepSeek-V3's blocks in GLM's sizes."""
+    attention = latent_attention(config, query_rank=768, nope_dim=192, value_dim=256)
+    moe = Moe(
+        experts=config.count_or("n_routed_experts", 64),
+        topk=config.count_or("num_experts_per_tok", 4),
+        ffn=config.count_or("moe_intermediate_size", 1536),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=shared_width(config, 1, 1536),
+        score="sigmoid",
+        groups=config.count_or("n_group", 1),
+        groups_per_token=config.count_or("topk_group", 1),
+    )
+    ahead = config.has(*MTP_KEYS) is not None
+    return _decoder(
+        config,
+        name,
+        moe,
+        dense=1,
+        dense_ffn=10240,
+        ahead=ahead,
+        attention=attention,
+        eps=1e-5,
     )
 
 
@@ -96,17 +123,19 @@ def shared_width(config: ConfigKeys, default: int, ffn: int) -> int:
     return number * width
 
 
-def latent_attention(config: ConfigKeys) -> LatentAttention:
-    """Multi-head latent attention of both versions."""
+def latent_attention(
+    config: ConfigKeys, *, query_rank: int = 1536, nope_dim: int = 128, value_dim: int = 128
+) -> LatentAttention:
+    """Multi-head latent attention; sizes are the class's defaults."""
     rank = "q_lora_rank"
     direct = rank in config.document and config.document[rank] is None
     return LatentAttention(
         heads=config.size("num_attention_heads"),
-        query_rank=None if direct else config.count_or(rank, 1536),
+        query_rank=None if direct else config.count_or(rank, query_rank),
         kv_rank=config.count_or("kv_lora_rank", 512),
-        nope_dim=config.count_or("qk_nope_head_dim", 128),
+        nope_dim=config.count_or("qk_nope_head_dim", nope_dim),
         rope_dim=config.count_or("qk_rope_head_dim", 64),
-        value_dim=config.count_or("v_head_dim", 128),
+        value_dim=config.count_or("v_head_dim", value_dim),
         rope_theta=rope_theta(config),
         bias=config.flag_or("attention_bias", False),
     )
@@ -120,7 +149,8 @@ def _decoder(
     dense: int,
     dense_ffn: int,
     ahead: bool = False,
-    indexer: Indexer | None = None,
+    attention: LatentAttention | None = None,
+    eps: float = 1e-6,
 ) -> ModelSpec:
     """A decoder of ``dense`` layers, then experts; ``ahead``: multi-token layers may follow."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
@@ -128,8 +158,8 @@ def _decoder(
     if config.document.get("moe_layer_freq", 1) != 1:
         raise config.refuse("moe_layer_freq", "use 1")
     first = _dense_layers(config, layers, dense)
-    attention = replace(latent_attention(config), indexer=indexer)
-    eps = config.number_or("rms_norm_eps", 1e-6)
+    attention = attention or latent_attention(config)
+    eps = config.number_or("rms_norm_eps", eps)
     sparse = BlockLayer(hidden=hidden, attention=attention, mlp=moe, norm_eps=eps)
     blocks = [sparse] * layers
     if first:
@@ -194,5 +224,6 @@ FAMILIES = (
     _family("deepseek_v2", "DeepseekV2Config", deepseek_v2),
     _family("deepseek_v3", "DeepseekV3Config", deepseek_v3),
     _family("deepseek_v32", "DeepseekV32Config", deepseek_v32, (*KNOWN, *V32_KNOWN)),
+    _family("glm4_moe_lite", "Glm4MoeLiteConfig", glm4_moe_lite),
     _family("kimi_k2", "DeepseekV3Config", deepseek_v3),
 )

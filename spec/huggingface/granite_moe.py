@@ -59,7 +59,7 @@ def granitemoehybrid(config: ConfigKeys, name: str) -> ModelSpec:
     types = [HYBRID_TYPES[kind] for kind in listed or ["linear_attention"] * layers]
     parts: dict[str, Mixer] = {}
     if "linear_attention" in types:
-        parts["linear_attention"] = _state_space(config, hidden)
+        parts["linear_attention"] = mamba_state_space(config, hidden)
     if "full_attention" in types:
         parts["full_attention"] = _attention(config, hidden)
     key = "num_local_experts"
@@ -80,7 +80,8 @@ def _attention(config: ConfigKeys, hidden: int) -> Attention:
     return replace(attention, rotary=False, rope_theta=10000.0)
 
 
-def _state_space(config: ConfigKeys, hidden: int) -> StateSpace:
+def mamba_state_space(config: ConfigKeys, hidden: int) -> StateSpace:
+    """Mamba-2 under the keys of Granite 4.0 and Bamba, as wide as ``mamba_expand`` says."""
     heads = config.count_or("mamba_n_heads", 128)
     inner = config.count_or("mamba_expand", 2) * hidden
     width = "mamba_d_head"

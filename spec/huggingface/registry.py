@@ -19,7 +19,7 @@ from . import (
 )
 from .family import Family
 from .images import gemma3, mistral3, qwen_vl
-from .recurrent import falcon_h1, kimi_linear, lfm2, minimax
+from .recurrent import bamba, falcon_h1, kimi_linear, lfm2, minimax
 
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
@@ -33,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     *deepseek.FAMILIES,
     *hybrids.FAMILIES,
     *lfm2.FAMILIES,
+    *bamba.FAMILIES,
     *falcon_h1.FAMILIES,
     *minimax.FAMILIES,
     *kimi_linear.FAMILIES,

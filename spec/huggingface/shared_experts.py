@@ -1,4 +1,4 @@
-"""Dense layers, then experts beside shared ones: glm4_moe, dots1, ernie4_5_moe."""
+"""Dense layers, then experts beside shared ones: glm4_moe, solar_open, dots1, ernie4_5_moe."""
 
 from __future__ import annotations
 
@@ -38,6 +38,31 @@ def glm4_moe(config: ConfigKeys, name: str) -> ModelSpec:
     )
     parts = dense_first(config, layers, moe, dense=1, dense_ffn=10944)
     return _decoder(config, name, [attention] * layers, parts, eps=1e-5, ahead=True)
+
+
+def solar_open(config: ConfigKeys, name: str) -> ModelSpec:
+    """Solar Open (Upstage, 2025): experts beside a shared one in every block, sigmoid routing."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    rules = DecoderRules(
+        kv_heads=8,
+        head_dim=128,
+        bias_key="attention_bias",
+        output_bias=False,
+        rotary_fraction=1.0,
+        theta=1e6,
+    )
+    attention = attention_of(config, hidden, rules)
+    moe = Moe(
+        experts=config.count_or(config.has("num_local_experts") or "n_routed_experts", 128),
+        topk=config.count_or("num_experts_per_tok", 8),
+        ffn=config.count_or("moe_intermediate_size", 1280),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=shared_width(config, 1, 1280),
+        score="sigmoid",
+        groups=config.count_or("n_group", 1),
+        groups_per_token=config.count_or("topk_group", 1),
+    )
+    return _decoder(config, name, [attention] * layers, [moe] * layers, eps=1e-5)
 
 
 def dots1(config: ConfigKeys, name: str) -> ModelSpec:
@@ -172,6 +197,9 @@ FAMILIES = (
         build=glm4_moe,
         experts=True,
         known=("intermediate_size",),
+    ),
+    Family(
+        model_type="solar_open", config_class="SolarOpenConfig", build=solar_open, experts=True
     ),
     Family(
         model_type="dots1",

@@ -192,7 +192,7 @@ DIFFERENCES = (
         op="clone",
         saved_in="self_attn",
         axes=3,
-        case="latent|latent_indexed|deepseek_v3",
+        case="latent|latent_indexed|glm4_moe_lite|deepseek_v3",
         ours=(16 + 12) / 12,
         reason="the product copies the values; ours reads them in the joint projection of keys",
     ),

@@ -97,6 +97,21 @@ KIMI = {name: V32[name] for name in V32 if not name.startswith("index")} | {
     "linear_head_dim": 24,
 }
 del KIMI["first_k_dense_replace"]
+SOLAR = {
+    name: GLM[name] for name in GLM if name not in ("use_qk_norm", "first_k_dense_replace")
+}
+GLM_LITE = {name: V32[name] for name in V32 if not name.startswith("index")} | {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "mlp_layer_types": ["sparse"],
+}
+del GLM_LITE["first_k_dense_replace"]
+BAMBA = {name: GRANITE_HYBRID[name] for name in GRANITE_HYBRID if name.startswith("mamba")} | {
+    **{name: SIZES[name] for name in SIZES if name != "head_dim"},
+    "num_hidden_layers": 2,
+    "attn_layer_indices": [1],
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -135,6 +150,24 @@ EXPERT_CASES = [
         part="layers.1",
         sizes=KIMI,
         block=1,
+        attentions=("unfused",),
+    ),
+    BlockCase(
+        name="bamba_mamba", config="BambaConfig", sizes=BAMBA, attentions=("unfused",)
+    ),
+    BlockCase(
+        name="bamba_attention",
+        config="BambaConfig",
+        part="layers.1",
+        sizes=BAMBA,
+        block=1,
+        attentions=("unfused",),
+    ),
+    BlockCase(name="solar_open", config="SolarOpenConfig", sizes=SOLAR),
+    BlockCase(
+        name="glm4_moe_lite",
+        config="Glm4MoeLiteConfig",
+        sizes=GLM_LITE,
         attentions=("unfused",),
     ),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
