@@ -113,7 +113,7 @@ def olmo3(config: ConfigKeys, name: str) -> ModelSpec:
 def exaone4(config: ConfigKeys, name: str) -> ModelSpec:
     """EXAONE 4 (arXiv:2507.11407): norms after parts; full layers beside windows lack positions."""
     attention, layers = _attention(config, EXAONE4)
-    windows = patterned_window(config, layers, 4096, full_every=_exaone4_pattern(config))
+    windows = patterned_window(config, layers, 4096, full_every=exaone4_pattern(config))
     hybrid = config.document.get("sliding_window", 0) is not None
     attentions = (
         replace(attention, window=window, rotary=window is not None or not hybrid)
@@ -134,7 +134,7 @@ def cwm(config: ConfigKeys, name: str) -> ModelSpec:
     return _windowed(config, name, CWM, attention, windows)
 
 
-def _exaone4_pattern(config: ConfigKeys) -> int:
+def exaone4_pattern(config: ConfigKeys) -> int:
     """Every how manyth layer is full: a number, or letters such as LLLG."""
     key = "sliding_window_pattern"
     pattern = config.document.get(key)

@@ -157,7 +157,7 @@ def _decoder(
     layers = config.layer_count()
     if config.document.get("moe_layer_freq", 1) != 1:
         raise config.refuse("moe_layer_freq", "use 1")
-    first = _dense_layers(config, layers, dense)
+    first = dense_layers(config, layers, dense)
     attention = attention or latent_attention(config)
     eps = config.number_or("rms_norm_eps", eps)
     sparse = BlockLayer(hidden=hidden, attention=attention, mlp=moe, norm_eps=eps)
@@ -177,7 +177,7 @@ def _decoder(
     )
 
 
-def _dense_layers(config: ConfigKeys, layers: int, default: int) -> int:
+def dense_layers(config: ConfigKeys, layers: int, default: int) -> int:
     """Number of dense layers before the first experts, by ``mlp_layer_types`` or a number."""
     types = config.choices("mlp_layer_types", layers, ("dense", "sparse"))
     if types is None:

@@ -1,4 +1,4 @@
-"""Dense layers, then experts beside shared ones: glm4_moe, solar_open, dots1, ernie4_5_moe."""
+"""Dense layers, then experts beside shared ones: glm4_moe, exaone_moe, dots1, ernie4_5_moe."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ..model.feed_forward import FeedForward
 from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, ModelSpec, Moe
 from .activations import activation
 from .config_keys import ConfigKeys
-from .deepseek import multi_token_layers, shared_width
+from .decoders import exaone4_pattern
+from .deepseek import dense_layers, multi_token_layers, shared_width
 from .family import WINDOW_KEYS, Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
-from .positions import WINDOW_TYPES
+from .positions import WINDOW_TYPES, patterned_window
 
 ERNIE_THETA = 500000.0
 
@@ -63,6 +64,31 @@ def solar_open(config: ConfigKeys, name: str) -> ModelSpec:
         groups_per_token=config.count_or("topk_group", 1),
     )
     return _decoder(config, name, [attention] * layers, [moe] * layers, eps=1e-5)
+
+
+def exaone_moe(config: ConfigKeys, name: str) -> ModelSpec:
+    """K-EXAONE (LG AI Research, 2026): normed heads, turned in windows only, sigmoid routing."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    attention = attention_of(config, hidden, DecoderRules(kv_heads=32, qk_norm=True))
+    windows = patterned_window(config, layers, 4096, full_every=exaone4_pattern(config))
+    turned = config.document.get("sliding_window", 0) is None
+    attentions = [
+        replace(attention, window=window, rotary=window is not None or turned)
+        for window in windows
+    ]
+    ffn = config.count_or("moe_intermediate_size", 1024)
+    moe = Moe(
+        experts=config.count_or("num_experts", 64),
+        topk=config.count_or("num_experts_per_tok", 8),
+        ffn=ffn,
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=ffn * _whole(config, "num_shared_experts", 1),
+        score="sigmoid",
+        groups=config.count_or("n_group", 1),
+        groups_per_token=config.count_or("topk_group", 1),
+    )
+    parts = dense_first(config, layers, moe, dense=1, dense_ffn=16384)
+    return _decoder(config, name, attentions, parts, eps=1e-5)
 
 
 def dots1(config: ConfigKeys, name: str) -> ModelSpec:
@@ -136,7 +162,7 @@ def _layers_of_experts(config: ConfigKeys, layers: int, moe: Moe) -> list[FeedFo
 def dense_first(
     config: ConfigKeys, layers: int, moe: Moe, *, dense: int, dense_ffn: int
 ) -> list[FeedForward]:
-    """MLPs on the first ``first_k_dense_replace`` layers, experts on the others.
+    """MLPs on the first layers, by ``first_k_dense_replace`` or a list; experts on the others.
 
     Args:
         config: the configuration.
@@ -145,7 +171,7 @@ def dense_first(
         dense: the class's default number of dense layers.
         dense_ffn: its default width of their MLPs.
     """
-    first = _whole(config, "first_k_dense_replace", dense)
+    first = dense_layers(config, layers, dense)
     return _mixed(config, [i >= first for i in range(layers)], moe, dense_ffn)
 
 
@@ -200,6 +226,13 @@ FAMILIES = (
     ),
     Family(
         model_type="solar_open", config_class="SolarOpenConfig", build=solar_open, experts=True
+    ),
+    Family(
+        model_type="exaone_moe",
+        config_class="ExaoneMoeConfig",
+        build=exaone_moe,
+        experts=True,
+        known=("sliding_window_pattern", "first_k_dense_replace"),
     ),
     Family(
         model_type="dots1",

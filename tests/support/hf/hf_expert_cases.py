@@ -112,6 +112,12 @@ BAMBA = {name: GRANITE_HYBRID[name] for name in GRANITE_HYBRID if name.startswit
     "num_hidden_layers": 2,
     "attn_layer_indices": [1],
 }
+EXAONE = SIZES | {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "num_hidden_layers": 4,
+}
 
 EXPERT_CASES = [
     BlockCase(name="glm4_moe", config="Glm4MoeConfig", sizes=GLM),
@@ -169,6 +175,9 @@ EXPERT_CASES = [
         config="Glm4MoeLiteConfig",
         sizes=GLM_LITE,
         attentions=("unfused",),
+    ),
+    BlockCase(
+        name="exaone_moe", config="ExaoneMoeConfig", part="layers.3", sizes=EXAONE, block=3
     ),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
     BlockCase(
