@@ -203,7 +203,7 @@ def models(name: str | None, json_target: str | None) -> None:
 @click.command(
     "clusters",
     options_metavar="[FLAGS]",
-    short_help="List devices, nodes, fabrics and instances, or show one with sources.",
+    short_help="List devices, nodes, fabrics and instances, or show one.",
 )
 @click.argument("name", required=False)
 @JSON_OPTION
