@@ -17,9 +17,11 @@ def attention_mixer(
     """Self-attention; a :data:`mixer.LowerMixer`."""
     tp = strategy.weight_split
     widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
+    if spec.keys_as_values:
+        widths, names = widths[:2], names[:2]
     if spec.output_gate:
         widths, names = [*widths, spec.query_dim], [*names, "output_gate"]
-    query, key, value, *gates = column_linear(
+    query, key, *more = column_linear(
         c,
         x,
         tuple(width // tp for width in widths),
@@ -28,12 +30,13 @@ def attention_mixer(
         names=tuple(names),
     )
     del x
+    value = key if spec.keys_as_values else more.pop(0)
     query, key = _positioned(c, spec, query, key)
     value = _value_heads(c, spec, spec.kv_heads // tp, value)
     mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
-    if gates:
-        mixed = _gated_output(c, mixed, gates.pop())
+    if more:
+        mixed = _gated_output(c, mixed, more.pop())
     return row_linear(c, mixed, hidden, spec.out_bias, name="output")
 
 
@@ -115,7 +118,10 @@ def _joint_norms(
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     """A projection as value heads; repeating them orders their gradient."""
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
-    return split_heads(c, x, heads, repeats)
+    if not spec.value_norm:
+        return split_heads(c, x, heads, repeats)
+    heads_in_order = split_heads(c, x, heads, repeats or not c.stack.fusion.norm)
+    return norm(c, heads_in_order, "rmsnorm", weighted=False)
 
 
 def _gated_output(c: OpContext, mixed: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:

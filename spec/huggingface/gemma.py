@@ -40,16 +40,16 @@ def gemma2(config: ConfigKeys, name: str) -> ModelSpec:
     base = replace(
         attention_of(config, hidden, _rules(4)),
         mask=_mask(config),
-        softcap=_cap(config, "attn_logit_softcapping", 50.0),
+        softcap=cap(config, "attn_logit_softcapping", 50.0),
     )
     windows = patterned_window(config, layers, 4096, full_every=2)
-    return _sandwiches(
+    return sandwiches(
         config,
         name,
         vocab,
         hidden,
         [replace(base, window=window) for window in windows],
-        softcap=_cap(config, "final_logit_softcapping", 30.0),
+        softcap=cap(config, "final_logit_softcapping", 30.0),
     )
 
 
@@ -69,7 +69,7 @@ def gemma3(config: ConfigKeys, name: str) -> ModelSpec:
         out_bias=bool(config.document.get("attention_bias", False)),
         qk_norm=True,
         mask=_mask(config),
-        softcap=_cap(config, "attn_logit_softcapping", None),
+        softcap=cap(config, "attn_logit_softcapping", None),
     )
     every = GEMMA3_FULL_EVERY
     if config.has("sliding_window_pattern"):
@@ -82,8 +82,8 @@ def gemma3(config: ConfigKeys, name: str) -> ModelSpec:
         replace(base, window=window, rope_theta=full if window is None else local)
         for window in windows
     ]
-    cap = _cap(config, "final_logit_softcapping", None)
-    return _sandwiches(config, name, vocab, hidden, attentions, softcap=cap)
+    capped = cap(config, "final_logit_softcapping", None)
+    return sandwiches(config, name, vocab, hidden, attentions, softcap=capped)
 
 
 def _rules(kv_heads: int) -> DecoderRules:
@@ -95,7 +95,8 @@ def _mask(config: ConfigKeys) -> Mask:
     return "full" if config.has(key) and config.flag(key) else "causal"
 
 
-def _cap(config: ConfigKeys, key: str, default: float | None) -> float | None:
+def cap(config: ConfigKeys, key: str, default: float | None) -> float | None:
+    """The bound under ``key``; null, or no default, means none."""
     if key in config.document:
         return config.number(key) if config.has(key) else None
     return default if default is None else config.number_or(key, default)
@@ -133,7 +134,7 @@ def _gemma3_thetas(config: ConfigKeys) -> tuple[float, float]:
     return thetas[0], thetas[1]
 
 
-def _sandwiches(
+def sandwiches(
     config: ConfigKeys,
     name: str,
     vocab: int,
@@ -141,6 +142,7 @@ def _sandwiches(
     attentions: list[Attention],
     softcap: float | None,
 ) -> ModelSpec:
+    """The decoder of blocks with norms before and after each part."""
     mlp = _mlp(config, "hidden_activation", 9216)
     eps = config.number_or("rms_norm_eps", 1e-6)
     blocks = [

@@ -7,18 +7,18 @@ from . import (
     deepseek,
     encoders,
     gemma,
+    gemma4,
     gpt,
     granite_moe,
     hybrids,
     later_moe,
     llama,
-    llava,
     moe,
     shared_experts,
     t5,
 )
 from .family import Family
-from .images import gemma3, mistral3, qwen_vl
+from .images import gemma3, llava, mistral3, qwen_vl
 from .recurrent import bamba, falcon_h1, kimi_linear, lfm2, minimax
 
 FAMILIES: tuple[Family, ...] = (
@@ -26,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     *llama.FAMILIES,
     *decoders.FAMILIES,
     *gemma.FAMILIES,
+    *gemma4.FAMILIES,
     *moe.FAMILIES,
     *later_moe.FAMILIES,
     *shared_experts.FAMILIES,

@@ -75,6 +75,8 @@ def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
 def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
     specs: list[ParameterSpec] = []
     widths = [("query", spec.query_dim), ("key", spec.kv_dim), ("value", spec.kv_dim)]
+    if spec.keys_as_values:
+        widths.pop()
     if spec.output_gate:
         widths.append(("output_gate", spec.query_dim))
     for name, width in widths:
@@ -145,8 +147,10 @@ def _state_space(spec: StateSpace, hidden: int, prefix: str = "") -> ParameterSp
 def _kimi_delta(spec: KimiDeltaAttention, hidden: int) -> ParameterSpecs:
     inner, dim = spec.inner_dim, spec.head_dim
     low_rank = [
-        (*replicated_linear(f"{name}_down", dim, hidden, bias=False),
-         *column(f"{name}_up", inner, dim, bias=False))
+        (
+            *replicated_linear(f"{name}_down", dim, hidden, bias=False),
+            *column(f"{name}_up", inner, dim, bias=False),
+        )
         for name in ("decay", "gate")
     ]
     return (

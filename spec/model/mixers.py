@@ -28,6 +28,8 @@ class Attention:
     wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
     ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none;
     with ``shared_bias`` the scores add the bias that the tower's first block made of its table.
+    ``value_norm`` normalizes each value head without weights; with ``keys_as_values`` the key
+    projection is the values too (Gemma 4).
     """
 
     heads: Count
@@ -49,6 +51,8 @@ class Attention:
     qk_norm_joint: bool = False
     qk_norm_weight: bool = True
     chunk: Count | None = None
+    value_norm: bool = False
+    keys_as_values: bool = False
 
     @property
     def query_dim(self) -> int:

@@ -61,6 +61,8 @@ def _unsupported_attention(attention: Attention) -> str | None:
         ("a gate on attention's output", attention.output_gate),
         ("capped scores", attention.softcap is not None),
         ("norms of heads without weights", not attention.qk_norm_weight),
+        ("norms of values", attention.value_norm),
+        ("keys that are values too", attention.keys_as_values),
     ):
         if used:
             return f"{name}: planned but not run yet"

@@ -129,6 +129,8 @@ def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
         (replace(UNTURNED, rotary=False), "latent attention without positions"),
         (ParallelMixers(attention=ATTENTION, state_space=STATES), "parallel attention"),
         (replace(ATTENTION, qk_norm=True, qk_norm_weight=False), "norms of heads without weights"),
+        (replace(ATTENTION, value_norm=True), "norms of values"),
+        (replace(ATTENTION, keys_as_values=True), "keys that are values too"),
         (replace(ATTENTION, chunk=64), "attention in chunks of 64 of 256 tokens"),
     ],
 )
@@ -141,9 +143,7 @@ def test_other_mixers_are_planned_and_not_run(mixer: Mixer, words: str) -> None:
 
 
 def test_norms_of_the_stream_itself_are_planned_and_not_run() -> None:
-    block = BlockLayer(
-        hidden=64, attention=ATTENTION, mlp=Mlp(ffn=128), norm_placement="stream"
-    )
+    block = BlockLayer(hidden=64, attention=ATTENTION, mlp=Mlp(ffn=128), norm_placement="stream")
     reason = "norms of the residual stream itself are planned but not run yet"
     assert unsupported_layer(block) == reason
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 REFUSED = {
+    "gemma4": ("images and sound by towers, often embeddings of each layer", "gemma4_text"),
     "gemma3n": ("alternating updates and embeddings of each layer", "gemma3_text"),
     "gpt_bigcode": ("multi-query attention beside learned positions", "starcoder2"),
     "bitnet": ("norms inside both parts, before their last projection", "llama"),

@@ -59,6 +59,8 @@ ATTENTIONS: dict[str, BlockLayer] = {
     ),
     "chunks": block(replace(ATTENTION, chunk=5)),
     "unmasked chunks": block(replace(ATTENTION, chunk=8, mask="full")),
+    "value norm": block(replace(ATTENTION, qk_norm=True, value_norm=True)),
+    "keys as values": block(replace(ATTENTION, qk_norm=True, value_norm=True, keys_as_values=True)),
     "softcap": block(replace(ATTENTION, softcap=50.0)),
     "sinks": block(replace(ATTENTION, sinks=True, window=7)),
     "output gate": block(replace(ATTENTION, output_gate=True)),

@@ -8,6 +8,8 @@ from hf.hf_case import SEQ_LEN, VOCAB, BlockCase
 from hf.hf_expert_cases import EXPERT_CASES
 from hf.hf_image_cases import IMAGE_CASES, IMAGE_ENDS
 
+from shardwright.spec.choices import ATTENTIONS
+
 TOKENS = {"vocab_size": VOCAB, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
 SIZES = TOKENS | {
     "hidden_size": 64,
@@ -70,6 +72,15 @@ NEXT = EXPERTS | {
     "shared_expert_intermediate_size": 32,
 }
 SEED_OSS = {"attention_dropout": 0.0, "residual_dropout": 0.0, "attention_out_bias": True}
+GEMMA4 = SIZES | {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 8,
+    "hidden_size_per_layer_input": 0,
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
+    "global_head_dim": 32,
+}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 IMAGE = {"image_size": 16, "patch_size": 4}
 T5 = {
@@ -123,6 +134,20 @@ BLOCKS = [
         attentions=("unfused",),
     ),
     BlockCase(name="exaone4", config="Exaone4Config", sizes=SIZES),
+    *(
+        BlockCase(
+            name=name,
+            config="Gemma4TextConfig",
+            part=f"layers.{block}",
+            sizes=GEMMA4,
+            block=block,
+            attentions=attentions,
+        )
+        for name, block, attentions in (
+            ("gemma4_window", 0, ("unfused",)),
+            ("gemma4_full", 1, ATTENTIONS),
+        )
+    ),
     BlockCase(name="mixtral", config="MixtralConfig", sizes=SIZES | {"num_local_experts": 4}),
     BlockCase(name="qwen3_moe", config="Qwen3MoeConfig", sizes=EXPERTS),
     BlockCase(

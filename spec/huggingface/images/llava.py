@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import NotBuiltError
-from ..model.model_spec import LayerRun, ModelSpec, NormLayer, ProjectorLayer, Tower, TowerEdge
-from .activations import activation
-from .config_keys import ConfigKeys
-from .encoders import encoder_block, patch_layer
-from .family import Family, runs_of
-from .llama import FAMILIES as LLAMA_LIKE
+from ...errors import NotBuiltError
+from ...model.model_spec import LayerRun, ModelSpec, NormLayer, ProjectorLayer, Tower, TowerEdge
+from ..activations import activation
+from ..config_keys import ConfigKeys
+from ..encoders import encoder_block, patch_layer
+from ..family import Family, runs_of
+from ..llama import FAMILIES as LLAMA_LIKE
 
 TEXT = {family.model_type: family for family in LLAMA_LIKE}
 
