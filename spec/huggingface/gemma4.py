@@ -16,8 +16,9 @@ from .positions import note_scaling, patterned_window
 
 FULL_EVERY = 6
 THETAS = {"full_attention": 1e6, "sliding_attention": 1e4}
+PER_LAYER = "hidden_size_per_layer_input"
 UNBUILT = {
-    "hidden_size_per_layer_input": (256, "embeddings of each layer are not read; use 0"),
+    PER_LAYER: (0, "embeddings of each layer are not read; use 0"),
     "num_kv_shared_layers": (0, "keys and values shared by layers are not read; use 0"),
     "enable_moe_block": (False, "experts beside an MLP are not read; use false"),
 }
@@ -25,11 +26,16 @@ UNBUILT = {
 
 
 def gemma4(config: ConfigKeys, name: str) -> ModelSpec:
+    """Gemma 4's text; its class embeds each layer, unless told otherwise."""
+    if PER_LAYER not in config.document:
+        config.require((PER_LAYER,))
+    return gemma4_dense(config, name, window=512)
+
+
+def gemma4_dense(config: ConfigKeys, name: str, window: int = 1024) -> ModelSpec:
     """Gemma 4's dense text: full layers have wider and fewer key heads than windowed ones."""
     for key, (default, instead) in UNBUILT.items():
         if config.document.get(key, default):
-            if key not in config.document:
-                config.require((key,))
             raise config.refuse(key, instead)
     hidden, layers, vocab = (
         config.size("hidden_size"),
@@ -38,7 +44,7 @@ def gemma4(config: ConfigKeys, name: str) -> ModelSpec:
     )
     if config.document.get("use_bidirectional_attention") == "all":
         raise config.refuse("use_bidirectional_attention", "use null or vision")
-    windows = patterned_window(config, layers, 512, full_every=FULL_EVERY)
+    windows = patterned_window(config, layers, window, full_every=FULL_EVERY)
     windows[-1] = None  # the class makes the last layer a full one
     sliding, full = _attentions(config, layers, windows)
     attentions = [full if w is None else replace(sliding, window=w) for w in windows]
@@ -117,14 +123,21 @@ def _theta(config: ConfigKeys, kind: str) -> float:
     return keys.number("rope_theta") if keys.has("rope_theta") else THETAS[kind]
 
 
+KNOWN = (
+    *("vocab_size_per_layer_input", "use_double_wide_mlp", "num_experts", "top_k_experts"),
+    *("moe_intermediate_size", "use_bidirectional_attention"),
+)
 FAMILIES = (
     Family(
         model_type="gemma4_text",
         config_class="Gemma4TextConfig",
         build=gemma4,
-        known=(
-            *("vocab_size_per_layer_input", "use_double_wide_mlp", "num_experts", "top_k_experts"),
-            *("moe_intermediate_size", "use_bidirectional_attention"),
-        ),
+        known=KNOWN,
+    ),
+    Family(
+        model_type="gemma4_unified_text",
+        config_class="Gemma4UnifiedTextConfig",
+        build=gemma4_dense,
+        known=KNOWN,
     ),
 )

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 REFUSED = {
     "gemma4": ("images and sound by towers, often embeddings of each layer", "gemma4_text"),
+    "gemma4_assistant": ("a drafter that reads another model's keys and values", "gemma4_text"),
+    "gemma4_unified": (
+        "images and sound by projections alone",
+        "gemma4_unified_text, its text_config",
+    ),
+    "cohere_compass_text": ("both parts behind one norm, scaled logits", "gpt_neox"),
     "gemma3n": ("alternating updates and embeddings of each layer", "gemma3_text"),
     "gpt_bigcode": ("multi-query attention beside learned positions", "starcoder2"),
     "bitnet": ("norms inside both parts, before their last projection", "llama"),
