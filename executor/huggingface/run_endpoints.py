@@ -84,11 +84,14 @@ class RunEndpoints:
             save_adapters(engine, self._target, lora, self._config, folder, tokenizer)
 
     def _tokenizer_files(self, plan: Plan) -> TokenizerFiles:
-        source = None if self._source is None else self._source.folder
-        if not self._reads_text and self._tokenizer is None and source is None:
-            return TokenizerFiles()
-        vocab, seq_len = plan.model.vocab, plan.workload.seq_len
-        return tokenizer_files(vocab, seq_len, self._data, self._tokenizer, source)
+        return tokenizer_files(
+            plan.model.vocab,
+            plan.workload.seq_len,
+            self._data,
+            self._tokenizer,
+            None if self._source is None else self._source.folder,
+            self._reads_text,
+        )
 
 
 def default_tokenizer(

@@ -43,12 +43,17 @@ class TokenizerFiles(NamedTuple):
 
 
 def tokenizer_files(
-    vocab: int, seq_len: int, data: Path | None, tokenizer: Path | None, source: Path | None
+    vocab: int,
+    seq_len: int,
+    data: Path | None,
+    tokenizer: Path | None,
+    source: Path | None,
+    reads_text: bool = True,
 ) -> TokenizerFiles:
     """Files of the tokenizer that a run's text was read with.
 
     The user's ``tokenizer``, else that of the checkpoint ``source``, else the BPE that was trained
-    on the text of ``data``. Token files have none: without a ``source`` nothing is written.
+    on the text of ``data``. Token files, and a run that does not read text, have none.
     """
     if tokenizer is not None and (source is None or tokenizer.parent != source):
         is_usual = tokenizer.name == TOKENIZER_NAME
@@ -57,14 +62,14 @@ def tokenizer_files(
     copied = {} if source is None else _present(source, CHECKPOINT_FILES)
     if TOKENIZER_NAME in copied:
         return _with_settings(copied, seq_len)
-    if any(name in copied for name in VOCABULARIES) or is_token_file(data):
+    has_own = any(name in copied for name in VOCABULARIES)
+    if has_own or not reads_text or is_token_file(data):
         return TokenizerFiles(copied)
     from tokenizers import Tokenizer
 
     text = trained_tokenizer(vocab, data)
-    documents: dict[str, Mapping[str, Any] | str] = {}
-    documents |= {TOKENIZER_NAME: text, SETTINGS_NAME: _settings(Tokenizer.from_str(text), seq_len)}
-    return TokenizerFiles(copied, documents)
+    settings = _settings(Tokenizer.from_str(text), seq_len)
+    return TokenizerFiles(copied, {TOKENIZER_NAME: text, SETTINGS_NAME: settings})
 
 
 def _with_settings(copied: Mapping[str, Path], seq_len: int) -> TokenizerFiles:

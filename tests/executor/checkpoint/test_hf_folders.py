@@ -311,6 +311,7 @@ def test_a_tokenizer_of_ones_own_goes_along_by_the_usual_name(tmp_path: Path) ->
 def test_numbers_have_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "numbers.bin").write_bytes(b"\0\0")
     assert tokenizer_files(320, 64, tmp_path / "numbers.bin", None, None) == ({}, {})
+    assert tokenizer_files(64, 64, None, None, tmp_path, reads_text=False) == ({}, {})
     (tmp_path / "tokenizer.model").write_text("")
     found = tokenizer_files(320, 64, None, None, tmp_path)
     assert (list(found.copied), found.documents) == (["tokenizer.model"], {})
