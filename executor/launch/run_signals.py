@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+SHOW_CURSOR = "\x1b[?25h"
 STOPPING = "stopping after this step, and saving if --checkpoint is given; again to end at once"
 
 
@@ -63,6 +65,9 @@ class RunSignals:
 
     def suspend(self) -> None:
         """Suspend this process, as Ctrl-Z does; return when it is continued."""
+        if sys.stderr.isatty():  # a progress bar has hidden the shell's cursor
+            sys.stderr.write(SHOW_CURSOR)
+            sys.stderr.flush()
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, handler)
