@@ -25,7 +25,7 @@ def run_view(steps: Sequence[int], losses: Sequence[float]) -> dict[str, Any]:
     means = [sum(part) / len(part) for part in (losses[n : n + every] for n in starts)]
     shown = [steps[min(n + every, len(steps)) - 1] for n in starts]
     return {
-        "title": f"loss {losses[0]:.4f} to {losses[-1]:.4f} in {len(losses)} steps",
+        "title": f"loss {losses[0]:.4f} to {losses[-1]:.4f} in steps {steps[0]} to {steps[-1]}",
         "note": f"each point is the mean of {every} steps" if every > 1 else "",
         "steps": shown,
         "losses": means,

@@ -35,7 +35,6 @@
   /* The section of a run: its curve, what it came to, and a note. */
   shardwright.run = function (run) {
     return el("section", { class: "card" }, el("h3", {}, "The run"), curve(run),
-      el("p", { class: "note" }, run.title + " (steps " + run.steps[0] + " to " +
-        run.steps[run.steps.length - 1] + ")" + (run.note ? "; " + run.note : "")));
+      el("p", { class: "note" }, run.title + (run.note ? "; " + run.note : "")));
   };
 })();

@@ -119,7 +119,7 @@ def test_the_losses_of_a_run_are_drawn(
     Path("b.json").write_text(json.dumps({**report, "execute": ran}))
     assert plan("export", "b.json", "--to", "html").code == 0
     assert data_of(Path("b.html").read_text(encoding="utf-8"))["run"] == {
-        "title": "loss 4.0000 to 3.0000 in 2 steps",
+        "title": "loss 4.0000 to 3.0000 in steps 11 to 12",
         "note": "",
         "steps": [11, 12],
         "losses": [4.0, 3.0],
