@@ -244,6 +244,16 @@ def test_a_comparison_by_mouse(person: Person, service: Service) -> None:
     assert told["view"]["verdict"] in person.page.locator("#panel3").inner_text()
 
 
+def test_a_comparison_by_keyboard(person: Person) -> None:
+    open_earlier(person)
+    person.tab_to("Plan")
+    person.press("End")
+    person.tab_to("Compare with")
+    person.press("ArrowDown")
+    person.page.wait_for_selector("#panel3 table")
+    assert "more tokens a second" in person.page.locator("#panel3").inner_text()
+
+
 def test_plans_to_compare_with_have_names_apart(person: Person, service: Service) -> None:
     for _ in range(2):
         httpx.post(
@@ -255,16 +265,6 @@ def test_plans_to_compare_with_have_names_apart(person: Person, service: Service
     names = person.page.locator("#panel3 option").all_inner_texts()
     assert len(names) >= 3
     assert len(set(names)) == len(names)
-
-
-def test_a_comparison_by_keyboard(person: Person) -> None:
-    open_earlier(person)
-    person.tab_to("Plan")
-    person.press("End")
-    person.tab_to("Compare with")
-    person.press("ArrowDown")
-    person.page.wait_for_selector("#panel3 table")
-    assert "more tokens a second" in person.page.locator("#panel3").inner_text()
 
 
 def _begin_slow(person: Person, service: Service) -> str:
