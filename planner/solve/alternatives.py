@@ -107,7 +107,7 @@ def alternatives(
         Alternative(
             plan=o.plan,
             prediction=prediction_with_cost(o, ranking.search, prices),
-            lost_by=lost_by(best, o, ranking.search),
+            lost_by=lost_by(best, o, ranking.search, o is ranking.outcomes[0]),
             simplest=o is simplest,
             fastest=o is ranking.outcomes[0],
         )
@@ -134,11 +134,12 @@ def alternative_outcomes(
     return [*fastest, *chosen]
 
 
-def lost_by(best: Outcome, other: Outcome, search: BranchAndBound) -> str:
-    """Objective excess in per cent, and the step term grown most."""
+def lost_by(best: Outcome, other: Outcome, search: BranchAndBound, is_fastest: bool = False) -> str:
+    """Objective excess in per cent, and the step term grown most; what a faster plan takes more."""
     share = search.value(other) / search.value(best) - 1
     if share < 0:
-        return faster_text(share, complexity(best), complexity(other))
+        text = faster_text(share, complexity(best), complexity(other))
+        return text if is_fastest else f"{share:+.1%}: less simple"
     main, terms = (
         {
             n: s * search.objective.factor(o.decision.shape)
