@@ -47,8 +47,8 @@ def common_stack_answer(
         changed = replace(changed, measured=None, machine=machine)
     try:
         plan, prediction = single_group_plan(changed, options.for_subproblem(deadline_s))
-    except InfeasibleError:
-        return StackAnswer(stack=stack.name)
+    except InfeasibleError as error:
+        return None if error.late else StackAnswer(stack=stack.name)
     return StackAnswer(stack=stack.name, plan=plan, prediction=prediction)
 
 

@@ -25,8 +25,9 @@ def solved_report(problem: Problem, options: SolveOptions) -> Report:
     left_s = None
     if options.deadline_s is not None:
         left_s = options.deadline_s - (time.monotonic() - start_s)
+    is_early = solution.search.stopped_by == "deadline"
     try:
-        common = common_stack_answer(problem, options, left_s)
+        common = None if is_early else common_stack_answer(problem, options, left_s)
     except KeyboardInterrupt:  # the answer is there without it
         common = None
     return solution_report(problem, solution, options.risk, common)

@@ -87,7 +87,7 @@ def advice_text(item: Advice, techniques: Values = TECHNIQUES) -> str:
 def common_stack_text(answer: StackAnswer) -> str:
     """Format the answer for the nearest common stack."""
     if answer.plan is None or answer.prediction is None:
-        return f"{answer.stack}: no plan of it fits"
+        return f"{answer.stack}: no plan of it fits, or agrees with the pins"
     prediction = answer.prediction
     return f"{answer.stack}: {interval_text(prediction)}, {shape_text(answer.plan)}"
 

@@ -1,7 +1,7 @@
-"""Complexity of a plan: the order in which one of equally good plans is the simplest.
+"""Complexity of a plan, by which equally good plans are ordered.
 
 Fewest uniform strategies; fewest kinds of parallelism; even stages; a schedule that every stack
-has; fewest chunks; some memory to spare; then the fastest.
+has; fewest chunks; some memory to spare. Among equals the best value decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Complexity(NamedTuple):
     chunks: int
     whole_sequences: bool
     fills_memory: bool
-    step_time_s: float
 
 
 def complexity(outcome: Outcome) -> Complexity:
@@ -48,7 +47,6 @@ def complexity(outcome: Outcome) -> Complexity:
         chunks=shape.chunks,
         whole_sequences=any(s.weight_split > 1 and not s.megatron_sp for s in strategies),
         fills_memory=memory_share(outcome) > FULL_MEMORY,
-        step_time_s=outcome.step_time_s,
     )
 
 

@@ -34,6 +34,8 @@ def infeasible_error(
     """
     if late:
         return _too_late(nearest, evaluator)
+    if nearest is None and space.request.stack.limits.one_strategy and space.request.pins:
+        return _no_uniform_plan(space)
     if not any_shape:
         batch = space.request.workload.global_batch
         long = f"; longer steps than {MAX_PASSES:,} passes are not simulated"
@@ -67,6 +69,15 @@ def infeasible_error(
         need_bytes=need,
         proven=proven,
         by={name: size * evaluator.rule.margin for name, size in worst.by.items()},
+    )
+
+
+def _no_uniform_plan(space: SearchSpace) -> InfeasibleError:
+    name, batch = space.request.stack.name, space.request.workload.global_batch
+    return InfeasibleError(
+        f"no legal plan: no strategy that the stack {name} has for all layers agrees with the "
+        f"batch of {batch} and the pins",
+        proven=not space.too_long,
     )
 
 

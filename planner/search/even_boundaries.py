@@ -18,13 +18,14 @@ MAX_TRIES, MAX_SIMULATED_PASSES = 64, 100_000
 def level_boundaries(search: BranchAndBound, best: Outcome) -> Outcome:
     """Move layers from full stages to others while the plan fits and takes no longer.
 
-    With several chunks a stage a search has one cut alone, and any other is outside its space.
+    With several chunks a stage, and for a stack with a rule of cuts, others are outside the space.
 
     Args:
         search: that found the plan.
         best: a feasible plan.
     """
-    if best.decision.shape.chunks > 1:
+    rule = search.request.stack.limits.layer_cut
+    if best.decision.shape.chunks > 1 or rule != "any":
         return best
     tries = min(MAX_TRIES, MAX_SIMULATED_PASSES // best.decision.shape.passes)
     limit_s = best.step_time_s * (1 + ROUNDING)

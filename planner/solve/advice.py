@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -12,6 +13,7 @@ from ...spec.rules.plan_rules import workload_violation
 from ..candidates.complexity import FULL_MEMORY, memory_share
 from ..candidates.evaluator import Outcome
 from ..search.branch_and_bound import BranchAndBound
+from ..search.result import StoppedBy
 from ..uniform.textbook import fastest_textbook_plan
 from .engine import make_evaluator
 from .options import SolveOptions
@@ -22,13 +24,19 @@ LEAST_GAIN = 0.03
 """Gain of tokens a second and device that is worth a line."""
 NEAR = 0.15
 """Sizes that differ by more than this fraction are another request."""
+SHARE_OF_DEADLINE = 0.2
+"""Share of a deadline after which no other sizes are planned."""
 SEQUENCE_GRAINS = (1024, 128)
 DEEP_PIPELINE = 4
 """Layers of a stage, on average, below which a pipeline counts as deep."""
 
 
 def advice(
-    problem: Problem, options: SolveOptions, search: BranchAndBound, outcomes: Sequence[Outcome]
+    problem: Problem,
+    options: SolveOptions,
+    search: BranchAndBound,
+    outcomes: Sequence[Outcome],
+    stopped_by: StoppedBy,
 ) -> tuple[Advice, ...]:
     """Advice on a finished search.
 
@@ -37,12 +45,24 @@ def advice(
         options: of its search.
         search: the search.
         outcomes: the answer, then every feasible plan, best first.
+        stopped_by: after a deadline or Ctrl-C no other sizes are planned.
     """
     chosen = outcomes[0]
     notes = list(_fragile(search, chosen, outcomes))
-    if options.is_subproblem or problem.objective_choice.objective != "throughput":
+    is_early = stopped_by == "deadline" or search.interrupted or not _has_time(search, options)
+    if options.is_subproblem or is_early or problem.objective_choice.objective != "throughput":
         return tuple(notes)
-    return (*notes, *_near_sizes(problem, options, chosen))
+    try:
+        return (*notes, *_near_sizes(problem, options, chosen))
+    except KeyboardInterrupt:  # the answer is there without them
+        search.interrupted = True
+        return tuple(notes)
+
+
+def _has_time(search: BranchAndBound, options: SolveOptions) -> bool:
+    """True if a small share of the deadline is spent."""
+    spent_s = time.monotonic() - search.incumbents.start_s
+    return options.deadline_s is None or spent_s < SHARE_OF_DEADLINE * options.deadline_s
 
 
 def _fragile(

@@ -40,7 +40,7 @@ class PlanRanking:
     @property
     def simplest(self) -> Outcome:
         """Simplest plan tied with the best."""
-        return min(self.tied, key=complexity)
+        return simplest(self.search, self.tied)
 
     @property
     def tie_set(self) -> TieSet:
@@ -60,7 +60,7 @@ def ranking(parts: SearchParts, result: SolveResult, simple_within: float | None
     try:
         level = level_boundaries(search, outcomes[0])
         outcomes = [level, *(o for o in outcomes if o is not level)]
-        if result.stopped_by != "deadline":
+        if result.stopped_by != "deadline" and not parts.incumbents.is_late:
             textbook = TextbookPlans(parts.bounds, search.evaluator)
             outcomes += textbook.outcomes(result.shapes, outcomes[0])
         outcomes = _ordered(search, outcomes)
@@ -73,8 +73,13 @@ def ranking(parts: SearchParts, result: SolveResult, simple_within: float | None
     chosen = outcomes[0]
     if simple_within is not None:
         limit = search.value(chosen) * (1 + simple_within)
-        chosen = min((o for o in outcomes if search.value(o) <= limit), key=complexity)
+        chosen = simplest(search, [o for o in outcomes if search.value(o) <= limit])
     return PlanRanking(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
+
+
+def simplest(search: BranchAndBound, outcomes: Sequence[Outcome]) -> Outcome:
+    """Simplest of some plans, the best of equally simple ones."""
+    return min(outcomes, key=lambda o: (complexity(o), search.value(o)))
 
 
 def _ordered(search: BranchAndBound, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -171,7 +176,7 @@ def faster_text(share: float, simple: Complexity, other: Complexity) -> str:
         (other.whole_sequences > simple.whole_sequences, "whole sequences beside tp"),
     )
     more += [text for is_set, text in marks if is_set]
-    return f"{share:+.1%} with {', '.join(more)}"
+    return f"{share:+.1%} with {', '.join(more)}" if more else f"{share:+.1%}"
 
 
 def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float]) -> str:

@@ -21,7 +21,7 @@ from .solution import IDLE_DEVICES, Solution
 
 JOINT_LEFT_OUT = {
     "what": "plans over several device groups",
-    "why": "searched together for throughput only",
+    "why": "searched together for throughput only, and for stacks whose stages may differ",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
 from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
-from ..candidates.complexity import complexity
+from ..candidates.complexity import Complexity, complexity
 from ..candidates.evaluator import Outcome
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
@@ -31,17 +31,23 @@ class JointResult:
     left_out: list[dict[str, str]]
 
 
+def searches_jointly(problem: Problem) -> bool:
+    """True for throughput, and stacks whose stages may differ."""
+    is_free = not problem.stack.limits.one_strategy
+    return problem.objective_choice.objective == "throughput" and is_free
+
+
 def solve_jointly(
     problem: Problem, options: SolveOptions, solutions: Mapping[str, Solution]
 ) -> JointResult | None:
-    """Search all device groups jointly; None unless throughput is the objective.
+    """Search all device groups jointly; None for other goals and uniform stacks.
 
     Args:
         problem: of several device groups.
         options: of this search.
         solutions: of the parts by name; only a faster plan counts.
     """
-    if problem.objective_choice.objective != "throughput":
+    if not searches_jointly(problem):
         return None
     times_s = (solution.prediction.step_time_s for solution in solutions.values())
     incumbent_s = min(times_s, default=float("inf"))
@@ -70,11 +76,11 @@ def _solution(
 ) -> Solution:
     limit_s = result.outcomes[0].step_time_s * (1 + TIE_WITHIN)
     tied = [o for o in result.outcomes if o.step_time_s <= limit_s]
-    simplest = min(tied, key=complexity)
+    simplest = min(tied, key=_simplicity)
     best = result.outcomes[0]
     if options.simple_within is not None:
         limit_s = best.step_time_s * (1 + options.simple_within)
-        best = min((o for o in tied if o.step_time_s <= limit_s), key=complexity)
+        best = min((o for o in tied if o.step_time_s <= limit_s), key=_simplicity)
     simulator, rule = engine.evaluator.simulator, engine.evaluator.rule
     return Solution(
         plan=best.plan,
@@ -101,6 +107,10 @@ def _solution(
     )
 
 
+def _simplicity(outcome: Outcome) -> tuple[Complexity, float]:
+    return complexity(outcome), outcome.step_time_s
+
+
 def _search_result(
     result: SolveResult,
     best: Outcome,
@@ -109,7 +119,7 @@ def _search_result(
     left_out: list[dict[str, str]],
 ) -> SearchResult:
     """Bound, space, ranking and effort of the joint search alone."""
-    simplest = min(tied, key=complexity)
+    simplest = min(tied, key=_simplicity)
     value, bound = best.step_time_s, result.lower_bound_s
     return SearchResult(
         seconds=result.seconds,

@@ -35,7 +35,7 @@ def single_group_solution(
         search=_search_result(problem, engine, result, ranked),
         alternatives=alternatives(ranked, options.top, problem.prices),
         sensitivities=winner_sensitivities(engine, best),
-        advice=advice(problem, options, engine, [best, *ranked.outcomes]),
+        advice=advice(problem, options, engine, [best, *ranked.outcomes], result.stopped_by),
         notes=idle_devices_notes(problem, best),
     )
 

@@ -127,8 +127,8 @@ def _stack_left_out(stack: StackSpec) -> list[dict[str, str]]:
         why = f"the stack {stack.name} has one for all layers, and stages of one width"
         rows.append({"what": "plans of several strategies", "why": why})
     if limits.layer_cut != "any":
-        same = {"ends": "between the first and the last", "even": "throughout"}[limits.layer_cut]
-        why = f"the stack {stack.name} has stages of equal numbers of layers {same}"
+        smaller = ", the first and the last perhaps smaller" if limits.layer_cut == "ends" else ""
+        why = f"planned for the stack {stack.name}: stages of equal numbers of layers{smaller}"
         rows.append({"what": "other cuts into stages", "why": why})
     lacks: list[str] = [axis for axis in SPLIT_AXES if axis not in limits.axes]
     lacks += [kind for kind in SHARD_KINDS if kind not in limits.shard]

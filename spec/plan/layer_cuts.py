@@ -56,7 +56,8 @@ def _cuts(
 
 def _even(count: int, parts: int) -> Boundaries:
     """Runs of sizes within one, the longer ones first."""
-    return tuple(-(-n * count // parts) for n in range(parts + 1))
+    size, longer = divmod(count, parts)
+    return tuple(n * size + min(n, longer) for n in range(parts + 1))
 
 
 def _ends(blocks: int, stages: int, chunks: int) -> Iterator[tuple[int, int, int]]:
@@ -94,7 +95,7 @@ def cut_violation(
     stages: int,
     boundaries: Sequence[int],
 ) -> str | None:
-    """Reason why a rule does not allow a cut, or None.
+    """Reason why a rule does not have a cut, or None.
 
     Args:
         rule: of a stack.
@@ -103,27 +104,10 @@ def cut_violation(
         stages: of the pipeline.
         boundaries: of the chunks, in data order.
     """
-    runs = list(pairwise(boundaries))
-    blocks = [sum(is_block[start:stop]) for start, stop in runs]
-    layers = [stop - start for start, stop in runs]
-    if rule == "any" or len(runs) == 1:
+    parts = len(boundaries) - 1
+    if rule == "any" or parts == 1:
         return None
-    if rule == "even":
-        even = min(max(blocks) - min(blocks), max(layers) - min(layers)) <= 1
-        return None if even else f"stages of {blocks} blocks, not of equal numbers"
-    if len(set(blocks[1:-1])) <= 1 and all(
-        0 <= max(blocks) - end <= 1 for end in (blocks[0], blocks[-1])
-    ):
+    if tuple(boundaries) in cuts(rule, is_block, kind, stages, parts // stages):
         return None
-    inner = {
-        count
-        for number, count in enumerate(blocks)
-        if chunk_location(kind, number, stages)[0] not in (0, stages - 1)
-    }
-    ends = [
-        {c for n, c in enumerate(blocks) if chunk_location(kind, n, stages)[0] == end}
-        for end in (0, stages - 1)
-    ]
-    if len(inner) > 1 or any(len(counts) > 1 for counts in ends):
-        return f"stages of {blocks} blocks, equal only between the first and the last"
-    return None
+    blocks = [sum(is_block[start:stop]) for start, stop in pairwise(boundaries)]
+    return f"chunks of {blocks} blocks"

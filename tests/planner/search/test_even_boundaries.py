@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright.api.problem.resolve import Inputs, resolve
@@ -10,6 +12,7 @@ from shardwright.planner.search.even_boundaries import level_boundaries
 from shardwright.planner.solve.engine import make_search
 from shardwright.planner.solve.options import DEFAULT_OPTIONS
 from shardwright.planner.space.pipeline_shape import PipelineShape
+from shardwright.spec.cluster.stack_spec import StackLimits
 from shardwright.spec.strategy import LayerStrategy
 
 MODEL = {"layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 400_000}
@@ -21,6 +24,7 @@ def test_stages_beside_the_bottleneck_are_levelled() -> None:
     problem = resolve(
         Inputs(model=MODEL, cluster="1x4xA100", global_batch=16, seq_len=1024, stack="megatron")
     )
+    problem = replace(problem, stack=replace(problem.stack, limits=StackLimits()))
     engine = make_search(problem, DEFAULT_OPTIONS).engine
     shape = PipelineShape(kind="1f1b", stages=4, chunks=1, ranks=1, microbatches=16)
     start = engine.evaluator(Decision(shape, UNEVEN, (LayerStrategy(),) * 10))

@@ -15,7 +15,7 @@ from shardwright.spec.plan.uniform_strategy import strategy_count
 
 SMALL = {"layers": 12, "hidden": 2048, "heads": 16, "vocab": 32000, "activation": "swiglu"}
 JOB = {"cluster": "8xA100-80GB", "global_batch": 16, "seq_len": 4096}
-SIMPLE = Complexity(1, 1, 0, 0, 1, False, False, 1.0)
+SIMPLE = Complexity(1, 1, 0, 0, 1, False, False)
 
 
 def strategies(plan: sw.Plan) -> int:
