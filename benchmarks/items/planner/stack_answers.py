@@ -1,9 +1,9 @@
 """Answers for a stack keep to what it can run, and beat its textbook plans.
 
-Random requests of small models on small clusters, for each stack of one strategy. Every answer and
-every runner-up is held against the catalogue's limits; textbook plans (data parallelism under each
-level, tp inside the node, an even pipeline) are simulated apart, and none may beat the best answer,
-nor tie with it and be neither the answer nor counted among the ties.
+Random requests of small models, named and typed, on small clusters, for each stack of one strategy.
+Every answer and every runner-up is held against the catalogue's limits; textbook plans (data
+parallelism under each level, tp inside the node, an even pipeline) are simulated apart, and none may
+beat the best answer, nor tie with it and be neither the answer nor counted among the ties.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CLUSTERS = (
     "16xH100-80GB",
     "4x8xA100-80GB",
 )
+TYPED_SHARE = 0.5
 EQUAL = 1e-9
 TEXTBOOK: tuple[dict[str, Any], ...] = (
     *({"shard": level} for level in ("zero0", "zero1", "zero2", "zero3", "hsdp")),
@@ -96,12 +97,16 @@ def _is_missing(solution: Solution, textbook: Sequence[float], best_s: float) ->
 
 
 def _request(stack: str, source: random.Random) -> Problem:
-    spec = source.choice(MODELS)
+    name = source.choice(MODELS)
     cluster, batch = source.choice(CLUSTERS), source.choice((8, 16, 24, 32, 64, 128))
     seq_len = source.choice((1024, 2048, 4096))
-    return problem(
-        spec, cluster, batch, min(seq_len, 1024 if spec == "gpt2" else seq_len), stack=stack
-    )
+    model: Any = name
+    if source.random() < TYPED_SHARE:  # layers that no pipeline divides, vocabularies that weigh
+        sizes = {"layers": source.randint(5, 48), "vocab": source.choice((8000, 50000, 150000))}
+        model = {"hidden": 1024, "heads": 16, "activation": "swiglu", "norm": "rmsnorm", **sizes}
+    elif name == "gpt2":
+        seq_len = 1024
+    return problem(model, cluster, batch, seq_len, stack=stack)
 
 
 def _textbook(asked: Problem) -> Iterator[float | None]:
