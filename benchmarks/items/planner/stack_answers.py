@@ -2,8 +2,8 @@
 
 Random requests of small models, named and typed, on small clusters, for each stack of one strategy.
 Every answer and every runner-up is held against the catalogue's limits; textbook plans (data
-parallelism under each level, tp inside the node, an even pipeline) are simulated apart, and none may
-beat the best answer, nor tie with it and be neither the answer nor counted among the ties.
+parallelism under each level, tp inside the node, an even pipeline) are simulated apart, and none
+may beat the best answer, nor tie with it and be neither the answer nor counted among the ties.
 """
 
 from __future__ import annotations
