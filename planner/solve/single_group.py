@@ -46,11 +46,14 @@ def single_group_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Pr
     Raises:
         InfeasibleError: nothing fits.
     """
-    with garbage_collection_paused():
-        parts = make_search(problem, options)
-        ranked = ranking(parts, parts.engine.run(), options.simple_within)
-        best = ranked.chosen
-        return best.plan, prediction_with_cost(best, parts.engine, problem.prices)
+    with garbage_collection_paused():  # around the call, which lets go of the search at its end
+        return _chosen_plan(problem, options)
+
+
+def _chosen_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction]:
+    parts = make_search(problem, options)
+    best = ranking(parts, parts.engine.run(), options.simple_within).chosen
+    return best.plan, prediction_with_cost(best, parts.engine, problem.prices)
 
 
 def _search_result(

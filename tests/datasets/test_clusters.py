@@ -155,7 +155,7 @@ def test_mistakes_are_one_line_with_the_nearest_fix(text: str, near: str) -> Non
         parse_cluster(text)
     line = str(caught.value)
     assert "\n" not in line
-    assert len(line) < 500
+    assert len(line) < 800
     assert near in str(caught.value.nearest or "")
 
 

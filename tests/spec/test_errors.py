@@ -21,7 +21,7 @@ ODD = "ü\u202e\n\x00" + "x" * 5000
 )
 def test_an_error_is_one_printable_line(error: ShardwrightError) -> None:
     assert str(error).isprintable()
-    assert len(str(error)) < 1300
+    assert len(str(error)) < 1500
     assert "\\u202e" in str(error)
 
 

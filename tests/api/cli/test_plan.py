@@ -60,7 +60,8 @@ def check_prediction(prediction: Any) -> None:
 
 
 def test_search_document_has_the_keys_of_the_contract(searched: Any) -> None:
-    assert set(searched) == SIMULATION_KEYS | {"search", "alternatives", "sensitivities"}
+    beside = {"search", "alternatives", "sensitivities", "common_stack"}
+    assert set(searched) == SIMULATION_KEYS | beside
     assert set(searched["search"]) == SEARCH_KEYS
     assert searched["search"]["stopped_by"] in ("proof", "work", "deadline")
     assert {"tp", "pp", "vpp", "shard", "recompute", "micro_batch"} <= set(

@@ -40,10 +40,12 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     prices = folder / "prices.yaml"
     prices.write_text(PRICES)
     asked = {
-        "fastest": (),
-        "priced": ("--prices", str(prices)),
-        "cheapest": ("--prices", str(prices), "--objective", "cost", "--top", "5"),
-        "simplest": ("--prefer", "simple"),
+        "fastest": ("--prefer", "best"),
+        "priced": ("--prices", str(prices), "--prefer", "best"),
+        "cheapest": (
+            "--prices", str(prices), "--objective", "cost", "--top", "5", "--prefer", "best",
+        ),
+        "simplest": ("--prefer", f"simple:{100 * WITHIN:g}%"),
     }
     for name, flags in asked.items():
         assert run((*ASKED, *flags, "--json", str(folder / name))) == 0
@@ -267,7 +269,7 @@ def test_the_terminal_says_what_it_costs_and_what_ties(plan: Plan, tmp_path: Pat
 
 def test_python_takes_prices_as_they_are_and_refuses_others() -> None:
     asked: dict[str, Any] = {"global_batch": 8, "seq_len": 1024, "objective": "cost", "top": 0,
-                             "pins": PLAIN}  # fmt: skip
+                             "pins": PLAIN[::2]}  # fmt: skip
     rows = {"currency": "EUR", "device_hour": {"A100": 1.0}}
     found = sw.plan("gpt2", "2xA100-80GB", prices=rows, **asked)
     assert found.prediction.currency == "EUR"
@@ -277,7 +279,7 @@ def test_python_takes_prices_as_they_are_and_refuses_others() -> None:
     bad = {"currency": "EUR", "device_hour": {"A100": 1.0, "H1": 2.0}}
     with pytest.raises(InputError, match=r"^prices: device_hour: got H1; .*nearest: H100"):
         sw.plan("gpt2", "2xA100-80GB", prices=bad, **asked)
-    with pytest.raises(InputError, match=r"^prefer: got faster; allowed: best, simple"):
+    with pytest.raises(InputError, match=r"^prefer: got faster; allowed: simple, simple:"):
         sw.plan("gpt2", "2xA100-80GB", global_batch=8, seq_len=1024, prefer="faster")
 
 

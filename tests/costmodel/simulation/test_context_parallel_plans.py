@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from shardwright.api.planning.report import Simulated, simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.api.python import InputError
 from shardwright.api.views.report_text import shape_text
 from shardwright.api.views.stage_table import stage_rows
 from shardwright.costmodel.pricing.collectives import collective_seconds, message_seconds
@@ -36,6 +35,7 @@ from shardwright.costmodel.sharding.state_layouts import lower_unit
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.simulation.timeline import simulated_timeline
 from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.spec.errors import InputError
 from shardwright.spec.model.layers import Layer
 from shardwright.spec.parallel.rank_groups import context_group, stage_groups, tensor_group
 from shardwright.spec.plan.plan import Plan, load_plan
