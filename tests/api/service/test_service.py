@@ -443,8 +443,11 @@ def _settled(service: Any) -> set[int]:
 
 
 def test_killed_children_are_replaced(service: Any) -> None:
-    for child in _settled(service):
+    killed = _settled(service)
+    for child in killed:
         os.kill(child, signal.SIGKILL)
+    while killed & service.children():  # until the service has noticed
+        time.sleep(0.05)
     answer = httpx.post(service.url + "/v1/simulations", json=SIMULATION, timeout=30)
     assert answer.status_code == 200, answer.text
 
