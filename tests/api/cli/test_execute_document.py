@@ -266,10 +266,11 @@ def test_a_stopped_run_ends_with_its_signals_code(
     plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = {"step": 7, "steps": 20, "signal": "SIGTERM", "saved": "my run"}
+    one = {"step_time_s": 1.0}
     monkeypatch.setattr(
         execution,
         "execute_plan",
-        lambda *given: {"measured": {"step_time_s": 1.0}, "predicted": {}, "stopped": stopped},
+        lambda *given: {"measured": one, "predicted": one, "stopped": stopped},
     )
     flags = ("--execute", "--cluster", "local:2", *TYPED, "--calibration", "none")
     more = ("--verify", "--checkpoint", "my run", "--resume", "earlier", "--json", "-")
