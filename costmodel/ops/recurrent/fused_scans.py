@@ -146,18 +146,22 @@ def fused_delta_rule(
     """
     channels = recorded_convolution(c, mixed, spec.conv_kernel, bias=False)
     del mixed
-    return _delta_rule_scan(c, spec, channels, decay, rate)
+    return delta_rule_scan(c, spec, spec.key_heads // c.tp, channels, decay, rate)
 
 
-def _delta_rule_scan(
+def delta_rule_scan(
     c: OpContext,
     spec: DeltaRule,
+    key_heads: int,
     channels: SymbolicTensor,
     decay: SymbolicTensor,
     rate: SymbolicTensor,
 ) -> SymbolicTensor:
-    t, (seq, batch, heads) = c.tape, decay.shape
-    key_heads, q = spec.key_heads // c.tp, spec.chunk
+    """The scan in chunked kernels; ``decay`` by head, or by head and channel.
+
+    Kept are queries, keys and values, their scales, decay, rate and each chunk's inverse.
+    """
+    t, (seq, batch, heads), q = c.tape, decay.shape[:3], spec.chunk
     shape = (batch, heads, key_heads, seq, spec.key_dim, spec.value_dim, q)
     recomputed_flops, flops = delta_rule_flops(spec, seq * batch * heads)
     chunks = batch * -(-seq // q)

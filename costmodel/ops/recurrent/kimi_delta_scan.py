@@ -5,9 +5,9 @@ from __future__ import annotations
 from ....spec.model.mixers import DeltaRule, KimiDeltaAttention
 from ...symbolic.tape import SymbolicTensor, Tape
 from ..context import OpContext
-from ..eager import add, alias, copied, masked, mean, mul, narrowed, product, unary
+from ..eager import add, copied, masked, mean, mul, narrowed, product, unary
 from .delta_rule_scan import store
-from .fused_scans import delta_rule_flops
+from .fused_scans import delta_rule_scan
 
 
 def plain_scan(
@@ -112,34 +112,9 @@ def fused_scan(
     decay: SymbolicTensor,
     rate: SymbolicTensor,
 ) -> SymbolicTensor:
-    """The scan in chunked kernels, as flash-linear-attention's (ops/kda); (seq, batch, inner).
-
-    Kept are queries, keys and values, their scales, decay, rate and each chunk's inverse.
-    """
-    t, (seq, batch, heads, width) = c.tape, decay.shape
+    """The scan in chunked kernels, as flash-linear-attention's (ops/kda); (seq, batch, inner)."""
+    _, _, heads, width = decay.shape
     rule = DeltaRule(
         key_heads=heads, value_heads=heads, key_dim=width, value_dim=width, chunk=spec.chunk
     )
-    shape = (batch, heads, heads, seq, width, width, spec.chunk)
-    recomputed_flops, flops = delta_rule_flops(rule, seq * batch * heads)
-    scales = t.new((2, seq, batch, heads), "fp32")
-    inverse = t.new((seq, batch, heads, spec.chunk), c.dtype)
-    out = t.new((seq, batch, heads * width), c.dtype)
-    saved = (alias(channels), alias(decay), alias(rate), scales, inverse)
-
-    def run(op: str, operands: tuple[SymbolicTensor, ...], flops: int) -> None:
-        states = t.new((batch * -(-seq // spec.chunk), heads, width * width), "fp32")
-        transformed = t.new((seq, batch, heads * 2 * width), c.dtype)
-        traffic_bytes = 2 * saved[0].size_bytes + sum(x.size_bytes for x in (*saved[1:], *operands))
-        traffic_bytes += 2 * transformed.size_bytes + 2 * states.size_bytes
-        t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
-
-    run("delta_rule_scan", (out,), flops)
-
-    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        gradients = tuple(t.like(x) for x in saved[:3])
-        run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + recomputed_flops)
-        return gradients
-
-    t.record((out,), (channels, decay, rate), backward)
-    return out
+    return delta_rule_scan(c, rule, heads, channels, decay, rate)
