@@ -56,15 +56,39 @@ def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _sigmoid_experts(config: ConfigKeys) -> Moe:
+    return sigmoid_experts(config, 256, 8, 2048, groups=8, groups_per_token=4)
+
+
+def sigmoid_experts(
+    config: ConfigKeys,
+    experts: int,
+    topk: int,
+    ffn: int,
+    *,
+    groups: int = 1,
+    groups_per_token: int = 1,
+    key: str = "n_routed_experts",
+) -> Moe:
+    """Experts with sigmoid scores beside shared ones; the class's defaults.
+
+    Args:
+        config: the file.
+        experts: experts of a layer, under ``key``.
+        topk: experts of a token.
+        ffn: width of an expert.
+        groups: groups of experts.
+        groups_per_token: groups of a token.
+        key: where the file has the number of experts.
+    """
     return Moe(
-        experts=config.count_or("n_routed_experts", 256),
-        topk=config.count_or("num_experts_per_tok", 8),
-        ffn=config.count_or("moe_intermediate_size", 2048),
+        experts=config.count_or(key, experts),
+        topk=config.count_or("num_experts_per_tok", topk),
+        ffn=config.count_or("moe_intermediate_size", ffn),
         activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=shared_width(config, 1, 2048),
+        shared_ffn=shared_width(config, 1, ffn),
         score="sigmoid",
-        groups=config.count_or("n_group", 8),
-        groups_per_token=config.count_or("topk_group", 4),
+        groups=config.count_or("n_group", groups),
+        groups_per_token=config.count_or("topk_group", groups_per_token),
     )
 
 
@@ -90,16 +114,7 @@ def deepseek_v32(config: ConfigKeys, name: str) -> ModelSpec:
 def glm4_moe_lite(config: ConfigKeys, name: str) -> ModelSpec:
     """GLM-4.7-Flash (Z.ai, 2026): DeepSeek-V3's blocks in GLM's sizes."""
     attention = latent_attention(config, query_rank=768, nope_dim=192, value_dim=256)
-    moe = Moe(
-        experts=config.count_or("n_routed_experts", 64),
-        topk=config.count_or("num_experts_per_tok", 4),
-        ffn=config.count_or("moe_intermediate_size", 1536),
-        activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=shared_width(config, 1, 1536),
-        score="sigmoid",
-        groups=config.count_or("n_group", 1),
-        groups_per_token=config.count_or("topk_group", 1),
-    )
+    moe = sigmoid_experts(config, 64, 4, 1536)
     ahead = config.has(*MTP_KEYS) is not None
     return _decoder(
         config,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from ..model.feed_forward import FeedForward
+from ..model.mixers import Mixer
 from ..model.model_spec import (
+    BlockLayer,
     EmbeddingLayer,
     HeadLayer,
     Layer,
@@ -84,3 +87,46 @@ def decoder(
     )
     layers = (LayerRun(layer=embedding), *runs, *multi_token, LayerRun(layer=head))
     return ModelSpec(name=name, towers=(Tower(name="decoder", layers=layers),), tie_embeddings=tied)
+
+
+def rms_decoder(
+    config: ConfigKeys, name: str, embedding: EmbeddingLayer, blocks: Iterable[Layer], eps: float
+) -> ModelSpec:
+    """A decoder of these blocks with an RMS norm at its end, untied unless the file says so."""
+    return decoder(
+        name,
+        embedding,
+        runs_of(blocks),
+        norm="rmsnorm",
+        norm_eps=eps,
+        tied=config.flag_or("tie_word_embeddings", False),
+    )
+
+
+def parts_decoder(
+    config: ConfigKeys,
+    name: str,
+    mixers: Sequence[Mixer],
+    parts: Sequence[FeedForward],
+    eps: float,
+) -> ModelSpec:
+    """A decoder of these mixers and feed-forward parts; ``eps``: the class's default."""
+    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    eps = config.number_or("rms_norm_eps", eps)
+    blocks = (
+        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps)
+        for mixer, part in zip(mixers, parts, strict=True)
+    )
+    return rms_decoder(config, name, EmbeddingLayer(vocab=vocab, hidden=hidden), blocks, eps)
+
+
+def experts_family(
+    model_type: str,
+    config_class: str,
+    build: Callable[[ConfigKeys, str], ModelSpec],
+    known: tuple[str, ...] = (),
+) -> Family:
+    """A family that may have experts."""
+    return Family(
+        model_type=model_type, config_class=config_class, build=build, experts=True, known=known
+    )

@@ -7,8 +7,6 @@ from dataclasses import replace
 from ..model.feed_forward import FeedForward
 from ..model.model_spec import (
     Attention,
-    BlockLayer,
-    EmbeddingLayer,
     Mixer,
     Mlp,
     ModelSpec,
@@ -18,7 +16,7 @@ from ..model.model_spec import (
 from .activations import activation
 from .config_keys import ConfigKeys
 from .decoders import GRANITE_MULTIPLIERS, note_multipliers
-from .family import Family, decoder, runs_of
+from .family import Family, parts_decoder
 from .llama import DecoderRules, attention_of
 
 RULES = DecoderRules(kv_heads=None, bias_key="attention_bias")
@@ -80,16 +78,26 @@ def _attention(config: ConfigKeys, hidden: int) -> Attention:
     return replace(attention, rotary=False, rope_theta=10000.0)
 
 
-def mamba_state_space(config: ConfigKeys, hidden: int) -> StateSpace:
-    """Mamba-2 under the keys of Granite 4.0 and Bamba, as wide as ``mamba_expand`` says."""
-    heads = config.count_or("mamba_n_heads", 128)
-    inner = config.count_or("mamba_expand", 2) * hidden
+def mamba_head_dim(config: ConfigKeys, heads: int, inner: int, allowed: str) -> int:
+    """Width of a head of ``inner`` channels, given or as their number has it.
+
+    Raises:
+        InputError: heads of that width do not make ``inner`` channels.
+    """
     width = "mamba_d_head"
     automatic = config.document.get(width, "auto") == "auto"
     head_dim = inner // heads if automatic else config.count(width)
     if heads * head_dim != inner:
-        allowed = f"mamba_expand x hidden_size {inner} = mamba_n_heads {heads} x mamba_d_head"
         raise config.error("mamba_n_heads", allowed)
+    return head_dim
+
+
+def mamba_state_space(config: ConfigKeys, hidden: int) -> StateSpace:
+    """Mamba-2 under the keys of Granite 4.0 and Bamba, as wide as ``mamba_expand`` says."""
+    heads = config.count_or("mamba_n_heads", 128)
+    inner = config.count_or("mamba_expand", 2) * hidden
+    allowed = f"mamba_expand x hidden_size {inner} = mamba_n_heads {heads} x mamba_d_head"
+    head_dim = mamba_head_dim(config, heads, inner, allowed)
     return StateSpace(
         heads=heads,
         head_dim=head_dim,
@@ -116,19 +124,7 @@ def _decoder(
     config: ConfigKeys, name: str, mixers: list[Mixer] | list[Attention], part: FeedForward
 ) -> ModelSpec:
     note_multipliers(config, GRANITE_MULTIPLIERS)
-    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
-    eps = config.number_or("rms_norm_eps", 1e-6)
-    blocks = (
-        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps) for mixer in mixers
-    )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    return parts_decoder(config, name, mixers, [part] * len(mixers), 1e-6)
 
 
 HYBRID_KNOWN = (

@@ -21,9 +21,9 @@ from ..model.model_spec import (
 )
 from .activations import activation
 from .config_keys import LAYERS, ConfigKeys
-from .family import Family, decoder, runs_of
+from .family import Family, decoder, parts_decoder, rms_decoder, runs_of
 from .llama import DecoderRules, attention_of
-from .moe import experts_decoder, sparse_layers
+from .moe import sparse_layers
 
 PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 OLD_TYPES = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -54,14 +54,8 @@ def mamba2(config: ConfigKeys, name: str) -> ModelSpec:
     )
     eps = config.number_or("layer_norm_epsilon", 1e-5)
     block = BlockLayer(hidden=hidden, attention=mixer, mlp=None, norm_eps=eps)
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of([block] * layers),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    embedding = EmbeddingLayer(vocab=vocab, hidden=hidden)
+    return rms_decoder(config, name, embedding, [block] * layers, eps)
 
 
 def nemotron_h(config: ConfigKeys, name: str) -> ModelSpec:
@@ -183,14 +177,14 @@ def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
     layers = config.layer_count()
     moe = gated_shared_experts(config, experts=512, topk=10)
     parts = sparse_layers(config, layers, moe, dense_ffn=5632)
-    return experts_decoder(config, name, gated_mixers(config, layers), parts, eps=1e-6)
+    return parts_decoder(config, name, gated_mixers(config, layers), parts, eps=1e-6)
 
 
 def qwen3_5_moe(config: ConfigKeys, name: str) -> ModelSpec:
     """Text of Qwen3.5 with experts: Qwen3-Next without dense layers."""
     layers = config.layer_count()
     moe = gated_shared_experts(config, experts=256, topk=8)
-    return experts_decoder(config, name, gated_mixers(config, layers), [moe] * layers, eps=1e-6)
+    return parts_decoder(config, name, gated_mixers(config, layers), [moe] * layers, eps=1e-6)
 
 
 def qwen3_5(config: ConfigKeys, name: str) -> ModelSpec:
@@ -201,7 +195,7 @@ def qwen3_5(config: ConfigKeys, name: str) -> ModelSpec:
         activation=activation(config, "hidden_act", "silu", gated=True),
     )
     mixers = gated_mixers(config, layers, kv_heads=4)
-    return experts_decoder(config, name, mixers, [mlp] * layers, eps=1e-6)
+    return parts_decoder(config, name, mixers, [mlp] * layers, eps=1e-6)
 
 
 def gated_mixers(config: ConfigKeys, layers: int, kv_heads: int = 2) -> list[Mixer]:

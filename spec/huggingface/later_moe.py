@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..inputs.typed_keys import json_text
@@ -11,9 +10,8 @@ from ..model.model_spec import BlockLayer, EmbeddingLayer, Mlp, ModelSpec, Moe
 from .activations import activation
 from .config_keys import ConfigKeys
 from .decoders import note_late_norms, rotated_layers
-from .family import Family, decoder, runs_of
+from .family import decoder, experts_family, parts_decoder, runs_of
 from .llama import DecoderRules, attention_of
-from .moe import experts_decoder
 from .positions import same_window
 
 OLMOE = DecoderRules(
@@ -97,7 +95,7 @@ def llama4(config: ConfigKeys, name: str) -> ModelSpec:
         )
         for rotary, chunk in zip(positions, _chunks(config, positions), strict=True)
     ]
-    return experts_decoder(config, name, attentions, _llama4_parts(config, layers), eps=1e-5)
+    return parts_decoder(config, name, attentions, _llama4_parts(config, layers), eps=1e-5)
 
 
 def _chunks(config: ConfigKeys, rotated: list[bool]) -> list[int | None]:
@@ -187,26 +185,15 @@ def _decoder(
     )
 
 
-def _family(
-    model_type: str,
-    config_class: str,
-    build: Callable[[ConfigKeys, str], ModelSpec],
-    known: tuple[str, ...] = (),
-) -> Family:
-    return Family(
-        model_type=model_type, config_class=config_class, build=build, experts=True, known=known
-    )
-
-
 LLAMA4_KNOWN = (
     *("interleave_moe_layer_step", "intermediate_size_mlp", "no_rope_layer_interval"),
     *("attention_chunk_size", "floor_scale", "attn_scale", "for_llm_compressor"),
 )
 FAMILIES = (
-    _family("olmoe", "OlmoeConfig", olmoe),
-    _family("flex_olmo", "FlexOlmoConfig", flex_olmo),
-    _family("phimoe", "PhimoeConfig", phimoe, ("input_jitter_noise",)),
-    _family("minimax_m2", "MiniMaxM2Config", minimax_m2, ("use_qk_norm", "qk_norm_type")),
-    _family("llama4_text", "Llama4TextConfig", llama4, LLAMA4_KNOWN),
-    _family("hunyuan_v1_moe", "HunYuanMoEV1Config", hunyuan_v1_moe, ("use_qk_norm",)),
+    experts_family("olmoe", "OlmoeConfig", olmoe),
+    experts_family("flex_olmo", "FlexOlmoConfig", flex_olmo),
+    experts_family("phimoe", "PhimoeConfig", phimoe, ("input_jitter_noise",)),
+    experts_family("minimax_m2", "MiniMaxM2Config", minimax_m2, ("use_qk_norm", "qk_norm_type")),
+    experts_family("llama4_text", "Llama4TextConfig", llama4, LLAMA4_KNOWN),
+    experts_family("hunyuan_v1_moe", "HunYuanMoEV1Config", hunyuan_v1_moe, ("use_qk_norm",)),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.feed_forward import FeedForward
-from ..model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec, Moe
+from ..model.model_spec import Mlp, ModelSpec, Moe
 from .activations import activation
 from .config_keys import ConfigKeys
-from .family import WINDOW_KEYS, Family, decoder, runs_of
+from .family import WINDOW_KEYS, experts_family, parts_decoder
 from .llama import DecoderRules, attention_of
 from .positions import THETA, patterned_window, qwen_window, same_window, uses_window
 
@@ -28,7 +27,7 @@ def mixtral(config: ConfigKeys, name: str) -> ModelSpec:
     )
     windows = same_window(config, layers, None)
     attentions = [replace(attention, window=window) for window in windows]
-    return experts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
+    return parts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
 
 
 def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
@@ -47,7 +46,7 @@ def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
     windows = qwen_window(config, layers, late=False)
     attentions = [replace(attention, window=window) for window in windows]
     parts = sparse_layers(config, layers, moe, dense_ffn=5632)
-    return experts_decoder(config, name, attentions, parts, eps=1e-6)
+    return parts_decoder(config, name, attentions, parts, eps=1e-6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def qwen3_moe(config: ConfigKeys, name: str, defaults: Qwen3MoeDefaults = QWEN3_
     windows = same_window(config, layers, 4096) if uses_window(config) else [None] * layers
     attentions = [replace(attention, window=window) for window in windows]
     parts = sparse_layers(config, layers, moe, dense_ffn=defaults.dense_ffn)
-    return experts_decoder(config, name, attentions, parts, eps=1e-6)
+    return parts_decoder(config, name, attentions, parts, eps=1e-6)
 
 
 def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
@@ -102,7 +101,7 @@ def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
     )
     windows = patterned_window(config, layers, 128, full_every=2)
     attentions = [replace(attention, window=window) for window in windows]
-    return experts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
+    return parts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
 
 
 def sparse_layers(config: ConfigKeys, layers: int, moe: Moe, dense_ffn: int) -> list[FeedForward]:
@@ -126,44 +125,9 @@ def sparse_layers(config: ConfigKeys, layers: int, moe: Moe, dense_ffn: int) -> 
     return [moe if is_sparse else mlp for is_sparse in sparse]
 
 
-def experts_decoder(
-    config: ConfigKeys,
-    name: str,
-    mixers: Sequence[Mixer],
-    parts: Sequence[FeedForward],
-    eps: float,
-) -> ModelSpec:
-    """A decoder of these mixers and feed-forward parts; ``eps``: the class's default."""
-    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
-    eps = config.number_or("rms_norm_eps", eps)
-    blocks = (
-        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps)
-        for mixer, part in zip(mixers, parts, strict=True)
-    )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
-
-
-def _family(
-    model_type: str,
-    config_class: str,
-    build: Callable[[ConfigKeys, str], ModelSpec],
-    known: tuple[str, ...] = (),
-) -> Family:
-    return Family(
-        model_type=model_type, config_class=config_class, build=build, experts=True, known=known
-    )
-
-
 FAMILIES = (
-    _family("mixtral", "MixtralConfig", mixtral),
-    _family("qwen2_moe", "Qwen2MoeConfig", qwen2_moe, (*WINDOW_KEYS, "intermediate_size")),
-    _family("qwen3_moe", "Qwen3MoeConfig", qwen3_moe, (*WINDOW_KEYS, "intermediate_size")),
-    _family("gpt_oss", "GptOssConfig", gpt_oss, ("swiglu_alpha", "experts_per_token")),
+    experts_family("mixtral", "MixtralConfig", mixtral),
+    experts_family("qwen2_moe", "Qwen2MoeConfig", qwen2_moe, (*WINDOW_KEYS, "intermediate_size")),
+    experts_family("qwen3_moe", "Qwen3MoeConfig", qwen3_moe, (*WINDOW_KEYS, "intermediate_size")),
+    experts_family("gpt_oss", "GptOssConfig", gpt_oss, ("swiglu_alpha", "experts_per_token")),
 )

@@ -10,7 +10,7 @@ from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, Model
 from .activations import activation
 from .config_keys import ConfigKeys
 from .decoders import exaone4_pattern
-from .deepseek import dense_layers, multi_token_layers, shared_width
+from .deepseek import dense_layers, multi_token_layers, shared_width, sigmoid_experts
 from .family import WINDOW_KEYS, Family, decoder, runs_of
 from .llama import DecoderRules, attention_of
 from .positions import WINDOW_TYPES, patterned_window
@@ -27,18 +27,13 @@ def glm4_moe(config: ConfigKeys, name: str) -> ModelSpec:
     attention = replace(
         attention_of(config, hidden, rules), qk_norm=config.flag_or("use_qk_norm", False)
     )
-    moe = Moe(
-        experts=config.count_or(config.has("num_local_experts") or "n_routed_experts", 128),
-        topk=config.count_or("num_experts_per_tok", 8),
-        ffn=config.count_or("moe_intermediate_size", 1408),
-        activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=shared_width(config, 1, 1408),
-        score="sigmoid",
-        groups=config.count_or("n_group", 1),
-        groups_per_token=config.count_or("topk_group", 1),
-    )
+    moe = sigmoid_experts(config, 128, 8, 1408, key=_experts_key(config))
     parts = dense_first(config, layers, moe, dense=1, dense_ffn=10944)
     return _decoder(config, name, [attention] * layers, parts, eps=1e-5, ahead=True)
+
+
+def _experts_key(config: ConfigKeys) -> str:
+    return config.has("num_local_experts") or "n_routed_experts"
 
 
 def solar_open(config: ConfigKeys, name: str) -> ModelSpec:
@@ -53,16 +48,7 @@ def solar_open(config: ConfigKeys, name: str) -> ModelSpec:
         theta=1e6,
     )
     attention = attention_of(config, hidden, rules)
-    moe = Moe(
-        experts=config.count_or(config.has("num_local_experts") or "n_routed_experts", 128),
-        topk=config.count_or("num_experts_per_tok", 8),
-        ffn=config.count_or("moe_intermediate_size", 1280),
-        activation=activation(config, "hidden_act", "silu", gated=True),
-        shared_ffn=shared_width(config, 1, 1280),
-        score="sigmoid",
-        groups=config.count_or("n_group", 1),
-        groups_per_token=config.count_or("topk_group", 1),
-    )
+    moe = sigmoid_experts(config, 128, 8, 1280, key=_experts_key(config))
     return _decoder(config, name, [attention] * layers, [moe] * layers, eps=1e-5)
 
 
@@ -73,8 +59,7 @@ def exaone_moe(config: ConfigKeys, name: str) -> ModelSpec:
     windows = patterned_window(config, layers, 4096, full_every=exaone4_pattern(config))
     turned = config.document.get("sliding_window", 0) is None
     attentions = [
-        replace(attention, window=window, rotary=window is not None or turned)
-        for window in windows
+        replace(attention, window=window, rotary=window is not None or turned) for window in windows
     ]
     ffn = config.count_or("moe_intermediate_size", 1024)
     moe = Moe(
@@ -224,9 +209,7 @@ FAMILIES = (
         experts=True,
         known=("intermediate_size",),
     ),
-    Family(
-        model_type="solar_open", config_class="SolarOpenConfig", build=solar_open, experts=True
-    ),
+    Family(model_type="solar_open", config_class="SolarOpenConfig", build=solar_open, experts=True),
     Family(
         model_type="exaone_moe",
         config_class="ExaoneMoeConfig",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec
+from ...model.model_spec import Mixer, Mlp, ModelSpec
 from ..activations import activation
 from ..config_keys import ConfigKeys
-from ..family import Family, decoder, runs_of
+from ..family import Family, parts_decoder
 from ..granite_moe import mamba_state_space
 from ..llama import DecoderRules, attention_of
 
@@ -15,7 +15,7 @@ TYPES = ("linear_attention", "full_attention")
 
 def bamba(config: ConfigKeys, name: str) -> ModelSpec:
     """Bamba: attention on the layers of ``attn_layer_indices``, half of each head turned."""
-    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    hidden = config.size("hidden_size")
     types = _types(config, config.layer_count())
     mixers: dict[str, Mixer] = {}
     if "linear_attention" in types:
@@ -27,18 +27,8 @@ def bamba(config: ConfigKeys, name: str) -> ModelSpec:
         activation=activation(config, "hidden_act", "silu", gated=True),
         bias=config.flag_or("mlp_bias", False),
     )
-    eps = config.number_or("rms_norm_eps", 1e-5)
-    blocks = (
-        BlockLayer(hidden=hidden, attention=mixers[kind], mlp=mlp, norm_eps=eps) for kind in types
-    )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    mixed = [mixers[kind] for kind in types]
+    return parts_decoder(config, name, mixed, [mlp] * len(types), 1e-5)
 
 
 def _types(config: ConfigKeys, layers: int) -> list[str]:
@@ -59,6 +49,4 @@ KNOWN = (
     *("mamba_expand", "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias"),
 )
 """Keys that follow from others, or of kinds of blocks that a model may lack."""
-FAMILIES = (
-    Family(model_type="bamba", config_class="BambaConfig", build=bamba, known=KNOWN),
-)
+FAMILIES = (Family(model_type="bamba", config_class="BambaConfig", build=bamba, known=KNOWN),)

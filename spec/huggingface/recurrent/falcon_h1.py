@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from ...model.model_spec import (
-    BlockLayer,
-    EmbeddingLayer,
     Mlp,
     ModelSpec,
     ParallelMixers,
@@ -13,7 +11,8 @@ from ...model.model_spec import (
 from ..activations import activation
 from ..config_keys import ConfigKeys
 from ..decoders import note_multipliers
-from ..family import Family, decoder, runs_of
+from ..family import Family, parts_decoder
+from ..granite_moe import mamba_head_dim
 from ..llama import DecoderRules, attention_of
 
 RULES = DecoderRules(kv_heads=8, bias_key="attention_bias")
@@ -31,7 +30,7 @@ LISTED_MULTIPLIERS = ("mlp_multipliers", "ssm_multipliers")
 
 def falcon_h1(config: ConfigKeys, name: str) -> ModelSpec:
     """Falcon-H1: every block has both mixers, then an MLP."""
-    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    hidden = config.size("hidden_size")
     layers = config.layer_count()
     mixer = ParallelMixers(
         attention=attention_of(config, hidden, RULES), state_space=_state_space(config, hidden)
@@ -42,25 +41,13 @@ def falcon_h1(config: ConfigKeys, name: str) -> ModelSpec:
         bias=config.flag_or("mlp_bias", False),
     )
     _note_multipliers(config)
-    eps = config.number_or("rms_norm_eps", 1e-5)
-    block = BlockLayer(hidden=hidden, attention=mixer, mlp=mlp, norm_eps=eps)
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of([block] * layers),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    return parts_decoder(config, name, [mixer] * layers, [mlp] * layers, 1e-5)
 
 
 def _state_space(config: ConfigKeys, hidden: int) -> StateSpace:
     inner = _inner_width(config, hidden)
-    heads, width = config.count_or("mamba_n_heads", 128), "mamba_d_head"
-    automatic = config.document.get(width, "auto") == "auto"
-    head_dim = inner // heads if automatic else config.count(width)
-    if heads * head_dim != inner:
-        raise config.error("mamba_n_heads", f"mamba_n_heads x mamba_d_head = {inner}")
+    heads = config.count_or("mamba_n_heads", 128)
+    head_dim = mamba_head_dim(config, heads, inner, f"mamba_n_heads x mamba_d_head = {inner}")
     bias = config.flag_or("mamba_proj_bias", False)
     if config.flag_or("projectors_bias", False) != bias:
         raise config.refuse("projectors_bias", f"use {str(bias).lower()}, as mamba_proj_bias")

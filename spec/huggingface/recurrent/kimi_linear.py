@@ -20,7 +20,7 @@ from ...model.model_spec import (
 )
 from ..activations import activation
 from ..config_keys import ConfigKeys
-from ..family import Family, decoder, runs_of
+from ..family import Family, rms_decoder
 
 TYPES = ("full_attention", "linear_attention")
 SPARSE_TYPES = ("dense", "sparse")
@@ -46,14 +46,8 @@ def kimi_linear(config: ConfigKeys, name: str) -> ModelSpec:
         BlockLayer(hidden=hidden, attention=mixers[kind], mlp=part, norm_eps=eps)
         for kind, part in zip(types, _parts(config, layers), strict=True)
     )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    embedding = EmbeddingLayer(vocab=vocab, hidden=hidden)
+    return rms_decoder(config, name, embedding, blocks, eps)
 
 
 def _types(config: ConfigKeys, nested: Mapping[str, Any], layers: int) -> list[str]:

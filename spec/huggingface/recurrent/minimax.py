@@ -13,7 +13,7 @@ from ...model.model_spec import (
 from ..activations import activation
 from ..config_keys import ConfigKeys
 from ..decoders import note_multipliers
-from ..family import Family, decoder, runs_of
+from ..family import Family, rms_decoder
 from ..llama import DecoderRules, attention_of
 
 RULES = DecoderRules(kv_heads=8, theta=1e6)
@@ -56,14 +56,8 @@ def minimax(config: ConfigKeys, name: str) -> ModelSpec:
         )
         for kind in types
     )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    embedding = EmbeddingLayer(vocab=vocab, hidden=hidden)
+    return rms_decoder(config, name, embedding, blocks, eps)
 
 
 FAMILIES = (
