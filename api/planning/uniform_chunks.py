@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 
 from ...spec.errors import InputError
 from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
+from ...spec.plan.layer_cuts import after_blocks
 from ...spec.plan.plan import LayerPlan
 from ...spec.plan.uniform_strategy import applicable_strategy
 from ...spec.strategy import LayerStrategy
@@ -24,19 +24,13 @@ def block_chunks(
     Raises:
         InputError: a chunk without any layer.
     """
-    blocks, ends = model.block_count, list(accumulate(counts))
-    parts: list[list[tuple[str, int, Layer]]] = [[] for _ in counts]
-    seen = 0
-    for tower in model.towers:
-        for index, layer in enumerate(tower.expand()):
-            is_block = isinstance(layer, BlockLayer)
-            seen += is_block
-            part = bisect_right(ends, seen - 1) if seen else 0
-            parts[part if is_block or seen < blocks else -1].append((tower.name, index, layer))
-    if [] in parts:
-        given = f"0 blocks on chunk {parts.index([])}"
-        raise InputError("--layers-per-stage", given, "a layer on every stage", 1)
-    return [_runs(part, strategy) for part in parts]
+    is_block = [isinstance(layer, BlockLayer) for layer in model.layers()]
+    boundaries = after_blocks(is_block, counts)
+    for number, (first, end) in enumerate(pairwise(boundaries)):
+        if first == end:
+            given = f"0 blocks on chunk {number}"
+            raise InputError("--layers-per-stage", given, "a layer on every stage", 1)
+    return _cut(model, boundaries, strategy)
 
 
 def even_layers(
@@ -50,14 +44,20 @@ def even_layers(
     Raises:
         InputError: more chunks than layers.
     """
+    count = len(model.layers())
+    if chunks > count:
+        raise InputError("--pp x --vpp", chunks, f"at most the {count} layers", count)
+    return _cut(model, [number * count // chunks for number in range(chunks + 1)], strategy)
+
+
+def _cut(
+    model: ModelSpec, boundaries: Sequence[int], strategy: LayerStrategy
+) -> list[tuple[LayerPlan, ...]]:
     layers = [
         (tower.name, index, layer)
         for tower in model.towers
         for index, layer in enumerate(tower.expand())
     ]
-    if chunks > len(layers):
-        raise InputError("--pp x --vpp", chunks, f"at most the {len(layers)} layers", len(layers))
-    boundaries = [number * len(layers) // chunks for number in range(chunks + 1)]
     return [_runs(layers[first:end], strategy) for first, end in pairwise(boundaries)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Protocol
 
 from ..bounds.compute_bounds import ComputeBounds
 from ..bounds.quick_bounds import QuickBounds
@@ -27,6 +26,7 @@ from ..space.search_space import SearchSpace
 from ..tables.option_table import OptionTable, OptionTables
 from .branch_and_bound import BranchAndBound
 from .enumeration import Enumeration, SingleGroupPlans
+from .feasibility_probe import SearchParts
 from .first_feasible import FirstFeasible, LeastMemory
 from .incumbents import Incumbents
 from .intensification import Intensification, RemainingShapes, free_bytes
@@ -249,21 +249,7 @@ def single_group_search(
     return parts.engine
 
 
-class WatchableParts(Protocol):
-    """Parts of a search with their engine."""
-
-    @property
-    def incumbents(self) -> Incumbents:
-        """Plans tried."""
-        ...
-
-    @property
-    def engine(self) -> BranchAndBound:
-        """The whole search."""
-        ...
-
-
-def watch_trials(parts: WatchableParts, watch: Callable[[BranchAndBound], None] | None) -> None:
+def watch_trials(parts: SearchParts, watch: Callable[[BranchAndBound], None] | None) -> None:
     """Call ``watch`` with the engine of some parts after every trial."""
     if watch is not None:
         engine = parts.engine

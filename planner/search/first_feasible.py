@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from ..bounds.shape_values import ShapeValues
 from ..heuristics.heuristic import Heuristic
-from ..heuristics.min_memory import MinMemory
 from ..space.pipeline_shape import PipelineShape
 from .incumbents import Incumbents
 from .roles import Nodes, Progress
@@ -15,10 +15,18 @@ LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
 
 
+class SizedHeuristic(Heuristic, Protocol):
+    """A heuristic that knows the bytes of a shape's leanest plan."""
+
+    def peak_bytes(self, shape: PipelineShape, /) -> float:
+        """Minimum estimated bytes of a shape's fullest stage."""
+        ...
+
+
 class LeastMemory:
     """Minimum-memory plans, tried until one fits."""
 
-    def __init__(self, heuristic: MinMemory, incumbents: Incumbents, most: int) -> None:
+    def __init__(self, heuristic: SizedHeuristic, incumbents: Incumbents, most: int) -> None:
         self._heuristic = heuristic
         self._incumbents = incumbents
         self._most = most

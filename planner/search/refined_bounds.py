@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from ..bounds.listed_bounds import ListedBounds
 from ..bounds.shape_values import ShapeValues
-from ..candidates.evaluator import Outcome
 from ..heuristics.lp_rounding import LpRounding
 from ..space.pipeline_shape import PipelineShape
 from .enumeration import ROUNDING
@@ -24,14 +24,14 @@ where those that seemed good have this many options: each further width costs a 
 there, and the last per cent of the proof a fifth of the search."""
 
 
-class RefinedBounds:
+class RefinedBounds(ListedBounds):
     """Quick to exact bounds of shapes, as values of the objective.
 
     ``open_value``: least bound of a known open shape; no other needs a better bound.
     """
 
     def __init__(self, values: ShapeValues, incumbents: Incumbents, rounding: LpRounding) -> None:
-        self._values = values
+        super().__init__(values)
         self._bounds = values.bounds
         self._is_large = values.bounds.tables.space.is_large
         self._incumbents = incumbents
@@ -51,10 +51,6 @@ class RefinedBounds:
             return 1 - ROUNDING
         has_many = self._bounds.relaxations.options >= MANY_OPTIONS
         return 1 - (MANY_WITHIN if has_many else PROVEN_WITHIN)
-
-    def quick(self, shape: PipelineShape) -> float:
-        """Immediate bound."""
-        return self._values.quick(shape)
 
     def aggregated(self, shape: PipelineShape) -> float:
         """Bound with aggregated stage memory."""
@@ -78,15 +74,3 @@ class RefinedBounds:
             self._incumbents.check_deadline()
             self._rounding.search(shape, self._incumbents.try_likely)
         return bound_s * factor
-
-    def unlisted(self) -> float:
-        """Infinite: every shape is listed."""
-        return float("inf")
-
-    def interrupted(self, listed: float | None) -> float:
-        """Bound of the listed shapes, or before listing the space's floor."""
-        return self._values.floor() if listed is None else listed
-
-    def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
-        """Minimum seconds of every plan's step, from a proven value bound."""
-        return self._values.seconds(bound, shapes, best)

@@ -8,12 +8,12 @@ from typing import Any
 
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
 from ...spec.report.report import Alternative, ObjectiveResult, SearchResult, TieSet
-from ..candidates.complexity import Complexity, complexity
+from ..candidates.complexity import complexity
 from ..candidates.evaluator import Outcome
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.result import SolveResult
-from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text
+from .alternatives import TIE_WITHIN, alternative_outcomes, lost_text, simplest
 from .engine import make_joint_engine
 from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
@@ -76,11 +76,11 @@ def _solution(
 ) -> Solution:
     limit_s = result.outcomes[0].step_time_s * (1 + TIE_WITHIN)
     tied = [o for o in result.outcomes if o.step_time_s <= limit_s]
-    simplest = min(tied, key=_simplicity)
+    simple = simplest(engine, tied)
     best = result.outcomes[0]
     if options.simple_within is not None:
         limit_s = best.step_time_s * (1 + options.simple_within)
-        best = min((o for o in tied if o.step_time_s <= limit_s), key=_simplicity)
+        best = simplest(engine, [o for o in tied if o.step_time_s <= limit_s])
     simulator, rule = engine.evaluator.simulator, engine.evaluator.rule
     return Solution(
         plan=best.plan,
@@ -88,7 +88,7 @@ def _solution(
         source_share=source_share(best.simulation),
         pricing=pricing_text(simulator.pricer),
         tables=price_tables(problem.measured),
-        search=_search_result(result, best, tied, space, left_out),
+        search=_search_result(result, best, _tie_set(tied, simple), space, left_out),
         alternatives=tuple(
             Alternative(
                 plan=o.plan,
@@ -98,28 +98,32 @@ def _solution(
                     breakdown(best.simulation),
                     breakdown(o.simulation),
                 ),
-                simplest=o is simplest,
+                simplest=o is simple,
                 fastest=o is result.outcomes[0],
             )
-            for o in alternative_outcomes(result.outcomes, best, simplest, options.top)
+            for o in alternative_outcomes(result.outcomes, best, simple, options.top)
         ),
         notes=idle_devices_notes(problem, best),
     )
 
 
-def _simplicity(outcome: Outcome) -> tuple[Complexity, float]:
-    return complexity(outcome), outcome.step_time_s
+def _tie_set(tied: list[Outcome], simple: Outcome) -> TieSet:
+    return TieSet(
+        within=TIE_WITHIN,
+        size=len(tied),
+        simplest=simple.plan.hash,
+        strategies=complexity(simple).strategies,
+    )
 
 
 def _search_result(
     result: SolveResult,
     best: Outcome,
-    tied: list[Outcome],
+    tie_set: TieSet,
     space: dict[str, list[Any]],
     left_out: list[dict[str, str]],
 ) -> SearchResult:
     """Bound, space, ranking and effort of the joint search alone."""
-    simplest = min(tied, key=_simplicity)
     value, bound = best.step_time_s, result.lower_bound_s
     return SearchResult(
         seconds=result.seconds,
@@ -132,10 +136,5 @@ def _search_result(
         objective=ObjectiveResult(
             name="throughput", unit="seconds a step", value=value, bound=bound
         ),
-        tie_set=TieSet(
-            within=TIE_WITHIN,
-            size=len(tied),
-            simplest=simplest.plan.hash,
-            strategies=complexity(simplest).strategies,
-        ),
+        tie_set=tie_set,
     )

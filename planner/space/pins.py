@@ -14,8 +14,7 @@ from functools import lru_cache
 from ...spec.choices import SEQUENCE_PARALLELS
 from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
 from ...spec.model.experts import experts_of
-from ...spec.model.model_spec import Layer
-from ...spec.rules.layer_rules import has_block
+from ...spec.model.layers import Layer, has_block
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from ...spec.technique import layer_kind_violation

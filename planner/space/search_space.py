@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ...costmodel.simulation.simulator import MAX_PASSES
+from ...spec.cluster.stack_spec import StackLimits
 from ...spec.model.model_spec import BlockLayer, Layer
 from ...spec.model.towers import layer_contexts
 from ...spec.numbers import divisors
@@ -56,6 +57,7 @@ class SearchSpace:
             for layer_class in set(self.layer_classes)
         }
         self.too_long = False
+        self._is_limited = request.stack.limits != StackLimits()
         self._levels = group_sizes(request.cluster)
         self.techniques = TechniqueOptions(request)
         self._work_keys = ("recompute", *request.techniques.names)
@@ -258,7 +260,7 @@ class SearchSpace:
                 strategy = replace(strategy, shard=shard)
                 if self.techniques.violation(layer, strategy, ranks) is not None:
                     continue
-                if limits_violation(strategy, ranks, 1, request.stack) is not None:
+                if self._is_limited and limits_violation(strategy, ranks, 1, request.stack):
                     continue
                 if stack_violation(strategy, request.stack, values) is None and not (
                     request.executable and self._unsupported(layer, strategy)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
+from ..bounds.listed_bounds import ListedBounds
 from ..bounds.shape_values import ShapeValues
-from ..candidates.evaluator import Evaluator, Outcome
+from ..candidates.evaluator import Evaluator
 from ..candidates.infeasibility import infeasible_error
 from ..candidates.tied_embeddings import legality_in
 from ..search.branch_and_bound import BranchAndBound
 from ..search.build import shape_bounds
 from ..search.enumeration import Enumeration
+from ..search.first_feasible import LeastMemory
 from ..search.incumbents import Incumbents
 from ..search.proof import Improvements, Proof
-from ..search.roles import Nodes, Progress, Refinement
+from ..search.roles import Progress, Refinement
 from ..search.work_limits import Limits, Quota, WorkSpent
 from ..space.pipeline_shape import PipelineShape
 from .uniform_heuristic import LikelyUniformPlans, UniformHeuristic
@@ -27,7 +29,6 @@ from .uniform_strategies import UniformStrategies
 
 SHAPES, PLANS = 120, 24
 """Shapes whose plans are estimated, and plans tried, before the proof."""
-LEANEST = 16
 PlausibleShapes = Callable[[], Iterable[PipelineShape]]
 PROOF = Quota(enumerated=4_000_000, tries=4000, simulated=800)
 
@@ -47,13 +48,13 @@ class UniformPlanCache:
         return self._plans[shape]
 
 
-class UniformBounds:
+class UniformBounds(ListedBounds):
     """Bounds of shapes: quick, then the least of their uniform plans'."""
 
     def __init__(
         self, values: ShapeValues, plans: UniformPlanCache, incumbents: Incumbents
     ) -> None:
-        self._values = values
+        super().__init__(values)
         self._plans = plans
         self._incumbents = incumbents
 
@@ -62,10 +63,6 @@ class UniformBounds:
         """The least bound of a shape's plans."""
         return (self.exact,)
 
-    def quick(self, shape: PipelineShape) -> float:
-        """Immediate bound."""
-        return self._values.quick(shape)
-
     def exact(self, shape: PipelineShape) -> float:
         """Least bound of a shape's plans, as a value."""
         self._incumbents.check_deadline()
@@ -73,18 +70,6 @@ class UniformBounds:
         for boundaries in plans.boundaries() if plans.count else ():
             least_s = min(least_s, float(plans.bounds_s(boundaries).min()))
         return least_s * self._values.factor(shape)
-
-    def unlisted(self) -> float:
-        """Infinite: every shape is listed."""
-        return float("inf")
-
-    def interrupted(self, listed: float | None) -> float:
-        """Bound of the listed shapes, or before listing the space's floor."""
-        return self._values.floor() if listed is None else listed
-
-    def seconds(self, bound: float, shapes: Sequence[PipelineShape], best: Outcome | None) -> float:
-        """Minimum seconds of every plan's step, from a proven value bound."""
-        return self._values.seconds(bound, shapes, best)
 
 
 class FirstUniform:
@@ -107,23 +92,6 @@ class FirstUniform:
         self._incumbents.check_deadline()
 
 
-class LeanestUniform:
-    """Uniform plans of the fewest bytes, tried until one fits."""
-
-    def __init__(self, heuristic: UniformHeuristic, incumbents: Incumbents) -> None:
-        self._heuristic = heuristic
-        self._incumbents = incumbents
-
-    def run(self, nodes: Nodes) -> None:
-        """Try shapes by growing memory until a plan fits."""
-        if self._incumbents.outcomes:
-            return
-        for shape in sorted(nodes.shapes, key=self._heuristic.peak_bytes)[:LEANEST]:
-            self._heuristic.search(shape, self._incumbents.try_layers)
-            if self._incumbents.outcomes:
-                return
-
-
 class UniformParts:
     """Parts of a search for uniform plans, as those of ``SingleGroupParts``."""
 
@@ -131,6 +99,7 @@ class UniformParts:
         self, evaluator: Evaluator, limits: Limits, progress: Progress | None = None
     ) -> None:
         self.bounds = shape_bounds(evaluator)
+        self._limits = limits
         self._space = self.bounds.tables.space
         self._evaluator = evaluator
         self._values = ShapeValues(self.bounds, evaluator)
@@ -163,9 +132,9 @@ class UniformParts:
         return FirstUniform(self._likely_plans, self._space.plausible, self.incumbents)
 
     @cached_property
-    def least_memory(self) -> LeanestUniform:
+    def least_memory(self) -> LeastMemory:
         """Search for a plan that fits in the shapes of least memory."""
-        return LeanestUniform(self.likely, self.incumbents)
+        return LeastMemory(self.likely, self.incumbents, self._limits.min_memory)
 
     @cached_property
     def engine(self) -> BranchAndBound:

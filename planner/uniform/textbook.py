@@ -10,15 +10,15 @@ of uniform plans are within a few per cent of their simulated steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...spec.rules.stack_limits import shard_kind
 from ...spec.strategy import LayerStrategy
 from ..bounds.shape_bounds import ShapeBounds
-from ..candidates.evaluator import Decision, Evaluator, Outcome
+from ..candidates.evaluator import Evaluator, Outcome
 from ..candidates.family import Family, strategy_family
 from ..search.build import shape_bounds
 from ..space.pipeline_shape import PipelineShape
+from .uniform_heuristic import EstimatedPlan, UniformHeuristic
 from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
 
@@ -33,22 +33,10 @@ MICRO_BATCHES = 6
 """Micro-batch counts of a width and number of stages: 1, 2, 4, … samples of a replica."""
 
 
-class _Estimate(NamedTuple):
-    value: float
-    bytes: float
-    decision: Decision
-
-
 def fastest_textbook_plan(evaluator: Evaluator) -> Outcome | None:
     """The best textbook plan of a request; None if none fits."""
     plans = TextbookPlans(shape_bounds(evaluator), evaluator)
-    outcomes = plans.outcomes(list(plans.space.shapes()))
-    objective = evaluator.request.objective
-    return min(
-        outcomes,
-        key=lambda o: o.step_time_s * objective.factor(o.decision.shape),
-        default=None,
-    )
+    return min(plans.outcomes(list(plans.space.shapes())), key=plans.value, default=None)
 
 
 class TextbookPlans:
@@ -60,11 +48,14 @@ class TextbookPlans:
     """
 
     def __init__(self, bounds: ShapeBounds, evaluator: Evaluator) -> None:
-        self._bounds = bounds
         self.space = bounds.tables.space
+        self._budget_bytes = bounds.contexts.live_budget_bytes
         self._evaluator = evaluator
         self._objective = evaluator.request.objective
-        self._strategies = UniformStrategies(self.space, self._is_textbook)
+        strategies = UniformStrategies(self.space, self._is_textbook)
+        self._heuristic = UniformHeuristic(
+            lambda shape: UniformShapePlans(bounds, strategies, shape), self._budget_bytes
+        )
         levels = evaluator.request.cluster.levels
         self._inner = min((x.group_size for x in levels if x.group_size > 1), default=1)
         self._level_sizes = {level.group_size for level in levels}
@@ -78,14 +69,14 @@ class TextbookPlans:
             shapes: of the request.
             best: the best plan; None: the best of those tried.
         """
-        best_value = float("inf") if best is None else self._value(best)
+        best_value = float("inf") if best is None else self.value(best)
         simulated, passes = list[Outcome](), 0
         for estimates in self._families(shapes)[:FAMILIES]:
             enough = len(simulated) >= LEAST_FAMILIES
             if enough and (estimates[0].value > NEAR * best_value or passes > PASSES):
                 break
             for estimate in estimates[:TRIES]:
-                shape = estimate.decision.shape
+                shape = estimate.shape
                 passes += shape.passes
                 limit_s = FAR * best_value / self._objective.factor(shape)
                 outcome = self._evaluator(estimate.decision, limit_s)
@@ -93,31 +84,23 @@ class TextbookPlans:
                     break
                 if outcome.feasible:
                     simulated.append(outcome)
-                    best_value = min(best_value, self._value(outcome))
+                    best_value = min(best_value, self.value(outcome))
                     break
         return simulated
 
-    def _value(self, outcome: Outcome) -> float:
+    def value(self, outcome: Outcome) -> float:
+        """Objective of a simulated plan."""
         return outcome.step_time_s * self._objective.factor(outcome.decision.shape)
 
-    def _families(self, shapes: Sequence[PipelineShape]) -> list[list[_Estimate]]:
-        """Estimates by family, the likely fastest first."""
-        families: dict[Family, list[_Estimate]] = {}
+    def _families(self, shapes: Sequence[PipelineShape]) -> list[list[EstimatedPlan]]:
+        """Plans that seem to fit by family, the likely fastest first."""
+        families: dict[Family, list[EstimatedPlan]] = {}
         for shape in self._textbook_shapes(shapes):
-            plans = UniformShapePlans(self._bounds, self._strategies, shape)
-            boundaries = next(plans.boundaries(), None)
-            rows = self._strategies.of(shape).uniform
-            if boundaries is None or not rows:
-                continue
-            seconds, bytes_ = plans.estimates(boundaries)
-            budget = self._bounds.contexts.live_budget_bytes(shape)
-            for row, strategy in enumerate(rows):
-                if bytes_[row] <= budget:
-                    value = float(seconds[row]) * self._objective.factor(shape)
-                    family = strategy_family(strategy, shape.ranks, shape.stages)
-                    decision = plans.decision(boundaries, row)
-                    estimate = _Estimate(value, float(bytes_[row]), decision)
-                    families.setdefault(family, []).append(estimate)
+            budget = self._budget_bytes(shape)
+            for plan in self._heuristic.estimated(shape, self._objective.factor(shape)):
+                if plan.bytes <= budget:
+                    family = strategy_family(plan.strategy, shape.ranks, shape.stages)
+                    families.setdefault(family, []).append(plan)
         ordered = [sorted(group, key=lambda e: e[:2]) for group in families.values()]
         return sorted(ordered, key=lambda estimates: estimates[0][:2])
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...spec.plan.layer_cuts import Boundaries
+from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
 from ..heuristics.heuristic import TryDecision
 from ..search.incumbents import Incumbents
@@ -30,6 +31,11 @@ class EstimatedPlan(NamedTuple):
     def shape(self) -> PipelineShape:
         """Its shape."""
         return self.plans.shape
+
+    @property
+    def strategy(self) -> LayerStrategy:
+        """Its uniform strategy."""
+        return self.plans.strategies[self.row]
 
     @property
     def decision(self) -> Decision:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...spec.model.model_spec import BlockLayer
 from ...spec.plan.layer_cuts import Boundaries, cuts
+from ...spec.strategy import LayerStrategy
 from ..bounds.shape_bounds import ShapeBounds
 from ..candidates.evaluator import Decision
 from ..dynamic_programming.enumeration import StageWork, StepBound
@@ -54,9 +55,14 @@ class UniformShapePlans:
         self._stage_seconds: dict[Contents, StageSeconds] = {}
 
     @property
+    def strategies(self) -> tuple[LayerStrategy, ...]:
+        """Uniform strategies of the plans, row by row."""
+        return self._rows.uniform
+
+    @property
     def count(self) -> int:
         """Number of plans."""
-        return len(self._rows.uniform) * len(self._cuts)
+        return len(self.strategies) * len(self._cuts)
 
     @cached_property
     def _cuts(self) -> tuple[Boundaries, ...]:
@@ -103,7 +109,7 @@ class UniformShapePlans:
 
     def estimates(self, boundaries: Boundaries) -> tuple[Floats, Floats]:
         """Likely seconds of each plan of a cut, and bytes of its fullest stage."""
-        rows, shape = len(self._rows.uniform), self.shape
+        rows, shape = len(self.strategies), self.shape
         longest_s, largest, fill_s = np.zeros(rows), np.zeros(rows), np.zeros(rows)
         first_s: Floats = np.zeros(rows)
         for stage in range(shape.stages):
@@ -147,7 +153,7 @@ class UniformShapePlans:
     def _seconds(self, contents: Contents) -> StageSeconds:
         """Seconds of a stage of these layers; equal stages share them."""
         if contents not in self._stage_seconds:
-            sums = [np.zeros(len(self._rows.uniform)) for _ in StageSeconds._fields]
+            sums = [np.zeros(len(self.strategies)) for _ in StageSeconds._fields]
             for number, count in contents:
                 table = self._tables[number]
                 parts = (
@@ -164,7 +170,7 @@ class UniformShapePlans:
     def _bytes(self, stage: int, boundaries: Boundaries, extra: bool) -> Floats:
         """Live bytes of a stage's plans, with buffers at the peak (estimate) or certain ones."""
         in_flight = self.shape.first_in_flight(stage)
-        total: Floats = np.zeros(len(self._rows.uniform))
+        total: Floats = np.zeros(len(self.strategies))
         for chunk, (start, stop) in enumerate(self._runs(stage, boundaries)):
             for number, count in self._layers(start, stop):
                 table = self._tables[number]

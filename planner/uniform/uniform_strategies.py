@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...spec.model.experts import experts_of
-from ...spec.model.model_spec import BlockLayer
-from ...spec.plan.uniform_strategy import applicable_strategy
+from ...spec.plan.uniform_strategy import applicable_strategy, freedom
 from ...spec.rules.stack_limits import limits_violation
 from ...spec.strategy import LayerStrategy
 from ..space.pipeline_shape import PipelineShape
@@ -40,9 +38,8 @@ class UniformStrategies:
         self._space = space
         self._accepts = accepts
         self._rows: dict[tuple[int, int, bool], UniformRows] = {}
-        layers = [space.layers[index] for index in space.first_of_class.values()]
-        freedom = [(experts_of(x) is not None, isinstance(x, BlockLayer)) for x in layers]
-        self._freest = list(space.first_of_class)[freedom.index(max(freedom))]
+        first = space.first_of_class
+        self._freest = max(first, key=lambda c: freedom(space.layers[first[c]]))
 
     def of(self, shape: PipelineShape) -> UniformRows:
         """Those of a shape; the same object for shapes of equal stages."""

@@ -184,3 +184,8 @@ Layer = Annotated[
     Field(discriminator="kind"),
 ]
 """A layer kind."""
+
+
+def has_block(layer: Layer) -> bool:
+    """True for layers that can recompute."""
+    return isinstance(layer, (BlockLayer, MultiTokenLayer))

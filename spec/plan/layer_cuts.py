@@ -37,21 +37,21 @@ def _cuts(
             yield _even(layers, parts)
         return
     if blocks % parts == 0:
-        yield _after_blocks(is_block, [blocks // parts] * parts)
+        yield after_blocks(is_block, [blocks // parts] * parts)
     if rule == "ends":
         for embedding, head in ((1, 1), (0, 1), (1, 0)):
             size, rest = divmod(blocks + embedding + head, parts)
             if parts > 1 and not rest and size > 1:
                 sizes = [size - embedding, *[size] * (parts - 2), size - head]
-                yield _after_blocks(is_block, sizes)
+                yield after_blocks(is_block, sizes)
         for first, middle, last in _ends(blocks, stages, chunks):
             by_stage = [first, *[middle] * (stages - 2), last]
             places = (chunk_location(kind, n, stages)[0] for n in range(parts))
-            yield _after_blocks(is_block, [by_stage[place] for place in places])
+            yield after_blocks(is_block, [by_stage[place] for place in places])
         return
     yield _even(layers, parts)
     sizes = [stop - start for start, stop in pairwise(_even(blocks, parts))]
-    yield _after_blocks(is_block, sizes)
+    yield after_blocks(is_block, sizes)
 
 
 def _even(count: int, parts: int) -> Boundaries:
@@ -76,16 +76,15 @@ def _ends(blocks: int, stages: int, chunks: int) -> Iterator[tuple[int, int, int
             yield first, middle, last
 
 
-def _after_blocks(is_block: Sequence[bool], sizes: Sequence[int]) -> Boundaries:
+def after_blocks(is_block: Sequence[bool], sizes: Sequence[int]) -> Boundaries:
     """Boundaries after so many blocks; other layers join the block before them, or an end."""
     ends, seen, blocks = list(accumulate(sizes)), 0, sum(is_block)
-    starts = [0]
-    for number, block in enumerate(is_block):
+    layers = [0] * len(sizes)
+    for block in is_block:
         seen += block
         part = bisect_right(ends, seen - 1) if seen else 0
-        if block and seen <= blocks and part == len(starts):
-            starts.append(number)
-    return (*starts, len(is_block))
+        layers[part if block or seen < blocks else -1] += 1
+    return tuple(accumulate(layers, initial=0))
 
 
 def cut_violation(

@@ -148,6 +148,15 @@ class Program:
             index, virtual = chunk_location(self.schedule.kind, position, stages)
             yield index, virtual, self.stages[index].virtual_stages[virtual]
 
+    def layer_strategies(self) -> list[LayerStrategy]:
+        """Strategy of every layer, in the order of the data flow."""
+        return [
+            part.strategy
+            for _, _, parts in self.chunks()
+            for part in parts
+            for _ in range(part.layers[1], part.layers[2] + 1)
+        ]
+
     def same_entry_partition(self, stage: int, chunk: int) -> bool:
         """True if a chunk and its sender partition the batch equally."""
         stages = self.stages

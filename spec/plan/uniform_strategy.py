@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..model.experts import experts_of
-from ..model.model_spec import BlockLayer, Layer, MultiTokenLayer
+from ..model.layers import Layer, has_block
 from ..strategy import LayerStrategy
 from ..technique import Values
 from ..technique_values import with_value
@@ -23,7 +23,7 @@ def applicable_strategy(
     for technique in techniques:
         if technique.name in strategy.techniques and layer.kind not in technique.kinds.simulable:
             strategy = with_value(strategy, technique.name, None)
-    if strategy.recompute != "none" and not isinstance(layer, (BlockLayer, MultiTokenLayer)):
+    if strategy.recompute != "none" and not has_block(layer):
         strategy = replace(strategy, recompute="none")
     if (strategy.ep > 1 or strategy.etp > 1) and experts_of(layer) is None:
         strategy = replace(strategy, ep=1, etp=1)
@@ -45,12 +45,12 @@ def strategy_count(
     """
     by_pair = dict.fromkeys(zip(layers, strategies, strict=True))
     uniform: list[LayerStrategy] = []
-    for layer, strategy in sorted(by_pair, key=lambda pair: _freedom(pair[0]), reverse=True):
+    for layer, strategy in sorted(by_pair, key=lambda pair: freedom(pair[0]), reverse=True):
         if not any(applicable_strategy(layer, u, techniques) == strategy for u in uniform):
             uniform.append(strategy)
     return len(uniform)
 
 
-def _freedom(layer: Layer) -> tuple[bool, bool]:
+def freedom(layer: Layer) -> tuple[bool, bool]:
     """Order of layers by the decisions that apply to them."""
-    return (experts_of(layer) is not None, isinstance(layer, (BlockLayer, MultiTokenLayer)))
+    return (experts_of(layer) is not None, has_block(layer))

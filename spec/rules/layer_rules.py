@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..choices import RECOMPUTES, RUN_MOMENTS, Recompute
 from ..model.experts import expert_violation
+from ..model.layers import has_block
 from ..model.model_spec import (
-    BlockLayer,
     EmbeddingLayer,
     HeadLayer,
     Layer,
     ModelSpec,
-    MultiTokenLayer,
 )
 from ..model.tensor_split import split_sizes
 from ..model.towers import shared_tables
@@ -40,11 +39,6 @@ CORE = "cpu"
 def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
     """Recomputation choices of a layer under any stack; only blocks have any."""
     return RECOMPUTES if has_block(layer) else ("none",)
-
-
-def has_block(layer: Layer) -> bool:
-    """True for layers that can recompute."""
-    return isinstance(layer, (BlockLayer, MultiTokenLayer))
 
 
 def layer_violation(

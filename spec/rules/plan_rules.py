@@ -218,12 +218,7 @@ def _check_strategies(
             _add(violations, f"{path}.schedule.actions", reason)
     for s, stage in enumerate(program.stages):
         _check_stage(violations, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
-    strategies = [
-        part.strategy
-        for _, _, parts in program.chunks()
-        for part in parts
-        for _ in range(part.layers[1], part.layers[2] + 1)
-    ]
+    strategies = program.layer_strategies()
     for recompute in dict.fromkeys(strategy.recompute for strategy in strategies):
         if reason := results_violation(model, recompute):
             _add(violations, f"{path}.stages", reason)

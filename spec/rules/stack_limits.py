@@ -97,22 +97,12 @@ def _violations(plan: Plan, stack: StackSpec, techniques: Values) -> Iterator[st
     if stack.limits.one_strategy:
         if len({stage.device_count for stage in program.stages}) > 1:
             yield f"the stack {stack.name} has stages of one width"
-        if strategy_count(layers, _strategies(program), techniques) > 1:
+        if strategy_count(layers, program.layer_strategies(), techniques) > 1:
             yield f"the stack {stack.name} has one strategy for all layers"
     is_block = [isinstance(layer, BlockLayer) for layer in layers]
     cut = (stack.limits.layer_cut, is_block, kind, stages, _boundaries(program))
     if reason := cut_violation(*cut):
         yield f"the stack {stack.name} has no {reason}"
-
-
-def _strategies(program: Program) -> list[LayerStrategy]:
-    """Strategy of every layer, in the order of the data."""
-    return [
-        part.strategy
-        for _, _, parts in program.chunks()
-        for part in parts
-        for _ in range(part.layers[1], part.layers[2] + 1)
-    ]
 
 
 def _boundaries(program: Program) -> list[int]:

@@ -19,14 +19,7 @@ SIMPLE = Complexity(1, 1, 0, 0, 1, False, False)
 
 
 def strategies(plan: sw.Plan) -> int:
-    program = plan.program
-    every = [
-        (part.strategy, part.layers[2] - part.layers[1] + 1)
-        for _, _, parts in program.chunks()
-        for part in parts
-    ]
-    flat = [strategy for strategy, count in every for _ in range(count)]
-    return strategy_count(plan.model.layers(), flat)
+    return strategy_count(plan.model.layers(), plan.program.layer_strategies())
 
 
 def test_the_answer_is_the_simplest_within_a_per_cent() -> None:
