@@ -58,6 +58,7 @@ NAMES = (
     "faults",
     "tracked_peak",
     "damaged_files",
+    "code_mutants",
     "service_hostile",
     "service_kills",
     "service",

@@ -53,7 +53,8 @@ def test_the_recipe_is_one() -> None:
     place = _one("CMD").partition("sqlite:///")[2].rpartition("/")[0]
     assert _one("VOLUME") == place  # made for that user before it is the one
     assert f"-o 10001 -g 10001 {place}" in _one("RUN")
-    assert "constraints.txt" in RECIPE
+    locks = re.findall(r"--require-hashes\s+--requirement (\S+)", RECIPE.replace("\\\n", " "))
+    assert locks == ["locks/install.txt", "locks/base.txt"]
 
 
 def test_the_command_is_the_package_s() -> None:
@@ -77,7 +78,7 @@ def test_the_context_is_the_package() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     packages = {name.split(".")[1] for name in tools["setuptools"]["packages"] if "." in name}
     assert packages <= named
-    assert {PROJECT["readme"], *PROJECT["license-files"], "constraints.txt"} <= named
+    assert {PROJECT["readme"], *PROJECT["license-files"], "locks"} <= named
 
 
 def test_the_services_have_no_more_rights_than_they_need() -> None:

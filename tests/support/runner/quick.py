@@ -24,7 +24,9 @@ SLOW: Mapping[str, str] = {
     "api/python": "notebook_handles python",
     "api/service": "operations",
     "api/validation": "published_run validate",
-    "benchmarks": "evidence expert_requests gpu_report gpu_report_parts items neighbors",
+    "benchmarks": (
+        "code_mutants evidence expert_requests gpu_report gpu_report_parts items neighbors"
+    ),
     "costmodel/calibration": "calibration",
     "costmodel/explain": "explain",
     "costmodel/lowering": "layer_parts lowering",
