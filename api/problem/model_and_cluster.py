@@ -23,10 +23,10 @@ from ...spec.huggingface.config import (
     config_document,
     model_from_config,
 )
+from ...spec.limits import MAX_LAYERS
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 
-MAX_LAYERS = 16384
 ModelLike = str | Mapping[str, Any] | ModelSpec
 ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
