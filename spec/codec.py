@@ -17,6 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from .errors import InputError, nearest_name
 from .files import MAX_DOCUMENT_BYTES, read_text, write_atomically
+from .finite_numbers import FINITE_ONLY, NonFiniteError, non_finite_error
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
@@ -139,11 +140,17 @@ def from_document(
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON; refuse duplicate keys, non-finite numbers and deep nesting."""
+    """Parse JSON; refuse duplicate keys, numbers that are not finite, and deep nesting.
+
+    Raises:
+        InputError: no such document; a number that is not finite by its place.
+    """
     if len(text) > MAX_DOCUMENT_BYTES:
         raise InputError(where, f"{len(text)} bytes", "a document of at most 16 MiB")
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_unique, **FINITE_ONLY)
+    except NonFiniteError as error:
+        raise non_finite_error(text, where, str(error)) from None
     except _DuplicateKeyError as error:
         raise InputError(where, f"key '{error}' twice", "each key once") from None
     except json.JSONDecodeError as error:
@@ -164,10 +171,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise _DuplicateKeyError(key)
         document[key] = value
     return document
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _first_problem(error: ValidationError, where: str, target: Any) -> InputError:

@@ -142,10 +142,18 @@ class RunError(ShardwrightError):
 def _short(value: object, limit: int = 120) -> str:
     """One printable line of at most ``limit`` characters; control characters are escaped."""
     text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split()) or "''"
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(" ".join(text.split()) or "''")
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """The text with every character that a terminal acts on escaped.
+
+    Those of escape sequences, line ends, tabs, marks of writing direction, lone surrogates.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def nearest_name(text: str, choices: Iterable[str], count: int = 3) -> str:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import InputError, nearest_name
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+MAX_TABLE_BYTES = 4 * 1024 * 1024
+"""Of a CSV table: some 20,000 measured runs, which take thirty times as much in memory."""
+MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
+"""Of the list of a checkpoint's tensors, with a row for each slice that a rank has written."""
+HANDED_OVER = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Where a shell puts the pipes that it hands to a command."""
+KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
@@ -67,33 +81,80 @@ def _mode(path: Path) -> int | None:
     return stat.S_IMODE(status.st_mode)
 
 
+def open_file(path: Path, what: str, limit_bytes: int | None = None) -> BinaryIO:
+    """A regular file, opened for reading without waiting for anyone.
+
+    Also a pipe that the caller's shell handed over (``/dev/stdin``, ``<(…)``): whoever reads it
+    keeps to the limit.
+
+    Args:
+        path: the file.
+        what: what it should be, in an error.
+        limit_bytes: its largest size; None for any.
+
+    Raises:
+        InputError: missing, a folder, device, pipe or socket, unreadable or too large.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        near = nearest_name(path.name, _siblings(path))
+        raise InputError(str(path), "no such file", what, near) from None
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), getattr(error, "strerror", None) or str(error), what) from None
+    try:
+        _check_opened(path, os.fstat(descriptor), what, limit_bytes)
+    except InputError:
+        os.close(descriptor)
+        raise
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_opened(path: Path, status: os.stat_result, what: str, limit_bytes: int | None) -> None:
+    is_handed = str(path).startswith(HANDED_OVER) and stat.S_ISFIFO(status.st_mode)
+    if not stat.S_ISREG(status.st_mode) and not is_handed:
+        raise InputError(str(path), _kind(status.st_mode), f"{what}, in a regular file")
+    if limit_bytes is not None and status.st_size > limit_bytes:
+        raise InputError(str(path), f"{status.st_size} bytes", f"{what} of ≤ {limit_bytes} bytes")
+
+
+def _kind(mode: int) -> str:
+    for is_kind, kind in KINDS:
+        if is_kind(mode):
+            return kind
+    return "no file"
+
+
+def require_regular(path: Path, what: str) -> None:
+    """Refuse what :func:`open_file` does, before a library opens the path itself."""
+    open_file(path, what).close()
+
+
+def read_bytes(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """A file's content; errors of :func:`open_file`."""
+    with open_file(path, what, limit_bytes) as file:
+        try:
+            data = file.read(limit_bytes + 1)
+        except OSError as error:
+            raise InputError(str(path), error.strerror or str(error), what) from None
+    if len(data) > limit_bytes:
+        allowed = f"{what} of ≤ {limit_bytes} bytes"
+        raise InputError(str(path), f"more than {limit_bytes} bytes", allowed)
+    return data
+
+
 def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
     """A text file's content with normalized line ends.
 
-    Endless ones are read up to the limit.
-
     Raises:
-        InputError: missing, a directory, unreadable, too large or not UTF-8.
+        InputError: as :func:`open_file`, or not UTF-8.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(limit_bytes + 1)
-            if len(data) > limit_bytes:
-                size = os.fstat(file.fileno()).st_size
-                size_text = (
-                    f"{size} bytes" if size > limit_bytes else f"more than {limit_bytes} bytes"
-                )
-                raise InputError(str(path), size_text, f"{what} of ≤ {limit_bytes} bytes")
-        return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+        text = read_bytes(path, what, limit_bytes).decode()
     except UnicodeDecodeError:
         raise InputError(str(path), "binary data", f"{what} in UTF-8 text") from None
-    except FileNotFoundError:
-        siblings = _siblings(path)
-        raise InputError(
-            str(path), "no such file", what, nearest_name(path.name, siblings)
-        ) from None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), what) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _siblings(path: Path) -> Iterable[str]:

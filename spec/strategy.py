@@ -20,9 +20,10 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from .choices import RECOMPUTE_WORDS, Recompute, SequenceParallel
 from .codec import from_document
 from .errors import InputError, nearest_divisor, nearest_name
+from .limits import MAX_DEGREE
 from .numbers import whole_number
 
-Degree = Annotated[int, Field(ge=1, le=2**24)]
+Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 
 

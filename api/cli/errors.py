@@ -16,6 +16,7 @@ from ...spec.errors import (
     ShardwrightError,
     UnknownKeyError,
     nearest_name,
+    printable,
 )
 from ..problem.names import FLAG_ALIASES
 
@@ -50,7 +51,7 @@ class InterruptedRunError(ShardwrightError):
 
 def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
     """The error as one printable line of at most ``limit`` characters."""
-    text = _printable(str(error))
+    text = printable(" ".join(str(error).split()))
     if len(text) <= limit:
         return text
     head, middle, rest = text.partition("; allowed: ")
@@ -61,11 +62,6 @@ def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
     if isinstance(error, InputError) and room >= MIN_ALLOWED_LENGTH:
         return head + middle + _clipped(allowed, room) + near + hint
     return _clipped(text, limit)
-
-
-def _printable(text: str) -> str:
-    """Drop control characters, so that no name moves the reader's cursor."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _clipped(text: str, room: int) -> str:
@@ -131,7 +127,10 @@ def report(error: BaseException) -> int:
         return InputError.exit_code
     detail = f"{type(error).__name__}: {error}{_error_location(error)}"
     hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
-    _print_error(_clipped(_printable(f"internal error: {detail}"), MAX_LINE - len(hint)) + hint)
+    _print_error(
+        _clipped(printable(" ".join(f"internal error: {detail}".split())), MAX_LINE - len(hint))
+        + hint
+    )
     return 1
 
 

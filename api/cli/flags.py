@@ -17,6 +17,7 @@ from ...spec.choices import (
 )
 from ...spec.errors import NotBuiltError
 from ...spec.inputs.preference import PREFERENCES
+from ...spec.limits import MAX_SEQ_LEN
 from ...spec.workload.number_formats import DTYPE_BYTES, SHORTHANDS
 from .value_types import (
     InputFileParam,
@@ -118,7 +119,8 @@ PROBLEM = compose(
     click.option("--global-batch", type=WholeNumberParam(usual=512), help="Samples a step."),
     click.option("--global-batch-tokens", type=WholeNumberParam(usual=2**22),
                  help="Tokens a step instead of samples."),
-    click.option("--seq-len", type=WholeNumberParam(usual=4096), help="Tokens of a sample."),
+    click.option("--seq-len", type=WholeNumberParam(most=MAX_SEQ_LEN, usual=4096),
+                 help="Tokens of a sample."),
     click.option("--dtype", type=NameParam("D", _fixed_names(*SHORTHANDS)),
                  help="bf16, fp16, fp32, or bf16 with products in fp8, fp8-delayed, fp8-block, "
                       "mxfp8 or nvfp4; states are fp32 unless said."),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...spec.errors import InputError
+from ...spec.errors import InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,8 +85,8 @@ def _spelling() -> dict[int, str]:
 
 
 def note(text: str) -> None:
-    """Write a line to standard error, never part of a result."""
-    sys.stderr.write(text + "\n")
+    """Write a printable line to standard error, never part of a result."""
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
@@ -101,9 +101,10 @@ class ProgressLine:
     def __enter__(self) -> ProgressLine:
         if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             return self
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
+
+        from ..terminal.console import console
 
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -111,7 +112,7 @@ class ProgressLine:
             MofNCompleteColumn(),
             TextColumn(f"{self._unit}  {{task.fields[state]}}"),
             Elapsed(),
-            console=Console(file=sys.stderr),
+            console=console(sys.stderr),
             transient=True,
         )
         self._task = self._bar.add_task(self._label, total=None, state="")

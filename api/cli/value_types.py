@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from ...spec.errors import InputError
 from ...spec.inputs.token_count import token_count
+from ...spec.limits import MAX_SAMPLES
 
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:  # older releases of click have no type parameters
     IntType = FloatType = StrType = click.ParamType
 
-MAX_COUNT = 2**40
+LONGEST_DIGITS = 15
 SUFFIXES = {"k": (1024, 1000), "m": (1024**2, 10**6), "b": (10**9,), "g": (1024**3, 10**9)}
 BYTES_TEXT = re.compile(r"([\d.]+)\s*(gb|gib|g|mb|mib|tb|tib)", re.IGNORECASE)
 GIB_OF = {
@@ -58,7 +59,7 @@ class WholeNumberParam(IntType):
 
     name = "N"
 
-    def __init__(self, least: int = 1, most: int = MAX_COUNT, usual: int | None = None) -> None:
+    def __init__(self, least: int = 1, most: int = MAX_SAMPLES, usual: int | None = None) -> None:
         self.least, self.most, self.usual = least, most, usual
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -76,6 +77,8 @@ class WholeNumberParam(IntType):
     def _nearest(self, text: str) -> str | int | None:
         plain = text.casefold().replace(",", "").replace("_", "").replace(" ", "")
         unit = SUFFIXES.get(plain[-1:], ())
+        if plain.isdecimal() and len(plain.lstrip("0")) > LONGEST_DIGITS:
+            return self.most
         number = _finite(plain[:-1] if unit else plain)
         if number is None or number == 0:
             return self.usual if number is None else max(self.least, 1)

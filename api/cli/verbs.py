@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.limits import MAX_DEGREE, MAX_LAYERS
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.technique import OFF, TechniqueValue
 from ...spec.techniques import TECHNIQUES
@@ -37,19 +38,21 @@ def technique_option(technique: TechniqueValue) -> Decorator[Any]:
     return click.option(technique.flag, type=words, help=technique.help)
 
 
+DEGREE = WholeNumberParam(most=MAX_DEGREE)
+
 STRATEGY = compose(
-    click.option("--tp", type=WholeNumberParam(), help="Tensor-parallel degree."),
-    click.option("--pp", type=WholeNumberParam(), help="Pipeline stages."),
-    click.option("--vpp", type=WholeNumberParam(), help="Virtual stages on each stage."),
-    click.option("--cp", type=WholeNumberParam(), help="Context-parallel degree: ranks of a ring."),
-    click.option("--ep", type=WholeNumberParam(), help="Expert-parallel degree (1)."),
-    click.option("--etp", type=WholeNumberParam(), help="Expert-tensor-parallel degree (1)."),
-    click.option("--dp", type=WholeNumberParam(), help="Data-parallel degree; left out: the rest."),
+    click.option("--tp", type=DEGREE, help="Tensor-parallel degree."),
+    click.option("--pp", type=DEGREE, help="Pipeline stages."),
+    click.option("--vpp", type=DEGREE, help="Virtual stages on each stage."),
+    click.option("--cp", type=DEGREE, help="Context-parallel degree: ranks of a ring."),
+    click.option("--ep", type=DEGREE, help="Expert-parallel degree (1)."),
+    click.option("--etp", type=DEGREE, help="Expert-tensor-parallel degree (1)."),
+    click.option("--dp", type=DEGREE, help="Data-parallel degree; left out: the rest."),
     click.option("--layers-per-stage", type=NameParam("N,N,…", tuple),
                  help="Blocks of each stage, such as 2,3,3; left out: equal parts."),
-    click.option("--first-stage-layers", type=WholeNumberParam(least=0),
+    click.option("--first-stage-layers", type=WholeNumberParam(least=0, most=MAX_LAYERS),
                  help="Blocks of the first stage; the others share the rest evenly."),
-    click.option("--last-stage-layers", type=WholeNumberParam(least=0),
+    click.option("--last-stage-layers", type=WholeNumberParam(least=0, most=MAX_LAYERS),
                  help="Blocks of the last stage; likewise."),
     click.option("--sp", type=NameParam("S", lambda: SEQUENCE_PARALLELS),
                  help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
@@ -57,7 +60,7 @@ STRATEGY = compose(
                  help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
     click.option("--schedule", type=NameParam("S", lambda: ALL_KINDS),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
-    click.option("--micro-batch", type=WholeNumberParam(), help="Samples of a micro-batch."),
+    click.option("--micro-batch", type=DEGREE, help="Samples of a micro-batch."),
     click.option("--recompute", type=NameParam("R", lambda: RECOMPUTE_WORDS),
                  help="none, selective (core attention), selective-ops (all but the usual "
                       "results), ops:save=NAME,… (all but these; plan explain lists them) or "

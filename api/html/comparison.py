@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from ..views.comparison_text import compared, comparison_tables, differences, side_text, verdict
 from .report import html_table
+from .text import escape
 
 if TYPE_CHECKING:
     from ..views.comparison import Comparison

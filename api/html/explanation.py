@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from ...spec.report.report import MEMORY_TERMS
 from ...spec.units import format_bytes, format_seconds
 from ..views.explanation import Explanation
 from ..views.report_text import ROUNDING, interval_text, percent, shape_text, stage_text
 from .report import html_table
+from .text import escape
 
 MAX_STAGES = 16
 

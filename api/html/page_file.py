@@ -10,9 +10,10 @@ import base64
 import hashlib
 import json
 from functools import lru_cache
-from html import escape
 from importlib.resources import files
 from typing import Any
+
+from .text import escape
 
 SCRIPTS = ("dom.js", "report.js", "run.js", "timeline.js", "file.js")
 PAGE = """<!doctype html>

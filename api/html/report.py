@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from ...spec.report.report import Alternative, MemoryRow, Report
 from ..views.answer_text import (
     advice_text,
@@ -27,6 +25,7 @@ from ..views.report_text import (
     tokens_text,
 )
 from ..views.stage_table import StageRow, shortened, stage_rows
+from .text import escape
 
 CELL = "padding:2px 10px 2px 0;text-align:left"
 HEADS = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory")

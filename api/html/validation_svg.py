@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 from ...costmodel.explain.accuracy import Pair
 from .svg import COLOURS, FONT, svg_head, svg_line, svg_text
+from .text import escape
 
 SIZE, LEFT, TOP, LEGEND = 560, 70, 44, 230
 """Of the square of points, and of what stands left of it, above and right of it; pixels."""

@@ -7,7 +7,6 @@ dashed; hollow points do not fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import NamedTuple
 
 from ...planner.what_if.answer import Answer, PricedPlan
@@ -25,6 +24,7 @@ from ..what_if.rows import (
 )
 from ..what_if.what_if import WhatIf
 from .svg import COLOURS, round_ticks, svg_head, svg_line, svg_text
+from .text import escape
 
 WIDTH, HEIGHT, LEFT, TOP, LEGEND = 620, 360, 90, 70, 200
 """Of the drawn area, and what stands left of, above and right of it; pixels."""

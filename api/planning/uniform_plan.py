@@ -13,6 +13,7 @@ from ...planner.solve.problem import Problem
 from ...planner.space.shard_levels import with_degrees
 from ...spec.choices import SEQUENCE_PARALLELS
 from ...spec.errors import InputError, Word, one_of
+from ...spec.limits import MAX_DEGREE
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import ModelSpec
 from ...spec.model.tensor_split import split_sizes
@@ -132,8 +133,9 @@ def _degree(name: str, typed: int | None, notes: list[Assumption], default: int 
     if typed is None:
         notes.append(_default_note(name, default))
         return default
-    if not 1 <= typed <= 2**24:
-        raise InputError(f"--{name}", typed, "a positive whole number", 1)
+    if not 1 <= typed <= MAX_DEGREE:
+        near = 1 if typed < 1 else MAX_DEGREE
+        raise InputError(f"--{name}", typed, f"a whole number from 1 to {MAX_DEGREE}", near)
     return typed
 
 

@@ -17,15 +17,16 @@ from ...datasets.models.typed_model import model_from_keys
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import from_document
 from ...spec.errors import InputError
+from ...spec.finite_numbers import refuse_non_finite
 from ...spec.huggingface.config import (
     ModelAndAssumptions,
     config_document,
     model_from_config,
 )
+from ...spec.limits import MAX_LAYERS
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 
-MAX_LAYERS = 16384
 ModelLike = str | Mapping[str, Any] | ModelSpec
 ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
@@ -58,6 +59,7 @@ def model_of(source: ModelLike, where: str = "--model") -> ModelAndAssumptions:
 
 
 def _model_from_document(document: Mapping[str, Any], where: str) -> ModelAndAssumptions:
+    refuse_non_finite(document, where)
     if "towers" in document:
         return from_document(ModelSpec, document, where), ()
     if "model_type" in document or "hidden_size" in document:
@@ -90,6 +92,8 @@ def cluster_of(source: ClusterLike, where: str = "--cluster") -> ParsedCluster:
     """
     if isinstance(source, str):
         return parse_cluster(source, where)
+    if isinstance(source, Mapping):
+        refuse_non_finite(source, where)
     if isinstance(source, Mapping) and not is_spec(source):
         return cluster_from_keys(source, where)
     if isinstance(source, Mapping):

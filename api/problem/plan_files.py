@@ -8,10 +8,10 @@ from typing import Any
 
 from ...spec.codec import parse_json, read_text
 from ...spec.errors import InputError
+from ...spec.limits import MAX_LAYERS, MAX_PLAN_DEVICES
 from ...spec.plan.plan import Plan, load_plan
-from .model_and_cluster import MAX_LAYERS, check_plan
+from .model_and_cluster import check_plan
 
-MAX_DEVICES = 2**22
 PLAN_KEYS = ("schema_version", "models", "cluster", "workloads", "programs")
 HINT = "a file that plan --out or --json wrote"
 
@@ -58,8 +58,8 @@ def _refuse_oversized(document: Any, where: str) -> None:
         if runs > MAX_LAYERS:
             raise InputError(f"{where}: models.{name}", f"{runs} layers", f"at most {MAX_LAYERS}")
     devices = sum(_numbers(plan, "programs", "stages", "devices", "count"))
-    if devices > MAX_DEVICES:
-        raise InputError(f"{where}: stages", f"{devices} devices", f"at most {MAX_DEVICES}")
+    if devices > MAX_PLAN_DEVICES:
+        raise InputError(f"{where}: stages", f"{devices} devices", f"at most {MAX_PLAN_DEVICES}")
 
 
 def _layer_counts(plan: Any) -> Iterator[tuple[str, int]]:

@@ -20,6 +20,7 @@ from ...datasets.catalogue.device import device, devices
 from ...datasets.catalogue.documents import read_document
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.errors import InputError, nearest_name
+from ...spec.finite_numbers import refuse_non_finite
 from ...spec.inputs.typed_keys import TypedKeys
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
@@ -50,6 +51,7 @@ def prices_of(prices: PricesLike | None, cluster: ClusterSpec) -> RentalPrices |
         return _prices_from_keys(read_document(path, PRICE_FILE_TEXT), cluster, str(prices))
     if not isinstance(prices, Mapping):
         raise InputError(PRICES_FLAG, type(prices).__name__, "a path, a mapping or Prices")
+    refuse_non_finite(prices, PRICES_FLAG)
     return _prices_from_keys(prices, cluster, PRICES_FLAG)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...planner.solve.problem import ObjectiveChoice
 from ...spec.errors import InputError, MissingInputError
+from ...spec.limits import MAX_SAMPLES, MAX_SEQ_LEN
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 from ...spec.report.report import Assumption
@@ -91,8 +92,10 @@ def size_or_default(
         why = "not given; the usual of the embedded default"
         notes.append(Assumption(path=path, value=default, why=why))
         return default
-    if not 1 <= value <= 2**40:
-        raise InputError(name, value, f"a positive whole number, such as {usual}", usual)
+    most = MAX_SEQ_LEN if name == "--seq-len" else MAX_SAMPLES
+    if not 1 <= value <= most:
+        allowed = f"a whole number from 1 to {most}, such as {usual}"
+        raise InputError(name, value, allowed, usual if value < 1 else most)
     return value
 
 

@@ -31,10 +31,11 @@ def print_clusters(out: Console, document: dict[str, Any]) -> None:
     for item in document["levels"]:
         out.print(f"{item['level']}: {item['joins']}")
     differ = len(document["disagreements"])
+    out.print()
     out.print(
-        "\nmeasured, sheet (data sheet, standard), derived, assumed: how many figures are known so;"
-        f"\nplan clusters NAME has each with its source; on {differ} of them sources disagree"
+        "measured, sheet (data sheet, standard), derived, assumed: how many figures are known so;"
     )
+    out.print(f"plan clusters NAME has each with its source; on {differ} of them sources disagree")
 
 
 def print_about(out: Console, document: dict[str, Any]) -> None:

@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 import sys
-from typing import IO
+from collections.abc import Iterable
+from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
-from rich.text import Text
+from rich.text import Span, Text
 
+from ...spec.errors import printable
 from ...spec.report.report import MemoryRow
 
 WIDTH = 100
 BAR_CELLS = 10
+
+
+class PrintableConsole(Console):
+    """Console that shows every text printably, on the line where it was put.
+
+    Names come from documents: an escape sequence, a line end or a mark of writing direction in one
+    is shown escaped. Whoever wants another line prints another one.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text as it may be shown."""
+        return super().render_str(printable(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Segments of what is shown, a styled text printably too."""
+        if isinstance(renderable, Text) and not renderable.plain.isprintable():
+            renderable = _printable_text(renderable)
+        return super().render(renderable, options)
+
+
+def _printable_text(text: Text) -> Text:
+    """The same text in the same styles, unprintable characters escaped."""
+    made = text.blank_copy()
+    for part in text.divide(range(1, len(text))):
+        shown = printable(part.plain)
+        spans = [Span(0, len(shown), span.style) for span in part.spans]
+        made.append_text(Text(shown, part.style, spans=spans))
+    return made
 
 
 def console(stream: IO[str] | None = None) -> Console:
@@ -20,7 +53,7 @@ def console(stream: IO[str] | None = None) -> Console:
 
     Colors only on a terminal and without NO_COLOR; 100 columns unless the terminal has fewer.
     """
-    made = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
+    made = PrintableConsole(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
     made.width = min(WIDTH, made.width) if made.is_terminal else WIDTH
     return made
 
@@ -42,7 +75,8 @@ def columns(*headers: str, right: tuple[str, ...] = ()) -> Table:
 
 def heading(out: Console, text: str) -> None:
     """Print a bold line after an empty one."""
-    out.print(Text(f"\n{text}", style="bold"))
+    out.print()
+    out.print(Text(text, style="bold"))
 
 
 def memory_bar(row: MemoryRow) -> Text:

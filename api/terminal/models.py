@@ -41,7 +41,8 @@ def print_model(out: Console, document: dict[str, Any]) -> None:
     out.print(_summary(document))
     _print_kinds(out, document)
     weights, states = (format_bytes(document[key]) for key in ("weights_bytes", "training_bytes"))
-    out.print(f"\nweights: {weights} in bf16; {states} with fp32 gradients, master, moments")
+    out.print()
+    out.print(f"weights: {weights} in bf16; {states} with fp32 gradients, master, moments")
     if targets := document["adapter_targets"]:
         out.print(f"adapters (--trainable lora:targets=…): {', '.join(targets)}")
     for item in document.get("left_out", ()):

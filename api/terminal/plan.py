@@ -72,9 +72,11 @@ def _list(
         else:
             lines[-1] += glue + part
         used = len(lines[-1])
-    text = Text("\n".join(lines), style=style)
-    text.stylize("bold", 0, len(label))
-    out.print(text, soft_wrap=True)  # a part may be a command to copy
+    for number, line in enumerate(lines):
+        text = Text(line, style=style)
+        if number == 0:
+            text.stylize("bold", 0, len(label))
+        out.print(text, soft_wrap=True)  # a part may be a command to copy
 
 
 def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:

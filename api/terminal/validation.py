@@ -104,7 +104,8 @@ def _print_memory(out: Console, document: dict[str, Any]) -> None:
 def _print_source(out: Console, name: str, row: dict[str, Any]) -> None:
     """Print a source's row counts, assumptions and calibrations."""
     counted = ", ".join(f"{n} x {COUNTS[kind]}" for kind, n in row["counted"].items())
-    out.print(f"\n{name} counts {counted}")
+    out.print()
+    out.print(f"{name} counts {counted}")
     assumed = ", ".join(f"{path} ({n})" for path, n in row["assumed_fields"].items())
     out.print(f"assumed: {assumed or 'nothing'}")
     if row["fitted_on"]:

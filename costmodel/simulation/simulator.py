@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
+from ...spec.limits import MAX_PASSES
 from ...spec.plan.plan import Plan
 from ...spec.report.report import MemoryRow
 from ...spec.schedules.passes import BackwardPart
@@ -34,9 +35,6 @@ from .pipeline_timing import MessageTimes, time_pipeline
 from .rank_class import RankClass, refuse_too_many
 from .stage_run import StageRun
 from .step_end import apply_step_end, communicators
-
-MAX_PASSES = 2**21
-"""Passes, forward and backward, of one simulated step: about half a minute's work."""
 
 
 def max_microbatches(

@@ -16,6 +16,7 @@ import yaml
 
 from ...spec.codec import parse_json, read_text
 from ...spec.errors import InputError
+from ...spec.finite_numbers import FINITE, NonFiniteError, finite_int, finite_number
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
@@ -55,7 +56,10 @@ for _tag, _pattern, _first in (
     _StrictLoader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first
     )
-_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: finite_int(node.value))
+_StrictLoader.add_constructor(
+    "tag:yaml.org,2002:float", lambda loader, node: finite_number(node.value)
+)
 _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_mapping)
 
 
@@ -86,6 +90,8 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         _refuse_structure(text, where)
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader)
+    except NonFiniteError as error:
+        raise InputError(where, str(error), FINITE) from None
     except yaml.MarkedYAMLError as error:
         raise InputError(where, _error_position(error, text), YAML_ALLOWED) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -43,6 +43,7 @@ from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, Me
 from ...spec.codec import from_document
 from ...spec.errors import InputError
 from ...spec.inputs.typed_keys import TypedKeys
+from ...spec.limits import MAX_DEVICES_PER_NODE, MAX_NODES
 from ...spec.report.report import Assumption
 from ...spec.units import GIB
 from ..catalogue.device import Device, device
@@ -54,8 +55,6 @@ from .joined import join_groups
 from .levels import Network
 from .parsed_cluster import (
     GROUP,
-    MAX_DEVICES_PER_NODE,
-    MAX_NODES,
     ParsedCluster,
     device_assumptions,
     expansion,

@@ -11,10 +11,11 @@ import re
 
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.errors import InputError
+from ...spec.limits import MAX_DEVICES_PER_NODE
 from ...spec.report.report import Assumption
 from ..catalogue.device import CPU
 from ..catalogue.local import core_count, memory_bytes
-from .parsed_cluster import GROUP, MAX_DEVICES_PER_NODE, ParsedCluster
+from .parsed_cluster import GROUP, ParsedCluster
 
 LOCAL = "local"
 

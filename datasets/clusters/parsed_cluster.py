@@ -11,7 +11,6 @@ from ..catalogue.fabric import fabric
 from ..catalogue.node import Node
 from .levels import Network
 
-MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
 MAX_GROUPS = 64
 GROUP = "main"
 

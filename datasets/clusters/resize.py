@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.errors import InputError
+from ...spec.limits import MAX_NODES
 from ...spec.report.report import Assumption
 from ...spec.rules.input_rules import cluster_problems
 from ..catalogue.device import CPU, Device, device
@@ -21,7 +22,6 @@ from ..catalogue.node import Node, largest_node, node, node_holding, usual_node
 from .joined import join_groups
 from .levels import Network, node_levels, outer_levels, rack_assumption
 from .parsed_cluster import (
-    MAX_NODES,
     ParsedCluster,
     assumed_network,
     device_assumptions,

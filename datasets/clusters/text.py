@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, MemoryTiers
 from ...spec.errors import InputError, nearest_name
+from ...spec.limits import MAX_DEVICES_PER_NODE, MAX_NODES
 from ...spec.report.report import Assumption
 from ..catalogue.device import CPU, Device, device
 from ..catalogue.fabric import fabric
@@ -29,8 +30,6 @@ from .cloud_instances import counted_instance, instance_note, nearest_instances,
 from .levels import Network, node_levels, outer_levels, rack_assumption, uses_network
 from .parsed_cluster import (
     GROUP,
-    MAX_DEVICES_PER_NODE,
-    MAX_NODES,
     ParsedCluster,
     assumed_network,
     device_assumptions,

@@ -11,6 +11,7 @@ run ended for lack of memory.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...spec.errors import InputError, nearest_name
+from ...spec.files import MAX_TABLE_BYTES, open_file
 
 TABLE = Path(__file__).with_name("runs.csv")
 PEAK = "peak_mem_gib"
@@ -120,8 +122,13 @@ def _rows(table: Path) -> Iterator[list[str]]:
         InputError: it cannot be read as a table.
     """
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            yield from csv.reader(file)
+        with (
+            open_file(table, "a table of runs", MAX_TABLE_BYTES) as file,
+            io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+        ):
+            yield from csv.reader(text)
+    except InputError as error:
+        raise InputError(f"--data {table}", error.given, error.allowed, error.nearest) from None
     except (UnicodeDecodeError, csv.Error, OSError):
         raise InputError(f"--data {table}", "no such text", "a CSV file in UTF-8") from None
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ...spec.errors import InputError
+from ...spec.files import open_file
 from ..launch.progress import PROGRESS
 from .manifest import MANIFEST, DamagedManifestError, Manifest, StoredFile, StoredSlice
 
@@ -49,10 +51,12 @@ def _file_damages(
     path: Path, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
 ) -> Iterator[Damage]:
     try:
-        with path.open("rb") as file:
+        with open_file(path, "a checkpoint's file") as file:
             yield from _open_file_damages(file, path.name, stored, parts)
-    except FileNotFoundError:
-        yield Damage(path.name, parts[0][0], "the file is missing")
+    except InputError as error:
+        is_missing = not path.exists()
+        what = "the file is missing" if is_missing else f"the file cannot be read: {error.given}"
+        yield Damage(path.name, parts[0][0], what)
     except OSError as error:
         yield Damage(path.name, parts[0][0], f"the file cannot be read: {error.strerror}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from ...spec.errors import InputError
+from ...spec.files import MAX_MANIFEST_BYTES, read_bytes
+from ...spec.finite_numbers import FINITE_ONLY
 from .tensor_slices import dtype_of
 
 MANIFEST = "manifest.json"
@@ -116,7 +120,10 @@ class Manifest:
         )
         if frame != (_HEAD, _MIDDLE, _TAIL) or _digest(body) != digest:
             raise DamagedManifestError("is not what was written")
-        document = json.loads(body)
+        try:
+            document = json.loads(body, **FINITE_ONLY)
+        except ValueError:
+            raise DamagedManifestError("is not what was written") from None
         if document["format"] != FORMAT:
             raise DamagedManifestError(f"has format {document['format']}, this version reads 1")
         return _from_document(document)
@@ -186,10 +193,11 @@ def read_manifest(folder: Path) -> Manifest:
         DamagedManifestError: missing, unreadable, or not what was written.
     """
     try:
-        return Manifest.from_text((folder / MANIFEST).read_bytes().decode())
-    except FileNotFoundError:
-        raise DamagedManifestError("is missing") from None
-    except OSError as error:
-        raise DamagedManifestError(f"cannot be read: {error.strerror}") from None
+        if not os.path.lexists(folder / MANIFEST):
+            raise DamagedManifestError("is missing")
+        data = read_bytes(folder / MANIFEST, "a checkpoint's manifest", MAX_MANIFEST_BYTES)
+        return Manifest.from_text(data.decode())
+    except InputError as error:
+        raise DamagedManifestError(f"cannot be read: {error.given}") from None
     except UnicodeDecodeError:
         raise DamagedManifestError("is not what was written") from None

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from ...spec.files import require_regular
 from .manifest import Manifest, StoredSlice, read_manifest
 
 
@@ -57,6 +58,7 @@ class CheckpointReader(StorageReader):
         for item in plan.items:
             by_file.setdefault(self._stored[item.storage_index].file, []).append(item)
         for name in sorted(by_file):
+            require_regular(self.folder / name, "a checkpoint's file")
             with safe_open(self.folder / name, framework="pt") as file:
                 for item in by_file[name]:
                     value = _read_box(file, self._stored[item.storage_index], item)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...spec.errors import InputError
+from ...spec.files import require_regular
 from ...spec.model.layers import PatchLayer
 from ...spec.plan.plan import Plan
 from .tasks import Batch, class_count, plan_task
@@ -101,8 +102,9 @@ class StoredImages:
 
 def _array(folder: Path, name: str) -> np.ndarray:
     try:
+        require_regular(folder / f"{name}.npy", "an array of images")
         array: np.ndarray = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
+    except (InputError, OSError, ValueError):
         allowed = f"a folder with images.npy and classes.npy ({name}.npy cannot be read)"
         raise InputError("--data", str(folder), allowed) from None
     return array

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ...spec.codec import write_atomically
 from ...spec.errors import InputError
+from ...spec.files import open_file
 from .token_files import is_token_file, load_token_file
 
 if TYPE_CHECKING:
@@ -57,13 +58,16 @@ def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
     used = 0
     for path in paths:
         try:
-            with path.open(encoding="utf-8", errors="replace") as file:
+            with (
+                open_file(path, "a text file") as source,
+                io.TextIOWrapper(source, encoding="utf-8", errors="replace") as file,
+            ):
                 while lines := file.readlines(PIECE_CHARACTERS):
                     yield "".join(lines)
                     used += sum(len(line) for line in lines)
                     if limit is not None and used >= limit:
                         return
-        except OSError:  # unreadable file of the installation: the corpus does without it
+        except (InputError, OSError):  # unreadable: the corpus does without it
             continue
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...spec.codec import write_atomically
 from ...spec.errors import InputError
+from ...spec.files import open_file
+from ...spec.numbers import whole_number
 
 NAME = "losses.csv"
 COLUMNS = ("step", "loss", "gradient_norm", "seconds")
@@ -62,11 +65,18 @@ class LossFile:
 def earlier_rows(path: Path, done: int) -> list[list[str]]:
     """Whole rows of steps 1 to ``done`` in a file; none without one."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error):
+        with (
+            open_file(path, NAME) as file,
+            io.TextIOWrapper(file, encoding="utf-8", newline="") as text,
+        ):
+            rows = csv.reader(text)
+            if tuple(next(rows, ())) != COLUMNS:
+                return []
+            return [row for row in rows if len(row) == len(COLUMNS) and _is_step(row[0], done)]
+    except (InputError, OSError, UnicodeDecodeError, csv.Error):
         return []
-    if not rows or tuple(rows[0]) != COLUMNS:
-        return []
-    whole = [row for row in rows[1:] if len(row) == len(COLUMNS) and row[0].isdecimal()]
-    return [row for row in whole if 1 <= int(row[0]) <= done]
+
+
+def _is_step(text: str, done: int) -> bool:
+    number = whole_number(text)
+    return number is not None and 1 <= number <= done

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ...costmodel.simulation.simulator import MAX_PASSES
 from ...datasets.catalogue.device import device
 from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.errors import InfeasibleError
+from ...spec.limits import MAX_PASSES
 from ...spec.report.report import MemoryRow
 from ...spec.units import format_bytes
 from ..space.search_space import SearchSpace

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-MOST = 2**40
+from ...spec.limits import MAX_SAMPLES
+
 Fits = Callable[[int], bool]
 
 
@@ -29,7 +30,9 @@ class Bracket:
     tried: dict[int, bool]
 
 
-def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: int = 0) -> Bracket:
+def largest_fitting(
+    fits: Fits, steps: Sequence[int], most: int = MAX_SAMPLES, begin: int = 0
+) -> Bracket:
     """Largest feasible size.
 
     Args:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...spec.errors import InfeasibleError
+from ...spec.limits import MAX_SAMPLES
 from ...spec.report.report import Assumption, Largest, ObjectiveResult
-from ..search.largest_size import MOST, Bracket, finer_steps, largest_fitting
+from ..search.largest_size import Bracket, finer_steps, largest_fitting
 from .feasibility import fit_error
 from .options import SolveOptions
 from .problem import Problem
@@ -84,7 +85,7 @@ def find_largest_size(problem: Problem, options: SolveOptions) -> LargestSize:
     what: SizeName = (
         "global_batch" if problem.objective_choice.objective == "largest-batch" else "seq_len"
     )
-    least, most = 1, MOST
+    least, most = 1, MAX_SAMPLES
     if what == "seq_len":
         least, most = sequence_limits(problem.model, problem.objective_choice)
     deadline_s = options.deadline_s

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...spec.errors import InputError
+from ...spec.limits import MAX_SEQ_LEN
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 from .problem import ObjectiveChoice
 
 OBJECTIVE_FLAG = "--objective"
-MAX_SEQUENCE = 2**30
 
 
 def sequence_limits(model: ModelSpec, choice: ObjectiveChoice) -> tuple[int, int]:
@@ -21,7 +21,7 @@ def sequence_limits(model: ModelSpec, choice: ObjectiveChoice) -> tuple[int, int
         allowed = f"throughput or cost: {model.name} has a sequence of its own"
         raise InputError(OBJECTIVE_FLAG, choice.objective, allowed, "throughput")
     tables = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
-    most = min(tables, default=MAX_SEQUENCE)
+    most = min(tables, default=MAX_SEQ_LEN)
     if most < choice.grain:
         requested, near = f"{choice.objective}:{choice.grain}", f"{choice.objective}:{most}"
         allowed = f"a grain of at most the model's {most} positions"

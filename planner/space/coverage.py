@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.choices import SEQUENCE_PARALLELS
 from ...spec.cluster.stack_spec import SHARD_KINDS, SPLIT_AXES, StackSpec
+from ...spec.limits import MAX_PASSES
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import BlockLayer
 from ...spec.recomputation import SELECTIVE_OPS

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.cluster.stack_spec import StackLimits
+from ...spec.limits import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
 from ...spec.model.towers import layer_contexts
 from ...spec.numbers import divisors

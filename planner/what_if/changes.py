@@ -15,11 +15,11 @@ from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
 from ...spec.errors import InputError, one_of
 from ...spec.inputs.quantities import QuantityKind, quantity
 from ...spec.inputs.what_if_keys import entry_of
+from ...spec.limits import MAX_SAMPLES, MAX_SEQ_LEN
 from ...spec.workload.number_formats import STATE_ROLES, USUAL_STATES, rate_name
 from ...spec.workload.workload import DtypeRecord, Workload, state_formats
 from .setting import Change, Setting, Value, above_node, group_names
 
-MOST_SAMPLES = 2**40
 SLOWDOWNS = (1.0, 2.0)
 
 
@@ -142,8 +142,10 @@ def _count(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
 
 def _whole(path: str, value: Value, was: int, where: str) -> int:
     now = _measured(path, value, was, where)
-    if not 1 <= now <= MOST_SAMPLES:
-        raise InputError(where, value, f"a whole number from 1 to {MOST_SAMPLES}", was)
+    most = MAX_SEQ_LEN if path == "seq_len" else MAX_SAMPLES
+    if not 1 <= now <= most:
+        near = was if now < 1 else most
+        raise InputError(where, value, f"a whole number from 1 to {most}", near)
     return int(now)
 
 

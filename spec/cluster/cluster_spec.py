@@ -17,6 +17,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..limits import MAX_DEVICES_PER_NODE, MAX_NODES
+
 LevelName = Literal["intra_pair", "intra_node", "intra_rack", "inter_rack", "inter_zone"]
 LEVEL_ORDER: tuple[LevelName, ...] = (
     "intra_pair",
@@ -69,8 +71,8 @@ class DeviceGroup:
     name: str
     device: str
     node: str
-    nodes: Annotated[int, Field(ge=1, le=2**24)]
-    devices_per_node: Annotated[int, Field(ge=1, le=2**16)]
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    devices_per_node: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_NODE)]
     memory: MemoryTiers
     levels: tuple[LinkLevel, ...] = ()
     zone: str = ""

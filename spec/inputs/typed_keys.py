@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..errors import InputError, UnknownKeyError, nearest_name
+from ..limits import MAX_WIDTH
 
-LARGEST = 2**40
 LARGEST_NUMBER = 1e300
 FLAG_TEXTS = {
     **dict.fromkeys(("true", "yes", "on", "1"), "true"),
@@ -66,7 +66,7 @@ class TypedKeys:
                 allowed = f"values for {', '.join(needed)} (the keys are required)"
             raise InputError(f"{self.where}: {', '.join(missing)}", "nothing", allowed)
 
-    def count(self, key: str, least: int = 1, most: int = LARGEST) -> int:
+    def count(self, key: str, least: int = 1, most: int = MAX_WIDTH) -> int:
         """A whole number between ``least`` and ``most``."""
         value = self.document.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-Count = Annotated[int, Field(ge=1, le=2**40)]
+from ..limits import MAX_WIDTH
+
+Count = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Mask = Literal["causal", "full"]
 
 

@@ -13,6 +13,7 @@ from itertools import chain, repeat
 from typing import TypeVar
 
 from ..errors import InputError
+from ..limits import MAX_LAYERS
 from .feed_forward import Activation, FeedForward, Mlp, Moe
 from .layers import (
     BlockLayer,
@@ -74,8 +75,6 @@ __all__ = [
 ]
 
 
-MAX_LAYERS = 2**16
-"""A limit, for layers are listed one by one; the largest published models have hundreds."""
 LayerType = TypeVar("LayerType", EmbeddingLayer, HeadLayer)
 
 

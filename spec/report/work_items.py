@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from ..limits import MAX_LOSS_CHUNKS
+
 Term = Literal["matmul", "attention", "elementwise", "optimizer"]
 ExposedTerm = Literal["exposed_tp", "exposed_cp", "exposed_ep"]
 """Breakdown term of the exposed part of a collective inside a layer."""
@@ -221,8 +223,12 @@ CHUNK_MULTIPLE = 256
 
 
 def loss_chunks(tokens: int, vocab: int) -> tuple[int, ...]:
-    """Rows of each chunk of tokens of a fused projection and cross-entropy."""
-    chunk = max(1, LARGEST_LOGITS // (vocab * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
+    """Rows of each chunk of tokens of a fused projection and cross-entropy.
+
+    They grow beyond the bytes meant for their logits where there would be too many.
+    """
+    multiples = LARGEST_LOGITS // (vocab * CHUNK_MULTIPLE)
+    chunk = max(1, multiples, -(-tokens // (MAX_LOSS_CHUNKS * CHUNK_MULTIPLE))) * CHUNK_MULTIPLE
     full_chunks, remainder = divmod(tokens, chunk)
     return (chunk,) * full_chunks + ((remainder,) if remainder else ())
 

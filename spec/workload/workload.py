@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ..choices import Objective, Optimizer
 from ..errors import InputError, nearest_name, one_of
+from ..limits import MAX_SAMPLES, MAX_SEQ_LEN
 from ..model.model_spec import ModelSpec
 from .number_formats import (
     DTYPE_BYTES,
@@ -147,8 +148,8 @@ class Workload:
     """
 
     task: Task = "pretrain"
-    global_batch: Annotated[int, Field(ge=1, le=2**40)]
-    seq_len: Annotated[int, Field(ge=1, le=2**40)]
+    global_batch: Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+    seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
     dtype: DtypeRecord = DtypeRecord()
     optimizer: Optimizer = "adamw"
     trainable: Literal["full"] | Lora = "full"

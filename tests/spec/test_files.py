@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -10,11 +11,49 @@ import pytest
 
 from shardwright.spec.codec import read_text, write_atomically
 from shardwright.spec.errors import InputError
+from shardwright.spec.files import open_file
 
 
-def test_what_never_ends_is_read_up_to_the_limit() -> None:
-    with pytest.raises(InputError, match="more than 1000 bytes"):
-        read_text(Path("/dev/zero"), "a plan", 1000)
+def test_devices_are_not_read() -> None:
+    for path in ("/dev/zero", "/dev/null"):
+        with pytest.raises(InputError, match="got a device"):
+            read_text(Path(path), "a plan", 1000)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    pipe, listener = tmp_path / "pipe", tmp_path / "listener"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(listener))
+        for path, kind in ((pipe, "a named pipe"), (tmp_path, "a folder"), (listener, "No such")):
+            with pytest.raises(InputError, match=kind):
+                read_text(path, "a plan")
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    with pytest.raises(InputError, match="a plan, in a regular file"):
+        open_file(link, "a plan")
+
+
+def test_a_pipe_of_the_shell_is_read_up_to_the_limit() -> None:
+    for limit in (2, 1):
+        reading, writing = os.pipe()
+        os.write(writing, b"{}")
+        os.close(writing)
+        path = Path(f"/dev/fd/{reading}")
+        if limit == 2:
+            assert read_text(path, "a plan", limit) == "{}"
+        else:
+            with pytest.raises(InputError, match="more than 1 bytes"):
+                read_text(path, "a plan", limit)
+        os.close(reading)
+
+
+def test_a_size_is_looked_at_before_a_byte_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: reading it would take minutes
+    with pytest.raises(InputError, match="1099511627776 bytes"):
+        read_text(path, "a plan")
 
 
 def test_a_large_file_is_refused_with_its_size(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from ....spec.choices import OPTIMIZERS, SEQUENCE_PARALLELS, AttentionImpl, Overlap
 from ....spec.cluster.calibration import NAME_PATTERN
-from ....spec.inputs.token_count import MOST_TOKENS
+from ....spec.limits import MAX_DEGREE, MAX_LAYERS, MAX_SAMPLES, MAX_SEQ_LEN, MAX_TRAINING_TOKENS
 from ....spec.schedules.stage_order import ALL_KINDS
 from ....spec.technique import Values
 from ....spec.techniques import TECHNIQUES
@@ -18,9 +18,10 @@ from ....spec.workload.number_formats import SHORTHANDS
 from ....spec.workload.workload import TASKS
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-Count = Annotated[int, Field(ge=1, le=2**40)]
-Degree = Annotated[int, Field(ge=1, le=2**24)]
-LayerCount = Annotated[int, Field(ge=0, le=2**24)]
+Count = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+Sequence = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
+Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
+LayerCount = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
 LayerCountsBody = Annotated[list[LayerCount], Field(min_length=1, max_length=10_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 StackName = Annotated[
@@ -87,7 +88,7 @@ class WorkloadBody:
     global_batch_tokens: Annotated[
         Count | None, Field(description="Tokens a step, instead of samples.")
     ] = None
-    seq_len: Annotated[Count | None, Field(description="Tokens of a sample.")] = None
+    seq_len: Annotated[Sequence | None, Field(description="Tokens of a sample.")] = None
     dtype: Annotated[Name | None, Field(description=_words(SHORTHANDS))] = None
     grad_dtype: Annotated[Name | None, Field(description="Of gradients: fp32 if left out.")] = None
     master_dtype: Annotated[
@@ -134,8 +135,8 @@ class PricesBody:
 
 
 TokensBody = Annotated[
-    Annotated[int, Field(ge=1, le=MOST_TOKENS)]
-    | Annotated[float, Field(ge=1, le=MOST_TOKENS)]
+    Annotated[int, Field(ge=1, le=MAX_TRAINING_TOKENS)]
+    | Annotated[float, Field(ge=1, le=MAX_TRAINING_TOKENS)]
     | Annotated[str, Field(min_length=1, max_length=40)],
     Field(description="Tokens of a whole training, such as 2T: its time, and cost with prices."),
 ]

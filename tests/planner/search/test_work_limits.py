@@ -11,7 +11,6 @@ from generators.catalogue_problems import space as real_space
 from generators.samples import random_problem
 from published.planning import parts_of, search_of
 
-from shardwright.costmodel.simulation.simulator import MAX_PASSES
 from shardwright.planner.candidates.evaluator import PlanHashOrder
 from shardwright.planner.search import branch_and_bound as search_module
 from shardwright.planner.search import incumbents as trials_module
@@ -24,6 +23,7 @@ from shardwright.planner.space.pins import Pin
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.space.search_space import SearchSpace
 from shardwright.spec.errors import InfeasibleError
+from shardwright.spec.limits import MAX_PASSES
 from shardwright.spec.plan.plan import Plan
 
 

@@ -22,9 +22,9 @@ from neighbors.plan_moves import (
 )
 from oracles.brute_force import Pipeline, Space, _pipeline_allowed, _wanted, every_sharding
 
-from shardwright.costmodel.simulation.simulator import MAX_PASSES
 from shardwright.planner.candidates.evaluator import Decision
 from shardwright.planner.space.coverage import MAX_UNEVEN_LAYERS
+from shardwright.spec.limits import MAX_PASSES
 from shardwright.spec.rules.plan_rules import (
     layer_violation,
     stack_violation,
