@@ -112,6 +112,7 @@ class CheckpointSession:
         if self._saver is not None:
             self._saver.wait_written()
             self._emit_commits(self._saver)
+            self._saver.close()
 
     def _emit_commits(self, saver: Saver) -> None:
         if self.context.rank:
