@@ -120,6 +120,7 @@ def from_json(
         text: JSON text, at most ``limit_bytes``.
         where: name of the document in an error, such as its path.
         context: for validators of the noun.
+        limit_bytes: longest text that is read.
 
     Raises:
         InputError: not JSON, a duplicate or unknown key, or a value outside its range.

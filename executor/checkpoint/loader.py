@@ -54,9 +54,8 @@ def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) ->
         first = first or damage[0]
         if rank == 0:
             more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
-            notify(
-                f"checkpoint {name} is {damage[0].verdict} ({damage[0]}{more}); trying the one before it"
-            )
+            verdict = f"{damage[0].verdict} ({damage[0]}{more})"
+            notify(f"checkpoint {name} is {verdict}; trying the one before it")
     verdict = "damaged" if first is None else first.verdict
     raise RunError(f"no good checkpoint in {path}: the newest, {names[0]}, is {verdict} ({first})")
 

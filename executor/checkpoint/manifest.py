@@ -86,8 +86,8 @@ class RunFacts:
     """The run behind a checkpoint.
 
     ``text``: digest of the training text; ``plan`` and ``model``: hashes; ``versions``: of the
-    software; ``model_document``: the model, None in manifests of earlier versions. The next step
-    reads on at sample ``step · global_batch``.
+    software; ``model_document`` and ``workload``: None in manifests of earlier versions. The next
+    step reads on at sample ``step · global_batch``.
     """
 
     plan: str
@@ -100,6 +100,7 @@ class RunFacts:
     optimizer: Mapping[str, Any]
     versions: Mapping[str, str]
     model_document: Mapping[str, Any] | None = None
+    workload: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

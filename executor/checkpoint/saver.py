@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan
 from ...spec.errors import InputError, RunError
 from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
+from .finite_state import require_finite
 from .folder_lock import release_lock, take_lock
 from .folders import prune, step_folder, sweep, unfinished_folder
 from .manifest import RunFacts
@@ -172,6 +173,7 @@ class Saver:
     ) -> None:
         try:
             writer.set_up_storage_writer(self.rank == 0)
+            require_finite(local_slices)
             plan = writer.prepare_global_plan(list(plans))[self.rank]
             writer.write_rank_index(
                 self.rank, writer.write_data(plan, SliceSavePlanner(local_slices)).value()

@@ -138,7 +138,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "null": text("null"),
     "empty": text("{}"),
     "deep": text("[" * 100_000 + "]" * 100_000),
-    "deep in the model": put("run", "model_document", value={"a": json.loads("[" * 400 + "]" * 400)}),
+    "deep in the model": put("run", "model_document", value=json.loads("[" * 400 + "]" * 400)),
     "NaN": put("run", "optimizer", value={"lr": float("nan")}),
     "infinite step": put("step", value=float("inf")),
     "negative step": put("step", value=-3),
