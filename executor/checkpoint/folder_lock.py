@@ -51,6 +51,9 @@ class LockOwner:
             return True
         except PermissionError:  # it is another user's
             pass
+        status = _status(self.pid)
+        if status[:1] in (["Z"], ["X"]):  # it ended, and its parent has not asked how
+            return True
         now = _started(self.pid)
         return bool(self.started and now) and self.started != now
 
@@ -108,8 +111,13 @@ def _open_locked(path: Path) -> Iterator[int]:
 
 def _started(pid: int) -> int:
     """Start of a process in clock ticks since boot (proc(5), stat, field 22); 0 if unknown."""
+    status = _status(pid)
+    return int(status[19]) if len(status) > 19 else 0
+
+
+def _status(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the state on; none if unknown."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-        return int(status.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -62,6 +62,9 @@ def test_the_lock_of_an_ended_process_is_taken_over(tmp_path: Path, other: LockO
     assert (tmp_path / NAME).read_text() == canonical_json(LockOwner.current())
     take_lock(tmp_path)  # a run that begins again in this process
     ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # a zombie, with its own start
+    held(tmp_path, LockOwner(socket.gethostname(), ended.pid, _started(ended.pid)))
+    take_lock(tmp_path)
     ended.wait()
     held(tmp_path, LockOwner(socket.gethostname(), ended.pid, 1))
     take_lock(tmp_path)
