@@ -108,20 +108,25 @@ def _type_hints(target: Any) -> dict[str, Any]:
 
 
 def from_json(
-    target: type[T], text: str | bytes, where: str, context: Mapping[str, Any] | None = None
+    target: type[T],
+    text: str | bytes,
+    where: str,
+    context: Mapping[str, Any] | None = None,
+    limit_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> T:
     """Build a noun from JSON text.
 
     Args:
         target: the dataclass to build.
-        text: JSON text, at most 16 MiB.
+        text: JSON text, at most ``limit_bytes``.
         where: name of the document in an error, such as its path.
         context: for validators of the noun.
+        limit_bytes: longest text that is read.
 
     Raises:
         InputError: not JSON, a duplicate or unknown key, or a value outside its range.
     """
-    parse_json(text, where)  # duplicate keys and depth are refused before validation
+    parse_json(text, where, limit_bytes)  # duplicate keys and depth are refused before validation
     try:
         return cast(T, _adapter(target).validate_json(text, context=context))
     except ValidationError as error:
@@ -139,14 +144,15 @@ def from_document(
     return from_json(target, text, where, context)
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
+def parse_json(text: str | bytes, where: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> Any:
     """Parse JSON; refuse duplicate keys, numbers that are not finite, and deep nesting.
 
     Raises:
         InputError: no such document; a number that is not finite by its place.
     """
-    if len(text) > MAX_DOCUMENT_BYTES:
-        raise InputError(where, f"{len(text)} bytes", "a document of at most 16 MiB")
+    if len(text) > limit_bytes:
+        allowed = f"a document of at most {limit_bytes >> 20} MiB"
+        raise InputError(where, f"{len(text)} bytes", allowed)
     try:
         return json.loads(text, object_pairs_hook=_unique, **FINITE_ONLY)
     except NonFiniteError as error:

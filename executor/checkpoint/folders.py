@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+from ...spec.errors import InputError
 from ...spec.files import flush_to_disk
 
 STEP_NAME = re.compile(r"step-(\d{8,})")
@@ -33,11 +34,17 @@ def step_of(folder: Path) -> int | None:
 
 
 def step_folders(root: Path) -> list[Path]:
-    """Folders of committed checkpoints, newest first; none without ``root``."""
+    """Folders of committed checkpoints, newest first; none without ``root``.
+
+    Raises:
+        InputError: the folder is another user's, and not readable.
+    """
     try:
         folders = [path for path in root.iterdir() if step_of(path) is not None and path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except PermissionError as error:
+        raise InputError(str(root), error.strerror, "a folder that this user may read") from None
     return sorted(folders, key=lambda path: step_of(path) or 0, reverse=True)
 
 

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ...spec.errors import InputError
-from ...spec.files import open_file
 from ..launch.progress import PROGRESS
-from .manifest import MANIFEST, DamagedManifestError, Manifest, StoredFile, StoredSlice
+from .manifest import (
+    MANIFEST,
+    DamagedManifestError,
+    Manifest,
+    StoredFile,
+    StoredSlice,
+    UnreadableManifestError,
+)
+from .manifest_layout import missing_random_state
+from .regular_file import NotRegularFileError, open_regular
 
 READ_BYTES = 1 << 20
+DTYPES = {
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"F8_{kind.upper()}": f"float8_{kind}" for kind in ("e5m2", "e4m3fnuz", "e5m2fnuz")},
+    "F8_E4M3": "float8_e4m3fn",
+    "BF16": "bfloat16",
+    "BOOL": "bool",
+    "C64": "complex64",
+}
+"""torch's names of a safetensors header's types."""
+LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage of a file; ``tensor`` is empty outside any tensor."""
+    """Damage of a file; ``tensor`` is empty outside any tensor.
+
+    ``is_readable``: False if only the permission to read is lacking.
+    """
 
     file: str
     tensor: str
     what: str
+    is_readable: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """``damaged``, or what it may be instead."""
+        return "damaged" if self.is_readable else "not readable"
 
     def __str__(self) -> str:
         """One line."""
@@ -38,42 +67,90 @@ def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None
     return [
         damage
         for name in (manifest.files if files is None else files)
-        for damage in _file_damages(folder / name, manifest.files[name], manifest.slices_of(name))
+        for damage in _file_damages(
+            folder / name, manifest, manifest.files[name], manifest.slices_of(name)
+        )
     ]
 
 
 def manifest_damage(error: DamagedManifestError) -> Damage:
     """Damage of a manifest that cannot be used."""
-    return Damage(MANIFEST, "the list of all tensors", str(error))
+    is_readable = not isinstance(error, UnreadableManifestError)
+    return Damage(MANIFEST, "the list of all tensors", str(error), is_readable)
+
+
+def random_state_damage(manifest: Manifest) -> list[Damage]:
+    """The random state of a rank that a run could not go on without."""
+    name = missing_random_state(manifest)
+    return [] if name is None else [Damage(MANIFEST, name, "the state is missing")]
 
 
 def _file_damages(
-    path: Path, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
+    path: Path, manifest: Manifest, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
 ) -> Iterator[Damage]:
+    dtypes = {name: manifest.tensors[name].dtype for name, _ in parts}
     try:
-        with open_file(path, "a checkpoint's file") as file:
-            yield from _open_file_damages(file, path.name, stored, parts)
-    except InputError as error:
-        is_missing = not path.exists()
-        what = "the file is missing" if is_missing else f"the file cannot be read: {error.given}"
-        yield Damage(path.name, parts[0][0], what)
+        with open_regular(path) as file:
+            yield from _open_file_damages(file, path.name, stored, parts, dtypes)
+    except FileNotFoundError:
+        yield Damage(path.name, parts[0][0], "the file is missing")
+    except NotRegularFileError as error:
+        yield Damage(path.name, parts[0][0], str(error))
     except OSError as error:
-        yield Damage(path.name, parts[0][0], f"the file cannot be read: {error.strerror}")
+        what = f"the file cannot be read: {error.strerror}"
+        yield Damage(path.name, parts[0][0], what, not isinstance(error, PermissionError))
 
 
 def _open_file_damages(
-    file: BinaryIO, name: str, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
+    file: BinaryIO,
+    name: str,
+    stored: StoredFile,
+    parts: list[tuple[str, StoredSlice]],
+    dtypes: Mapping[str, str],
 ) -> Iterator[Damage]:
     size = os.fstat(file.fileno()).st_size
     if size > stored.bytes:
         yield Damage(name, parts[-1][0], f"{size - stored.bytes} bytes follow its end")
     if _digest(file, 0, stored.header_bytes) != stored.header_sha256:
         yield Damage(name, "", "its bytes are not those that were written")
+    elif not _is_header_of(file, stored, parts, dtypes):
+        yield Damage(name, "", "it holds other tensors than the manifest says")
     for tensor, stored_slice in parts:
         if stored_slice.first_byte + stored_slice.bytes > size:
             yield Damage(name, tensor, f"the file ends at byte {size} of {stored.bytes}")
         elif _digest(file, stored_slice.first_byte, stored_slice.bytes) != stored_slice.sha256:
             yield Damage(name, tensor, "its bytes are not those that were written")
+
+
+def _is_header_of(
+    file: BinaryIO,
+    stored: StoredFile,
+    parts: list[tuple[str, StoredSlice]],
+    dtypes: Mapping[str, str],
+) -> bool:
+    """True if a file's own header puts every slice where the manifest has it."""
+    file.seek(0)
+    length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    if length + LENGTH_BYTES != stored.header_bytes:
+        return False
+    begin = stored.header_bytes
+    try:
+        header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        found = {
+            key: (row["shape"], row["data_offsets"], DTYPES[row["dtype"]])
+            for key, row in header.items()
+        }
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return False
+    return found == {
+        part.key: (
+            [*part.sizes],
+            [part.first_byte - begin, part.first_byte - begin + part.bytes],
+            dtypes[tensor],
+        )
+        for tensor, part in parts
+    }
 
 
 def _digest(file: BinaryIO, first: int, size: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from ...spec.errors import InputError, RunError
 from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
 from .folders import step_folders, step_of
-from .integrity import Damage, damages, manifest_damage
+from .integrity import Damage, damages, manifest_damage, random_state_damage
 from .manifest import DamagedManifestError, Manifest, read_manifest
 from .reader import CheckpointReader
 from .tensor_slices import SliceLoadPlanner, TensorSlices
@@ -54,8 +54,10 @@ def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) ->
         first = first or damage[0]
         if rank == 0:
             more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
-            notify(f"checkpoint {name} is damaged ({damage[0]}{more}); trying the one before it")
-    raise RunError(f"no good checkpoint in {path}: the newest, {names[0]}, is damaged ({first})")
+            verdict = f"{damage[0].verdict} ({damage[0]}{more})"
+            notify(f"checkpoint {name} is {verdict}; trying the one before it")
+    verdict = "damaged" if first is None else first.verdict
+    raise RunError(f"no good checkpoint in {path}: the newest, {names[0]}, is {verdict} ({first})")
 
 
 def _inspected(
@@ -66,10 +68,10 @@ def _inspected(
     try:
         manifest = read_manifest(folder)
         files = sorted(manifest.files)[rank :: dist.get_world_size()]
-        local_damage = damages(folder, manifest, files)
+        local_damage = random_state_damage(manifest) or damages(folder, manifest, files)
     except DamagedManifestError as error:
         local_damage = [manifest_damage(error)]
-    rows = [[damage.file, damage.tensor, damage.what] for damage in local_damage]
+    rows = [[*astuple(damage)] for damage in local_damage]
     all_damage = [Damage(*row) for rows in gather_json(rows, device) for row in rows]
     return manifest, list(dict.fromkeys(all_damage))
 

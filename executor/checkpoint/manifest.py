@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -24,13 +24,21 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from ...spec.codec import from_document, from_json
 from ...spec.errors import InputError
-from ...spec.files import MAX_MANIFEST_BYTES, read_bytes
-from ...spec.finite_numbers import FINITE_ONLY
+from .folders import step_of
+from .regular_file import NotRegularFileError, open_regular
 from .tensor_slices import dtype_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+MAX_MANIFEST_BYTES = 1 << 30
+"""Some 250 bytes a slice: four million slices."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Bounds = Annotated[tuple[Count, ...], Field(max_length=64)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^rank-[0-9]{4,10}\.safetensors$")]
+"""A plain name: a manifest leads to no file outside its folder."""
 _HEAD, _MIDDLE, _TAIL = '{"sha256":"', '","checkpoint":', "}\n"
 
 
@@ -38,17 +46,21 @@ class DamagedManifestError(ValueError):
     """A manifest other than the one written."""
 
 
+class UnreadableManifestError(DamagedManifestError):
+    """A manifest that this user may not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
     """A slice in a file: tensor offsets, file bytes, digest."""
 
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    file: str
+    offsets: Bounds
+    sizes: Bounds
+    file: FileName
     key: str
-    first_byte: int
-    bytes: int
-    sha256: str
+    first_byte: Count
+    bytes: Count
+    sha256: Sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +68,17 @@ class StoredTensor:
     """A tensor and its slices."""
 
     dtype: str
-    shape: tuple[int, ...]
-    parts: tuple[StoredSlice, ...]
+    shape: Bounds
+    parts: Annotated[tuple[StoredSlice, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A data file; its digested header locates the tensors."""
 
-    bytes: int
-    header_bytes: int
-    header_sha256: str
+    bytes: Count
+    header_bytes: Annotated[int, Field(ge=8, le=100_000_008)]  # safetensors' own limit
+    header_sha256: Sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +86,30 @@ class RunFacts:
     """The run behind a checkpoint.
 
     ``text``: digest of the training text; ``plan`` and ``model``: hashes; ``versions``: of the
-    software; ``model_document``: the model, None in manifests of earlier versions. The next step
-    reads on at sample ``step · global_batch``.
+    software; ``model_document`` and ``workload``: None in manifests of earlier versions. The next
+    step reads on at sample ``step · global_batch``.
     """
 
     plan: str
     model: str
     seed: int
     text: str
-    global_batch: int
-    seq_len: int
-    ranks: int
+    global_batch: Count
+    seq_len: Count
+    ranks: Annotated[int, Field(ge=1, le=2**20)]
     optimizer: Mapping[str, Any]
     versions: Mapping[str, str]
     model_document: Mapping[str, Any] | None = None
+    workload: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Contents of a checkpoint after ``step`` optimizer steps."""
 
-    step: int
+    step: Annotated[int, Field(ge=1, lt=2**63)]
     run: RunFacts
-    files: Mapping[str, StoredFile]
+    files: Mapping[FileName, StoredFile]
     tensors: Mapping[str, StoredTensor]
 
     def text(self) -> str:
@@ -121,12 +134,12 @@ class Manifest:
         if frame != (_HEAD, _MIDDLE, _TAIL) or _digest(body) != digest:
             raise DamagedManifestError("is not what was written")
         try:
-            document = json.loads(body, **FINITE_ONLY)
-        except ValueError:
-            raise DamagedManifestError("is not what was written") from None
-        if document["format"] != FORMAT:
-            raise DamagedManifestError(f"has format {document['format']}, this version reads 1")
-        return _from_document(document)
+            document = from_json(_Document, body, MANIFEST, limit_bytes=MAX_MANIFEST_BYTES)
+        except InputError as error:
+            raise DamagedManifestError(f"is no manifest: {error}") from None
+        if document.format != FORMAT:
+            raise DamagedManifestError(f"has format {document.format}, this version reads 1")
+        return cls(**{name: getattr(document, name) for name in cls.__slots__})
 
     def metadata(self) -> Metadata:
         """Tensors as torch's distributed checkpoint metadata."""
@@ -156,6 +169,13 @@ class Manifest:
         return sorted(slices, key=lambda item: item[1].first_byte)
 
 
+@dataclass(frozen=True, slots=True)
+class _Document(Manifest):
+    """A manifest with the number of its format."""
+
+    format: int
+
+
 def _canonical(document: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -164,40 +184,35 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _from_document(document: dict[str, Any]) -> Manifest:
-    return Manifest(
-        step=document["step"],
-        run=RunFacts(**document["run"]),
-        files={name: StoredFile(**row) for name, row in document["files"].items()},
-        tensors={
-            name: StoredTensor(row["dtype"], tuple(row["shape"]), _slices(row["parts"]))
-            for name, row in document["tensors"].items()
-        },
-    )
-
-
-def _slices(rows: Iterable[Mapping[str, Any]]) -> tuple[StoredSlice, ...]:
-    return tuple(stored_slice(row) for row in rows)
-
-
 def stored_slice(row: Mapping[str, Any]) -> StoredSlice:
     """A slice from its JSON form."""
-    bounds = {"offsets": tuple(row["offsets"]), "sizes": tuple(row["sizes"])}
-    return StoredSlice(**{**row, **bounds})
+    return from_document(StoredSlice, row, "index of a rank")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Manifest of a checkpoint's folder.
+    """Manifest of a checkpoint's folder, whose slices may be trusted to be whole tensors.
 
     Raises:
         DamagedManifestError: missing, unreadable, or not what was written.
     """
+    from .manifest_layout import first_fault
+
     try:
-        if not os.path.lexists(folder / MANIFEST):
-            raise DamagedManifestError("is missing")
-        data = read_bytes(folder / MANIFEST, "a checkpoint's manifest", MAX_MANIFEST_BYTES)
-        return Manifest.from_text(data.decode())
-    except InputError as error:
-        raise DamagedManifestError(f"cannot be read: {error.given}") from None
+        with open_regular(folder / MANIFEST) as file:
+            text = file.read(MAX_MANIFEST_BYTES + 1).decode()
+        manifest = Manifest.from_text(text)
+    except FileNotFoundError:
+        raise DamagedManifestError("is missing") from None
+    except PermissionError as error:
+        raise UnreadableManifestError(f"cannot be read: {error.strerror}") from None
+    except NotRegularFileError as error:
+        raise DamagedManifestError(str(error)) from None
+    except OSError as error:
+        raise DamagedManifestError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DamagedManifestError("is not what was written") from None
+    if step_of(folder) not in (None, manifest.step):
+        raise DamagedManifestError(f"is of step {manifest.step}")
+    if fault := first_fault(manifest):
+        raise DamagedManifestError(f"is no manifest: {fault}")
+    return manifest

@@ -7,6 +7,7 @@ or at the end, as an error on every rank. So at most one checkpoint is in flight
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -24,6 +25,8 @@ from torch.distributed.checkpoint.planner import SavePlan
 from ...spec.errors import InputError, RunError
 from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
+from .finite_state import require_finite
+from .folder_lock import release_lock, take_lock
 from .folders import prune, step_folder, sweep, unfinished_folder
 from .manifest import RunFacts
 from .tensor_slices import SliceRecord, SliceSavePlanner, TensorSlice, TensorSlices, plan_saves
@@ -52,7 +55,7 @@ class Saver:
         wait: True if a save ends only when its checkpoint is committed.
 
     Raises:
-        RunError: the folder cannot be made.
+        InputError: the folder cannot be made, or another run writes in it; the same on every rank.
     """
 
     def __init__(
@@ -68,14 +71,31 @@ class Saver:
         self._step = 0
         self._error: str | None = None
         self._is_committed = False
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            if rank == 0:
-                sweep(root)
-        except OSError as error:
-            raise InputError("--checkpoint", str(root), f"a folder ({error.strerror})") from None
+        refusals = gather_json(self._prepared_folder(), device)
+        for refusal in refusals:
+            if refusal is not None:
+                raise InputError("--checkpoint", *refusal)
         tokens = gather_json(secrets.token_hex(4), device)
         self._token = tokens[0]
+
+    def _prepared_folder(self) -> tuple[str, str] | None:
+        """Make, lock and sweep the folder; what was given and allowed if it cannot be used."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if self.rank == 0:
+                take_lock(self.root)
+                sweep(self.root)
+        except InputError as error:
+            return str(error.given), error.allowed
+        except OSError as error:
+            return str(self.root), f"a folder ({error.strerror})"
+        return None
+
+    def close(self) -> None:
+        """Let another run write in the folder."""
+        if self.rank == 0:
+            with contextlib.suppress(OSError):  # a lock of an ended process is taken over
+                release_lock(self.root)
 
     def save(self, step: int, slices: TensorSlices) -> None:
         """Begin to save the state after ``step`` steps.
@@ -153,6 +173,7 @@ class Saver:
     ) -> None:
         try:
             writer.set_up_storage_writer(self.rank == 0)
+            require_finite(local_slices)
             plan = writer.prepare_global_plan(list(plans))[self.rank]
             writer.write_rank_index(
                 self.rank, writer.write_data(plan, SliceSavePlanner(local_slices)).value()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..engine.engine import Engine
 from ..engine.optimizer_step import AdamWOptions
 from ..engine.optimizers import optimizer_document
 from ..launch.rank_context import RankContext
+from .changed_settings import changed_settings
 from .engine_state import EngineRestore, collect_state
 from .loader import FoundCheckpoint, load_slices, newest_valid
 from .manifest import RunFacts
@@ -37,6 +39,7 @@ def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts
         optimizer=optimizer_document(workload.optimizer, adamw),
         versions={"shardwright": __version__, "torch": torch_compat.version()},
         model_document=to_document(plan.model),
+        workload=asdict(workload),
     )
 
 
@@ -85,6 +88,9 @@ class CheckpointSession:
         if saved.step >= steps:
             allowed = f"more than {saved.step}, the step of {checkpoint.folder.name}"
             raise InputError("--steps", steps, allowed, saved.step + 1)
+        if self.context.rank == 0:
+            for change in changed_settings(saved.run, self.run):
+                self._emit_note(change)
         restored = EngineRestore(self.engine, saved)
         for parts in restored.fill_rounds:
             load_slices(checkpoint, parts)
@@ -112,6 +118,7 @@ class CheckpointSession:
         if self._saver is not None:
             self._saver.wait_written()
             self._emit_commits(self._saver)
+            self._saver.close()
 
     def _emit_commits(self, saver: Saver) -> None:
         if self.context.rank:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,7 @@ class CheckpointWriter(StorageWriter):
         )
         path = self.unfinished / MANIFEST
         path.write_text(manifest.text())
+        path.chmod(stat.S_IMODE((self.unfinished / names[0]).stat().st_mode))
         flush_to_disk(path)
         commit(self.unfinished, self.final)
 

@@ -53,6 +53,7 @@ def test_a_restarted_run_goes_on_by_itself(tmp_path: Path) -> None:
     assert result["verify"]["max_rel_loss_diff"] <= result["verify"]["bounds"]["loss"]
     # one is kept, and the one that verification starts from is spared
     names = {path.name for path in (tmp_path / "saved").iterdir()}
-    assert names == {f"step-{begun:08d}", "step-00000008", "losses.csv"}
+    assert names == {f"step-{begun:08d}", "step-00000008", "losses.csv", ".lock"}
+    assert (tmp_path / "saved" / ".lock").read_text() == ""  # taken over, and given back
     rows = (tmp_path / "saved" / "losses.csv").read_text().splitlines()[1:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(1, 9))

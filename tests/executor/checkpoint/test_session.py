@@ -151,8 +151,9 @@ def test_an_error_of_a_write_is_one_of_the_run(
 
 def test_what_an_ended_run_left_is_swept(alone: None, tmp_path: Path) -> None:
     (tmp_path / ".step-00000004.0badf00d").mkdir(parents=True)
-    saver(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    own = saver(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    own.close()
 
 
 def test_the_newest_good_one_is_found(alone: None, tmp_path: Path) -> None:
