@@ -57,6 +57,12 @@ SLOTS = sa.Table(
     sa.Column("process", sa.Text, nullable=False),
     sa.Column("beat_ms", sa.BigInteger, nullable=False),
 )
+PROBES = sa.Table(
+    "shardwright_probes",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("filling", sa.Text, nullable=False),
+)
 CACHE = sa.Table(
     "shardwright_cache",
     METADATA,

@@ -17,6 +17,7 @@ from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .new_jobs import NewJob
 from .profiles import ProfileStore
+from .readiness import JobReadiness
 from .recent import RecentDocuments
 from .schema import CACHE, DbRow, now_ms
 from .store import JobStore
@@ -57,7 +58,7 @@ class JobService:
         self.store = JobStore(self._engine)
         self.profiles = ProfileStore(self._engine)
         self._batch_writer = BatchWriter(self.store, rules.quota)
-        self.slots = WorkerSlots(self._engine)
+        self.readiness = JobReadiness(self._engine, WorkerSlots(self._engine))
         self.watcher = JobWatcher(self.store)
         self.supervisor = WorkerSupervisor(rules.url, rules.workers, rules.may_execute, rules.log)
         self.recent = RecentDocuments()
@@ -148,10 +149,6 @@ class JobService:
     async def submitted(self, job_id: str) -> DbRow:
         """Return the ``body`` and ``given_calibration`` of a job."""
         return await asyncio.to_thread(self.store.submitted, job_id)
-
-    async def live_workers(self) -> int:
-        """Count workers with a recent heartbeat."""
-        return await asyncio.to_thread(self.slots.count_live)
 
     async def _forget_loop(self) -> None:
         while True:
