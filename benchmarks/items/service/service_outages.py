@@ -9,10 +9,10 @@ from typing import Any
 from harness.serving import scratch
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged, unmeasured
 from harness.work import Work
-from items.service.service_kills import BODY
 from service import postgres
 from service.full_disk import FullDisk, filled, limited_files, small_disk
 from service.kill_loop import Kills
+from service.request_bodies import QUESTION
 from service.services import database
 from service.skewed_clocks import killed_under_skew
 
@@ -43,7 +43,7 @@ def _skewed(name: str, count: int) -> dict[str, Any]:
     kind, _, seed = name.partition(" ")
     folder = scratch("skewed")
     with database(kind, folder) as url:
-        kills = Kills(count=count, of_servers=SERVERS, seed=int(seed), body=BODY)
+        kills = Kills(count=count, of_servers=SERVERS, seed=int(seed), body=QUESTION)
         try:
             found, needless = killed_under_skew(folder, ("--db", url), kills, SKEW_S)
         except AssertionError as error:
@@ -126,7 +126,6 @@ ITEM = Item(
     full_target="0 under 40 kills on each database with clocks 40 s apart, and on 10 full disks.",
     run=run,
     reads=(*EVERYTHING, "benchmarks/harness/serving.py",
-           "benchmarks/items/service/service_kills.py",
            "tests/support/service/full_disk.py", "tests/support/service/skewed_clocks.py",
            "tests/support/service/kill_loop.py", "tests/support/service/job_history.py",
            "tests/support/service/services.py", "tests/support/service/postgres.py",

@@ -18,6 +18,8 @@ PROBLEM = "application/problem+json"
 DISK_BYTES = 16 * 2**20
 LEFT_BYTES = 32_768
 """Of a disk that is about to be full."""
+EARLIER = 12
+"""Jobs that were acknowledged before: some run, some wait."""
 FULL_S = 7.0
 """Longer than a worker that cannot beat goes on."""
 
@@ -81,7 +83,8 @@ def filled(folder: Path, fill: Fill) -> FullDisk:
     service = start_service(folder, "--db", f"sqlite:///{folder}/jobs.sqlite")
     try:
         with httpx.Client(base_url=service.url, timeout=40) as client:
-            _post(client, found)
+            for _ in range(EARLIER):
+                _post(client, found)
             fill(service, True)
             ends_s = time.monotonic() + 60
             while not found.refused:
