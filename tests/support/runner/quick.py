@@ -24,7 +24,7 @@ SLOW: Mapping[str, str] = {
     ),
     "api/mistakes": "mistakes",
     "api/python": "notebook_handles python",
-    "api/service": "operations scratch_folder",
+    "api/service": "operations pool scratch_folder",
     "api/validation": "published_run validate",
     "benchmarks": "evidence expert_requests gpu_report gpu_report_parts items neighbors",
     "costmodel/calibration": "calibration",
