@@ -21,7 +21,7 @@ WORKER_MODULE = "shardwright.api.server.jobs.workers.worker"
 RETRY_S = 1.0
 STABLE_S = 10.0
 """A worker that lived so long is replaced at once."""
-LAUNCH_S, SILENT_S = 30.0, 10.0
+LAUNCH_S, SILENT_S = 60.0, 15.0
 """A worker that says nothing for so long, at its start and at work, is killed."""
 STARTING, BEATING = b".", b"b"
 """What a worker says: that it starts or waits for the database, and that its heart beats."""
