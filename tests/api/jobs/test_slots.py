@@ -67,16 +67,20 @@ def test_a_holder_that_beats_keeps_its_slot_whatever_the_clocks_say(
         clocks.go(1)
 
 
+@pytest.mark.parametrize("machine", [None, "another"])
 def test_a_count_that_stands_still_is_that_of_a_dead_holder(
-    made: MakeSlots, clocks: Clocks
+    made: MakeSlots, clocks: Clocks, machine: str | None
 ) -> None:
     first, second = made(), made()
+    if machine is not None:
+        second._mine["machine"] = machine
     first.take(), second.take()
     start_s = clocks.monotonic_s
     while not (taken := first.take_over(0)):
         clocks.go(1)
         assert first.heartbeat(0)
-    assert (taken, clocks.monotonic_s - start_s) == ([1], int(slots.STALE_S) + 1)
+    limit_s = slots.STOPPED_S if machine is None else slots.STALE_S
+    assert (taken, clocks.monotonic_s - start_s) == ([1], int(limit_s) + 1)
     assert not second.heartbeat(1)  # it ends itself
     assert first.take_over(0) == [1]  # until it is dropped
     first.drop(1)

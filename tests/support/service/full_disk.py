@@ -21,7 +21,7 @@ LEFT_BYTES = 32_768
 EARLIER = 12
 """Jobs that were acknowledged before: some run, some wait."""
 FULL_S = 7.0
-"""Longer than a worker that cannot beat goes on."""
+"""So long it stays full."""
 
 Fill = Callable[[Service, bool], None]
 """Fills the disk under a service, or frees it again."""

@@ -22,7 +22,9 @@ from ..schema import SLOTS, DbRow
 
 HEARTBEAT_S = 1.0
 STALE_S = 6.0
-"""A count that stood still for so long is that of a dead holder."""
+"""A count that stood still for so long is that of a dead holder on another machine."""
+STOPPED_S = 30.0
+"""The same where the holder's process is seen to live: on a busy machine it only waits its turn."""
 GONE_S = 1.5
 """The same where the holder's process is known to be gone."""
 LOOK_S = 3 * HEARTBEAT_S
@@ -140,8 +142,8 @@ class WorkerSlots:
         with store_errors(), self._engine.connect() as connection:
             looked = self._look(connection)
         return sum(
-            not self._is_dead(row, silent_s, gone_s=0.0)
-            and (seen.moved or row.machine == self._machine)
+            silent_s <= STALE_S
+            and (not has_ended(str(row.process)) if row.machine == self._machine else seen.moved)
             for row, seen, silent_s in looked
         )
 
@@ -160,10 +162,10 @@ class WorkerSlots:
         silent_s = {slot: max(0.0, now_s - beat.since_s) for slot, beat in seen.items()}
         return [(row, seen[row.slot], silent_s[row.slot]) for row in rows]
 
-    def _is_dead(self, row: DbRow, silent_s: float, gone_s: float = GONE_S) -> bool:
-        if silent_s > STALE_S:
-            return True
-        return silent_s >= gone_s and row.machine == self._machine and has_ended(str(row.process))
+    def _is_dead(self, row: DbRow, silent_s: float) -> bool:
+        if row.machine != self._machine:
+            return silent_s > STALE_S
+        return silent_s > (GONE_S if has_ended(str(row.process)) else STOPPED_S)
 
     def _claim(self, connection: sa.Connection, row: DbRow) -> bool:
         update = sa.update(SLOTS).where(

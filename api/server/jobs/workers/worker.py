@@ -30,8 +30,9 @@ WORKFLOW = "job"
 POLL_S = 0.1
 WAIT_S = 1.0
 """How often a starting worker looks whether the database can be written."""
-MAX_SILENCE_S = 5.0
-"""A holder that could not beat for so long ends: another one may hold its slot by now."""
+MAX_SILENCE_S = {"postgresql": 5.0, "sqlite": 25.0}
+"""A holder that could not beat for so long ends: another one may hold its slot by now, sooner where
+it may be on another machine."""
 
 
 def main() -> None:
@@ -135,13 +136,13 @@ class Worker:
         from ..database import StoreError, store_errors
         from .slots import HEARTBEAT_S, executor_id
 
-        heard_s = time.monotonic()
+        heard_s, most_s = time.monotonic(), MAX_SILENCE_S[self._engine.dialect.name]
         while True:
+            _say(BEATING)
             try:
                 if not self._slots.heartbeat(self._slot):
                     os._exit(3)  # someone took it
                 heard_s = time.monotonic()
-                _say(BEATING)
                 for dead in self._slots.take_over(self._slot):
                     # The library has no public call for this, only its commercial console.
                     with store_errors():
@@ -149,7 +150,7 @@ class Worker:
                     self._slots.drop(dead)
                 self._orphans.requeue(library, self._slot)
             except StoreError:
-                if time.monotonic() - heard_s > MAX_SILENCE_S:
+                if time.monotonic() - heard_s > most_s:
                     raise
             time.sleep(HEARTBEAT_S)
 
