@@ -19,9 +19,7 @@ SLOW: Mapping[str, str] = {
         "calibrate calibrate_memory catalogue_and_run device_groups galvatron "
         "no_code_from_data plan process what_if zones"
     ),
-    "api/jobs": (
-        "displaced_database jumping_clock new_jobs orphans search_child slots supervisor"
-    ),
+    "api/jobs": ("displaced_database jumping_clock new_jobs orphans search_child slots supervisor"),
     "api/mistakes": "mistakes",
     "api/python": "notebook_handles python",
     "api/service": "operations pool scratch_folder",
