@@ -61,6 +61,7 @@ NAMES = (
     "code_mutants",
     "service_hostile",
     "service_kills",
+    "service_outages",
     "service",
     "service_load",
     "service_soak",
