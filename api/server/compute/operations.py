@@ -6,6 +6,7 @@ Nothing here reads a path from a request.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -96,7 +97,11 @@ BODIES: dict[str, type[Any]] = {
 
 
 def run_operation(
-    operation: str, body: bytes, limit_s: float, emit: EmitEvent | None = None
+    operation: str,
+    body: bytes,
+    limit_s: float,
+    emit: EmitEvent | None = None,
+    on_fault: Callable[[Exception], None] | None = None,
 ) -> StatusAndBody:
     """Run an operation; failures are problems, none raised.
 
@@ -109,6 +114,7 @@ def run_operation(
         body: as received.
         limit_s: seconds in which to answer.
         emit: called with events of a search: a name and JSON.
+        on_fault: called with an error of ours, for the log.
     """
     ends_s = time.monotonic() + limit_s
     try:
@@ -152,6 +158,8 @@ def run_operation(
         detail = "the request needs more memory or depth than one request may use"
         return 422, encode(problem(422, detail, TOO_LARGE))
     except Exception as error:  # a fault of ours must cost this request only
+        if on_fault is not None:
+            on_fault(error)
         return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
 
 

@@ -12,10 +12,12 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..lifeline import kill_group
+from ..logs import log_child_fault
 
 CHILD_MODULE = "shardwright.api.server.compute.child"
 START_S = 60.0
@@ -63,10 +65,11 @@ class ShuttingDownError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Pool sizes: children, and requests that may wait for one."""
+    """Pool sizes: children, and requests that may wait for one: in all and of a peer."""
 
     children: int = 2
-    waiting: int = 16
+    waiting: int = 32
+    waiting_of_peer: int = 16
 
 
 class _ChildProcess:
@@ -74,6 +77,7 @@ class _ChildProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
+        self.is_ready = False
         self.jobs = 0
         self.worked_s = 0.0
 
@@ -103,6 +107,7 @@ class _ChildProcess:
         if not line:
             raise ConnectionError
         header = json.loads(line)
+        log_child_fault(header)
         return header["status"], await self.process.stdout.readexactly(header["length"])
 
     def kill(self) -> None:
@@ -122,14 +127,15 @@ class ChildPool:
         self._idle: asyncio.Queue[_ChildProcess | None] = asyncio.Queue()
         self._all: set[_ChildProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Lock] = {}
         self._ending = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-serve-")
 
     @property
     def ready(self) -> bool:
-        """True if a child is alive."""
-        return any(child.process.returncode is None for child in self._all)
+        """True if a child is alive and has warmed up."""
+        return any(child.is_ready and child.process.returncode is None for child in self._all)
 
     def start(self) -> None:
         """Begin to start the children; returns at once."""
@@ -143,6 +149,7 @@ class ChildPool:
         limit_s: float,
         cpu_s: float,
         lent: Mapping[str, object] | None = None,
+        peer: str = "",
     ) -> tuple[int, bytes]:
         """Status and body of the answer.
 
@@ -152,6 +159,7 @@ class ChildPool:
             limit_s: seconds in all, waiting for a child included.
             cpu_s: processor seconds that the child may use.
             lent: the requester's calibrations that were looked up.
+            peer: the requester; those of several peers take turns.
 
         Raises:
             PoolBusyError: no child was free in time.
@@ -160,7 +168,7 @@ class ChildPool:
         """
         loop = asyncio.get_running_loop()
         start_s = loop.time()
-        child = await self._take(limit_s)
+        child = await self._take(limit_s, peer)
         left_s = max(0.1, limit_s - (loop.time() - start_s))
         header: dict[str, object] = {
             "operation": operation,
@@ -182,16 +190,27 @@ class ChildPool:
         finally:
             self._give_back(child, healthy)
 
-    async def _take(self, limit_s: float) -> _ChildProcess:
-        if self._idle.empty() and self._waiting >= self.limits.waiting:
+    async def _take(self, limit_s: float, peer: str) -> _ChildProcess:
+        if self._idle.empty() and (
+            self._waiting.total() >= self.limits.waiting
+            or self._waiting[peer] >= self.limits.waiting_of_peer
+        ):
             raise PoolBusyError(full=True)
-        self._waiting += 1
+        self._waiting[peer] += 1
         try:
-            return await asyncio.wait_for(self._next_idle(), limit_s)
+            return await asyncio.wait_for(self._next_in_turn(peer), limit_s)
         except TimeoutError:
             raise PoolBusyError(full=False) from None
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]
+                self._turns.pop(peer, None)
+
+    async def _next_in_turn(self, peer: str) -> _ChildProcess:
+        # One request of a peer queues for a child, the others of it behind that one.
+        async with self._turns.setdefault(peer, asyncio.Lock()):
+            return await self._next_idle()
 
     async def _next_idle(self) -> _ChildProcess:
         while not self._ending.is_set():
@@ -229,6 +248,7 @@ class ChildPool:
                 if self._ending.is_set():
                     child.kill()
                 await asyncio.wait_for(child.receive(), START_S)
+                child.is_ready = True
                 self._idle.put_nowait(child)
                 return
             except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
