@@ -59,6 +59,7 @@ NAMES = (
     "tracked_peak",
     "damaged_files",
     "service_hostile",
+    "service_attack",
     "service_kills",
     "service",
     "service_load",

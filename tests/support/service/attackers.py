@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import subprocess
@@ -59,14 +60,18 @@ def chunk_senders(address: Address, tokens: Sequence[str]) -> Iterator[None]:
     """
     host, port = address
     running = [
-        subprocess.Popen([sys.executable, __file__, host, str(port), token]) for token in tokens
+        subprocess.Popen([sys.executable, __file__, host, str(port), token], stdout=subprocess.PIPE)
+        for token in tokens
     ]
     try:
+        for process in running:
+            assert process.stdout is not None
+            process.stdout.read(1)  # it sends
         yield
     finally:
         for process in running:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def _send_chunks(address: Address, token: str) -> None:
@@ -74,6 +79,7 @@ def _send_chunks(address: Address, token: str) -> None:
     while True:
         with suppress(OSError), socket.create_connection(address, timeout=0.5) as one:
             one.sendall(request_head("POST", "/v1/simulations", token, *lines))
+            os.write(1, b".")
             while True:
                 one.sendall(ONE_BYTE_CHUNKS)
 
