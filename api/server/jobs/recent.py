@@ -32,7 +32,7 @@ class RecentDocuments:
         """Cache a document, unless it is large."""
         if key in self._kept:
             self._drop(key)
-        if len(body) > MAX_BYTES // 4:
+        if len(body) > MAX_BYTES // 2:
             return
         self._kept[key] = time.monotonic(), body
         self._size += len(body)

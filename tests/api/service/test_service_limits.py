@@ -9,16 +9,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 from service import attackers
+from starlette.requests import Request
+from starlette.responses import Response
 
 from shardwright.api.server.admission import Admission, AdmissionRules, FullError
 from shardwright.api.server.answer_stream import STEP_BYTES, AnswerStream
 from shardwright.api.server.gate import Gate, GateRules, hash_token
+from shardwright.api.server.jobs.recent import RecentDocuments
+from shardwright.api.server.jobs.routes.views import ViewRoutes
 from shardwright.api.server.protocol import ProblemProtocol
 
 MIB = 2**20
@@ -91,6 +96,32 @@ def test_large_answers_are_handed_on_in_steps() -> None:
 
 async def _never() -> Any:
     await asyncio.Event().wait()
+
+
+def test_a_view_that_many_ask_for_is_made_once() -> None:
+    calls: list[str] = []
+
+    async def call(request: Any, operation: str, body: bytes, limit_s: float) -> Response:
+        calls.append(operation)
+        await asyncio.sleep(0.01)
+        return Response(b"a view")
+
+    async def row(owner: str, kind: str, job_id: str) -> Any:
+        return SimpleNamespace(status=200, answer="{}", outcome="done"), None
+
+    async def submitted(job_id: str) -> Any:
+        return SimpleNamespace(given_calibration=None, body="{}")
+
+    jobs: Any = SimpleNamespace(recent=RecentDocuments(), row=row, submitted=submitted)
+
+    async def run() -> set[bytes]:
+        views = ViewRoutes(jobs, call)
+        scope = {"type": "http", "headers": [], "owner": "a", "path_params": {"job_id": "0" * 32}}
+        answers = await asyncio.gather(*(views.trace(Request(scope)) for _ in range(READERS)))
+        return {bytes(answer.body) for answer in answers}
+
+    assert asyncio.run(run()) == {b"a view"}
+    assert calls == ["trace"]
 
 
 def test_one_peer_leaves_room_for_others() -> None:
