@@ -17,6 +17,8 @@ from .logs import LEVELS, configure_logging
 
 MIN_TOKEN = 16
 MAX_CHILDREN = 4
+SENT_BYTES = 2**18
+"""What the kernel keeps of an answer for a client that does not read it."""
 
 
 def serve(
@@ -111,6 +113,7 @@ def bind(host: str, port: int) -> socket.socket:
     # The protocol is named: only then does asyncio send small answers without a delay of 40 ms.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)  # of its connections, too
     try:
         made.bind((host, port))
         made.listen(128)

@@ -20,7 +20,7 @@ from ...openapi.views import VIEW_DOCS
 from ...problems import encode, problem_response
 from ..documents import path_of
 from ..ids import is_id
-from ..recent import DocumentKey
+from ..recent import DocumentKey, TaggedDocument, tagged
 from ..service import JobService
 from .replies import conditional, not_found, owner_of, with_store_errors
 
@@ -101,17 +101,17 @@ class ViewRoutes:
         """
         ids = [str(request.path_params[name]) for name in names]
         key = owner_of(request), operation, "/".join(ids)
-        body = self._jobs.recent.get(key)
-        if body is None:
+        document = self._jobs.recent.get(key)
+        if document is None:
             try:
-                body = await self._made_once(request, operation, ids, key)
+                document = await self._made_once(request, operation, ids, key)
             except _AnsweredError as error:
                 return error.response
-        return conditional(request, body, True, media_type, headers)
+        return conditional(request, document, True, media_type, headers)
 
     async def _made_once(
         self, request: Request, operation: str, ids: list[str], key: DocumentKey
-    ) -> bytes:
+    ) -> TaggedDocument:
         """Make a view, or wait for whoever makes it just now."""
         making = self._making.setdefault(key, asyncio.Lock())
         try:
@@ -128,9 +128,9 @@ class ViewRoutes:
             made = await self._call(request, operation, _joined(stored), VIEW_TIMEOUT_S)
             if made.status_code != 200:
                 raise _AnsweredError(made)
-            body = bytes(made.body)
-            self._jobs.recent.put(key, body)
-            return body
+            document = await asyncio.to_thread(tagged, bytes(made.body))
+            self._jobs.recent.put(key, document)
+            return document
         finally:
             making.release()
 
