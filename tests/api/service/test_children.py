@@ -85,7 +85,7 @@ def test_a_fault_of_a_child_is_named_in_the_log(
     assert status == 500
     told = fault_fields(faults[0])
     assert told["error"] == "KeyError"
-    assert told["place"].startswith("test_service_limits.py:")
+    assert told["place"].startswith("test_children.py:")
     head = {"status": 500, "fault": {"operation": "simulation", **told}, "length": len(answer)}
 
     async def receive() -> tuple[int, bytes]:
