@@ -60,6 +60,7 @@ NAMES = (
     "damaged_files",
     "code_mutants",
     "service_hostile",
+    "service_attack",
     "service_kills",
     "service_outages",
     "service",

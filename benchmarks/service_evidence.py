@@ -3,7 +3,7 @@
     PYTHONPATH=benchmarks:tests/support .venv/bin/python benchmarks/service_evidence.py
 
 takes the flags of ``evidence.py``: ``--quick`` is a glance at each of ``service``,
-``service_load``, ``service_soak``, ``service_hostile`` and ``service_kills``.
+``service_load``, ``service_soak``, ``service_hostile``, ``service_attack`` and ``service_kills``.
 """
 
 from __future__ import annotations

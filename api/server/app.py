@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -15,6 +17,8 @@ from ...spec.errors import nearest_name
 from ..catalogue.choices import choices_document
 from ..catalogue.clusters import clusters_document
 from ..catalogue.models import models_document
+from .admission import Admission, AdmissionRules
+from .answer_stream import AnswerStream
 from .compute.ask_child import ChildCaller, json_response
 from .compute.pool import ChildPool, PoolLimits
 from .gate import Gate, GateRules
@@ -44,6 +48,7 @@ def make_app(
     rules: GateRules | None = None,
     limits: PoolLimits | None = None,
     jobs: JobRules | None = None,
+    admission: AdmissionRules | None = None,
 ) -> FastAPI:
     """Build the service.
 
@@ -52,6 +57,7 @@ def make_app(
         limits: of the children that answer at once.
         jobs: where jobs live, with the database ready; without them the service only describes
             itself.
+        admission: how much may be under way at once.
     """
     pool = ChildPool(limits)
     service = JobService(jobs or JobRules(url=NO_URL))
@@ -60,6 +66,7 @@ def make_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         pool.start()
         service.start()
+        await asyncio.to_thread(_build_documents, app)  # rather than for the first who asks
         yield
         await close_all(app)
 
@@ -74,7 +81,9 @@ def make_app(
     )
     app.state.pool, app.state.jobs = pool, service
     metrics = Metrics()
-    app.add_middleware(Gate, rules=rules or GateRules())
+    under_way = Admission(admission or AdmissionRules())
+    app.add_middleware(AnswerStream, admission=under_way)
+    app.add_middleware(Gate, rules=rules or GateRules(), admission=under_way)
     app.add_middleware(MetricsMiddleware, metrics=metrics)  # the last one added is the outermost
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
@@ -122,8 +131,28 @@ async def _unknown_problem(request: Request, error: Exception) -> Response:
     return problem_response(500, f"{type(error).__name__}; please report it")
 
 
+def _build_documents(app: FastAPI) -> None:
+    app.openapi()
+    for build in (_models, _choices, _clusters):
+        build()
+
+
+@cache
+def _models() -> bytes:
+    return encode(models_document())
+
+
+@cache
+def _choices() -> bytes:
+    return encode(choices_document())
+
+
+@cache
+def _clusters() -> bytes:
+    return encode(clusters_document())
+
+
 def _add_catalogue(app: FastAPI) -> None:
-    cache: dict[str, bytes] = {}
 
     @app.get("/healthz", **HEALTH_DOCS)
     async def healthz() -> Response:
@@ -131,9 +160,7 @@ def _add_catalogue(app: FastAPI) -> None:
 
     @app.get("/v1/models", **CATALOGUE_DOCS["models"])
     async def models() -> Response:
-        if "models" not in cache:
-            cache["models"] = encode(models_document())
-        return json_response(200, cache["models"])
+        return json_response(200, _models())
 
     @app.get("/v1/models/{name}", **CATALOGUE_DOCS["model"])
     async def model(request: Request) -> Response:
@@ -146,15 +173,11 @@ def _add_catalogue(app: FastAPI) -> None:
 
     @app.get("/v1/choices", **CATALOGUE_DOCS["choices"])
     async def choices() -> Response:
-        if "choices" not in cache:
-            cache["choices"] = encode(choices_document())
-        return json_response(200, cache["choices"])
+        return json_response(200, _choices())
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:
-        if "clusters" not in cache:
-            cache["clusters"] = encode(clusters_document())
-        return json_response(200, cache["clusters"])
+        return json_response(200, _clusters())
 
 
 def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: ChildCaller) -> None:

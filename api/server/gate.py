@@ -18,15 +18,18 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .admission import EVERYONE, Admission, FullError
 from .problems import problem_response
 
 MAX_BODY_BYTES = 1024 * 1024
 BODY_S = 10.0
 MAX_PATH = 2048
 MAX_HEADER_BYTES = 16384
+BODY_METHODS = ("POST", "PUT", "PATCH")
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-EVERYONE = "everyone"
+ALWAYS_PATH = "/healthz"
+"""Answered however much is under way."""
 PAGE_FILES, API_PATH = "/page/", "/docs"
 BASIC = 'Basic realm="Shardwright: any name, and a token as the password", charset="UTF-8"'
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -58,8 +61,8 @@ class _RefusedError(Exception):
 class Gate:
     """ASGI middleware that refuses what no route should see."""
 
-    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
-        self._app, self._rules = app, rules
+    def __init__(self, app: ASGIApp, rules: GateRules, admission: Admission) -> None:
+        self._app, self._rules, self._admission = app, rules, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with a problem."""
@@ -77,14 +80,28 @@ class Gate:
             if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
                 raise _refused(431, f"allowed: headers of at most {MAX_HEADER_BYTES} bytes")
             inner = receive
-            if scope["method"] in ("POST", "PUT", "PATCH"):
+            if scope["method"] in BODY_METHODS:
                 _check_type(headers)
                 _check_length(headers)
                 inner = _replayed(await _body(receive), receive)
         except _RefusedError as refused:
+            if scope["method"] in BODY_METHODS:  # the rest of it is not read
+                refused.response.headers["Connection"] = "close"
             await refused.response(scope, receive, _with_headers(send))
             return
-        await self._app(scope, inner, _with_headers(send))
+        await self._pass(scope, inner, _with_headers(send))
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == ALWAYS_PATH:
+            await self._app(scope, receive, send)
+            return
+        try:
+            with self._admission.request(scope):
+                await self._app(scope, receive, send)
+        except FullError:
+            detail = "too many requests are under way"
+            refusal = problem_response(503, detail, headers={"Retry-After": "1"})
+            await refusal(scope, receive, send)
 
     def _check_host(self, headers: MutableMapping[str, str]) -> None:
         if self._rules.hosts is None:
@@ -139,7 +156,7 @@ def _check_length(headers: MutableMapping[str, str]) -> None:
     length = headers.get("content-length")
     if length is not None and "transfer-encoding" in headers:  # two readers might differ
         detail = "allowed: either Content-Length or Transfer-Encoding"
-        raise _refused(400, detail, {"Connection": "close"})
+        raise _refused(400, detail)
     if length is not None and not (length.isdecimal() and int(length[:20]) <= MAX_BODY_BYTES):
         raise _too_large()
 
@@ -153,7 +170,7 @@ async def _body(receive: Receive) -> bytes:
         return await asyncio.wait_for(_read(receive), BODY_S)
     except TimeoutError:
         detail = f"allowed: a body that arrives within {BODY_S:g} s"
-        raise _refused(408, detail, {"Connection": "close"}) from None
+        raise _refused(408, detail) from None
 
 
 async def _read(receive: Receive) -> bytes:

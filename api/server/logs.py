@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -40,11 +41,23 @@ class JsonLines(logging.Formatter):
             document |= {"event": record.msg, **fields}
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            document["error"] = type(error).__name__
-            frames = traceback.extract_tb(error.__traceback__)
-            if frames:
-                document["place"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+            document |= fault_fields(error)
         return json.dumps(document, ensure_ascii=True)
+
+
+def fault_fields(error: BaseException) -> dict[str, str]:
+    """Class and place of an error, without its message, which may quote what a client sent."""
+    fields = {"error": type(error).__name__}
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        fields["place"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    return fields
+
+
+def log_child_fault(header: Mapping[str, Any]) -> None:
+    """Log the fault of ours that a child's message tells of, if any."""
+    if "fault" in header:
+        log_event("child_fault", logging.ERROR, **header["fault"])
 
 
 def configure_logging(level: Level) -> None:

@@ -19,6 +19,8 @@ from .scratch_folder import scratch_folder
 MIN_TOKEN = 16
 MAX_CHILDREN = 4
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SENT_BYTES = 2**18
+"""What the kernel keeps of an answer for a client that does not read it."""
 
 
 def serve(
@@ -116,6 +118,7 @@ def bind(host: str, port: int) -> socket.socket:
     # The protocol is named: only then does asyncio send small answers without a delay of 40 ms.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)  # of its connections, too
     try:
         made.bind((host, port))
         made.listen(128)

@@ -8,7 +8,9 @@ from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from ..admission import peer_of
 from ..jobs.database import StoreError
 from ..jobs.profiles import ProfileStore
 from ..problems import MEDIA_TYPE, TOO_LARGE, problem_response
@@ -33,8 +35,9 @@ class ChildCaller:
 
         The child ends when the client goes away.
         """
-        owner = request.scope.get("owner", "")
-        asking = asyncio.ensure_future(self._call_with_calibration(owner, operation, body, limit_s))
+        asking = asyncio.ensure_future(
+            self._call_with_calibration(request.scope, operation, body, limit_s)
+        )
         leaving = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -61,16 +64,17 @@ class ChildCaller:
             await asyncio.gather(asking, leaving, return_exceptions=True)
 
     async def _call_with_calibration(
-        self, owner: str, operation: str, body: bytes, limit_s: float
+        self, scope: Scope, operation: str, body: bytes, limit_s: float
     ) -> tuple[int, bytes]:
+        owner, peer = scope.get("owner", ""), peer_of(scope)
         cpu_s = limit_s + 5
         start_s = time.monotonic()
-        status, answer = await self._pool.call(operation, body, limit_s, cpu_s)
+        status, answer = await self._pool.call(operation, body, limit_s, cpu_s, peer=peer)
         if status != CALIBRATION_NEEDED:
             return status, answer
         looked = await asyncio.to_thread(self._profiles.look_up, owner, needed_name(answer))
         left_s = max(1.0, limit_s - (time.monotonic() - start_s))
-        return await self._pool.call(operation, body, left_s, cpu_s, lent_document(*looked))
+        return await self._pool.call(operation, body, left_s, cpu_s, lent_document(*looked), peer)
 
 
 def _lost_response(error: NoAnswerError, limit_s: float) -> Response:

@@ -2,10 +2,11 @@
 
 Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?, "lent"?}`` and
 the body; ``lent`` holds the requester's calibrations.
-Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
-true, any number with ``event`` in place of ``status``. SIGINT ends a search with its best plan so
-far. It does not use the network, runs no received code, and lives in an empty folder. Its exit
-code tells, once it ended, whether it met a limit of its own (:func:`met_own_limit`).
+Message out: one JSON line ``{"status", "length", "fault"?}`` and the body; ``fault`` names an error
+of ours. Before it, where ``events`` is true, any number with ``event`` in place of ``status``.
+SIGINT ends a search with its best plan so far. It does not use the network, runs no received code,
+and lives in an empty folder. Its exit code tells, once it ended, whether it met a limit of its own
+(:func:`met_own_limit`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from functools import partial
 from typing import BinaryIO
 
 from ..lifeline import when_input_closes
+from ..logs import fault_fields
+from ..problems import TOO_LARGE, encode, problem
 
 MEMORY_BYTES = 1024**3
 FILE_BYTES = 1024**2
 OPEN_FILES = 64
+ANSWER_BYTES = 32 * 2**20
 OUT_OF_MEMORY = 70
 """Exit code of a child whose memory did not suffice for an answer."""
 
@@ -40,8 +44,9 @@ def main() -> None:
     from ...problem.stored_calibrations import lending
     from .lending import lent_from
     from .operations import run_operation
+    from .warm_up import warm_up
 
-    _warm_up()
+    warm_up()
     stops = _InterruptGuard()
     _send(target, {"status": 0}, b"")
     while line := source.readline():
@@ -49,9 +54,18 @@ def main() -> None:
         body = source.read(header["length"])
         _allow_seconds(header["cpu_s"])
         emit = partial(stops.send_event, target) if header.get("events") else None
+        faults: list[Exception] = []
         with stops, lending(lent_from(header.get("lent"))):
-            status, reply = run_operation(header["operation"], body, header["limit_s"], emit)
-        _send(target, {"status": status}, reply)
+            status, reply = run_operation(
+                header["operation"], body, header["limit_s"], emit, faults.append
+            )
+        if len(reply) > ANSWER_BYTES:
+            detail = f"the answer is longer than {ANSWER_BYTES} bytes"
+            status, reply = 422, encode(problem(422, detail, TOO_LARGE))
+        answer: dict[str, object] = {"status": status}
+        if faults:
+            answer["fault"] = {"operation": header["operation"], **fault_fields(faults[0])}
+        _send(target, answer, reply)
         if header.get("events"):  # it was a job
             gc.collect()  # after the answer: what a search that failed has left is old by now
 
@@ -123,14 +137,6 @@ def _allow_seconds(more_s: float) -> None:
     most = int(used.ru_utime + used.ru_stime + more_s) + 1
     with contextlib.suppress(ValueError):  # the hard limit of the service's own starter is lower
         resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
-
-
-def _warm_up() -> None:
-    from ....datasets.catalogue.device import devices
-    from ....datasets.models.load import presets
-
-    presets()
-    devices()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Nothing here reads a path from a request.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -96,19 +97,22 @@ BODIES: dict[str, type[Any]] = {
 
 
 def run_operation(
-    operation: str, body: bytes, limit_s: float, emit: EmitEvent | None = None
+    operation: str,
+    body: bytes,
+    limit_s: float,
+    emit: EmitEvent | None = None,
+    on_fault: Callable[[Exception], None] | None = None,
 ) -> StatusAndBody:
-    """Run an operation; failures are problems, none raised.
-
-    The answer is a status and a body (JSON but for some files).
+    """Answer an operation by a status and a body; failures are problems, none raised.
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``; ``check-plan``, ``check-what-if`` and
-            ``check-run``, which check whether such a job could be submitted; ``check-profile``,
-            which fits a calibration to a table; or one of ``STORED_OPERATIONS``.
+        operation: ``plan``, ``simulation``, ``what-if``; ``check-`` and ``plan``, ``what-if`` or
+            ``run``: whether such a job could be submitted; ``check-profile``, which fits a
+            calibration to a table; or one of ``STORED_OPERATIONS``.
         body: as received.
         limit_s: seconds in which to answer.
         emit: called with events of a search: a name and JSON.
+        on_fault: called with an error of ours, for the log.
     """
     ends_s = time.monotonic() + limit_s
     try:
@@ -127,9 +131,8 @@ def run_operation(
                 return 200, encode(handle_what_if(what_if_body, ends_s))
             lent = lent_text(named_calibration(what_if_body))
             check_what_if_body(what_if_body)
-            return 200, checked_body(
-                parsed, what_if_deadline(what_if_body), what_if_body.plan_id, lent
-            )
+            limit_s = what_if_deadline(what_if_body)
+            return 200, checked_body(parsed, limit_s, what_if_body.plan_id, lent)
         if operation == "check-run":
             run_body = RUN_ADAPTER.validate_json(body)
             check_run_body(run_body)
@@ -149,10 +152,22 @@ def run_operation(
     except KeyboardInterrupt:  # a job that someone cancelled
         return 499, encode(problem(499, "it was cancelled before any plan was found"))
     except (MemoryError, RecursionError):
-        detail = "the request needs more memory or depth than one request may use"
-        return 422, encode(problem(422, detail, TOO_LARGE))
+        return _too_large()
     except Exception as error:  # a fault of ours must cost this request only
-        return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
+        return _internal_error(error, on_fault)
+
+
+def _internal_error(
+    error: Exception, on_fault: Callable[[Exception], None] | None
+) -> StatusAndBody:
+    if on_fault is not None:
+        on_fault(error)
+    return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
+
+
+def _too_large() -> StatusAndBody:
+    detail = "the request needs more memory or depth than one request may use"
+    return 422, encode(problem(422, detail, TOO_LARGE))
 
 
 def _error_problem(error: ShardwrightError, operation: str) -> dict[str, Any]:

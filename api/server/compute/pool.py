@@ -13,10 +13,12 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..lifeline import kill_group
+from ..logs import log_child_fault
 from .child import met_own_limit
 
 CHILD_MODULE = "shardwright.api.server.compute.child"
@@ -70,10 +72,11 @@ class ShuttingDownError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Pool sizes: children, and requests that may wait for one."""
+    """Pool sizes: children, and requests that may wait for one: in all and of a peer."""
 
     children: int = 2
-    waiting: int = 16
+    waiting: int = 32
+    waiting_of_peer: int = 16
 
 
 class _ChildProcess:
@@ -81,6 +84,7 @@ class _ChildProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
+        self.is_ready = False
         self.jobs = 0
         self.worked_s = 0.0
 
@@ -110,6 +114,7 @@ class _ChildProcess:
         if not line:
             raise ConnectionError
         header = json.loads(line)
+        log_child_fault(header)
         return header["status"], await self.process.stdout.readexactly(header["length"])
 
     async def end_reason(self) -> str:
@@ -135,14 +140,15 @@ class ChildPool:
         self._idle: asyncio.Queue[_ChildProcess | None] = asyncio.Queue()
         self._all: set[_ChildProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Lock] = {}
         self._ending = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-serve-")
 
     @property
     def ready(self) -> bool:
-        """True if a child is alive."""
-        return any(child.process.returncode is None for child in self._all)
+        """True if a child is alive and has warmed up."""
+        return any(child.is_ready and child.process.returncode is None for child in self._all)
 
     def start(self) -> None:
         """Begin to start the children; returns at once."""
@@ -156,6 +162,7 @@ class ChildPool:
         limit_s: float,
         cpu_s: float,
         lent: Mapping[str, object] | None = None,
+        peer: str = "",
     ) -> tuple[int, bytes]:
         """Status and body of the answer.
 
@@ -167,6 +174,7 @@ class ChildPool:
             limit_s: seconds in all, waiting for a child included.
             cpu_s: processor seconds that the child may use.
             lent: the requester's calibrations that were looked up.
+            peer: the requester; those of several peers take turns.
 
         Raises:
             PoolBusyError: no child was free in time.
@@ -177,17 +185,18 @@ class ChildPool:
         header: dict[str, object] = {"operation": operation, "cpu_s": cpu_s, "lent": lent}
         for last in (False, True):
             try:
-                return await self._call_once(header, body, max(0.1, ends_s - time.monotonic()))
+                left_s = max(0.1, ends_s - time.monotonic())
+                return await self._call_once(header, body, left_s, peer)
             except NoAnswerError as error:
                 if last or error.reason != "lost":
                     raise
         raise AssertionError
 
     async def _call_once(
-        self, header: Mapping[str, object], body: bytes, limit_s: float
+        self, header: Mapping[str, object], body: bytes, limit_s: float, peer: str
     ) -> tuple[int, bytes]:
         start_s = time.monotonic()
-        child = await self._take(limit_s)
+        child = await self._take(limit_s, peer)
         left_s = max(0.1, limit_s - (time.monotonic() - start_s))
         healthy = False
         try:
@@ -204,16 +213,27 @@ class ChildPool:
         finally:
             self._give_back(child, healthy)
 
-    async def _take(self, limit_s: float) -> _ChildProcess:
-        if self._idle.empty() and self._waiting >= self.limits.waiting:
+    async def _take(self, limit_s: float, peer: str) -> _ChildProcess:
+        if self._idle.empty() and (
+            self._waiting.total() >= self.limits.waiting
+            or self._waiting[peer] >= self.limits.waiting_of_peer
+        ):
             raise PoolBusyError(full=True)
-        self._waiting += 1
+        self._waiting[peer] += 1
         try:
-            return await asyncio.wait_for(self._next_idle(), limit_s)
+            return await asyncio.wait_for(self._next_in_turn(peer), limit_s)
         except TimeoutError:
             raise PoolBusyError(full=False) from None
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]
+                self._turns.pop(peer, None)
+
+    async def _next_in_turn(self, peer: str) -> _ChildProcess:
+        # One request of a peer queues for a child, the others of it behind that one.
+        async with self._turns.setdefault(peer, asyncio.Lock()):
+            return await self._next_idle()
 
     async def _next_idle(self) -> _ChildProcess:
         while not self._ending.is_set():
@@ -251,6 +271,7 @@ class ChildPool:
                 if self._ending.is_set():
                     child.kill()
                 await asyncio.wait_for(child.receive(), START_S)
+                child.is_ready = True
                 self._idle.put_nowait(child)
                 return
             except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):

@@ -17,6 +17,8 @@ from .schema import METADATA, PROBES
 from .sqlite_file import DisplacedError, SqliteFile, make_file
 
 DB_FLAG = "--db"
+SQLITE_NAMES = ("sqlite", "sqlite+pysqlite")
+POSTGRESQL_NAMES = ("postgresql", "postgresql+psycopg")
 ALLOWED_URLS = "sqlite:///FILE, postgresql://USER@HOST/NAME, or nothing, for a file of this user"
 CHECKED_BYTES = 2**28
 """Larger files are not read whole at the start."""
@@ -54,14 +56,32 @@ def checked_url(text: str | None) -> str:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         raise InputError(DB_FLAG, "what is no URL", ALLOWED_URLS, default_url()) from None
-    kind = url.get_backend_name()
-    if kind == "sqlite":
-        if not url.database or url.database == ":memory:" or url.query:
-            raise InputError(DB_FLAG, "a database that is no file", ALLOWED_URLS, default_url())
-        return f"sqlite:///{Path(url.database).expanduser().absolute()}"
-    if kind != "postgresql" or not url.database:
-        raise InputError(DB_FLAG, f"{kind}://…", ALLOWED_URLS, default_url())
+    if not all(text.isprintable() for text in _texts_of(url)):
+        given = "a URL with a character that cannot be printed"
+        raise InputError(DB_FLAG, given, ALLOWED_URLS, default_url())
+    if url.drivername not in (*SQLITE_NAMES, *POSTGRESQL_NAMES):
+        raise InputError(DB_FLAG, f"{url.drivername}://…", ALLOWED_URLS, default_url())
+    if url.drivername in SQLITE_NAMES:
+        return f"sqlite:///{_file_of(url)}"
+    if not url.database:
+        raise InputError(DB_FLAG, f"{url.drivername}://…", ALLOWED_URLS, default_url())
     return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def _texts_of(url: sa.URL) -> Iterator[str]:
+    yield from (url.username or "", url.host or "", url.database or "", str(url.password or ""))
+    for name, value in url.query.items():
+        yield from (name, *((value,) if isinstance(value, str) else value))
+
+
+def _file_of(url: sa.URL) -> Path:
+    name = url.database or ""
+    try:
+        if name and name != ":memory:" and not url.query and not url.host:
+            return Path(name).expanduser().absolute()
+    except RuntimeError:  # ~ of nobody
+        pass
+    raise InputError(DB_FLAG, "a database that is no file", ALLOWED_URLS, default_url())
 
 
 def open_engine(url: str, pool_size: int = 5) -> sa.Engine:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 
 KEEP_S = 30.0
 """After so long a job is looked up again: it may have been forgotten."""
@@ -11,14 +13,27 @@ MAX_BYTES = 32 * 2**20
 DocumentKey = tuple[str, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class TaggedDocument:
+    """A document with its entity tag, which takes long to make of a large one."""
+
+    body: bytes
+    tag: str
+
+
+def tagged(body: bytes) -> TaggedDocument:
+    """Tag a document by its content."""
+    return TaggedDocument(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
 class RecentDocuments:
     """A short-lived cache of documents by owner, kind and job."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[DocumentKey, tuple[float, bytes]] = OrderedDict()
+        self._kept: OrderedDict[DocumentKey, tuple[float, TaggedDocument]] = OrderedDict()
         self._size = 0
 
-    def get(self, key: DocumentKey) -> bytes | None:
+    def get(self, key: DocumentKey) -> TaggedDocument | None:
         """Return a recent document, or None."""
         entry = self._kept.get(key)
         if entry is None:
@@ -28,14 +43,15 @@ class RecentDocuments:
             return None
         return entry[1]
 
-    def put(self, key: DocumentKey, body: bytes) -> None:
+    def put(self, key: DocumentKey, document: TaggedDocument) -> None:
         """Cache a document, unless it is large."""
         if key in self._kept:
             self._drop(key)
-        if len(body) > MAX_BYTES // 4:
+        size = len(document.body)
+        if size > MAX_BYTES // 2:
             return
-        self._kept[key] = time.monotonic(), body
-        self._size += len(body)
+        self._kept[key] = time.monotonic(), document
+        self._size += size
         while self._size > MAX_BYTES:
             self._drop(next(iter(self._kept)))
 
@@ -45,4 +61,4 @@ class RecentDocuments:
         self._size = 0
 
     def _drop(self, key: DocumentKey) -> None:
-        self._size -= len(self._kept.pop(key)[1])
+        self._size -= len(self._kept.pop(key)[1].body)

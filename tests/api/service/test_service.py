@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from shardwright.api.server import gate
+from shardwright.api.server.admission import Admission, AdmissionRules
 from shardwright.api.server.app import make_app
 from shardwright.api.server.gate import Gate, GateRules, hash_token
 from shardwright.api.server.openapi.examples import PLAN_EXAMPLE, SIMULATION_EXAMPLE
@@ -504,7 +505,7 @@ def _through_gate(
     scope = {
         "type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": raw,
     }  # fmt: skip
-    asyncio.run(Gate(inner, rules)(scope, receive, send))
+    asyncio.run(Gate(inner, rules, Admission(AdmissionRules()))(scope, receive, send))
     return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}
 
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import pytest
 import uvicorn
+from service import attackers
 
 from shardwright.api.server import protocol
 from shardwright.api.server.logs import JsonLines
@@ -25,7 +27,19 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n
 
 
 async def _early(scope: Any, receive: Any, send: Any) -> None:
-    """Answers at once, whatever of the body is still to come; ``/wait`` never does."""
+    """Answers at once, whatever of the body is still to come.
+
+    ``/wait`` never does, ``/count`` says how many bytes the body had.
+    """
+    if scope["path"] == "/count":
+        count, more = 0, True
+        while more:
+            message = await receive()
+            count, more = count + len(message["body"]), message["more_body"]
+        head = [(b"content-length", b"%d" % len(str(count)))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": str(count).encode()})
+        return
     if scope["path"] == "/wait":
         await receive()
         await receive()
@@ -130,6 +144,68 @@ def test_one_connection_too_many_is_refused(address: tuple[str, int]) -> None:
         assert _problem(_talk(address))["status"] == 503
     time.sleep(0.05)
     assert _talk(address, GET).startswith("HTTP/1.1 415")
+
+
+def test_half_open_sockets_make_room_for_who_asks(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("HEAD_S", 30.0), ("MAX_CONNECTIONS", 100), ("MAX_RECEIVING", 5)):
+        monkeypatch.setattr(protocol, name, value)
+    with attackers.half_open(address, 20) as sockets:
+        for _ in range(3):
+            start_s = time.monotonic()
+            with socket.create_connection(address, timeout=5) as client:
+                client.sendall(GET)
+                assert client.recv(15) == b"HTTP/1.1 415 Un"
+            assert time.monotonic() - start_s < 1
+        sockets[0].settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert sockets[0].recv(1) == b""  # the oldest went first
+        sockets[-1].settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sockets[-1].recv(1)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each step that is parsed."""
+    sizes, parse = [], h11.Connection.receive_data
+
+    def counted(self: h11.Connection, data: bytes) -> None:
+        sizes.append(len(data))
+        parse(self, data)
+
+    monkeypatch.setattr(h11.Connection, "receive_data", counted)
+    return sizes
+
+
+def test_what_follows_an_early_answer_is_not_parsed(
+    address: tuple[str, int], parsed: list[int]
+) -> None:
+    with socket.create_connection(address, timeout=5) as client:
+        client.sendall(CHUNKED)
+        time.sleep(0.1)
+        client.sendall(attackers.ONE_BYTE_CHUNKS * 5)  # all of it: the line is still open
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 415")
+    assert answer.endswith(b"{}")
+    assert sum(parsed) <= len(CHUNKED) + protocol.CHUNKED_STEP
+
+
+def test_bytes_are_parsed_a_little_at_a_time(address: tuple[str, int], parsed: list[int]) -> None:
+    head = CHUNKED.replace(b" / ", b" /count ").replace(
+        b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"
+    )
+    answer = _talk(address, head + attackers.ONE_BYTE_CHUNKS[:30_000] + b"0\r\n\r\n")
+    assert answer.endswith("\r\n\r\n5000")
+    assert max(parsed) <= protocol.HEAD_STEP
+    parsed.clear()
+    body = b"x" * 2**20
+    sized = head.replace(b"Transfer-Encoding: chunked", b"Content-Length: %d" % len(body))
+    assert _talk(address, sized + body).endswith(f"\r\n\r\n{len(body)}")
+    assert max(parsed) <= protocol.SIZED_STEP
 
 
 def test_a_fault_is_logged_as_one_line_without_what_was_sent() -> None:

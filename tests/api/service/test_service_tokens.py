@@ -181,9 +181,16 @@ def test_a_database_of_no_use_is_refused_at_the_start(tmp_path: Path, damage: st
 
 
 @pytest.mark.parametrize(
-    "url", ["", "jobs.sqlite", "mysql://x/y", "sqlite://", "sqlite:///:memory:", "postgresql://h"]
-)
+    "url",
+    [
+        "", "jobs.sqlite", "mysql://x/y", "sqlite://", "sqlite:///:memory:", "postgresql://h",
+        "sqlite+x:///jobs.sqlite", "sqlite+:///jobs.sqlite", "postgresql+x://h/jobs",
+        "sqlite:///a%00b", "sqlite:///a\0b", "postgresql://u:%00@h/jobs", "sqlite:///~nobody-9/x",
+        "sqlite://h/jobs.sqlite",
+    ],
+)  # fmt: skip
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(InputError) as caught:
         checked_url(url)
     assert caught.value.field == "--db"
+    assert str(caught.value).isprintable()

@@ -17,6 +17,7 @@ from ...problems import MEDIA_TYPE, encode, problem_response
 from ..documents import job_bytes, page_bytes, path_of, pricing_of
 from ..ids import cursor_id, is_id
 from ..new_jobs import KeyUsedError, QuotaError
+from ..recent import tagged
 from ..schema import DbRow
 from ..service import JobService
 from .events import events_response
@@ -153,9 +154,11 @@ class JobRoutes:
         if row is None:
             return not_found()
         body = job_bytes(row, event)
-        if row.outcome is not None:
-            self._jobs.recent.put(key, body)
-        return conditional(request, body, row.outcome is not None)
+        if row.outcome is None:
+            return conditional(request, body, final=False)
+        document = tagged(body)
+        self._jobs.recent.put(key, document)
+        return conditional(request, document, final=True)
 
     async def _row(self, request: Request) -> tuple[DbRow | None, str | None]:
         job_id = job_id_of(request)

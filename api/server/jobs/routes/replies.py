@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from ...problems import problem_response
 from ..database import StoreError
 from ..ids import KEY
+from ..recent import TaggedDocument, tagged
 
 MAX_WAIT_S = 30
 PREFERENCE = re.compile(r'^wait\s*=\s*"?(\d{1,6})"?$', re.IGNORECASE)
@@ -55,7 +55,7 @@ def idempotency_key(request: Request) -> str | None:
 
 def conditional(
     request: Request,
-    body: bytes,
+    document: bytes | TaggedDocument,
     final: bool,
     media_type: str = "application/json",
     more: dict[str, str] | None = None,
@@ -66,8 +66,10 @@ def conditional(
     """
     if not final:
         headers = {"Retry-After": str(RETRY_S)}
+        body = document if isinstance(document, bytes) else document.body
         return Response(body, 200, headers, media_type=media_type)
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    known = tagged(document) if isinstance(document, bytes) else document
+    body, tag = known.body, known.tag
     headers = {"Cache-Control": "private, no-cache", **(more or {}), "ETag": tag}
     if_none_match = request.headers.get("if-none-match", "")
     tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]

@@ -5,8 +5,10 @@ A child makes each from a stored answer, which never changes, so each has a tag.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from ...openapi.views import VIEW_DOCS
 from ...problems import encode, problem_response
 from ..documents import path_of
 from ..ids import is_id
+from ..recent import DocumentKey, TaggedDocument, tagged
 from ..service import JobService
 from .replies import conditional, not_found, owner_of, with_store_errors
 
@@ -43,6 +46,7 @@ class ViewRoutes:
 
     def __init__(self, jobs: JobService, call: MakeView) -> None:
         self._jobs, self._call = jobs, call
+        self._making: WeakValueDictionary[DocumentKey, asyncio.Lock] = WeakValueDictionary()
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -97,18 +101,38 @@ class ViewRoutes:
         """
         ids = [str(request.path_params[name]) for name in names]
         key = owner_of(request), operation, "/".join(ids)
-        body = self._jobs.recent.get(key)
-        if body is None:
+        document = self._jobs.recent.get(key)
+        if document is None:
             try:
-                stored = [await self._stored_answer(owner_of(request), job_id) for job_id in ids]
+                document = await self._made_once(request, operation, ids, key)
             except _AnsweredError as error:
                 return error.response
+        return conditional(request, document, True, media_type, headers)
+
+    async def _made_once(
+        self, request: Request, operation: str, ids: list[str], key: DocumentKey
+    ) -> TaggedDocument:
+        """Make a view, or wait for whoever makes it just now."""
+        making = self._making.setdefault(key, asyncio.Lock())
+        try:
+            await asyncio.wait_for(making.acquire(), VIEW_TIMEOUT_S)
+        except TimeoutError:
+            detail = "many ask for this at once"
+            raise _AnsweredError(
+                problem_response(503, detail, headers={"Retry-After": "5"})
+            ) from None
+        try:
+            if (kept := self._jobs.recent.get(key)) is not None:
+                return kept
+            stored = [await self._stored_answer(owner_of(request), job_id) for job_id in ids]
             made = await self._call(request, operation, _joined(stored), VIEW_TIMEOUT_S)
             if made.status_code != 200:
-                return made
-            body = bytes(made.body)
-            self._jobs.recent.put(key, body)
-        return conditional(request, body, True, media_type, headers)
+                raise _AnsweredError(made)
+            document = await asyncio.to_thread(tagged, bytes(made.body))
+            self._jobs.recent.put(key, document)
+            return document
+        finally:
+            making.release()
 
     async def _stored_answer(self, owner: str, job_id: str) -> bytes:
         """Return a job's answer and question, unparsed."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ...compute.child import met_own_limit
 from ...compute.pool import CHILD_MODULE, START_S, child_environment
 from ...lifeline import kill_group
+from ...logs import log_child_fault
 
 if TYPE_CHECKING:
     from ...compute.progress_events import EmitEvent
@@ -215,6 +216,7 @@ class SearchChild:
         start, size = len(head) + 1, header["length"]
         if len(self._buffer) < start + size:
             return None
+        log_child_fault(header)
         body = bytes(self._buffer[start : start + size])
         del self._buffer[: start + size]
         return ChildMessage(status=header.get("status"), event=header.get("event"), body=body)
