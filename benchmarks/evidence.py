@@ -60,6 +60,7 @@ NAMES = (
     "damaged_files",
     "service_hostile",
     "service_kills",
+    "service_outages",
     "service",
     "service_load",
     "service_soak",

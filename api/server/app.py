@@ -161,12 +161,14 @@ def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: Ch
     @app.get("/readyz", **READY_DOCS)
     async def readyz() -> Response:
         try:
-            workers = await jobs.live_workers()
-        except StoreError:
-            detail = "the jobs' database cannot be read"
+            workers = await jobs.readiness.workers()
+        except StoreError as error:
+            detail = f"the jobs' database cannot be read and written ({error.reason})"
             return problem_response(503, detail, headers={"Retry-After": "5"})
         if not (pool.ready and workers):
-            lacking = "no worker has said that it lives" if pool.ready else "no child is alive"
+            lacking = (
+                "no worker has said of late that it lives" if pool.ready else "no child is alive"
+            )
             return problem_response(503, lacking, headers={"Retry-After": "1"})
         return json_response(200, encode({"status": "ready", "db": "ok", "workers": workers}))
 

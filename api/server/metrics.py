@@ -48,7 +48,9 @@ class Metrics:
         )
         self._streams = Gauge("shardwright_listeners", "Clients that wait for jobs.", **named)
         self._children = Gauge("shardwright_children_ready", "1 while a child is alive.", **named)
-        self._database = Gauge("shardwright_database_up", "1 while it can be read.", **named)
+        self._database = Gauge(
+            "shardwright_database_up", "1 while it can be read and written.", **named
+        )
 
     async def read(self, jobs: JobService, pool: ChildPool) -> Response:
         """Read all figures; database ones keep their values on failure."""
@@ -56,7 +58,7 @@ class Metrics:
             counts = await asyncio.to_thread(jobs.store.counts)
             for state in STATES:
                 self._jobs.labels(state).set(counts.get(state, 0))
-            self._workers.set(await jobs.live_workers())
+            self._workers.set(await jobs.readiness.workers())
             self._database.set(1)
         except StoreError:
             self._database.set(0)

@@ -14,9 +14,11 @@ from ...spec.errors import InputError, one_of
 from .compute.pool import PoolLimits
 from .gate import LOOPBACK_HOSTS, GateRules, hash_token
 from .logs import LEVELS, configure_logging
+from .scratch_folder import scratch_folder
 
 MIN_TOKEN = 16
 MAX_CHILDREN = 4
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def serve(
@@ -27,7 +29,7 @@ def serve(
     may_execute: bool = False,
     log: str = "error",
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT, SIGTERM, SIGHUP or SIGQUIT.
 
     Args:
         host: address to listen on.
@@ -52,7 +54,9 @@ def serve(
     url = checked_url(db)
     bound = bind(host, port)
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
+        for number in END_SIGNALS:  # it ends as with Ctrl-C
+            if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                signal.signal(number, signal.default_int_handler)
         prepare(url)
         from .app import make_app
         from .jobs.service import JobRules
@@ -68,7 +72,8 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
         sys.stdout.flush()
-        run_until_signal(make_app(rules, limits, jobs), bound)
+        with scratch_folder():
+            run_until_signal(make_app(rules, limits, jobs), bound)
     except KeyboardInterrupt:  # the usual way to end it
         return
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 
 import uvicorn
@@ -28,7 +29,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 def run_until_signal(app: FastAPI, bound: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM, which is raised again."""
+    """Serve until SIGINT or SIGTERM, which is raised again, or SIGHUP or SIGQUIT."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -39,4 +40,8 @@ def run_until_signal(app: FastAPI, bound: socket.socket) -> None:
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    _UvicornServer(config, app).run(sockets=[bound])
+    server = _UvicornServer(config, app)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, server.handle_exit)
+    server.run(sockets=[bound])

@@ -74,9 +74,12 @@ class ChildCaller:
 
 
 def _lost_response(error: NoAnswerError, limit_s: float) -> Response:
-    if error.timed_out:
+    if error.reason == "late":
         detail = f"no answer within {limit_s:g} s"
         return problem_response(503, detail, headers={"Retry-After": "1"})
+    if error.reason == "lost":
+        detail = "two children ended without an answer, killed from outside or by a fault of ours"
+        return problem_response(500, detail)
     detail = "the request needs more memory or processor time than one request may use"
     return problem_response(422, detail, TOO_LARGE)
 

@@ -4,7 +4,8 @@ Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"
 the body; ``lent`` holds the requester's calibrations.
 Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
 true, any number with ``event`` in place of ``status``. SIGINT ends a search with its best plan so
-far. It does not use the network, runs no received code, and lives in an empty folder.
+far. It does not use the network, runs no received code, and lives in an empty folder. Its exit
+code tells, once it ended, whether it met a limit of its own (:func:`met_own_limit`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from ..lifeline import when_input_closes
 MEMORY_BYTES = 1024**3
 FILE_BYTES = 1024**2
 OPEN_FILES = 64
+OUT_OF_MEMORY = 70
+"""Exit code of a child whose memory did not suffice for an answer."""
 
 
 def main() -> None:
@@ -93,6 +96,14 @@ def _send(target: BinaryIO, header: dict[str, object], body: bytes) -> None:
     target.flush()
 
 
+def met_own_limit(exit_code: int | None) -> bool:
+    """Return True if a child ended by its limit of memory or processor time.
+
+    Any other end came from outside, or is a fault of ours.
+    """
+    return exit_code in (OUT_OF_MEMORY, -signal.SIGXCPU)
+
+
 def limit_resources() -> None:
     """Cap memory, file sizes and open files; disable core files."""
     for what, amount in (
@@ -123,4 +134,7 @@ def _warm_up() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)

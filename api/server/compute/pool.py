@@ -7,6 +7,7 @@ never the service.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..lifeline import kill_group
+from .child import met_own_limit
 
 CHILD_MODULE = "shardwright.api.server.compute.child"
 START_S = 60.0
@@ -26,6 +28,8 @@ To start one takes as long as hundreds of small requests.
 """
 INHERITED_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
 RETRY_S = 1.0
+END_S = 0.25
+"""So long a child that closed its pipes may take to end."""
 
 
 def child_environment() -> dict[str, str]:
@@ -50,11 +54,14 @@ class PoolBusyError(Exception):
 
 
 class NoAnswerError(Exception):
-    """The child exceeded a limit or broke; ``timed_out`` tells which."""
+    """The child did not answer.
 
-    def __init__(self, timed_out: bool) -> None:
-        super().__init__("timed out" if timed_out else "ended")
-        self.timed_out = timed_out
+    ``reason`` is ``late``, ``limits`` (its own) or ``lost`` (it was killed or crashed, twice).
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class ShuttingDownError(Exception):
@@ -105,6 +112,12 @@ class _ChildProcess:
         header = json.loads(line)
         return header["status"], await self.process.stdout.readexactly(header["length"])
 
+    async def end_reason(self) -> str:
+        """Why it closed its end of a pipe."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), END_S)
+        return "limits" if met_own_limit(self.process.returncode) else "lost"
+
     def kill(self) -> None:
         """End it at once, with all that it started."""
         # Not process.kill(): that looks whether the child has ended, and where it has, takes the
@@ -146,6 +159,8 @@ class ChildPool:
     ) -> tuple[int, bytes]:
         """Status and body of the answer.
 
+        A child that ended by no limit of its own costs no request: another one is asked, once.
+
         Args:
             operation: to apply to the body.
             body: as received.
@@ -155,30 +170,37 @@ class ChildPool:
 
         Raises:
             PoolBusyError: no child was free in time.
-            NoAnswerError: the child ended, or took longer than ``limit_s``.
+            NoAnswerError: a child met a limit or took longer than ``limit_s``, or two ended.
             ShuttingDownError: the service is shutting down.
         """
-        loop = asyncio.get_running_loop()
-        start_s = loop.time()
+        ends_s = time.monotonic() + limit_s
+        header: dict[str, object] = {"operation": operation, "cpu_s": cpu_s, "lent": lent}
+        for last in (False, True):
+            try:
+                return await self._call_once(header, body, max(0.1, ends_s - time.monotonic()))
+            except NoAnswerError as error:
+                if last or error.reason != "lost":
+                    raise
+        raise AssertionError
+
+    async def _call_once(
+        self, header: Mapping[str, object], body: bytes, limit_s: float
+    ) -> tuple[int, bytes]:
+        start_s = time.monotonic()
         child = await self._take(limit_s)
-        left_s = max(0.1, limit_s - (loop.time() - start_s))
-        header: dict[str, object] = {
-            "operation": operation,
-            "limit_s": left_s * 0.9,
-            "cpu_s": cpu_s,
-            "lent": lent,
-        }
+        left_s = max(0.1, limit_s - (time.monotonic() - start_s))
         healthy = False
         try:
-            answer = await asyncio.wait_for(child.call(header, body), left_s)
+            call = child.call({**header, "limit_s": left_s * 0.9}, body)
+            answer = await asyncio.wait_for(call, left_s)
             healthy = not child.needs_replacing
             return answer
         except TimeoutError:
-            raise NoAnswerError(timed_out=True) from None
+            raise NoAnswerError("late") from None
         except (OSError, asyncio.IncompleteReadError, ValueError):
-            raise (
-                ShuttingDownError() if self._ending.is_set() else NoAnswerError(timed_out=False)
-            ) from None
+            if self._ending.is_set():
+                raise ShuttingDownError from None
+            raise NoAnswerError(await child.end_reason()) from None
         finally:
             self._give_back(child, healthy)
 

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from ....profiler.store.profiles import profile_folder
 from ....spec.errors import InputError
-from .schema import METADATA
+from .schema import METADATA, PROBES
+from .sqlite_file import DisplacedError, SqliteFile, make_file
 
 DB_FLAG = "--db"
 ALLOWED_URLS = "sqlite:///FILE, postgresql://USER@HOST/NAME, or nothing, for a file of this user"
-BUSY_TIMEOUT_MS = 10_000
 CHECKED_BYTES = 2**28
 """Larger files are not read whole at the start."""
 
 
+PROBE_BYTES = 32_768
+"""What a probe writes: more than a new job takes."""
+
+
 class StoreError(Exception):
-    """The database cannot be read or written now: full, locked, gone."""
+    """The database cannot be read or written now: full, locked, gone.
+
+    ``reason`` is fit to be shown: it quotes nothing of a request.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def default_url() -> str:
@@ -64,18 +74,13 @@ def open_engine(url: str, pool_size: int = 5) -> sa.Engine:
             pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "application_name": "shardwright"},
         )
+    file = SqliteFile(Path(made.database or ""))
     engine = sa.create_engine(
-        made, pool_size=pool_size, execution_options={"schema_translate_map": {"dbos": None}}
+        file.url, pool_size=pool_size, execution_options={"schema_translate_map": {"dbos": None}}
     )
-    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "connect", file.prepare_connection)
+    sa.event.listen(engine, "commit", file.check)
     return engine
-
-
-def _prepare_sqlite(connection: Any, record: Any) -> None:
-    connection.isolation_level = "IMMEDIATE"
-    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute("PRAGMA synchronous=FULL")
 
 
 @contextmanager
@@ -84,7 +89,27 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-        raise StoreError(type(error).__name__) from error
+        reason = str(error) if isinstance(error, DisplacedError) else type(error).__name__
+        raise StoreError(reason) from error
+
+
+def check_writable(engine: sa.Engine) -> None:
+    """Write a row, read it back over another connection, delete it.
+
+    Raises:
+        StoreError: the database does not keep it.
+    """
+    key = secrets.token_hex(16)
+    filling = secrets.token_hex(PROBE_BYTES // 2)
+    mine = PROBES.c.key == key
+    with store_errors():
+        with engine.begin() as connection:
+            connection.execute(sa.insert(PROBES).values(key=key, filling=filling))
+        with engine.begin() as connection:
+            found = connection.execute(sa.select(PROBES.c.filling).where(mine)).scalar()
+            connection.execute(sa.delete(PROBES).where(mine))
+    if found != filling:
+        raise StoreError("what was written was not kept")
 
 
 def prepare(url: str) -> None:
@@ -96,7 +121,10 @@ def prepare(url: str) -> None:
     sqlite = url.startswith("sqlite")
     file = Path(sa.make_url(url).database or "") if sqlite else None
     if file is not None:
-        _make_file(file)
+        try:
+            make_file(file, CHECKED_BYTES)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(file, _reason(error)) from None
     try:
         from dbos import DBOS
 
@@ -123,28 +151,6 @@ def _add_columns(engine: sa.Engine) -> None:
                     connection.execute(
                         sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
                     )
-
-
-def _make_file(file: Path) -> None:
-    """Create an SQLite file with a write-ahead log."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        made = not file.exists()
-        if not made and not os.access(file, os.W_OK):
-            raise PermissionError(13, "it may not be written")
-        with sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-            if not made and file.stat().st_size <= CHECKED_BYTES:
-                row = connection.execute("PRAGMA quick_check(1)").fetchone()
-                if row is None or row[0] != "ok":
-                    raise sqlite3.DatabaseError("it is damaged")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.rollback()
-        connection.close()
-        if made:
-            file.chmod(0o600)  # models and plans of everyone who asks
-    except (OSError, sqlite3.Error) as error:
-        raise _unusable(file, _reason(error)) from None
 
 
 def _reason(error: BaseException) -> str:

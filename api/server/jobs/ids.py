@@ -12,9 +12,26 @@ ID = re.compile(r"[0-9a-f]{32}")
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
+class _Newest:
+    """The time in the newest id that this process has made or seen."""
+
+    ms = 0
+
+
 def new_id() -> str:
-    """Unguessable id; later ones sort later."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+    """Unguessable id; later ones sort later, also where the clock jumps back."""
+    _Newest.ms = max(time.time_ns() // 1_000_000, _Newest.ms + 1)
+    return f"{_Newest.ms:012x}{secrets.token_hex(10)}"
+
+
+def follow_id(other: str | None) -> None:
+    """Let new ids sort after another one."""
+    _Newest.ms = max(_Newest.ms, id_ms(other))
+
+
+def id_ms(job_id: str | None) -> int:
+    """When an id was made, in milliseconds since 1970, or a little later; 0 for none."""
+    return 0 if job_id is None else int(job_id[:12], 16)
 
 
 def is_id(text: str) -> bool:

@@ -55,7 +55,13 @@ SLOTS = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("machine", sa.Text, nullable=False),
     sa.Column("process", sa.Text, nullable=False),
-    sa.Column("beat_ms", sa.BigInteger, nullable=False),
+    sa.Column("beat_ms", sa.BigInteger, key="beat", nullable=False),  # a count; the name is older
+)
+PROBES = sa.Table(
+    "shardwright_probes",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("filling", sa.Text, nullable=False),
 )
 CACHE = sa.Table(
     "shardwright_cache",
@@ -83,6 +89,14 @@ STREAMS = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("offset", sa.Integer, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+)
+WORKFLOWS = sa.Table(
+    "workflow_status",
+    DBOS_METADATA,
+    sa.Column("workflow_uuid", sa.Text, primary_key=True),
+    sa.Column("status", sa.Text),
+    sa.Column("executor_id", sa.Text),
+    sa.Column("queue_name", sa.Text),
 )
 
 

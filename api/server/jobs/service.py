@@ -14,11 +14,13 @@ from ..compute.requests import DEADLINE_S
 from ..logs import Level
 from .batch_writer import BatchWriter
 from .database import StoreError, open_engine, store_errors
-from .ids import digest, new_id
+from .ids import digest, follow_id, id_ms, new_id
 from .new_jobs import NewJob
 from .profiles import ProfileStore
+from .readiness import JobReadiness
 from .recent import RecentDocuments
 from .schema import CACHE, DbRow, now_ms
+from .steady_clock import SteadyClock
 from .store import JobStore
 from .watcher import JobWatcher
 from .workers import worker
@@ -57,11 +59,12 @@ class JobService:
         self.store = JobStore(self._engine)
         self.profiles = ProfileStore(self._engine)
         self._batch_writer = BatchWriter(self.store, rules.quota)
-        self.slots = WorkerSlots(self._engine)
+        self.readiness = JobReadiness(self._engine, WorkerSlots(self._engine))
         self.watcher = JobWatcher(self.store)
         self.supervisor = WorkerSupervisor(rules.url, rules.workers, rules.may_execute, rules.log)
         self.recent = RecentDocuments()
         self._client: Any = None
+        self._clock: SteadyClock | None = None
         self._forget_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,6 +78,8 @@ class JobService:
             retry_connection_errors=False,
             lazy=True,
         )
+        with contextlib.suppress(StoreError):
+            follow_id(self.store.newest_id())
         self.supervisor.start()
         self.watcher.start()
         self._forget_task = asyncio.create_task(self._forget_loop())
@@ -149,10 +154,6 @@ class JobService:
         """Return the ``body`` and ``given_calibration`` of a job."""
         return await asyncio.to_thread(self.store.submitted, job_id)
 
-    async def live_workers(self) -> int:
-        """Count workers with a recent heartbeat."""
-        return await asyncio.to_thread(self.slots.count_live)
-
     async def _forget_loop(self) -> None:
         while True:
             with contextlib.suppress(StoreError):
@@ -162,6 +163,13 @@ class JobService:
 
     def _forget(self) -> bool:
         """Delete old entries; return True if there were such jobs."""
+        if self._clock is None:
+            # Where even the newest job seems old, the clock may be wrong.
+            newest_ms = id_ms(self.store.newest_id())
+            idle_ms = now_ms() - newest_ms if newest_ms else 0
+            self._clock = SteadyClock(idle_ms > max(1.0, self.rules.kept_days) * DAY_MS)
+        if not self._clock.is_steady():
+            return False
         before_ms = now_ms() - int(self.rules.kept_days * DAY_MS)
         some = False
         while old := self.store.old(before_ms):

@@ -8,12 +8,14 @@ from typing import Literal
 import sqlalchemy as sa
 
 from .database import store_errors
+from .ids import follow_id
 from .new_jobs import AddResult, Enqueue, JobAdder, NewJob
 from .schema import JOBS, SHORT_COLUMNS, STREAMS, DbRow, now_ms
 
 JobOutcome = Literal["done", "failed", "cancelled"]
 EVENTS_STREAM = "events"
 """The key of a job's durable stream."""
+NEWEST_ID = sa.select(sa.func.max(JOBS.c.id))
 ATTEMPT_COLUMNS = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
 
 
@@ -40,7 +42,13 @@ class JobStore:
             KeyUsedError where the key came with another body, QuotaError where too many are open.
         """
         with store_errors(), self.engine.begin() as connection:
+            follow_id(connection.execute(NEWEST_ID).scalar())
             return self._new.add(connection, jobs, quota)
+
+    def newest_id(self) -> str | None:
+        """The id that sorts last, if any."""
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(NEWEST_ID).scalar()
 
     def get(self, owner: str, kind: str, job_id: str) -> DbRow | None:
         """Return a job with its answer; None for others' jobs."""
@@ -72,7 +80,7 @@ class JobStore:
         """Request cancellation; a queued job is cancelled at once."""
         mine = (JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id)
         open_ones = (*mine, JOBS.c.outcome.is_(None))
-        now = now_ms()
+        now = _not_before(JOBS.c.created_ms)
         unbegun = sa.update(JOBS).where(*open_ones, JOBS.c.started_ms.is_(None))
         begun = sa.update(JOBS).where(*open_ones, JOBS.c.cancel_ms.is_(None))
         with store_errors(), self.engine.begin() as connection:
@@ -89,7 +97,7 @@ class JobStore:
             .where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
             .values(
                 attempt=JOBS.c.attempt + 1,
-                started_ms=sa.func.coalesce(JOBS.c.started_ms, now_ms()),
+                started_ms=sa.func.coalesce(JOBS.c.started_ms, _not_before(JOBS.c.created_ms)),
             )
             .returning(*SHORT_COLUMNS, *(JOBS.c[name] for name in ATTEMPT_COLUMNS))
         )
@@ -114,7 +122,8 @@ class JobStore:
     ) -> None:
         """Set a job's outcome, once; later calls change nothing."""
         update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
-        values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": now_ms()}
+        ended = _not_before(sa.func.coalesce(JOBS.c.started_ms, JOBS.c.created_ms))
+        values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": ended}
         with store_errors(), self.engine.begin() as connection:
             connection.execute(update.values(**values))
 
@@ -176,3 +185,9 @@ class JobStore:
         """Drop jobs."""
         with store_errors(), self.engine.begin() as connection:
             connection.execute(sa.delete(JOBS).where(JOBS.c.id.in_(job_ids)))
+
+
+def _not_before(earlier: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """The time now, or an earlier one where the clock has gone back behind it."""
+    now = now_ms()
+    return sa.case((earlier > now, earlier), else_=now)

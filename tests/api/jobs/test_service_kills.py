@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 from service.kill_loop import Kills, killed
-from service.services import database, start_service, stop_service
+from service.request_bodies import PLAN
+from service.services import Service, database, start_service, stop_service
 
 KILLS = Kills(count=5, of_servers=frozenset((2,)), seed=9)
 
@@ -59,3 +63,44 @@ def test_a_slot_that_stays_dead_is_taken_over(tmp_path: Path, where: tuple[str, 
     assert job["state"] == "done"
     assert job["answer"]["search"]["stopped_by"] in ("deadline", "work", "proof")
     assert stop_service(second) == (0, "")
+
+
+CLAIM = """UPDATE workflow_status SET status = 'PENDING', owner_xid = 'x',
+executor_id = 'slot-' || (SELECT min(slot) FROM shardwright_slots) WHERE workflow_uuid = ?"""
+"""What the library does just before it begins a job."""
+
+
+@pytest.mark.timeout(200)
+def test_stopped_workers_are_replaced_and_jobs_that_nobody_began_are_done(tmp_path: Path) -> None:
+    """Both on one service, for it takes long to start."""
+    service = start_service(tmp_path, "--db", f"sqlite:///{tmp_path}/jobs.sqlite")
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        _done(client, client.post("/v1/plans", json=PLAN).headers["location"])
+        stopped = _signalled(service, signal.SIGSTOP)
+        _done(client, client.post("/v1/plans", json=PLAN).headers["location"])
+        assert not stopped & service.workers()
+        paused = _signalled(service, signal.SIGSTOP)
+        place = client.post("/v1/plans", json=PLAN).headers["location"]
+        with sqlite3.connect(tmp_path / "jobs.sqlite", timeout=20) as other:
+            other.execute(CLAIM, (place.rpartition("/")[2],))
+        other.close()
+        assert _signalled(service, signal.SIGCONT) == paused
+        _done(client, place)
+        assert paused == service.workers()
+    code, err = stop_service(service)
+    assert code == 0
+    assert err.count('"event": "worker killed"') == err.count("\n") == len(stopped)
+
+
+def _signalled(service: Service, number: int) -> set[int]:
+    workers = service.workers()
+    for worker in workers:
+        os.kill(worker, number)
+    return workers
+
+
+def _done(client: httpx.Client, place: str) -> None:
+    ends_s = time.monotonic() + 90
+    while client.get(place).json()["state"] != "done":
+        assert time.monotonic() < ends_s
+        time.sleep(0.2)

@@ -19,10 +19,12 @@ SLOW: Mapping[str, str] = {
         "calibrate calibrate_memory catalogue_and_run device_groups galvatron "
         "no_code_from_data plan process what_if zones"
     ),
-    "api/jobs": "new_jobs",
+    "api/jobs": (
+        "displaced_database jumping_clock new_jobs orphans search_child slots supervisor"
+    ),
     "api/mistakes": "mistakes",
     "api/python": "notebook_handles python",
-    "api/service": "operations",
+    "api/service": "operations pool scratch_folder",
     "api/validation": "published_run validate",
     "benchmarks": "evidence expert_requests gpu_report gpu_report_parts items neighbors",
     "costmodel/calibration": "calibration",

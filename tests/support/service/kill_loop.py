@@ -17,6 +17,7 @@ from service.request_bodies import QUESTION
 from service.services import Service, start_service, stop_service
 
 END_S = 240.0
+POSTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +54,11 @@ def killed(folder: Path, where: tuple[str, ...], kills: Kills) -> Outcome:
     service = start_service(folder, *where)
     client = httpx.Client(base_url=service.url, timeout=30)
     for kill in range(kills.count):
-        _post(client, history, kills.body, f"job-{kill}")
+        post_job(client, history, kills.body, f"job-{kill}")
         time.sleep(chance.uniform(0.0, 0.6))
         history.look(client)
         if kill not in kills.of_servers:
-            found.killed_workers += _kill_a_worker(service, chance)
+            found.killed_workers += kill_a_worker(service, chance)
             continue
         service.process.kill()
         service.process.communicate(timeout=10)
@@ -66,20 +67,23 @@ def killed(folder: Path, where: tuple[str, ...], kills: Kills) -> Outcome:
         service = start_service(folder, *where)
         found.ready_s.append(time.monotonic() - start_s)
         client = httpx.Client(base_url=service.url, timeout=30)
-        _post(client, history, kills.body, f"job-{kill}")  # its sender cannot know that it arrived
+        post_job(
+            client, history, kills.body, f"job-{kill}"
+        )  # its sender cannot know that it arrived
     ends_s = time.monotonic() + END_S
     while not history.look(client) and time.monotonic() < ends_s:
         time.sleep(0.3)
     assert history.look(client), "jobs are stuck"
     history.check()
-    _count(client, history, found)
+    count_jobs(client, history, found)
     assert found.jobs == kills.count, f"{found.jobs} jobs for {kills.count} acknowledgements"
     client.close()
     assert stop_service(service)[0] == 0
     return found
 
 
-def _count(client: httpx.Client, history: History, found: Outcome) -> None:
+def count_jobs(client: httpx.Client, history: History, found: Outcome) -> None:
+    """Count what was seen of jobs; raises where lists show others."""
     last = [jobs[-1] for jobs in history.seen.values()]
     found.jobs = len(last)
     found.states = Counter(job["state"] for job in last)
@@ -97,11 +101,17 @@ def _count(client: httpx.Client, history: History, found: Outcome) -> None:
     assert sorted(listed) == sorted(job["id"] for job in last), "lost or doubled"
 
 
-def _post(client: httpx.Client, history: History, body: dict[str, Any], key: str) -> None:
-    history.acknowledged(key, client.post("/v1/plans", json=body, headers={"Idempotency-Key": key}))
+def post_job(client: httpx.Client, history: History, body: dict[str, Any], key: str) -> None:
+    """Ask for a job by its key, again where the service has no time for it."""
+    for _ in range(POSTS):
+        answer = client.post("/v1/plans", json=body, headers={"Idempotency-Key": key})
+        if answer.status_code != 503:
+            break
+    history.acknowledged(key, answer)
 
 
-def _kill_a_worker(service: Service, chance: random.Random) -> int:
+def kill_a_worker(service: Service, chance: random.Random) -> int:
+    """Kill one of a service's workers, if there are any; how many that were."""
     workers = sorted(service.workers())
     if workers:
         os.kill(chance.choice(workers), signal.SIGKILL)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,12 +77,14 @@ class Service:
         return found
 
 
-def start_service(folder: Path, *arguments: str) -> Service:
+def start_service(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Service:
     """Start ``plan serve`` on a free port and wait until it can compute."""
     process = subprocess.Popen(
         [sys.executable, "-m", "shardwright.api.cli.main", "serve", "--port", "0", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
     )  # fmt: skip
     assert process.stdout is not None
     line = process.stdout.readline()

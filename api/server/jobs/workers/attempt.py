@@ -13,6 +13,7 @@ from typing import Any
 from ...compute.lending import lent_document
 from ...logs import log_event
 from ...problems import TOO_LARGE, encode, problem
+from ..database import StoreError
 from ..row_cache import RowCache
 from ..schema import DbRow
 from ..store import JobOutcome, JobStore
@@ -22,9 +23,14 @@ from .sweep import AnswerBody, CachedAnswers, SweepJob
 
 MAX_ATTEMPTS = 20
 """A job whose workers died so often is given up: it may be what kills them."""
+FINISH_S, FINISH_RETRY_S = 60.0, 0.5
 CANCELLED_STATUS = 499
 """What a child answers where it was stopped before it had anything to say."""
 PROGRESS_KEYS = ("candidates", "shapes_seen", "shapes")
+LOST_TWICE = {
+    "killed": "its child was killed from outside twice, as by a machine that is short of memory",
+    "crashed": "its child ended twice without an answer; please report it",
+}
 JobResult = tuple[JobOutcome, int | None, str | None]
 """How a job ended: its outcome, and status and JSON of its answer."""
 WriteEvent = Callable[[dict[str, Any]], None]
@@ -55,9 +61,20 @@ class JobRunner:
             result: JobResult = ("failed", 500, encode(problem(500, detail)).decode())
         else:
             result = self._run_attempt(row)
-        self._store.finish(job_id, *result)
+        self._finish(job_id, result)
         seconds = round(time.monotonic() - start_s, 3)
         log_event("job", state=result[0], status=result[1], seconds=seconds, **about)
+
+    def _finish(self, job_id: str, result: JobResult) -> None:
+        """Store the outcome, for a while also where the database fails: it was dear to find."""
+        ends_s = time.monotonic() + FINISH_S
+        while True:
+            try:
+                return self._store.finish(job_id, *result)
+            except StoreError:
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(FINISH_RETRY_S)
 
     def _run_attempt(self, row: DbRow) -> JobResult:
         attempt, start_s = row.attempt, time.monotonic()
@@ -83,7 +100,8 @@ class JobRunner:
         except ChildLostError as lost:
             if lost.reason == "cancelled":
                 return "cancelled", None, None
-            return "failed", 422, encode(_lost_problem(lost, row.deadline_s)).decode()
+            document = _lost_problem(lost, row.deadline_s)
+            return "failed", document["status"], encode(document).decode()
         progress["seconds"] = round(time.monotonic() - start_s, 3)
         if cancelled:
             return "cancelled", status, answer.decode() if status == 200 else None
@@ -124,5 +142,7 @@ def _lost_problem(error: ChildLostError, deadline_s: float) -> dict[str, Any]:
     if error.reason == "late":
         detail = f"no answer within the job's deadline of {deadline_s:g} s; allow more: deadline_s"
         return problem(422, detail, "deadline")
+    if error.reason in LOST_TWICE:
+        return problem(500, LOST_TWICE[error.reason])
     detail = "the request needs more memory or processor time than one request may use"
     return problem(422, detail, TOO_LARGE)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...compute.child import met_own_limit
 from ...compute.pool import CHILD_MODULE, START_S, child_environment
 from ...lifeline import kill_group
 
@@ -36,7 +37,8 @@ POLL_S = 0.1
 class ChildLostError(Exception):
     """Child ended without an answer.
 
-    ``reason`` is ``cancelled``, ``late`` or ``limits``.
+    ``reason`` is ``cancelled``, ``late``, ``limits`` (its own), ``killed`` (from outside, twice) or
+    ``crashed`` (twice).
     """
 
     def __init__(self, reason: str) -> None:
@@ -89,7 +91,7 @@ class SearchChild:
         is_cancelled: Callable[[], bool],
         lent: Mapping[str, object],
     ) -> tuple[int, bytes, bool]:
-        """Run one job.
+        """Run one job, and once more where the child ended by no limit of its own.
 
         Args:
             operation: to apply to the body.
@@ -105,6 +107,23 @@ class SearchChild:
         Raises:
             ChildLostError: there is no answer.
         """
+        for last in (False, True):
+            try:
+                return self._run_once(operation, body, limit_s, emit, is_cancelled, lent)
+            except ChildLostError as lost:
+                if last or lost.reason not in ("killed", "crashed"):
+                    raise
+        raise AssertionError
+
+    def _run_once(
+        self,
+        operation: str,
+        body: bytes,
+        limit_s: float,
+        emit: EmitEvent,
+        is_cancelled: Callable[[], bool],
+        lent: Mapping[str, object],
+    ) -> tuple[int, bytes, bool]:
         self.start()
         cancelled = False
         try:
@@ -129,9 +148,10 @@ class SearchChild:
                     if cancelled or now_s > ends_s:
                         self._interrupt()
                         killed_s = now_s + KILL_GRACE_S
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError) as error:
+            reason = "crashed" if isinstance(error, ValueError) else self._end_reason()
             self.kill()
-            raise ChildLostError("cancelled" if cancelled else "limits") from None
+            raise ChildLostError("cancelled" if cancelled else reason) from None
         except BaseException:
             self.kill()
             raise
@@ -202,6 +222,18 @@ class SearchChild:
     def _interrupt(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
+
+    def _end_reason(self) -> str:
+        """Why the child closed its end of a pipe."""
+        if self._process is None:
+            return "crashed"
+        try:
+            exit_code = self._process.wait(KILL_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return "crashed"
+        if met_own_limit(exit_code):
+            return "limits"
+        return "killed" if exit_code == -signal.SIGKILL else "crashed"
 
     def kill(self) -> None:
         """End it at once, with all that it started."""

@@ -1,20 +1,30 @@
-"""Supervision of workers: started, watched, restarted."""
+"""Supervision of workers: started, watched, restarted.
+
+A worker says on its standard output that it lives. One that falls silent, stopped or stuck, is
+killed and replaced like one that ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 
 from ...compute.pool import child_environment
+from ...lifeline import kill_group
 from ...logs import Level, log_event
 
 WORKER_MODULE = "shardwright.api.server.jobs.workers.worker"
 RETRY_S = 1.0
 STABLE_S = 10.0
 """A worker that lived so long is replaced at once."""
+LAUNCH_S, SILENT_S = 30.0, 10.0
+"""A worker that says nothing for so long, at its start and at work, is killed."""
+STARTING, BEATING = b".", b"b"
+"""What a worker says: that it starts or waits for the database, and that its heart beats."""
 
 
 class WorkerSupervisor:
@@ -46,7 +56,7 @@ class WorkerSupervisor:
             self._processes.add(process)
             if self._ending.is_set():
                 process.kill()
-            await process.wait()
+            await _ended(process)
             self._processes.discard(process)
             if self._ending.is_set():
                 return
@@ -62,6 +72,7 @@ class WorkerSupervisor:
             "-m",
             WORKER_MODULE,
             stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             env={**child_environment(), **_database_variables()},
             start_new_session=True,
         )
@@ -82,6 +93,24 @@ class WorkerSupervisor:
             if not self._processes and not task.done():
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait until a worker has ended; kill it once it is silent."""
+    silent_s, silences = LAUNCH_S, 0
+    while process.stdout is not None and silences < 2:
+        try:
+            said = await asyncio.wait_for(process.stdout.read(4096), silent_s / 2)
+        except TimeoutError:
+            silences += 1  # the second one counts: at the first it may be us who were stopped
+            continue
+        if not said:
+            break
+        silences, silent_s = 0, SILENT_S if said.endswith(BEATING) else LAUNCH_S
+    if silences == 2 and process.returncode is None:
+        log_event("worker killed", logging.ERROR, reason="silent")
+        kill_group(process.pid)
+    await process.wait()
 
 
 def _database_variables() -> dict[str, str]:

@@ -1,13 +1,14 @@
 """Worker: takes jobs off the durable queue, one at a time.
 
 Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans, "log":
-level}`` and stays open; when it closes, the service is gone and the worker ends with it. A worker
-holds a slot (:mod:`slots`), whose number is its executor id: a dead worker's jobs are rerun by the
-next holder of its slot, or, where the slot stays dead, by whoever notices.
+level}`` and stays open; when it closes, the service is gone and the worker ends with it. Its output
+tells the service that it lives (:mod:`supervisor`). A worker holds a slot (:mod:`slots`), whose
+number is its executor id: whoever notices that a slot is dead has its jobs rerun.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 from ...lifeline import when_input_closes
 from ...logs import configure_logging, log_event
+from .supervisor import BEATING, STARTING
 
 APPLICATION = "shardwright"
 VERSION = "1"
@@ -26,6 +28,8 @@ RUN_QUEUE = "runs"
 """The queue of runs, which only workers that may execute take from."""
 WORKFLOW = "job"
 POLL_S = 0.1
+WAIT_S = 1.0
+"""How often a starting worker looks whether the database can be written."""
 MAX_SILENCE_S = 5.0
 """A holder that could not beat for so long ends: another one may hold its slot by now."""
 
@@ -48,23 +52,43 @@ class Worker:
 
     def __init__(self, url: str, may_execute: bool) -> None:
         from ..database import open_engine
+        from .orphans import OrphanedJobs
         from .slots import WorkerSlots
 
         self._url = url
         self._queues = [JOB_QUEUE, RUN_QUEUE] if may_execute else [JOB_QUEUE]
         self._engine = open_engine(url)
         self._slots = WorkerSlots(self._engine)
-        self._slot = self._slots.take()
+        self._orphans = OrphanedJobs(self._engine)
+        self._slot = self._taken_slot()
+
+    def _taken_slot(self) -> int:
+        """Take a slot as soon as the database can be written."""
+        from ..database import StoreError, check_writable
+
+        waits = False
+        while True:
+            _say(STARTING)
+            try:
+                check_writable(self._engine)
+                return self._slots.take()
+            except StoreError as error:
+                if not waits:
+                    log_event("worker waits", logging.ERROR, error=error.reason)
+                waits = True
+                time.sleep(WAIT_S)
 
     def work(self) -> None:
         """Launch the library, then send heartbeats and look for dead slots forever."""
         from dbos import DBOS, DBOSPortableJSONSerializer
 
+        from .slots import executor_id
+
         DBOS(
             config={
                 "name": APPLICATION,
                 "system_database_url": self._url,
-                "executor_id": _executor(self._slot),
+                "executor_id": executor_id(self._slot),
                 "application_version": VERSION,
                 "serializer": DBOSPortableJSONSerializer(),
                 "run_migrations": False,
@@ -97,32 +121,42 @@ class Worker:
         step = library.step(name="search")(search)
 
         def job(job_id: str) -> None:
-            step(job_id)
+            with self._orphans.running(job_id):
+                try:
+                    step(job_id)
+                except Exception as error:
+                    # The library failed to keep its own account, and would give the job up.
+                    log_event("worker ended", logging.ERROR, error=type(error).__name__)
+                    os._exit(1)
 
         library.workflow(name=WORKFLOW, max_recovery_attempts=None)(job)
 
     def _heartbeat_loop(self, library: Any) -> None:
-        from ..database import StoreError
-        from .slots import HEARTBEAT_S
+        from ..database import StoreError, store_errors
+        from .slots import HEARTBEAT_S, executor_id
 
         heard_s = time.monotonic()
         while True:
-            time.sleep(HEARTBEAT_S)
             try:
                 if not self._slots.heartbeat(self._slot):
                     os._exit(3)  # someone took it
                 heard_s = time.monotonic()
-                for dead in self._slots.take_over():
+                _say(BEATING)
+                for dead in self._slots.take_over(self._slot):
                     # The library has no public call for this, only its commercial console.
-                    library._recover_pending_workflows([_executor(dead)])
+                    with store_errors():
+                        library._recover_pending_workflows([executor_id(dead)])
                     self._slots.drop(dead)
+                self._orphans.requeue(library, self._slot)
             except StoreError:
                 if time.monotonic() - heard_s > MAX_SILENCE_S:
                     raise
+            time.sleep(HEARTBEAT_S)
 
 
-def _executor(slot: int) -> str:
-    return f"slot-{slot}"
+def _say(sign: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody listens: the service is gone
+        os.write(sys.stdout.fileno(), sign)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,87 @@
+"""Begun jobs that no living worker works on, put back on the queue.
+
+The library marks a job as begun before it begins: where the database fails between the two, as on a
+full disk, the job is nobody's while its worker lives on. The same holds where a dead worker's jobs
+could not all be put back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from ..database import store_errors
+from ..schema import SLOTS, WORKFLOWS, DbRow
+from .slots import executor_id
+
+LOOK_S = 2.0
+ORPHAN_S = 4.0
+"""A job that was nobody's for so long is put back; the library takes milliseconds to begin one."""
+
+
+class OrphanedJobs:
+    """Watch of a worker over begun jobs."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._running: set[str] = set()
+        self._lock = threading.Lock()
+        self._since_s: dict[tuple[str, str], float] = {}
+        self._looked_s = 0.0
+
+    @contextmanager
+    def running(self, job_id: str) -> Iterator[None]:
+        """Mark a job as one that this worker works on."""
+        with self._lock:
+            self._running.add(job_id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(job_id)
+
+    def requeue(self, library: Any, slot: int) -> None:
+        """Put orphaned jobs back on the queue; looks every few seconds at most.
+
+        Args:
+            library: that runs the jobs.
+            slot: this worker's.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s, before = now_s, self._since_s
+        found = {(row.executor_id, row.workflow_uuid): row for row in self._orphans(slot)}
+        self._since_s = {key: before.get(key, now_s) for key in found}
+        for key, row in found.items():
+            if now_s - self._since_s[key] < ORPHAN_S:
+                continue
+            with store_errors():
+                if row.executor_id == executor_id(slot):
+                    library.resume_workflow(row.workflow_uuid, queue_name=row.queue_name)
+                else:  # not resumed by its name: another worker may have put it back just now
+                    library._recover_pending_workflows([row.executor_id])
+
+    def _orphans(self, slot: int) -> list[DbRow]:
+        begun = sa.select(
+            WORKFLOWS.c.workflow_uuid, WORKFLOWS.c.executor_id, WORKFLOWS.c.queue_name
+        )
+        begun = begun.where(WORKFLOWS.c.status == "PENDING")
+        with store_errors(), self._engine.connect() as connection:
+            slots = set(connection.execute(sa.select(SLOTS.c.slot)).scalars())
+            rows = connection.execute(begun).all()
+        living = {executor_id(number) for number in slots | {slot}} - {executor_id(slot)}
+        with self._lock:
+            running = set(self._running)
+        return [
+            row for row in rows
+            if row.executor_id not in living and row.workflow_uuid not in running
+        ]  # fmt: skip
