@@ -59,9 +59,11 @@ def serve(
                 signal.signal(number, signal.default_int_handler)
         prepare(url)
         from .app import make_app
+        from .jobs.no_pickle import refuse_pickles
         from .jobs.service import JobRules
         from .uvicorn_server import run_until_signal
 
+        refuse_pickles()
         configure_logging(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))

@@ -82,7 +82,10 @@ class Worker:
         """Launch the library, then send heartbeats and look for dead slots forever."""
         from dbos import DBOS, DBOSPortableJSONSerializer
 
+        from ..no_pickle import refuse_pickles
         from .slots import executor_id
+
+        refuse_pickles()
 
         DBOS(
             config={
