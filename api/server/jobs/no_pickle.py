@@ -26,7 +26,8 @@ def refuse_pickles() -> None:
     from dbos import _serialization
 
     sys.addaudithook(_refuse_event)
-    _serialization.DefaultSerializer.deserialize = _refuse_value  # type: ignore[method-assign]
+    refused: Any = _serialization.DefaultSerializer
+    refused.deserialize = _refuse_value
 
 
 def _refuse_event(event: str, arguments: tuple[Any, ...]) -> None:

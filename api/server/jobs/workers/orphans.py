@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from ...problems import encode, problem
 from ..database import store_errors
 from ..schema import JOBS, SLOTS, WORKFLOWS, DbRow, now_ms
+from ..turns import Turns
 from .slots import executor_id
 
 LOOK_S = 2.0
@@ -31,8 +32,8 @@ ORPHAN_S = 4.0
 class OrphanedJobs:
     """Watch of a worker over begun jobs."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: sa.Engine, turns: Turns) -> None:
+        self._engine, self._turns = engine, turns
         self._running: set[str] = set()
         self._lock = threading.Lock()
         self._since_s: dict[tuple[str, str], float] = {}
@@ -76,12 +77,14 @@ class OrphanedJobs:
                     library._recover_pending_workflows([row.executor_id])
 
     def _end_given_up(self) -> None:
+        """End jobs that the library gave up, and let waiting ones follow any that ended."""
         given_up = sa.select(WORKFLOWS.c.workflow_uuid).where(WORKFLOWS.c.status.in_(GIVEN_UP))
         ended = sa.update(JOBS).where(JOBS.c.outcome.is_(None), JOBS.c.id.in_(given_up))
         answer = encode(problem(500, GIVEN_UP_DETAIL)).decode()
         values = {"outcome": "failed", "status": 500, "answer": answer, "finished_ms": now_ms()}
         with store_errors(), self._engine.begin() as connection:
             connection.execute(ended.values(**values))
+            self._turns.release_all(connection)
 
     def _orphans(self, slot: int) -> list[DbRow]:
         begun = sa.select(
