@@ -61,15 +61,24 @@ def serve(
                 signal.signal(number, signal.default_int_handler)
         prepare(url)
         from .app import make_app
+        from .jobs.no_pickle import refuse_pickles
         from .jobs.service import JobRules
         from .uvicorn_server import run_until_signal
 
+        refuse_pickles()
         configure_logging(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
         limits, jobs = (
             PoolLimits(children=processes),
-            JobRules(url=url, workers=processes, may_execute=may_execute, log=level),
+            JobRules(
+                url=url,
+                workers=processes,
+                may_execute=may_execute,
+                log=level,
+                # one worker is left to others where there are others
+                window=processes - 1 if len(hashes) > 1 else None,
+            ),
         )
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")

@@ -10,7 +10,7 @@ import logging
 
 from ..logs import log_event
 from .database import StoreError
-from .new_jobs import AddResult, Enqueue, NewJob
+from .new_jobs import AddResult, NewJob
 from .schema import DbRow
 from .store import JobStore
 
@@ -22,11 +22,11 @@ class BatchWriter:
 
     def __init__(self, store: JobStore, quota: int) -> None:
         self._store, self._quota = store, quota
-        self._waiting: list[tuple[NewJob, Enqueue, asyncio.Future[AddResult]]] = []
+        self._waiting: list[tuple[NewJob, asyncio.Future[AddResult]]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, job: NewJob, enqueue: Enqueue) -> tuple[DbRow, bool]:
-        """Store and queue a job, both or neither.
+    async def add(self, job: NewJob) -> tuple[DbRow, bool]:
+        """Store a job, which is queued in its owner's turn.
 
         Returns:
             Its row, and True if it is new.
@@ -37,7 +37,7 @@ class BatchWriter:
             StoreError: the database cannot be written now.
         """
         done: asyncio.Future[AddResult] = asyncio.get_running_loop().create_future()
-        self._waiting.append((job, enqueue, done))
+        self._waiting.append((job, done))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
         added = await done
@@ -53,7 +53,7 @@ class BatchWriter:
             )
             # In one order everywhere: two services that write the same keys never wait in a ring.
             some.sort(key=lambda one: (one[0].owner, one[0].kind, one[0].idempotency_key or ""))
-            jobs = [(job, enqueue) for job, enqueue, _ in some]
+            jobs = [job for job, _ in some]
             try:
                 results = await asyncio.to_thread(self._store.add, jobs, self._quota)
             except StoreError as error:
@@ -70,10 +70,10 @@ class BatchWriter:
 
     def _resolve(
         self,
-        some: list[tuple[NewJob, Enqueue, asyncio.Future[AddResult]]],
+        some: list[tuple[NewJob, asyncio.Future[AddResult]]],
         results: list[AddResult] | list[StoreError],
     ) -> None:
-        for (_, _, done), added in zip(some, results, strict=True):
+        for (_, done), added in zip(some, results, strict=True):
             if done.done():  # the client went away
                 continue
             if isinstance(added, StoreError):

@@ -1,9 +1,9 @@
-"""New jobs, stored and queued in few statements."""
+"""New jobs, stored in few statements."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,7 +42,6 @@ class NewJob:
     request_id: str | None = None
 
 
-Enqueue = Callable[[sa.Connection], object]
 AddResult = tuple[DbRow, bool] | KeyUsedError | QuotaError
 
 
@@ -65,10 +64,8 @@ class JobAdder:
             .group_by(JOBS.c.owner)
         )
 
-    def add(
-        self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
-    ) -> list[AddResult]:
-        """Store and queue jobs; see :meth:`store.JobStore.add`.
+    def add(self, connection: sa.Connection, jobs: Sequence[NewJob], quota: int) -> list[AddResult]:
+        """Store jobs at the end of their owners' lines; see :meth:`store.JobStore.add`.
 
         Raises:
             StoreError: a job with a key disappeared meanwhile; sent again, it is a new one.
@@ -76,18 +73,18 @@ class JobAdder:
         if not jobs:
             return []
         created_ms = now_ms()
-        values = [{**asdict(job), "created_ms": created_ms, "attempt": 0} for job, _ in jobs]
+        fresh = {"created_ms": created_ms, "attempt": 0, "released": 0, "place": created_ms}
+        values = [{**asdict(job), **fresh, "piece": 0, "running": 0} for job in jobs]
         rows = {row.id: row for row in connection.execute(self._insert, values)}
-        refused = self._over_quota(connection, [job for job, _ in jobs if job.id in rows], quota)
-        keys = {_key(job) for job, _ in jobs if job.id in refused}
+        refused = self._over_quota(connection, [job for job in jobs if job.id in rows], quota)
+        keys = {_key(job) for job in jobs if job.id in refused}
         results: list[AddResult] = []
-        for job, enqueue in jobs:
+        for job in jobs:
             if job.id in refused:
                 results.append(QuotaError())
             elif job.id not in rows:
                 results.append(_earlier(connection, job, refused=_key(job) in keys))
             else:
-                enqueue(connection)
                 results.append((rows[job.id], True))
         return results
 

@@ -1,7 +1,9 @@
 """Tables of the service's jobs, beside the durable-execution library's.
 
 A job's row is the client's view of it; running it, and rerunning it after its worker died, is the
-library's part. ``outcome`` is set once and never changes.
+library's part. ``outcome`` is set once and never changes. A job waits in its owner's line by
+``place`` until it is ``released`` to the library; ``piece`` counts the pieces of work that a sweep
+was done in, ``worked_s`` their seconds.
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ JOBS = sa.Table(
     sa.Column("status", sa.Integer),
     sa.Column("answer", sa.Text),
     sa.Column("best", sa.Text),
+    sa.Column("released", sa.Integer),
+    sa.Column("running", sa.Integer),
+    sa.Column("place", sa.BigInteger),
+    sa.Column("piece", sa.Integer),
+    sa.Column("worked_s", sa.Float),
     sa.Index("shardwright_jobs_key", "owner", "kind", "idempotency_key", unique=True),
     sa.Index("shardwright_jobs_listed", "owner", "kind", "id"),
     sa.Index("shardwright_jobs_open", "owner", "outcome"),
@@ -48,6 +55,14 @@ SHORT_COLUMNS = tuple(
 """The columns of a job that are never long."""
 DbRow = Any
 """A row of the columns that were asked for; the library types each selection on its own."""
+PIECES = sa.Table(
+    "shardwright_pieces",
+    METADATA,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("piece", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+"""What an open sweep has found, by the pieces of work that found it."""
 SLOTS = sa.Table(
     "shardwright_slots",
     METADATA,
@@ -89,6 +104,8 @@ STREAMS = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("offset", sa.Integer, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+    sa.Column("function_id", sa.Integer, nullable=False),
+    sa.Column("serialization", sa.Text),
 )
 WORKFLOWS = sa.Table(
     "workflow_status",

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,6 +14,7 @@ from ..logs import Level
 from .batch_writer import BatchWriter
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, follow_id, id_ms, new_id
+from .library_queue import LibraryQueue, library_client, workflow_id
 from .new_jobs import NewJob
 from .profiles import ProfileStore
 from .readiness import JobReadiness
@@ -22,8 +22,8 @@ from .recent import RecentDocuments
 from .schema import CACHE, DbRow, now_ms
 from .steady_clock import SteadyClock
 from .store import JobStore
+from .turns import Turns
 from .watcher import JobWatcher
-from .workers import worker
 from .workers.slots import WorkerSlots
 from .workers.supervisor import WorkerSupervisor
 
@@ -36,7 +36,8 @@ class JobRules:
 
     ``quota``: open jobs per token; ``kept_days``: after which ended ones are deleted; ``profiles``:
     stored calibrations per token; ``profile_days``: after which unused ones are deleted;
-    ``may_execute``: whether plans are run on this machine; ``log``: level of the workers' events.
+    ``may_execute``: whether plans are run on this machine; ``log``: level of the workers' events;
+    ``window``: most jobs of a token that workers have before them at once; None: all.
     """
 
     url: str
@@ -48,6 +49,7 @@ class JobRules:
     forget_interval_s: float = 600.0
     may_execute: bool = False
     log: Level = "error"
+    window: int | None = None
 
 
 class JobService:
@@ -56,28 +58,21 @@ class JobService:
     def __init__(self, rules: JobRules) -> None:
         self.rules = rules
         self._engine = open_engine(rules.url)
-        self.store = JobStore(self._engine)
+        self._client = library_client(rules.url)
+        self.store = JobStore(self._engine, Turns(LibraryQueue(self._client), rules.window))
         self.profiles = ProfileStore(self._engine)
         self._batch_writer = BatchWriter(self.store, rules.quota)
         self.readiness = JobReadiness(self._engine, WorkerSlots(self._engine))
         self.watcher = JobWatcher(self.store)
-        self.supervisor = WorkerSupervisor(rules.url, rules.workers, rules.may_execute, rules.log)
+        self.supervisor = WorkerSupervisor(
+            rules.url, rules.workers, rules.may_execute, rules.log, rules.window
+        )
         self.recent = RecentDocuments()
-        self._client: Any = None
         self._clock: SteadyClock | None = None
         self._forget_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start working; the database is ready."""
-        from dbos import DBOSClient, DBOSPortableJSONSerializer
-
-        self._client = DBOSClient(
-            system_database_url=self.rules.url,
-            serializer=DBOSPortableJSONSerializer(),
-            application_name=worker.APPLICATION,
-            retry_connection_errors=False,
-            lazy=True,
-        )
         with contextlib.suppress(StoreError):
             follow_id(self.store.newest_id())
         self.supervisor.start()
@@ -115,16 +110,7 @@ class JobService:
             given_calibration=facts["calibration"],
             request_id=request_id,
         )
-        return await self._batch_writer.add(job, self._queued(job))
-
-    def _queued(self, job: NewJob) -> Any:
-        options = {
-            "queue_name": worker.RUN_QUEUE if job.kind == "run" else worker.JOB_QUEUE,
-            "workflow_name": worker.WORKFLOW,
-            "workflow_id": job.id,
-            "app_version": worker.VERSION,
-        }
-        return lambda connection: self._client.enqueue_in_transaction(connection, options, job.id)
+        return await self._batch_writer.add(job)
 
     async def wait(self, job_id: str, seconds: float) -> None:
         """Wait for a job's end, a timeout or the service's stop."""
@@ -175,8 +161,9 @@ class JobService:
         while old := self.store.old(before_ms):
             some = True
             with store_errors():
-                self._client.delete_workflows(old)
-            self.store.forget(old)
+                names = [workflow_id(i, n) for i, pieces in old for n in range(pieces + 1)]
+                self._client.delete_workflows(names)
+            self.store.forget([job_id for job_id, _ in old])
         self.profiles.forget(now_ms() - int(self.rules.profile_days * DAY_MS))
         with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
@@ -189,6 +176,5 @@ class JobService:
             await asyncio.gather(self._forget_task, return_exceptions=True)
         await self.watcher.close()
         await self.supervisor.close()
-        if self._client is not None:
-            await asyncio.to_thread(self._client.destroy)
+        await asyncio.to_thread(self._client.destroy)
         self._engine.dispose()

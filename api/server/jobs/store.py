@@ -9,14 +9,19 @@ import sqlalchemy as sa
 
 from .database import store_errors
 from .ids import follow_id
-from .new_jobs import AddResult, Enqueue, JobAdder, NewJob
-from .schema import JOBS, SHORT_COLUMNS, STREAMS, DbRow, now_ms
+from .new_jobs import AddResult, JobAdder, NewJob
+from .schema import JOBS, PIECES, SHORT_COLUMNS, STREAMS, DbRow, now_ms
+from .turns import Turns
 
 JobOutcome = Literal["done", "failed", "cancelled"]
 EVENTS_STREAM = "events"
 """The key of a job's durable stream."""
 NEWEST_ID = sa.select(sa.func.max(JOBS.c.id))
-ATTEMPT_COLUMNS = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
+ATTEMPT_COLUMNS = (
+    "owner", "body", "given_plan", "given_calibration", "request_id", "best", "worked_s"
+)  # fmt: skip
+JSON_NAME = "portable_json"
+"""The library's name of the serializer of events."""
 
 
 MAX_LISTED_BODY = 4000
@@ -26,15 +31,15 @@ MAX_LISTED_BODY = 4000
 class JobStore:
     """Jobs in a database; every method may raise StoreError."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: sa.Engine, turns: Turns) -> None:
+        self.engine, self._turns = engine, turns
         self._new = JobAdder(engine.dialect.name)
 
-    def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[AddResult]:
-        """Store and queue jobs in one transaction, each both or neither.
+    def add(self, jobs: Sequence[NewJob], quota: int) -> list[AddResult]:
+        """Store jobs in one transaction, and release what owners' turns allow.
 
         Args:
-            jobs: one or more, each with the statements that queue it in that transaction.
+            jobs: one or more.
             quota: most open jobs of one owner.
 
         Returns:
@@ -43,7 +48,9 @@ class JobStore:
         """
         with store_errors(), self.engine.begin() as connection:
             follow_id(connection.execute(NEWEST_ID).scalar())
-            return self._new.add(connection, jobs, quota)
+            results = self._new.add(connection, jobs, quota)
+            self._turns.release(connection, sorted({job.owner for job in jobs}))
+            return results
 
     def newest_id(self) -> str | None:
         """The id that sorts last, if any."""
@@ -87,15 +94,22 @@ class JobStore:
             ended = {"outcome": "cancelled", "cancel_ms": now, "finished_ms": now}
             if connection.execute(unbegun.values(**ended)).rowcount == 0:
                 connection.execute(begun.values(cancel_ms=now))
+            else:
+                self._turns.release(connection, [owner])
             query = sa.select(*SHORT_COLUMNS).where(*mine)
             return connection.execute(query).one_or_none()
 
-    def begin(self, job_id: str) -> DbRow | None:
-        """Begin a job, counting an attempt; None if it has ended."""
+    def begin(self, job_id: str, piece: int = 0) -> DbRow | None:
+        """Begin a piece of a job, counting an attempt; None if it is done or the job has ended."""
         update = (
             sa.update(JOBS)
-            .where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
+            .where(
+                JOBS.c.id == job_id,
+                JOBS.c.outcome.is_(None),
+                sa.func.coalesce(JOBS.c.piece, 0) == piece,
+            )
             .values(
+                running=1,
                 attempt=JOBS.c.attempt + 1,
                 started_ms=sa.func.coalesce(JOBS.c.started_ms, _not_before(JOBS.c.created_ms)),
             )
@@ -122,10 +136,57 @@ class JobStore:
     ) -> None:
         """Set a job's outcome, once; later calls change nothing."""
         update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
+        update = update.returning(JOBS.c.owner)
         ended = _not_before(sa.func.coalesce(JOBS.c.started_ms, JOBS.c.created_ms))
         values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": ended}
         with store_errors(), self.engine.begin() as connection:
-            connection.execute(update.values(**values))
+            owners = connection.execute(update.values(**values)).scalars().all()
+            connection.execute(sa.delete(PIECES).where(PIECES.c.job_id == job_id))
+            self._turns.release(connection, owners)
+
+    def others_wait(self, job_id: str) -> bool:
+        """Return True if another open job is not being worked on."""
+        others = sa.select(JOBS.c.id).where(
+            JOBS.c.id != job_id, JOBS.c.outcome.is_(None), sa.func.coalesce(JOBS.c.running, 0) == 0
+        )
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(others.limit(1)).first() is not None
+
+    def pieces(self, job_id: str) -> list[str]:
+        """What earlier pieces of an open job's work have found, in order."""
+        query = sa.select(PIECES.c.value).where(PIECES.c.job_id == job_id).order_by(PIECES.c.piece)
+        with store_errors(), self.engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def give_back(self, job_id: str, piece: int, value: str, worked_s: float) -> None:
+        """End a piece of a job's work: it goes to the end of its owner's line.
+
+        ``value``: what the piece has found; ``worked_s``: seconds that all pieces took.
+        """
+        own = sa.select(JOBS.c.owner).where(JOBS.c.id == job_id).scalar_subquery()
+        is_open = JOBS.c.outcome.is_(None)
+        line = sa.select(sa.func.max(JOBS.c.place)).where(JOBS.c.owner == own, is_open)
+        mine = (JOBS.c.id == job_id, is_open, sa.func.coalesce(JOBS.c.piece, 0) == piece)
+        update = sa.update(JOBS).where(*mine).returning(JOBS.c.owner)
+        with store_errors(), self.engine.begin() as connection:
+            last = connection.execute(line).scalar() or 0
+            values = {"piece": piece + 1, "released": 0, "running": 0, "place": last + 1}
+            values |= {"worked_s": worked_s, "attempt": JOBS.c.attempt - 1}
+            owners = connection.execute(update.values(**values)).scalars().all()
+            if owners:
+                found = {"job_id": job_id, "piece": piece, "value": value}
+                connection.execute(sa.insert(PIECES).values(**found))
+            self._turns.release(connection, owners)
+
+    def write_event(self, job_id: str, value: str) -> None:
+        """Append an event to a job's stream; only who works on the job does."""
+        mine = sa.and_(STREAMS.c.workflow_uuid == job_id, STREAMS.c.key == EVENTS_STREAM)
+        last = sa.select(sa.func.max(STREAMS.c.offset)).where(mine)
+        with store_errors(), self.engine.begin() as connection:
+            before = connection.execute(last).scalar()
+            row = {"workflow_uuid": job_id, "key": EVENTS_STREAM, "value": value, "function_id": 0}
+            row |= {"offset": 0 if before is None else before + 1, "serialization": JSON_NAME}
+            connection.execute(sa.insert(STREAMS).values(**row))
 
     def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome | None]:
         """Return outcomes by job; None for open ones, gone ones missing."""
@@ -175,11 +236,11 @@ class JobStore:
         with store_errors(), self.engine.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
-    def old(self, before_ms: int, most: int = 200) -> list[str]:
-        """Jobs that ended before a time."""
-        query = sa.select(JOBS.c.id).where(JOBS.c.finished_ms < before_ms).limit(most)
+    def old(self, before_ms: int, most: int = 200) -> list[tuple[str, int]]:
+        """Jobs that ended before a time, each with its number of pieces but the first."""
+        query = sa.select(JOBS.c.id, JOBS.c.piece).where(JOBS.c.finished_ms < before_ms).limit(most)
         with store_errors(), self.engine.connect() as connection:
-            return [row.id for row in connection.execute(query)]
+            return [(row.id, row.piece or 0) for row in connection.execute(query)]
 
     def forget(self, job_ids: Sequence[str]) -> None:
         """Drop jobs."""

@@ -16,6 +16,7 @@ from shardwright.api.server.jobs.ids import new_id
 from shardwright.api.server.jobs.new_jobs import AddResult, KeyUsedError, NewJob, QuotaError
 from shardwright.api.server.jobs.schema import JOBS
 from shardwright.api.server.jobs.store import JobStore
+from shardwright.api.server.jobs.turns import Turns
 
 QUOTA = 3
 ASKED = st.tuples(
@@ -29,8 +30,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
     with database(request.param, tmp_path) as url:
         prepare(url)
         engine = open_engine(url)
-        yield JobStore(engine)
+        yield JobStore(engine, Turns(_note))
         engine.dispose()
+
+
+QUEUED: list[str] = []
+
+
+def _note(connection: sa.Connection, job_id: str, kind: str, piece: int) -> None:
+    QUEUED.append(job_id)
 
 
 def _job(owner: str, key: str | None, body: str) -> NewJob:
@@ -42,9 +50,8 @@ def _job(owner: str, key: str | None, body: str) -> NewJob:
 
 def _add(store: JobStore, jobs: Sequence[NewJob]) -> tuple[list[AddResult], list[str]]:
     """What is said of each, and which were put on the queue."""
-    queued: list[str] = []
-    pairs = [(job, lambda _, name=job.id: queued.append(name)) for job in jobs]
-    return store.add(pairs, QUOTA), queued
+    QUEUED.clear()
+    return store.add(jobs, QUOTA), [*QUEUED]
 
 
 def _said(found: AddResult, jobs: Sequence[NewJob]) -> object:

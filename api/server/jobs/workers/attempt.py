@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 from ...compute.lending import lent_document
@@ -19,7 +18,7 @@ from ..schema import DbRow
 from ..store import JobOutcome, JobStore
 from .execute import execute_plan_file
 from .search_child import ChildLostError, SearchChild
-from .sweep import AnswerBody, CachedAnswers, SweepJob
+from .sweep import AnswerBody, CachedAnswers, SweepJob, SweepPausedError
 
 MAX_ATTEMPTS = 20
 """A job whose workers died so often is given up: it may be what kills them."""
@@ -33,24 +32,25 @@ LOST_TWICE = {
 }
 JobResult = tuple[JobOutcome, int | None, str | None]
 """How a job ended: its outcome, and status and JSON of its answer."""
-WriteEvent = Callable[[dict[str, Any]], None]
+SLICE_S = 1.5
+"""After so long a sweep gives its worker back where other jobs wait."""
 
 
 class JobRunner:
     """Runner of jobs, one after another, in a limited child."""
 
-    def __init__(self, store: JobStore, write: WriteEvent) -> None:
-        self._store, self._write = store, write
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
         self._cache = RowCache(store.engine)
         self._child = SearchChild()
         self._child.start()
 
-    def run(self, job_id: str) -> None:
-        """Run a job that has not ended, and store its outcome."""
-        row = self._store.begin(job_id)
+    def run(self, job_id: str, piece: int = 0) -> None:
+        """Run a piece of a job that has not ended, and store its outcome, if it has one."""
+        row = self._store.begin(job_id, piece)
         if row is None:
             return
-        if row.cancel_ms is not None:
+        if row.cancel_ms is not None and not piece:
             self._store.finish(job_id, "cancelled", None, None)
             return
         about = {"job": job_id, "kind": row.kind, "request_id": row.request_id}
@@ -60,7 +60,11 @@ class JobRunner:
             detail = f"its worker ended {MAX_ATTEMPTS} times; please report it"
             result: JobResult = ("failed", 500, encode(problem(500, detail)).decode())
         else:
-            result = self._run_attempt(row)
+            try:
+                result = self._run_attempt(row, piece)
+            except SweepPausedError as paused:
+                self._store.give_back(job_id, piece, paused.value, paused.worked_s)
+                return
         self._finish(job_id, result)
         seconds = round(time.monotonic() - start_s, 3)
         log_event("job", state=result[0], status=result[1], seconds=seconds, **about)
@@ -76,9 +80,11 @@ class JobRunner:
                     raise
                 time.sleep(FINISH_RETRY_S)
 
-    def _run_attempt(self, row: DbRow) -> JobResult:
-        attempt, start_s = row.attempt, time.monotonic()
-        self._write_event("progress", {"attempt": attempt, "candidates": 0, "seconds": 0.0})
+    def _run_attempt(self, row: DbRow, piece: int) -> JobResult:
+        attempt, start_s = row.attempt, time.monotonic() - (row.worked_s or 0.0)
+        if not piece:
+            start = {"attempt": attempt, "candidates": 0, "seconds": 0.0}
+            self._write_event(row.id, "progress", start)
 
         progress: dict[str, Any] = {}
 
@@ -87,7 +93,7 @@ class JobRunner:
             progress.update((k, v) for k, v in document.items() if k in PROGRESS_KEYS)
             if name == "best":
                 self._store.keep_best(row.id, body.decode())
-            self._write_event(name, {"attempt": attempt, **document})
+            self._write_event(row.id, name, {"attempt": attempt, **document})
 
         lent = lent_document(row.given_calibration)
 
@@ -110,7 +116,7 @@ class JobRunner:
             return "failed", 422, encode(_lost_problem(late, row.deadline_s)).decode()
         if status != 200:
             return "failed", status, answer.decode()
-        self._write_event("progress", {"attempt": attempt, **progress})
+        self._write_event(row.id, "progress", {"attempt": attempt, **progress})
         return "done", status, answer.decode()
 
     def _compute(self, row: DbRow, call: AnswerBody) -> tuple[int, bytes, bool]:
@@ -130,12 +136,16 @@ class JobRunner:
             return questions.answer(body, row.deadline_s)[:3]
 
         def emit(name: str, data: dict[str, Any]) -> None:
-            self._write_event(name, {"attempt": row.attempt, **data})
+            self._write_event(row.id, name, {"attempt": row.attempt, **data})
 
-        return SweepJob(body, questions, emit).run(row.deadline_s)
+        def goes_on(seconds: float) -> bool:
+            return seconds < SLICE_S or not self._store.others_wait(row.id)
 
-    def _write_event(self, name: str, data: dict[str, Any]) -> None:
-        self._write({"event": name, "data": data})
+        sweep = SweepJob(body, questions, emit, self._store.pieces(row.id))
+        return sweep.run(row.deadline_s, row.worked_s or 0.0, goes_on)
+
+    def _write_event(self, job_id: str, name: str, data: dict[str, Any]) -> None:
+        self._store.write_event(job_id, encode({"event": name, "data": data}).decode())
 
 
 def _lost_problem(error: ChildLostError, deadline_s: float) -> dict[str, Any]:

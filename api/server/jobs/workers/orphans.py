@@ -1,8 +1,9 @@
-"""Begun jobs that no living worker works on, put back on the queue.
+"""Begun jobs that no living worker works on, put back on the queue or ended.
 
 The library marks a job as begun before it begins: where the database fails between the two, as on a
 full disk, the job is nobody's while its worker lives on. The same holds where a dead worker's jobs
-could not all be put back.
+could not all be put back. A job whose entry the library gave up, as one that was changed into a
+pickle, is ended as failed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ...problems import encode, problem
 from ..database import store_errors
-from ..schema import SLOTS, WORKFLOWS, DbRow
+from ..schema import JOBS, SLOTS, WORKFLOWS, DbRow, now_ms
+from ..turns import Turns
 from .slots import executor_id
 
 LOOK_S = 2.0
+GIVEN_UP = ("ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+GIVEN_UP_DETAIL = "the job's entry in the database cannot be read: it was changed or is damaged"
 ORPHAN_S = 4.0
 """A job that was nobody's for so long is put back; the library takes milliseconds to begin one."""
 
@@ -27,8 +32,8 @@ ORPHAN_S = 4.0
 class OrphanedJobs:
     """Watch of a worker over begun jobs."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: sa.Engine, turns: Turns) -> None:
+        self._engine, self._turns = engine, turns
         self._running: set[str] = set()
         self._lock = threading.Lock()
         self._since_s: dict[tuple[str, str], float] = {}
@@ -59,6 +64,7 @@ class OrphanedJobs:
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s, before = now_s, self._since_s
+        self._end_given_up()
         found = {(row.executor_id, row.workflow_uuid): row for row in self._orphans(slot)}
         self._since_s = {key: before.get(key, now_s) for key in found}
         for key, row in found.items():
@@ -69,6 +75,16 @@ class OrphanedJobs:
                     library.resume_workflow(row.workflow_uuid, queue_name=row.queue_name)
                 else:  # not resumed by its name: another worker may have put it back just now
                     library._recover_pending_workflows([row.executor_id])
+
+    def _end_given_up(self) -> None:
+        """End jobs that the library gave up, and let waiting ones follow any that ended."""
+        given_up = sa.select(WORKFLOWS.c.workflow_uuid).where(WORKFLOWS.c.status.in_(GIVEN_UP))
+        ended = sa.update(JOBS).where(JOBS.c.outcome.is_(None), JOBS.c.id.in_(given_up))
+        answer = encode(problem(500, GIVEN_UP_DETAIL)).decode()
+        values = {"outcome": "failed", "status": 500, "answer": answer, "finished_ms": now_ms()}
+        with store_errors(), self._engine.begin() as connection:
+            connection.execute(ended.values(**values))
+            self._turns.release_all(connection)
 
     def _orphans(self, slot: int) -> list[DbRow]:
         begun = sa.select(

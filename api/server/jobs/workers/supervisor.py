@@ -31,10 +31,16 @@ class WorkerSupervisor:
     """Worker processes."""
 
     def __init__(
-        self, url: str, workers: int, may_execute: bool = False, log: Level = "error"
+        self,
+        url: str,
+        workers: int,
+        may_execute: bool = False,
+        log: Level = "error",
+        window: int | None = None,
     ) -> None:
         self._workers = workers
-        self._given = json.dumps({"db": url, "execute": may_execute, "log": log}).encode() + b"\n"
+        given = {"db": url, "execute": may_execute, "log": log, "window": window}
+        self._given = json.dumps(given).encode() + b"\n"
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._ending = asyncio.Event()

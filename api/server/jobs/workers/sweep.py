@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...compute.requests import MAX_DEADLINE_S
@@ -51,27 +51,65 @@ def _is_deterministic(answer: dict[str, Any]) -> bool:
     return all(search and search["stopped_by"] != "deadline" for search in searches)
 
 
-class SweepJob:
-    """Rows of a sweep."""
+class SweepPausedError(Exception):
+    """A sweep that gives its worker back; ``value`` is what this piece of its work has found."""
 
-    def __init__(self, body: dict[str, Any], questions: CachedAnswers, emit: EmitRow) -> None:
+    def __init__(self, value: str, worked_s: float) -> None:
+        super().__init__(worked_s)
+        self.value, self.worked_s = value, worked_s
+
+
+class SweepJob:
+    """Rows of a sweep.
+
+    ``earlier``: what earlier pieces of its work have found, as :class:`SweepPausedError` had it.
+    """
+
+    def __init__(
+        self,
+        body: dict[str, Any],
+        questions: CachedAnswers,
+        emit: EmitRow,
+        earlier: Sequence[str] = (),
+    ) -> None:
         self._body, self._questions, self._emit = body, questions, emit
         [(self._path, self._values)] = body["sweep"].items()
         self._head: dict[str, Any] = {}
         self._assumptions: list[Any] = []
         self._rows: list[Any] = []
+        for text in earlier:
+            self._head, self._path, self._assumptions, rows = json.loads(text)
+            self._rows += rows
+        self._known = len(self._rows)
 
-    def run(self, deadline_s: float) -> tuple[int, bytes, bool]:
+    def run(
+        self,
+        deadline_s: float,
+        worked_s: float = 0.0,
+        goes_on: Callable[[float], bool] = lambda seconds: True,
+    ) -> tuple[int, bytes, bool]:
         """All rows, or those until a cancellation.
+
+        Args:
+            deadline_s: seconds for all pieces of the work.
+            worked_s: those of earlier pieces.
+            goes_on: asked after each row, with the seconds of this piece: False to pause.
 
         Returns:
             Status and JSON of the answer, and True if canceled.
+
+        Raises:
+            SweepPausedError: rows are left, and others' turn has come.
         """
-        ends_s, total = time.monotonic() + deadline_s, len(self._values)
+        start_s, total = time.monotonic(), len(self._values)
+        ends_s = start_s + deadline_s - worked_s
+        [(asked_path, _)] = self._body["sweep"].items()
         for number, value in enumerate(self._values):
+            if number < self._known:
+                continue
             left_s = max(MIN_ROW_S, ends_s - time.monotonic())
             limit_s = max(MIN_ROW_S, min(MAX_DEADLINE_S, left_s / (total - number)))
-            question = {**self._body, "sweep": {self._path: [value]}}
+            question = {**self._body, "sweep": {asked_path: [value]}}
             try:
                 status, answer, cancelled, cached = self._questions.answer(question, limit_s)
             except ChildLostError as lost:
@@ -85,7 +123,14 @@ class SweepJob:
             self._add(json.loads(answer), value)
             about = {"done": number + 1, "total": total, "cached": cached}
             self._emit("row", {**about, "number": number, "row": self._rows[-1]})
+            seconds = time.monotonic() - start_s
+            if number + 1 < total and not goes_on(seconds):
+                raise SweepPausedError(self._found(), worked_s + seconds)
         return 200, self._answer(), False
+
+    def _found(self) -> str:
+        rows = self._rows[self._known :]
+        return encode([self._head, self._path, self._assumptions, rows]).decode()
 
     def _cancelled(self) -> tuple[int, bytes, bool]:
         return (200, self._answer(), True) if self._rows else (499, b"null", True)

@@ -18,15 +18,9 @@ from typing import Any
 
 from ...lifeline import when_input_closes
 from ...logs import configure_logging, log_event
+from .names import APPLICATION, JOB_QUEUE, RUN_QUEUE, VERSION, WORKFLOW
 from .supervisor import BEATING, STARTING
 
-APPLICATION = "shardwright"
-VERSION = "1"
-"""Of how jobs are stored. A release that could not run older jobs would raise it."""
-JOB_QUEUE = "jobs"
-RUN_QUEUE = "runs"
-"""The queue of runs, which only workers that may execute take from."""
-WORKFLOW = "job"
 POLL_S = 0.1
 WAIT_S = 1.0
 """How often a starting worker looks whether the database can be written."""
@@ -42,7 +36,7 @@ def main() -> None:
     # What it was doing is done again by the next holder of its slot.
     when_input_closes(lambda: os._exit(0))
     try:
-        Worker(settings["db"], settings["execute"]).work()
+        Worker(settings["db"], settings["execute"], settings.get("window")).work()
     except Exception as error:  # one line for the operator; the service starts another worker
         log_event("worker ended", logging.ERROR, error=type(error).__name__)
         os._exit(1)
@@ -51,8 +45,10 @@ def main() -> None:
 class Worker:
     """Holder of a slot."""
 
-    def __init__(self, url: str, may_execute: bool) -> None:
+    def __init__(self, url: str, may_execute: bool, window: int | None = None) -> None:
         from ..database import open_engine
+        from ..library_queue import LibraryQueue, library_client
+        from ..turns import Turns
         from .orphans import OrphanedJobs
         from .slots import WorkerSlots
 
@@ -60,7 +56,8 @@ class Worker:
         self._queues = [JOB_QUEUE, RUN_QUEUE] if may_execute else [JOB_QUEUE]
         self._engine = open_engine(url)
         self._slots = WorkerSlots(self._engine)
-        self._orphans = OrphanedJobs(self._engine)
+        self._turns = Turns(LibraryQueue(library_client(url)), window)
+        self._orphans = OrphanedJobs(self._engine, self._turns)
         self._slot = self._taken_slot()
 
     def _taken_slot(self) -> int:
@@ -83,7 +80,10 @@ class Worker:
         """Launch the library, then send heartbeats and look for dead slots forever."""
         from dbos import DBOS, DBOSPortableJSONSerializer
 
+        from ..no_pickle import refuse_pickles
         from .slots import executor_id
+
+        refuse_pickles()
 
         DBOS(
             config={
@@ -104,16 +104,14 @@ class Worker:
         self._heartbeat_loop(DBOS)
 
     def _register(self, library: Any) -> None:
-        from ..store import EVENTS_STREAM, JobStore
+        from ..store import JobStore
         from .attempt import JobRunner
 
-        runner = JobRunner(
-            JobStore(self._engine), lambda event: library.write_stream(EVENTS_STREAM, event)
-        )
+        runner = JobRunner(JobStore(self._engine, self._turns))
 
-        def search(job_id: str) -> None:
+        def search(job_id: str, piece: int) -> None:
             try:
-                runner.run(job_id)
+                runner.run(job_id, piece)
             except Exception as error:
                 # The database failed in the midst: the next holder of the slot tries again.
                 log_event("worker ended", logging.ERROR, error=type(error).__name__)
@@ -121,10 +119,10 @@ class Worker:
 
         step = library.step(name="search")(search)
 
-        def job(job_id: str) -> None:
-            with self._orphans.running(job_id):
+        def job(job_id: str, piece: int = 0) -> None:
+            with self._orphans.running(library.workflow_id):
                 try:
-                    step(job_id)
+                    step(job_id, piece)
                 except Exception as error:
                     # The library failed to keep its own account, and would give the job up.
                     log_event("worker ended", logging.ERROR, error=type(error).__name__)
