@@ -63,7 +63,7 @@ class Metrics:
         except StoreError:
             self._database.set(0)
         self._restarts.set(jobs.supervisor.restarts)
-        self._streams.set(jobs.watcher.count)
+        self._streams.set(jobs.watcher.streams())
         self._children.set(int(pool.ready))
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -194,22 +194,24 @@ class JobStore:
         with store_errors(), self.engine.connect() as connection:
             return {row.id: row.outcome for row in connection.execute(query)}
 
-    def events(self, offsets: dict[str, int], most: int = 1000) -> list[DbRow]:
-        """Return events from offsets on: ``(workflow_uuid, offset, value)``.
+    def events(self, places: Sequence[tuple[str, int]], most: int) -> list[DbRow]:
+        """Return events of streams: ``(workflow_uuid, offset, value)``.
 
         Args:
-            offsets: first offset to return, by job.
-            most: events in all; more come with the next call.
+            places: pairs of a job and the offset of the first event to return.
+            most: events after each place; more come with the next call.
         """
         conditions = [
-            sa.and_(STREAMS.c.workflow_uuid == job_id, STREAMS.c.offset >= offset)
-            for job_id, offset in offsets.items()
+            sa.and_(
+                STREAMS.c.workflow_uuid == job_id,
+                STREAMS.c.offset.between(offset, offset + most - 1),  # they have no gaps
+            )
+            for job_id, offset in places
         ]
         query = (
             sa.select(STREAMS.c.workflow_uuid, STREAMS.c.offset, STREAMS.c.value)
             .where(STREAMS.c.key == EVENTS_STREAM, sa.or_(*conditions))
             .order_by(STREAMS.c.workflow_uuid, STREAMS.c.offset)
-            .limit(most)
         )
         with store_errors(), self.engine.connect() as connection:
             return list(connection.execute(query))

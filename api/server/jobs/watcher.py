@@ -1,11 +1,14 @@
 """One reader of the database for everyone who waits for jobs.
 
-While anyone waits, the database is queried every ``POLL_S`` for all awaited jobs.
+While anyone waits, the database is queried every ``POLL_S`` for all awaited jobs. A listener is
+read no further ahead than ``MAX_UNSENT`` events, so that a job of many events delays no other's,
+and a client that does not read costs no more memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from .database import StoreError
@@ -13,6 +16,8 @@ from .schema import DbRow
 from .store import JobOutcome, JobStore
 
 POLL_S = 0.05
+MAX_UNSENT = 50
+"""Events of one listener that wait to be sent."""
 
 
 @dataclass(eq=False, slots=True)
@@ -24,6 +29,7 @@ class JobListener:
 
     job_id: str
     next_offset: int | None = None
+    owner: str = ""
     outcome: JobOutcome | None = None
     job_gone: bool = False
     events: list[DbRow] = field(default_factory=list)
@@ -44,9 +50,9 @@ class JobWatcher:
         """Read once someone listens."""
         self._task = asyncio.create_task(self._poll_forever())
 
-    def listen(self, job_id: str, next_offset: int | None = None) -> JobListener:
+    def listen(self, job_id: str, next_offset: int | None = None, owner: str = "") -> JobListener:
         """Listen for a job's end, and its events from an offset on."""
-        listener = JobListener(job_id=job_id, next_offset=next_offset)
+        listener = JobListener(job_id=job_id, next_offset=next_offset, owner=owner)
         self._listeners.add(listener)
         self._has_listeners.set()
         return listener
@@ -55,10 +61,12 @@ class JobWatcher:
         """Stop listening."""
         self._listeners.discard(listener)
 
-    @property
-    def count(self) -> int:
-        """Count the listeners."""
-        return len(self._listeners)
+    def streams(self, owner: str | None = None) -> int:
+        """Count the listeners to events, of all or of one owner."""
+        return sum(
+            listener.next_offset is not None and owner in (None, listener.owner)
+            for listener in self._listeners
+        )
 
     async def _poll_forever(self) -> None:
         while True:
@@ -79,46 +87,44 @@ class JobWatcher:
         for start in range(0, len(jobs), 500):
             part = await asyncio.to_thread(self._store.outcomes, jobs[start : start + 500])
             outcomes |= part
-        offsets: dict[str, int] = {}
-        for listener in listeners:
-            if listener.next_offset is not None:
-                offsets[listener.job_id] = min(
-                    listener.next_offset, offsets.get(listener.job_id, listener.next_offset)
-                )
-        rows: list[DbRow] = []
-        names = sorted(offsets)
-        full = False
-        for start in range(0, len(names), 200):
-            part_of = {name: offsets[name] for name in names[start : start + 200]}
-            some = await asyncio.to_thread(self._store.events, part_of)
-            full = full or len(some) >= 1000
-            rows += some
-        for listener in listeners:
-            self._deliver(listener, rows, outcomes, full)
+        ready = [listener for listener in listeners if len(listener.events) < MAX_UNSENT]
+        rows = await self._new_events(ready)
+        for listener in ready:
+            self._deliver(listener, rows[listener.job_id], outcomes)
+
+    async def _new_events(self, listeners: list[JobListener]) -> dict[str, list[DbRow]]:
+        """Read the next events of listeners, by job."""
+        wanted = {
+            (listener.job_id, listener.next_offset)
+            for listener in listeners
+            if listener.next_offset is not None
+        }
+        places, rows = sorted(wanted), defaultdict[str, list[DbRow]](list)
+        for start in range(0, len(places), 100):
+            part = places[start : start + 100]
+            for row in await asyncio.to_thread(self._store.events, part, MAX_UNSENT):
+                rows[row.workflow_uuid].append(row)
+        return rows
 
     def _deliver(
         self,
         listener: JobListener,
         rows: list[DbRow],
         outcomes: dict[str, JobOutcome | None],
-        full: bool,
     ) -> None:
-        before = len(listener.events)
+        new: list[DbRow] = []
         for row in rows:
-            if (
-                listener.next_offset is not None
-                and row.workflow_uuid == listener.job_id
-                and row.offset >= listener.next_offset
-            ):
-                listener.events.append(row)
+            if row.offset == listener.next_offset and len(new) < MAX_UNSENT:
+                new.append(row)
                 listener.next_offset = row.offset + 1
+        listener.events += new
         # The end was read before the events, so that all events of an ended job are here; unless
         # there were more than one reading takes.
         if listener.job_id not in outcomes:
             listener.job_gone = True
-        elif not full:
+        elif len(new) < MAX_UNSENT:
             listener.outcome = outcomes[listener.job_id]
-        if len(listener.events) > before or listener.outcome is not None or listener.job_gone:
+        if new or listener.outcome is not None or listener.job_gone:
             listener.changed.set()
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ def _events_docs(name: str, word: str) -> dict[str, Any]:
                 "content": {"text/event-stream": content},
             },
             204: {"description": "There is nothing after that event."},
-            **problem_docs(*READ_STATUSES, 422),
+            **problem_docs(*READ_STATUSES, 422, 429),
         },
     }
 

@@ -25,6 +25,8 @@ KEEPALIVE_S = 15.0
 RETRY_MS = 1000
 MAX_STREAMS = 230
 """Fewer than there may be connections, so that others are still heard."""
+MAX_OWNER_STREAMS = 100
+"""Of one token, so that it leaves some to others."""
 LAST_ID = re.compile(r"\d{1,9}")
 
 
@@ -41,9 +43,13 @@ async def events_response(request: Request, jobs: JobService, kind: str, job_id:
         newest = await asyncio.to_thread(jobs.store.last_event, job_id)
         if start > (0 if newest is None else newest.offset + 1):
             return Response(status_code=204)  # ends the client's attempts to connect again
-    if jobs.watcher.count >= MAX_STREAMS:
-        return problem_response(503, "too many streams are open", headers={"Retry-After": "5"})
-    listener = jobs.watcher.listen(job_id, start)
+    owner, again = owner_of(request), {"Retry-After": "5"}
+    if jobs.watcher.streams(owner) >= MAX_OWNER_STREAMS:
+        detail = f"{MAX_OWNER_STREAMS} event streams of this token are open already; close some"
+        return problem_response(429, detail, "quota", again)
+    if jobs.watcher.streams() >= MAX_STREAMS:
+        return problem_response(503, "too many streams are open", headers=again)
+    listener = jobs.watcher.listen(job_id, start, owner)
     return EventSourceResponse(_stream(jobs, listener), headers={"X-Accel-Buffering": "no"})
 
 
