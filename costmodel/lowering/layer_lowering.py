@@ -136,8 +136,10 @@ class _TracedLayer(NamedTuple):
 def _run(
     layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool = False
 ) -> _TracedLayer:
-    frozen = not shape.training.weights
-    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
+    frozen, stack = not shape.training.weights, shape.stack
+    tape = Tape(
+        accumulating, stack.fusion.weight_gradient_accumulation, splits, frozen, stack=stack
+    )
     strategy = shape.strategy
     c = OpContext(
         tape=tape,

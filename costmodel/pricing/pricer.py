@@ -130,7 +130,7 @@ class Pricer:
         fresh = self._traffic(unit.reduce.fresh, self.unit_s)
         outer = self._traffic(unit.reduce.outer)
         after_passes_s = 0.0
-        if self._reduces_after_passes and not unit.reduces_each_micro_batch:
+        if self._reduces_after_passes(unit) and not unit.reduces_each_micro_batch:
             after_passes_s = fresh.collectives_s + outer.collectives_s
             fresh = fresh._replace(collectives_s=0.0)
             outer = outer._replace(collectives_s=0.0)
@@ -154,9 +154,16 @@ class Pricer:
             ),
         )
 
-    @property
-    def _reduces_after_passes(self) -> bool:
-        return self.stack.reductions == "after_passes" and not self.overlaps.dp_gradient
+    def hides_gather(self, unit: FsdpUnit) -> bool:
+        """True if a unit's gathers run beside the layer before."""
+        return unit.overlaps.dp_parameter and not self.machine.is_cpu
+
+    def hides_reduction(self, unit: FsdpUnit) -> bool:
+        """True if a unit's reductions run beside the next layer's backward."""
+        return unit.overlaps.dp_gradient and not self.machine.is_cpu
+
+    def _reduces_after_passes(self, unit: FsdpUnit) -> bool:
+        return self.stack.reductions == "after_passes" and not self.hides_reduction(unit)
 
     def _traffic(self, items: Iterable[WorkItem], host_s: float = 0.0) -> TrafficCost:
         kernels_s, collectives_s = self.split(items)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...spec.cluster.stack_spec import OverlapKinds
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
 from ..symbolic.tier_bytes import StateBytes
@@ -67,9 +68,10 @@ class FsdpUnit:
     ``gather``: their work. ``gradient_bytes``: unreduced gradients of one micro-batch;
     ``accumulated_bytes``: the same while they wait for the last one; ``shard_gradient_bytes``:
     reduced ones until the update. ``post_update``: work after the update; ``update``: the unit's
-    share of it. Techniques add ``added`` once gradients are complete, ``added_update`` with each
-    update, and hold ``added_bytes``, on other tiers ``added_tier_bytes``, between steps;
-    ``fetched_by``: the technique of copies before gathers and after reductions.
+    share of it. ``overlaps``: of gathers and reductions with layers. Techniques add ``added`` once
+    gradients are complete, ``added_update`` with each update, and hold ``added_bytes``, on other
+    tiers ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before
+    gathers and after reductions.
     """
 
     wrapped: bool
@@ -91,6 +93,7 @@ class FsdpUnit:
     partial_shards: tuple[int, ...]
     tied_bytes: int
     tied_elements: int
+    overlaps: OverlapKinds
     added: LoweredPass = NO_PASS
     added_update: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
     added_bytes: int = 0

@@ -60,7 +60,7 @@ def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> PassSpans:
         if key not in cache:
             cache[key] = layer_stretches(passes, pricer)
         stretches.append(cache[key])
-    if not pricer.hides_sharding:
+    if not (pricer.hides_sharding or any(s.hides_gather or s.hides_reduction for s in slots)):
         return _serial(slots, stretches)
     return _overlapped(slots, stretches, pricer)
 
@@ -125,7 +125,7 @@ def _overlapped(
     slots: list[LayerSlot], stretches: list[list[StreamSeconds]], pricer: Pricer
 ) -> PassSpans:
     """Gathers and reductions overlapped with layers; see :mod:`pass_time`."""
-    factor, hides = pricer.stack.overlap_slowdown, pricer.overlaps
+    factor = pricer.stack.overlap_slowdown
     layout, output = _Layout(), 0
     gate = layout.add(SHARDING, slots[0].gather_s, 0) if slots[0].gather_s else 0
     reducing_s = 0.0
@@ -133,19 +133,20 @@ def _overlapped(
         following = slots[number + 1] if number + 1 < len(slots) else None
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = 0.0 if following is None else following.gather_s
-        overlapped_s = reducing_s + (gather_s if hides.dp_parameter else 0.0)
+        prefetches = following is not None and following.hides_gather
+        overlapped_s = reducing_s + (gather_s if prefetches else 0.0)
         layer_start = layout.last
         stretch = slowed(work_s, overlapped_s, factor) / work_s if work_s else 1.0
         layout.layer(stretches[number], slot.copy_s, stretch, gate)
         output = layout.last
-        if gather_s and hides.dp_parameter:
+        if gather_s and prefetches:
             gate = layout.add(SHARDING, slowed(gather_s, work_s, factor), layer_start, gate)
         elif gather_s:
             gate = layout.add(SHARDING, gather_s, layout.last)
         if slot.reduce_s:
-            overlaps_next = following is not None and hides.dp_gradient
+            overlaps_next = following is not None and slot.hides_reduction
             next_s = following.cost.time_s if following is not None and overlaps_next else 0.0
             reduced = layout.add(SHARDING, slowed(slot.reduce_s, next_s, factor), layout.last)
-            layout.last = layout.last if hides.dp_gradient else reduced
-        reducing_s = slot.reduce_s if hides.dp_gradient else 0.0
+            layout.last = layout.last if slot.hides_reduction else reduced
+        reducing_s = slot.reduce_s if slot.hides_reduction else 0.0
     return PassSpans(tuple(layout.spans), output)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind
 from ..memory.pass_memory import entry_unit
-from ..pricing.costs import TECHNIQUE, TERMS, PassCost, ReduceCost, UnitCost
+from ..pricing.costs import NO_SERIAL, TECHNIQUE, TERMS, PassCost, ReduceCost, UnitCost
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from ..sharding.fsdp_unit import FsdpUnit
@@ -42,7 +42,8 @@ class PassSegment(NamedTuple):
 class PassTime:
     """Seconds of a pass, by term; ``segments`` only on request.
 
-    ``technique_s`` is the term of techniques by name. ``tail_s`` of ``time_s`` follow the work of
+    ``technique_s`` is the term of techniques by name, ``serial_s`` the communication of
+    ``SERIAL_TERMS`` that runs beside nothing. ``tail_s`` of ``time_s`` follow the work of
     all layers: reductions, for which no message to another stage waits.
     """
 
@@ -54,6 +55,7 @@ class PassTime:
     segments: list[PassSegment] = field(default_factory=list)
     technique_s: dict[str, float] = field(default_factory=dict)
     tail_s: float = 0.0
+    serial_s: tuple[float, ...] = NO_SERIAL
 
 
 def sum_by_name(*named_seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -75,6 +77,7 @@ class LayerSlot(NamedTuple):
     """One layer's share of a pass: computation, copies, traffic before and after.
 
     ``fetched_s`` of the copies come from or go to the host, for the technique ``fetched_by``.
+    ``hides_gather``: beside the layer before; ``hides_reduction``: beside the next one.
     """
 
     cost: PassCost
@@ -83,6 +86,8 @@ class LayerSlot(NamedTuple):
     reduce_s: float
     fetched_by: str = ""
     fetched_s: float = 0.0
+    hides_gather: bool = False
+    hides_reduction: bool = False
 
     @property
     def technique_s(self) -> tuple[tuple[str, float], ...]:
@@ -105,7 +110,7 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
     numbers = layer_order(chunk, kind)
     slots = layer_slots(chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
-    if not pricer.hides_sharding:
+    if not (pricer.hides_sharding or any(s.hides_gather or s.hides_reduction for s in slots)):
         return _serial(slots, names)
     return _overlapped(slots, pricer, names)
 
@@ -145,7 +150,12 @@ def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer
         return LayerSlot(forward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
     copy_s, gather_s = _before_forward_s(unit, cost, kind)
-    return LayerSlot(forward, copy_s, gather_s, 0.0, unit.fetched_by, cost.gather.fetched_s)
+    fetched = unit.fetched_by, cost.gather.fetched_s
+    return LayerSlot(forward, copy_s, gather_s, 0.0, *fetched, *_hides(unit, pricer))
+
+
+def _hides(unit: FsdpUnit, pricer: Pricer) -> tuple[bool, bool]:
+    return pricer.hides_gather(unit), pricer.hides_reduction(unit)
 
 
 def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
@@ -171,7 +181,8 @@ def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Price
         return LayerSlot(backward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
     fetched_s = _copied_s(unit, cost, kind)
-    return LayerSlot(backward, *_around_backward_s(unit, cost, kind), unit.fetched_by, fetched_s)
+    traffic_s, fetched = _around_backward_s(unit, cost, kind), (unit.fetched_by, fetched_s)
+    return LayerSlot(backward, *traffic_s, *fetched, *_hides(unit, pricer))
 
 
 def _copied_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> float:
@@ -228,7 +239,9 @@ def _summed(slots: list[LayerSlot]) -> PassTime:
         measured_s += slot.cost.measured_s
         learned_s += slot.cost.learned_s
     technique_s = sum_by_name(*(slot.technique_s for slot in slots if slot.technique_s))
-    return PassTime(0.0, terms, priced_s, measured_s, learned_s, technique_s=technique_s)
+    serial_s = tuple(map(sum, zip(*(slot.cost.serial_s for slot in slots), strict=True)))
+    named = {"technique_s": technique_s, "serial_s": serial_s}
+    return PassTime(0.0, terms, priced_s, measured_s, learned_s, **named)
 
 
 def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
@@ -247,9 +260,9 @@ def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
 def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
     """Two streams with prefetch of one layer; see the module docstring.
 
-    Where the stack hides only one of gathers and reductions, the other stops the computation.
+    A gather or reduction that is not hidden stops the computation.
     """
-    slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
+    slowdown = pricer.stack.overlap_slowdown
     total = _summed(slots)
     terms, segments = total.terms_s, total.segments
     compute_free = output_ready = pending_reduce_s = 0.0
@@ -259,20 +272,21 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
-        prefetch_s = gather_s if hides.dp_parameter else 0.0
+        prefetches = following is not None and following.hides_gather
+        prefetch_s = gather_s if prefetches else 0.0
         start = max(compute_free, gathered)
         busy_s = slowed(work_s, prefetch_s + pending_reduce_s, slowdown)
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = output_ready = start + busy_s
         if following is not None and gather_s:
-            issued = max(wire_free, start if hides.dp_parameter else compute_free)
-            duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
+            issued = max(wire_free, start if prefetches else compute_free)
+            duration_s = slowed(gather_s, work_s, slowdown) if prefetches else gather_s
             gathered = wire_free = issued + duration_s
             if names:
                 _add_collective(segments, f"{names[number + 1]} gather", issued, duration_s)
         if slot.reduce_s:
-            overlaps_next = following is not None and hides.dp_gradient
+            overlaps_next = following is not None and slot.hides_reduction
             next_compute_s = (
                 following.cost.time_s if following is not None and overlaps_next else 0.0
             )
@@ -281,8 +295,8 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
             wire_free = issued + duration_s
             if names:
                 _add_collective(segments, f"{names[number]} reduce", issued, duration_s)
-            compute_free = compute_free if hides.dp_gradient else wire_free
-        pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
+            compute_free = compute_free if slot.hides_reduction else wire_free
+        pending_reduce_s = slot.reduce_s if slot.hides_reduction else 0.0
     total.time_s = max(compute_free, wire_free)
     total.tail_s = total.time_s - output_ready
     terms[EXPOSED_DP] = max(0.0, total.time_s - sum(terms))  # rounding may leave -1e-17

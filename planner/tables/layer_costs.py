@@ -14,7 +14,6 @@ import numpy as np
 from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.simulation.overlapped_passes import overlappable_terms
 from ...costmodel.simulation.pass_time import traffic_seconds
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
@@ -55,12 +54,15 @@ UNIT_COST = np.dtype(
         ("gather_s", np.float64, (KINDS,)),
         ("reduce_s", np.float64, (KINDS,)),
         ("starts_anew", np.bool_),
+        ("hides_gather", np.bool_),
+        ("hides_reduction", np.bool_),
     ],
     align=True,
 )
 """An FSDP unit: bytes that live all along; gradients that wait with one micro-batch, and with
 several; parameters gathered for a backward, and the bytes while they are; communication by kind of
-pass; True if every micro-batch starts gradients anew."""
+pass; True if every micro-batch starts gradients anew, if gathers and if reductions run beside other
+layers."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -165,7 +167,8 @@ class LayerCosts:
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, link_span: int
     ) -> np.void:
         unit = self.lowering.uncached_unit(members, strategy, ranks)
-        cost = self.pricer.with_link_span(link_span).unit(unit)
+        pricer = self.pricer.with_link_span(link_span)
+        cost = pricer.unit(unit)
         traffic_s = np.zeros((3, KINDS))
         traffic_s[:, :STEP_END] = np.transpose([traffic_seconds(unit, cost, p) for p in PASSES])
         traffic_s[2, STEP_END] = cost.reduce.after_passes_s
@@ -176,6 +179,8 @@ class LayerCosts:
             *gathered_bytes(unit),
             *traffic_s.tolist(),
             unit.starts_anew,
+            pricer.hides_gather(unit),
+            pricer.hides_reduction(unit),
         )
         return record(row, UNIT_COST)
 
@@ -184,6 +189,6 @@ def _pass_costs(
     pricer: Pricer, passes: tuple[tuple[LoweredPass, ...], ...]
 ) -> list[tuple[float, float]]:
     """A ``PASS_COST`` of each pass."""
-    overlappable = overlappable_terms(pricer)
     costs = [pricer.chained(chain) for chain in passes]
-    return [(cost.time_s, sum(cost.terms_s[number] for number in overlappable)) for cost in costs]
+    hides = pricer.hides_sharding
+    return [(cost.time_s, sum(cost.serial_s) if hides else 0.0) for cost in costs]

@@ -202,23 +202,23 @@ class OptionTables:
         after_passes_s = units["reduce_s"][:, STEP_END]
         bound_s = estimate_s = after_passes_s + layer_seconds.update_s
         least_s, reductions_s = np.zeros(len(units)), after_passes_s
+        hides = units["hides_gather"] | units["hides_reduction"]
+        slowdown = self.pricer.stack.overlap_slowdown - 1.0
         for forward in (True, False):
             bounds_s = []
             for number, count in _pass_counts(microbatches):
                 copy_s, wire_s, reduce_s = _traffic(units, forward, number)
                 work_s = layer_seconds.pass_s(forward, *ENDS[number]) + copy_s
-                if not self.pricer.hides_sharding:
-                    pass_bound_s = pass_estimate_s = work_s + wire_s
-                    if ENDS[number][1]:
-                        reductions_s = reductions_s + reduce_s
-                else:
-                    overlapped_s = np.minimum(work_s, wire_s)
-                    slowdown = self.pricer.stack.overlap_slowdown - 1.0
-                    pass_bound_s = work_s
-                    pass_estimate_s = np.maximum(work_s + slowdown * overlapped_s, wire_s)
+                overlapped_s = np.minimum(work_s, wire_s)
+                pass_bound_s = np.where(hides, work_s, work_s + wire_s)
+                pass_estimate_s = np.where(
+                    hides, np.maximum(work_s + slowdown * overlapped_s, wire_s), work_s + wire_s
+                )
+                if ENDS[number][1]:
+                    reductions_s = reductions_s + np.where(hides, 0.0, reduce_s)
                 bound_s = bound_s + count * pass_bound_s
                 estimate_s = estimate_s + count * pass_estimate_s
-                bounds_s.append(work_s if self.pricer.hides_sharding else pass_bound_s - reduce_s)
+                bounds_s.append(np.where(hides, work_s, pass_bound_s - reduce_s))
             least_s = least_s + np.minimum.reduce(bounds_s)
         return least_s, bound_s, estimate_s, reductions_s
 
