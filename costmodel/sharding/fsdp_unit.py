@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...spec.cluster.stack_spec import OverlapKinds
+from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
 from ..symbolic.tier_bytes import StateBytes
@@ -71,7 +72,8 @@ class FsdpUnit:
     share of it. ``overlaps``: of gathers and reductions with layers. Techniques add ``added`` once
     gradients are complete, ``added_update`` with each update, and hold ``added_bytes``, on other
     tiers ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before
-    gathers and after reductions.
+    gathers and after reductions. ``gradient_lanes`` run beside the last micro-batch's backward,
+    ``update_lanes`` one after the other beside the update.
     """
 
     wrapped: bool
@@ -99,6 +101,8 @@ class FsdpUnit:
     added_bytes: int = 0
     added_tier_bytes: tuple[StateBytes, ...] = ()
     fetched_by: str = ""
+    gradient_lanes: LaneWorks = ()
+    update_lanes: LaneWorks = ()
 
     @property
     def whole_bytes(self) -> int:

@@ -14,7 +14,8 @@ import numpy as np
 from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.simulation.pass_time import traffic_seconds
+from ...costmodel.simulation.layer_slots import traffic_seconds
+from ...costmodel.symbolic.lane_work import NO_LANES
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
 from .arrays import record
@@ -31,10 +32,12 @@ SPLIT_COST = np.dtype(
         ("forward", PASS_COST),
         ("backward", PASS_COST),
         ("accumulating_backward", PASS_COST),
+        ("lanes_s", np.float64, (2,)),
     ]
 )
 """A split: activations kept for the backward, bytes beyond those in it, output, passes. An
-accumulating backward adds to gradients that are there already."""
+accumulating backward adds to gradients that are there already. The last are seconds of the busiest
+lane beside a forward and a backward."""
 WEIGHT_PASS_COST = np.dtype(
     [
         ("waiting_bytes", np.float64),
@@ -105,7 +108,11 @@ class LayerCosts:
             work, pricer = self._work(layer, strategy, context, adds_to_tied)
             passes = (work.forward, work.backward(False), work.backward(True))
             sizes = (work.kept_bytes, work.backward_peak_bytes, work.output_bytes)
-            row = (*sizes, *_pass_costs(pricer, passes))
+            lanes = NO_LANES if work.added is None else work.added.lanes
+            line_s = [pricer.in_line_s(works) for works in (lanes[0], lanes[1], lanes[1])]
+            costs = _pass_costs(pricer, passes)
+            whole = [(s + more, beside) for (s, beside), more in zip(costs, line_s, strict=True)]
+            row = (*sizes, *whole, tuple(pricer.busiest_lane_s(works) for works in lanes))
             self._splits[key] = record(row, SPLIT_COST)
         return self._splits[key]
 
