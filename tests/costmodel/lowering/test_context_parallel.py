@@ -25,7 +25,7 @@ from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.model.mixers import Attention, DeltaRule, StateSpace
 from shardwright.spec.parallel.rank_groups import exchanges_tokens
-from shardwright.spec.report.work_items import Collective, Kernel
+from shardwright.spec.report.work_items import Kernel
 from shardwright.spec.rules.layer_rules import layer_violation, stack_violation, unsupported_run
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.number_formats import DTYPE_BYTES
