@@ -12,7 +12,7 @@ never decrease when any duration grows, which makes bounds provable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -89,10 +89,10 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
     slots = layer_slots(chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
     if any(slot.lanes for slot in slots):
-        return _with_lanes(slots, pricer, names)
+        return lanes_time(slots, pricer.stack.overlap_slowdown, names)
     if not (pricer.hides_sharding or any(slot.overlaps for slot in slots)):
         return _serial(slots, names)
-    return _overlapped(slots, pricer, names)
+    return _overlapped(slots, pricer.stack.overlap_slowdown, names)
 
 
 def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
@@ -137,10 +137,16 @@ def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
     return total
 
 
-def _with_lanes(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
-    """A pass with lanes; they add what it takes longer than without them."""
-    plain_s = _overlapped([slot._replace(lanes=()) for slot in slots], pricer, []).time_s
-    total = _overlapped(slots, pricer, names)
+def lanes_time(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = ()) -> PassTime:
+    """Seconds of a pass with lanes; they add what it takes longer than without them.
+
+    Args:
+        slots: its layers, in order.
+        slowdown: factor of work that shares the device.
+        names: of the layers, to list the segments.
+    """
+    plain_s = _overlapped([slot._replace(lanes=()) for slot in slots], slowdown).time_s
+    total = _overlapped(slots, slowdown, names)
     added_s = max(0.0, total.time_s - plain_s)
     total.terms_s[EXPOSED_DP] = max(0.0, total.terms_s[EXPOSED_DP] - added_s)
     total.terms_s[TECHNIQUE] += added_s
@@ -151,12 +157,11 @@ def _with_lanes(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     return total
 
 
-def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
+def _overlapped(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = ()) -> PassTime:
     """Two streams with prefetch of one layer, and lanes; see the module docstring.
 
     A gather or reduction that is not hidden stops the computation.
     """
-    slowdown = pricer.stack.overlap_slowdown
     total = _summed(slots)
     terms, segments = total.terms_s, total.segments
     compute_free = output_ready = pending_s = 0.0
@@ -204,7 +209,7 @@ def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> Pas
     return total
 
 
-def _lane_segment(placed: PlacedLaneWork, names: list[str]) -> PassSegment:
+def _lane_segment(placed: PlacedLaneWork, names: Sequence[str]) -> PassSegment:
     work, name = placed.work, f"{names[placed.number]} {placed.work.technique}"
     return PassSegment(work.lane, name, placed.start_s, placed.seconds, work.technique)
 
