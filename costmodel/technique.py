@@ -15,6 +15,7 @@ from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
+from .symbolic.lane_work import NO_LANES, Begins, Lane, LaneWork, LaneWorks
 from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
 from .symbolic.tape import TapeEntry, WorkItem
 from .symbolic.tier_bytes import StateBytes, TierBytes
@@ -50,16 +51,35 @@ NO_WORK = AddedWork()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddedLaneWork:
+    """Work that a technique adds beside a layer's pass; see :class:`LaneWork`.
+
+    On cores, which copy and compute alike, all of it is in line but for the wire's.
+    """
+
+    lane: Lane
+    items: tuple[WorkItem, ...]
+    begins: Begins
+    lag: int = 0
+
+    def named(self, name: str) -> LaneWork:
+        """The work under a technique's name."""
+        return LaneWork(name, self.lane, self.items, self.begins, self.lag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerAddition:
     """Additions of a technique to every micro-batch through a layer.
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of the
     layer's own are released in between, and are back before the backward. ``kept_tier_bytes`` are
-    held in between on other tiers.
+    held in between on other tiers. ``beside_forward`` and ``beside_backward`` run on lanes.
     """
 
     forward: AddedWork = NO_WORK
     backward: AddedWork = NO_WORK
+    beside_forward: tuple[AddedLaneWork, ...] = ()
+    beside_backward: tuple[AddedLaneWork, ...] = ()
     kept_bytes: int = 0
     kept_tier_bytes: TierBytes = ()
 
@@ -166,12 +186,16 @@ class AddedPasses:
     backward: LoweredPass
     kept_bytes: int
     kept_tier_bytes: TierBytes = ()
+    lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
+    """Beside the forward, and beside the backward."""
 
 
 def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
     """Additions of techniques to every micro-batch through a layer, or None."""
     forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
     tier_bytes: TierBytes = ()
+    forward_lanes: LaneWorks = ()
+    backward_lanes: LaneWorks = ()
     for price in shape.prices:
         if price.layer is not None:
             addition = price.layer(layer, shape)
@@ -179,12 +203,15 @@ def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
             backward = chain_passes(backward, addition.backward.lowered(price.name))
             kept_bytes += addition.kept_bytes
             tier_bytes += addition.kept_tier_bytes
-    if (forward, backward, kept_bytes, tier_bytes) == (NO_PASS, NO_PASS, 0, ()):
+            forward_lanes += tuple(work.named(price.name) for work in addition.beside_forward)
+            backward_lanes += tuple(work.named(price.name) for work in addition.beside_backward)
+    lanes = forward_lanes, backward_lanes
+    if (forward, backward, kept_bytes, tier_bytes, *lanes) == (NO_PASS, NO_PASS, 0, (), (), ()):
         return None
     if not shape.training.backward:
-        return AddedPasses(forward, NO_PASS, 0)
+        return AddedPasses(forward, NO_PASS, 0, lanes=(forward_lanes, ()))
     forward = replace(forward, change_bytes=kept_bytes)
-    return AddedPasses(forward, backward, kept_bytes, tier_bytes)
+    return AddedPasses(forward, backward, kept_bytes, tier_bytes, lanes)
 
 
 def added_backward(backward: LoweredPass, added: AddedPasses) -> LoweredPass:
@@ -212,6 +239,8 @@ def with_addition(
     update: tuple[WorkItem, ...] = (),
     resident_bytes: int = 0,
     resident_tier_bytes: tuple[StateBytes, ...] = (),
+    beside_gradient: tuple[AddedLaneWork, ...] = (),
+    beside_update: tuple[AddedLaneWork, ...] = (),
 ) -> FsdpUnit:
     """A unit with a technique's work and state.
 
@@ -222,6 +251,9 @@ def with_addition(
         update: work with the optimizer's update.
         resident_bytes: of device memory, held from step to step.
         resident_tier_bytes: the same on other tiers.
+        beside_gradient: work once a step, beside the last micro-batch's backward.
+        beside_update: work beside the update, from when the norm is known: each item follows the
+            one before it, and on its lane those of earlier units.
     """
     return replace(
         unit,
@@ -229,6 +261,8 @@ def with_addition(
         added_update=(*unit.added_update, (name, update)) if update else unit.added_update,
         added_bytes=unit.added_bytes + resident_bytes,
         added_tier_bytes=(*unit.added_tier_bytes, *resident_tier_bytes),
+        gradient_lanes=(*unit.gradient_lanes, *(work.named(name) for work in beside_gradient)),
+        update_lanes=(*unit.update_lanes, *(work.named(name) for work in beside_update)),
     )
 
 

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..spec.parallel.rank_groups import RankGroup
 from ..spec.plan.plan import Plan
+from ..spec.schedules.passes import Pass
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import Values
 
@@ -59,12 +60,18 @@ class TechniqueHooks:
     Layers are numbered as in the plan: those of this rank whose strategies hold the technique.
     """
 
-    def around_layer(self, layer: int) -> AbstractContextManager[None]:
-        """Surround a layer's forward of a micro-batch."""
+    def begin_pass(self, item: Pass) -> None:
+        """Called before a pass of one of this rank's chunks, in the plan's order."""
+
+    def end_pass(self, item: Pass) -> None:
+        """Called after a pass and what it reduces; its message may have left before."""
+
+    def around_layer(self, layer: int, item: Pass) -> AbstractContextManager[None]:
+        """Surround a layer's forward of a micro-batch, in its pass."""
         return nullcontext()
 
-    def after_backward(self, layer: int) -> None:
-        """Called at a micro-batch's gradient of the layer's input."""
+    def after_backward(self, layer: int, item: Pass) -> None:
+        """Called at a micro-batch's gradient of the layer's input, in its pass."""
 
     def gradients_ready(self, layer: int) -> None:
         """Called at the layer's complete gradients, before sums over tensor-parallel ranks.

@@ -59,13 +59,18 @@ Choices = tuple[TechniqueChoice, ...]
 class KnownTechniques:
     """Techniques of a question: values, prices and choices.
 
-    ``allowed``: names of those with lossy values tried too.
+    ``allowed``: techniques whose lossy values are tried too, each with its greatest bound.
     """
 
     values: Values
     prices: TechniquePrices
     choices: Choices
-    allowed: frozenset[str] = frozenset()
+    allowed: tuple[tuple[str, float], ...] = ()
+
+    def allows(self, technique: TechniqueValue, value: Any) -> bool:
+        """True if a value is exact, or lossy within what is allowed."""
+        lossy = technique.lossy(value)
+        return lossy is None or lossy.bound <= dict(self.allowed).get(technique.name, -1.0)
 
     def value(self, name: str) -> TechniqueValue | None:
         """The technique of a name; None: there is none."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from .number_family import NumberFamily
+
 if TYPE_CHECKING:
     from .cluster.stack_spec import StackSpec
     from .model.layers import Layer
@@ -39,13 +41,19 @@ class LayerKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lossy:
-    """Error of a lossy value: ``of`` differs by at most ``bound`` (fraction)."""
+    """What a lossy value changes: ``of`` differs by at most ``bound``.
+
+    ``unit``: a fraction of a step's result, or steps by which it is out of date.
+    """
 
     bound: float
     of: str
+    unit: Literal["fraction", "steps"] = "fraction"
 
     def __str__(self) -> str:
-        return f"{self.of} within {self.bound:g}"
+        if self.unit == "fraction":
+            return f"{self.of} within {self.bound:g}"
+        return f"{self.of} out of date by up to {self.bound:g} step{'' if self.bound == 1 else 's'}"
 
 
 def _legal_anywhere(
@@ -86,6 +94,7 @@ class TechniqueValue:
         words: of a flag or pin beside ``none``, as errors list them.
         word_of: the word of a value.
         from_word: the value of a word; None: it is not one.
+        families: further values, each a word with a number.
         help: of the flag, in one sentence.
         metavar: of the flag, for its word.
         systems: published systems with this mechanism, as the table of systems names them.
@@ -108,6 +117,7 @@ class TechniqueValue:
     from_word: Callable[[str], Any]
     help: str
     metavar: str = "V"
+    families: tuple[NumberFamily, ...] = ()
     systems: tuple[str, ...] = ()
     legality_violation: Callable[[Layer, LayerStrategy, int, DtypeRecord], str | None] = (
         _legal_anywhere
@@ -123,6 +133,17 @@ class TechniqueValue:
     def flag(self) -> str:
         """The flag of the command line."""
         return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Words and families, as errors and completion list them."""
+        return (*self.words, *(family.form for family in self.families))
+
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """The values of its words, and of the ends of its families."""
+        ends = (end for family in self.families for end in family.ends)
+        return (*(self.from_word(word) for word in self.words), *ends)
 
     def of(self, strategy: LayerStrategy) -> Any:
         """The value in a layer's strategy; None: it is off."""

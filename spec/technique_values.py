@@ -147,9 +147,13 @@ def value_of_word(technique: TechniqueValue, word: str, field: str) -> Any:
     """
     if word == OFF:
         return None
+    name, colon, number = word.partition(":")
+    for family in technique.families:
+        if colon and name == family.word:
+            return family.value(number, field)
     value = technique.from_word(word)
     if value is None:
-        one_of(field, word, (OFF, *technique.words))
+        one_of(field, word, (OFF, *technique.forms))
     return value
 
 

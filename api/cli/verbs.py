@@ -34,7 +34,7 @@ SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
 
 def technique_option(technique: TechniqueValue) -> Decorator[Any]:
     """Flag of a technique, taking its words."""
-    words = NameParam(technique.metavar, lambda: (OFF, *technique.words))
+    words = NameParam(technique.metavar, lambda: (OFF, *technique.forms))
     return click.option(technique.flag, type=words, help=technique.help)
 
 

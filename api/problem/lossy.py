@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ...planner.technique import KnownTechniques
@@ -20,26 +21,42 @@ LOSSY_PREFIX = "lossy"
 def allow_lossy(
     techniques: KnownTechniques, text: str | None, field: str = ALLOW_FLAG
 ) -> KnownTechniques:
-    """Allow the lossy techniques that ``NAME,…`` names.
+    """Allow the lossy techniques that ``NAME[:CAP],…`` names, up to their caps.
 
     Raises:
-        InputError: no technique with lossy values that a search tries; others are pinned.
+        InputError: no technique with lossy values that a search tries; others are pinned. A cap
+            that is not a positive number.
     """
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
     lossy = [
         value.name
         for value, choice in techniques.plannable
         if choice.tried is not None and _has_lossy(value)
     ]
-    for name in names:
+    caps = dict(techniques.allowed)
+    for entry in (entry.strip() for entry in (text or "").split(",")):
+        if not entry:
+            continue
+        name, colon, cap = entry.partition(":")
         if name not in lossy:
             allowed = f"lossy techniques: {', '.join(lossy) or 'none is built yet'}"
             raise InputError(field, name, allowed, nearest_name(name, lossy))
-    return replace(techniques, allowed=techniques.allowed | frozenset(names))
+        caps[name] = _cap(name, cap, field) if colon else math.inf
+    return replace(techniques, allowed=tuple(sorted(caps.items())))
+
+
+def _cap(name: str, text: str, field: str) -> float:
+    try:
+        cap = float(text)
+    except ValueError:
+        cap = math.nan
+    if not 0 < cap < math.inf:
+        allowed = f"{name} alone, or {name}:CAP with a positive number, of its bound's unit"
+        raise InputError(field, f"{name}:{text}", allowed, name)
+    return cap
 
 
 def _has_lossy(value: TechniqueValue) -> bool:
-    return any(value.lossy(value.from_word(word)) is not None for word in value.words)
+    return any(value.lossy(one) is not None for one in value.samples)
 
 
 def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption, ...]:

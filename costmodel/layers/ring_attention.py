@@ -103,15 +103,13 @@ def _backward(
         for gradient, ring_gradient in zip(gradients, ring_gradients, strict=True):
             t.kernel("add", (gradient, ring_gradient), gradient)
         del gradient, ring_gradient, ring_gradients
-    home = _pass_on(c, gradients, overlapped_kernels=0)
+    home = _pass_on(c, gradients, free_kernels=0)
     return (cast(t, grad_query, c.dtype), *home)
 
 
 def _pass_on(
-    c: OpContext, tensors: list[SymbolicTensor], overlapped_kernels: int = 1
+    c: OpContext, tensors: list[SymbolicTensor], free_kernels: int = 1
 ) -> list[SymbolicTensor]:
     received = [c.tape.like(x) for x in tensors]
-    c.tape.collective(
-        "send_recv", c.ring, *tensors, term="exposed_cp", overlapped_kernels=overlapped_kernels
-    )
+    c.tape.collective("send_recv", c.ring, *tensors, term="exposed_cp", free_kernels=free_kernels)
     return received

@@ -9,6 +9,7 @@ from ...spec.model.model_spec import Layer
 from ...spec.schedules.passes import BackwardPart
 from ...spec.strategy import LayerStrategy
 from ..sharding.fsdp_unit import FsdpUnit
+from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from .layer_lowering import LoweredLayer
 from .tower_outputs import ChunkTowerOutput
@@ -86,3 +87,13 @@ class StageChunk:
         if unit is None or not last or part == "input" or unit.added == NO_PASS:
             return (backward,)
         return (backward, unit.added)
+
+    def lanes(self, number: int, forward: bool, last: bool, part: BackwardPart) -> LaneWorks:
+        """Techniques' work beside a pass of layer ``number``."""
+        entry = self.layers[number]
+        if forward:
+            return entry.lowered.lanes[0]
+        lanes = () if part == "weight" else entry.lowered.lanes[1]
+        if entry.unit is None or not last or part == "input":
+            return lanes
+        return (*lanes, *entry.unit.gradient_lanes)

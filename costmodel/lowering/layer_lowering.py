@@ -23,6 +23,7 @@ from ..ops.context import SINGLE_RANK, OpContext
 from ..ops.dropout import drops
 from ..ops.low_precision import Precision
 from ..ops.redistribute import redistribute
+from ..symbolic.lane_work import NO_LANES, LaneWorks
 from ..symbolic.layer_shape import LayerShape, activation_shape
 from ..symbolic.lowered_pass import LoweredPass, chain_passes
 from ..symbolic.symbolic_tensor import Node, SymbolicTensor
@@ -42,7 +43,8 @@ class LoweredLayer:
 
     ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
     the batch: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other tiers between
-    the passes. ``result_bytes``: of every named result.
+    the passes; ``lanes``: their work beside the forward, and beside the backward.
+    ``result_bytes``: of every named result.
     """
 
     layer: LayerSegment
@@ -54,6 +56,7 @@ class LoweredLayer:
     keeps_input: bool
     tier_bytes: TierBytes = ()
     result_bytes: ResultBytes = ()
+    lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
 
     @property
     def redistributes_input(self) -> bool:
@@ -89,6 +92,7 @@ def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
         keeps_input=first.keeps_input,
         tier_bytes=first.tier_bytes,
         result_bytes=first.result_bytes,
+        lanes=first.lanes,
     )
 
 
@@ -131,13 +135,16 @@ class _TracedLayer(NamedTuple):
     keeps_input: bool
     tier_bytes: TierBytes = ()
     result_bytes: ResultBytes = ()
+    lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
 
 
 def _run(
     layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool = False
 ) -> _TracedLayer:
-    frozen = not shape.training.weights
-    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
+    frozen, stack = not shape.training.weights, shape.stack
+    tape = Tape(
+        accumulating, stack.fusion.weight_gradient_accumulation, splits, frozen, stack=stack
+    )
     strategy = shape.strategy
     c = OpContext(
         tape=tape,
@@ -172,12 +179,14 @@ def _run(
     del x, source_inputs
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
     added = added_passes(layer, shape)
+    lanes = NO_LANES if added is None else added.lanes
     forward = _take_pass(tape, start_bytes, shape, forward=True)
     forward = forward if added is None else chain_passes(forward, added.forward)
     keeps_input = input_storage() is not None
     if not shape.training.backward:
         skipped, empty = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
-        return _TracedLayer(forward, skipped, empty, input_bytes, output_bytes, keeps_input)
+        ends = input_bytes, output_bytes, keeps_input
+        return _TracedLayer(forward, skipped, empty, *ends, lanes=lanes)
     _set_output_gradients(tape, outs)
     del outs
     tower_inputs.set_gradients()
@@ -191,7 +200,7 @@ def _run(
     backward = backward if added is None else added_backward(backward, added)
     tier_bytes = () if added is None else added.kept_tier_bytes
     sizes = (input_bytes, output_bytes, keeps_input, tier_bytes, tuple(tape.result_bytes.items()))
-    return _TracedLayer(forward, backward, weight, *sizes)
+    return _TracedLayer(forward, backward, weight, *sizes, lanes=lanes)
 
 
 def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:

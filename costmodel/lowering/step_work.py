@@ -23,6 +23,7 @@ from ...spec.workload.workload import DtypeRecord
 from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import merged_share, update_work
 from ..sharding.traffic import partial_sum_work
+from ..symbolic.lane_work import LaneWorks
 from ..symbolic.layer_shape import activation_shape
 from ..symbolic.tape import WorkItem
 from ..technique import TechniquePrices
@@ -50,6 +51,7 @@ def step_work(
         work += _messages(plan, stage, index, chunk, micro_batches)
     end = step_end_work(plan, stack, stage, chunks)
     added = [item for _, items in end.added for item in items]
+    added += [item for works in end.lanes for item in _lane_items(works)]
     return [
         *work,
         *end.pending_reductions,
@@ -85,15 +87,22 @@ def _layer_work(
     forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
     for micro_batch in range(micro_batches):
         backward = chunk.backward(number, first=micro_batch == 0)
+        last = micro_batch + 1 == micro_batches
         work = [e.work for e in (*forward.entries, *backward.entries)]
+        for direction in (True, False):
+            work += _lane_items(chunk.lanes(number, direction, last, "whole"))
         for item in omitted_sums:
             if item in work:  # frozen layers have no backward
                 work.remove(item)
         yield from work
         if unit is not None:
-            yield from _unit_work(unit, micro_batch, micro_batch == micro_batches - 1)
+            yield from _unit_work(unit, micro_batch, last)
     if unit is not None:
         yield from (entry.work for entry in unit.added.entries)
+
+
+def _lane_items(works: LaneWorks) -> list[WorkItem]:
+    return [item for work in works for item in work.items]
 
 
 def _unit_work(unit: FsdpUnit, micro_batch: int, last: bool) -> Iterator[WorkItem]:
@@ -186,7 +195,7 @@ class StepEndWork(NamedTuple):
     ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that of
     a weight shared by two stages. ``norm``: the global norm with the loss. ``update``: norm,
     clipping, optimizer. ``gathers``: updated parameters that are whole or quantized between steps.
-    ``added``: techniques' work at the update, by name.
+    ``added``: techniques' work at the update, by name; ``lanes``: beside it, by unit.
     """
 
     pending_reductions: tuple[WorkItem, ...]
@@ -195,6 +204,7 @@ class StepEndWork(NamedTuple):
     update: tuple[WorkItem, ...]
     gathers: tuple[WorkItem, ...]
     added: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
+    lanes: tuple[LaneWorks, ...] = ()
 
 
 def step_end_work(
@@ -219,6 +229,7 @@ def step_end_work(
         ),
         gathers=tuple(item for unit in units for item in unit.post_update),
         added=tuple(pair for unit in units for pair in unit.added_update),
+        lanes=tuple(unit.update_lanes for unit in units if unit.update_lanes),
     )
 
 

@@ -89,9 +89,7 @@ class PassMemoryModel:
                 ledger, gathered.gathers if gathered is not None else (), buffer_bytes
             )
             following = gathers[number + 1] if number + 1 < len(gathers) else None
-            prefetched_bytes = (
-                following.flat_bytes if self.prefetch and following is not None else 0
-            )
+            prefetched_bytes = self._prefetched_bytes(following)
             ledger.add(COMMUNICATION, prefetched_bytes)
             self._layer_forward(ledger, entry.lowered, number == 0 and chunk.input_bytes > 0)
             ledger.live[COMMUNICATION] -= prefetched_bytes
@@ -179,7 +177,12 @@ class PassMemoryModel:
 
     def _prefetched_backward(self, chunk: StageChunk, number: int) -> int:
         unit = chunk.layers[number - 1].unit if number else None
-        if not self.prefetch or unit is None or not unit.gathers_each_use:
+        gathers = unit is not None and unit.gathers_each_use
+        return self._prefetched_bytes(unit) if gathers else 0
+
+    def _prefetched_bytes(self, unit: FsdpUnit | None) -> int:
+        """Buffers of a unit's gather, if it runs beside the layer before."""
+        if unit is None or not (self.prefetch and unit.overlaps.dp_parameter):
             return 0
         return unit.flat_bytes
 
@@ -250,7 +253,7 @@ class PassMemoryCache:
     ) -> list[PassMemory]:
         """The effect of each kind of pass of a stage.
 
-        ``prefetch``: the next unit's gather overlaps a layer's computation.
+        ``prefetch``: the next unit's gather may run beside a layer's computation.
         """
         caches = [self._of_chunk(chunk, prefetch) for chunk in chunks]
         model = PassMemoryModel(self.stack, chunks, prefetch)

@@ -48,8 +48,8 @@ def stage_peak(
 ) -> dict[str, int]:
     """Allocated bytes by term at a stage's peak within a step.
 
-    ``prefetch``: the next unit's gather overlaps a layer's computation; ``effects``: of passes
-    under this stack.
+    ``prefetch``: a unit's gather may run beside the layer before; ``effects``: of passes under this
+    stack.
 
     Raises:
         InputError: states too large to count in 64 bits.

@@ -20,6 +20,9 @@ TERMS = (
 TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 EXPOSED_EP = TERM_NUMBER["exposed_ep"]
 TECHNIQUE = TERM_NUMBER["technique"]
+SERIAL_TERMS = tuple(TERM_NUMBER[name] for name in ("exposed_tp", "exposed_cp", "exposed_ep"))
+"""Terms of communication inside layers."""
+NO_SERIAL = (0.0,) * len(SERIAL_TERMS)
 KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
 TermSeconds = tuple[float, ...]
 TechniqueSeconds = tuple[tuple[str, float], ...]
@@ -31,7 +34,8 @@ class PassCost(NamedTuple):
 
     ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
     of this machine or its kind, ``learned_s`` on prices learned from others. ``technique_s`` is
-    techniques' term by name.
+    techniques' term by name, ``serial_s`` the communication of ``SERIAL_TERMS`` that runs beside
+    nothing of its pass.
     """
 
     time_s: float
@@ -40,6 +44,7 @@ class PassCost(NamedTuple):
     measured_s: float
     learned_s: float = 0.0
     technique_s: TechniqueSeconds = ()
+    serial_s: TermSeconds = NO_SERIAL
 
 
 class TrafficCost(NamedTuple):

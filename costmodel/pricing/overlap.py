@@ -3,8 +3,7 @@
 Four rules, all never decreasing in either duration.
 
 A tensor-parallel collective beside its matrix product, cut into c chunks, is a two-step pipeline of
-``max(P, C) + min(P, C)/c``, exposing ``that - P`` (c = 4, as in Flux's medium-grained baseline and
-Megatron's userbuffers).
+``max(P, C) + min(P, C)/c``, exposing ``that - P``.
 
 A gather or reduction beside a layer's computation slows both while they coexist (Galvatron, section
 4.2; measured factor 1.1256 on A100, 1.3 on TITAN): with factor f each is longer by (f - 1) times
@@ -20,14 +19,12 @@ section 3.2.1): it exposes what outlasts its pass's kernels, by the same rule.
 
 from __future__ import annotations
 
-CHUNKS = 4
 
-
-def exposed_over_product(collective_s: float, product_s: float) -> float:
+def exposed_over_product(collective_s: float, product_s: float, chunks: int) -> float:
     """Seconds added by a chunked collective to its overlapped matrix product."""
     if product_s == 0.0:
         return collective_s
-    joint_s = max(collective_s, product_s) + min(collective_s, product_s) / CHUNKS
+    joint_s = max(collective_s, product_s) + min(collective_s, product_s) / chunks
     return min(collective_s, joint_s - product_s)
 
 

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from ...spec.cluster.stack_spec import OverlapKinds, StackSpec
+from ...spec.cluster.stack_spec import StackSpec
 from ...spec.report.work_items import Collective, Kernel
 from ..kernel_latency.profile_table import Latency
 from ..symbolic.lowered_pass import LoweredPass
 from ..symbolic.tape import TapeEntry, WorkItem
+from ..symbolic.work_overlap import WorkOverlap
 from .costs import (
     EXPOSED_EP,
     KERNEL_TERMS,
+    NO_SERIAL,
+    SERIAL_TERMS,
     TECHNIQUE,
     TERM_NUMBER,
     TERMS,
@@ -34,7 +37,6 @@ class ItemPrices(Protocol):
 
     machine: Machine
     stack: StackSpec
-    overlaps: OverlapKinds
     launch_s: float
     pass_s: float
     wait_s: float
@@ -49,7 +51,8 @@ class ItemPrices(Protocol):
 class _PassWork(NamedTuple):
     """Seconds of items by term, without host time, and by source.
 
-    ``launches`` are eager ones; ``host_s`` is further host time.
+    ``launches`` are eager ones; ``host_s`` is further host time. ``serial_s`` of ``SERIAL_TERMS``
+    run beside nothing; ``beside_pass_s``, in no term yet, beside all kernels of the pass.
     """
 
     terms_s: TermSeconds
@@ -58,6 +61,8 @@ class _PassWork(NamedTuple):
     measured_s: float
     learned_s: float
     technique_s: TechniqueSeconds = ()
+    serial_s: TermSeconds = NO_SERIAL
+    beside_pass_s: float = 0.0
 
 
 class PassPricer:
@@ -86,9 +91,10 @@ class PassPricer:
         measured_s = sum(work.measured_s for work in works)
         learned_s = sum(work.learned_s for work in works)
         technique_s = tuple(item for work in works for item in work.technique_s)
-        return self._cost(
-            _PassWork(tuple(terms), launches, host_s, measured_s, learned_s, technique_s)
-        )
+        serial = [sum(values) for values in zip(*(work.serial_s for work in works), strict=True)]
+        beside_pass_s = sum(work.beside_pass_s for work in works)
+        shares = measured_s, learned_s, technique_s, tuple(serial), beside_pass_s
+        return self._cost(_PassWork(tuple(terms), launches, host_s, *shares))
 
     def _work(self, lowered: LoweredPass) -> _PassWork:
         cached = self._works.get(id(lowered))
@@ -98,17 +104,20 @@ class PassPricer:
 
     def _cost(self, work: _PassWork) -> PassCost:
         terms = list(work.terms_s)
-        terms[EXPOSED_EP] = self._exposed_over_pass(terms)
+        if work.beside_pass_s:
+            terms[EXPOSED_EP] += self._exposed_over_pass(work.beside_pass_s, terms)
         priced_s = sum(terms)
         terms[TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
-        shares = work.measured_s, work.learned_s
-        return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.technique_s)
+        shares = work.measured_s, work.learned_s, work.technique_s, work.serial_s
+        return PassCost(sum(terms), tuple(terms), priced_s, *shares)
 
     def _price_work(self, lowered: LoweredPass) -> _PassWork:
         terms = [0.0] * len(TERMS)
         technique_s: dict[str, float] = {}
-        launches, measured_s, learned_s = 0, 0.0, 0.0
-        for work, name, seconds, latency in self.exposed_items(lowered):
+        launches, measured_s, learned_s, beside_pass_s = 0, 0.0, 0.0, 0.0
+        serial_s = [0.0] * len(TERMS)
+        for entry, seconds, latency in self._exposed_entries(lowered):
+            work, name, overlap = entry.work, entry.breakdown_term, self._overlap(entry)
             if latency.source == "measured":
                 measured_s += latency.time_s
             elif latency.source == "learned":
@@ -116,56 +125,67 @@ class PassPricer:
             launches += isinstance(work, Kernel)
             if name not in TERM_NUMBER:
                 technique_s[name] = technique_s.get(name, 0.0) + seconds
-            terms[TERM_NUMBER.get(name, TECHNIQUE)] += seconds
+            if overlap is not None and overlap.beside == "pass":
+                beside_pass_s += seconds
+                continue
+            term = TERM_NUMBER.get(name, TECHNIQUE)
+            terms[term] += seconds
+            if overlap is None:
+                serial_s[term] += seconds
         host_s = 0.0
         if lowered.host is not None:
             host, factor = lowered.host, self._prices.machine.factors.host
             launches = host.eager
             host_s = host.generated * min(self._prices.launch_s, host.generated_s * factor)
             host_s += host.once_s * factor
-        by_technique = tuple(technique_s.items())
-        return _PassWork(tuple(terms), launches, host_s, measured_s, learned_s, by_technique)
+        shares = measured_s, learned_s, tuple(technique_s.items())
+        serial = tuple(serial_s[number] for number in SERIAL_TERMS)
+        return _PassWork(tuple(terms), launches, host_s, *shares, serial, beside_pass_s)
 
     def exposed_items(self, lowered: LoweredPass) -> Iterator[tuple[WorkItem, str, float, Latency]]:
         """Items of a pass with term and exposed seconds; see ``Pricer.exposed_items``."""
+        for entry, seconds, latency in self._exposed_entries(lowered):
+            yield entry.work, entry.breakdown_term, seconds, latency
+
+    def _overlap(self, entry: TapeEntry) -> WorkOverlap | None:
+        """What an entry runs beside: on cores nothing."""
+        return None if self._prices.machine.is_cpu else entry.overlap
+
+    def _exposed_entries(self, lowered: LoweredPass) -> Iterator[tuple[TapeEntry, float, Latency]]:
         prices = self._prices
         product_s, overlapped_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
-            work, name = entry.work, entry.breakdown_term
+            work, overlap = entry.work, self._overlap(entry)
             latency = prices.kernel(work) if isinstance(work, Kernel) else prices.collective(work)
             seconds = latency.time_s
             if isinstance(work, Kernel):
                 product_s, overlapped_s = (seconds if work.term == "matmul" else 0.0), 0.0
             else:
                 seconds += prices.wait_s
-                if entry.technique:
-                    pass  # serial, whatever the stack hides
-                elif entry.overlapped_kernels:
-                    seconds = self._exposed_over_next(seconds, lowered.entries, number)
-                elif name == "exposed_tp" and prices.overlaps.tp:
+                if overlap is None:
+                    pass
+                elif overlap.beside == "following":
+                    following = lowered.entries[number + 1 :]
+                    seconds = self._exposed_over_next(seconds, following, overlap.kernels)
+                elif overlap.beside == "product":
                     # Collectives in a row share their product: each hides only in what is left.
-                    exposed_s = exposed_over_product(overlapped_s, product_s)
+                    exposed_s = exposed_over_product(overlapped_s, product_s, overlap.chunks)
                     overlapped_s += seconds
-                    seconds = exposed_over_product(overlapped_s, product_s) - exposed_s
-            yield work, name, seconds, latency
+                    seconds = exposed_over_product(overlapped_s, product_s, overlap.chunks)
+                    seconds -= exposed_s
+            yield entry, seconds, latency
 
-    def _exposed_over_pass(self, terms: list[float]) -> float:
-        if not self._prices.overlaps.ep:
-            return terms[EXPOSED_EP]
+    def _exposed_over_pass(self, seconds: float, terms: list[float]) -> float:
         work_s = sum(terms[TERM_NUMBER[name]] for name in KERNEL_TERMS)
-        return exposed_over_kernels(terms[EXPOSED_EP], work_s, self._prices.stack.overlap_slowdown)
+        return exposed_over_kernels(seconds, work_s, self._prices.stack.overlap_slowdown)
 
     def _exposed_over_next(
-        self, seconds: float, entries: tuple[TapeEntry, ...], number: int
+        self, seconds: float, following: tuple[TapeEntry, ...], count: int
     ) -> float:
-        """Exposed seconds of the collective at ``number`` beside following kernels."""
+        """Exposed seconds of a collective beside so many of the following kernels."""
         prices = self._prices
-        if not prices.overlaps.cp:
-            return seconds
-        kernels = (e.work for e in entries[number + 1 :] if isinstance(e.work, Kernel))
-        work_s = sum(
-            prices.kernel(k).time_s for k in islice(kernels, entries[number].overlapped_kernels)
-        )
+        kernels = (e.work for e in following if isinstance(e.work, Kernel))
+        work_s = sum(prices.kernel(k).time_s for k in islice(kernels, count))
         return exposed_over_kernels(seconds, work_s, prices.stack.overlap_slowdown)
 
     def _host_seconds(self, work: _PassWork, device_s: float) -> float:

@@ -17,6 +17,7 @@ from ...spec.cluster.stack_spec import OverlapKinds, StackSpec
 from ...spec.report.work_items import Collective, Kernel, on_host
 from ..kernel_latency.profile_table import Latency
 from ..sharding.fsdp_unit import MAX_CACHED_UNITS, FsdpUnit
+from ..symbolic.lane_work import Lane, LaneWork, LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
 from .collective_pricer import CollectivePricer
@@ -130,7 +131,7 @@ class Pricer:
         fresh = self._traffic(unit.reduce.fresh, self.unit_s)
         outer = self._traffic(unit.reduce.outer)
         after_passes_s = 0.0
-        if self._reduces_after_passes and not unit.reduces_each_micro_batch:
+        if self._reduces_after_passes(unit) and not unit.reduces_each_micro_batch:
             after_passes_s = fresh.collectives_s + outer.collectives_s
             fresh = fresh._replace(collectives_s=0.0)
             outer = outer._replace(collectives_s=0.0)
@@ -154,13 +155,40 @@ class Pricer:
             ),
         )
 
-    @property
-    def _reduces_after_passes(self) -> bool:
-        return self.stack.reductions == "after_passes" and not self.overlaps.dp_gradient
+    def hides_gather(self, unit: FsdpUnit) -> bool:
+        """True if a unit's gathers run beside the layer before."""
+        return unit.overlaps.dp_parameter and not self.machine.is_cpu
+
+    def hides_reduction(self, unit: FsdpUnit) -> bool:
+        """True if a unit's reductions run beside the next layer's backward."""
+        return unit.overlaps.dp_gradient and not self.machine.is_cpu
+
+    def _reduces_after_passes(self, unit: FsdpUnit) -> bool:
+        return self.stack.reductions == "after_passes" and not self.hides_reduction(unit)
 
     def _traffic(self, items: Iterable[WorkItem], host_s: float = 0.0) -> TrafficCost:
         kernels_s, collectives_s = self.split(items)
         return TrafficCost(kernels_s + host_s, collectives_s)
+
+    def lane_s(self, work: LaneWork) -> float:
+        """Seconds of a technique's work on its lane, undisturbed."""
+        return sum(self.split(work.items))
+
+    def in_line(self, work: LaneWork) -> bool:
+        """True if work on a lane stops the computation: on cores all but the wire's does."""
+        return self.machine.is_cpu and work.lane != "wire"
+
+    def in_line_s(self, works: LaneWorks) -> float:
+        """Seconds of the lanes' work that stops the computation."""
+        return sum(self.lane_s(work) for work in works if self.in_line(work))
+
+    def busiest_lane_s(self, works: LaneWorks) -> float:
+        """Seconds of the busiest lane that does not stop it."""
+        seconds: dict[Lane, float] = {}
+        for work in works:
+            if not self.in_line(work):
+                seconds[work.lane] = seconds.get(work.lane, 0.0) + self.lane_s(work)
+        return max(seconds.values(), default=0.0)
 
     def split(self, items: Iterable[WorkItem]) -> tuple[float, float]:
         """Seconds of kernels (with their launches) and of collectives among ``items``."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...spec.cluster.stack_spec import OverlapKinds
+from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
 from ..symbolic.tier_bytes import StateBytes
@@ -67,9 +69,11 @@ class FsdpUnit:
     ``gather``: their work. ``gradient_bytes``: unreduced gradients of one micro-batch;
     ``accumulated_bytes``: the same while they wait for the last one; ``shard_gradient_bytes``:
     reduced ones until the update. ``post_update``: work after the update; ``update``: the unit's
-    share of it. Techniques add ``added`` once gradients are complete, ``added_update`` with each
-    update, and hold ``added_bytes``, on other tiers ``added_tier_bytes``, between steps;
-    ``fetched_by``: the technique of copies before gathers and after reductions.
+    share of it. ``overlaps``: of gathers and reductions with layers. Techniques add ``added`` once
+    gradients are complete, ``added_update`` with each update, and hold ``added_bytes``, on other
+    tiers ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before
+    gathers and after reductions. ``gradient_lanes`` run beside the last micro-batch's backward,
+    ``update_lanes`` one after the other beside the update.
     """
 
     wrapped: bool
@@ -91,11 +95,14 @@ class FsdpUnit:
     partial_shards: tuple[int, ...]
     tied_bytes: int
     tied_elements: int
+    overlaps: OverlapKinds
     added: LoweredPass = NO_PASS
     added_update: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
     added_bytes: int = 0
     added_tier_bytes: tuple[StateBytes, ...] = ()
     fetched_by: str = ""
+    gradient_lanes: LaneWorks = ()
+    update_lanes: LaneWorks = ()
 
     @property
     def whole_bytes(self) -> int:

@@ -76,6 +76,7 @@ def sharded_unit(shape: UnitShape) -> FsdpUnit:
         partial_shards=tuple(n for group in groups for n in group.partials),
         tied_bytes=tied_elements_of(shape) * master,
         tied_elements=tied_elements_of(shape),
+        overlaps=shape.stack.overlaps,
     )
 
 

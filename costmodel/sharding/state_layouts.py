@@ -75,6 +75,7 @@ def contiguous_unit(shape: UnitShape) -> FsdpUnit:
         partial_shards=tuple(n for group in groups for n in group.partials),
         tied_bytes=tied_elements_of(shape, 1) * DTYPE_BYTES[dtype.master],
         tied_elements=tied_elements_of(shape),
+        overlaps=shape.stack.overlaps,
     )
 
 

@@ -1,10 +1,10 @@
 """Discrete-event simulation of a step: every span of every pass, and every message.
 
-Each rank has a stream of kernels, one of collectives inside layers, one of sharding traffic and one
-of messages per direction; each runs its spans in order, one at a time. :mod:`pipeline_timing` goes
-pass by pass and gives the same times, as tests check, with one difference: a message sent before
-the previous one has arrived waits for it here, and not there. That takes messages longer than the
-passes that send them.
+Each rank has a stream of kernels, one of collectives inside layers, one of sharding traffic, one of
+messages per direction and the lanes of techniques; each runs its spans in order, one at a time.
+:mod:`pipeline_timing` goes pass by pass and gives the same times, as tests check, with one
+difference: a message sent before the previous one has arrived waits for it here, and not there.
+That takes messages longer than the passes that send them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ..arrays import Floats
 from ..lowering.stage_passes import PassKind
+from ..symbolic.lane_work import LANES
 from .overlapped_passes import PAIRED_KINDS
 from .pass_order import pass_order
 from .pass_spans import PassSpan, PassSpans, pass_spans
@@ -26,7 +27,7 @@ from .simulator import Simulation, Simulator
 from .stage_run import StageRun
 
 FORWARD_MESSAGES, BACKWARD_MESSAGES = 3, 4
-STREAMS = ("compute", "collectives", "sharding", "messages forward", "messages backward")
+STREAMS = ("compute", "collectives", "sharding", "messages forward", "messages backward", *LANES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

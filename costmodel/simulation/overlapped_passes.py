@@ -4,50 +4,32 @@ Each pass is work on the compute stream and serial communication inside its laye
 communication of one hides behind the work of the other (DeepSeek-V3, 2024, section 3.2.1), so the
 pair takes at least the work of both, the communication of both, and either pass alone; the longest
 of these is taken. Hidden communication slows both by the stack's factor, as in :mod:`overlap`.
-Communication that the stack already hides inside a pass, sharding traffic above all, keeps that
-overlap and counts as work. Never decreasing in any duration, and never longer than one pass after
+Communication that runs beside work of its own pass, sharding traffic above all, keeps that overlap
+and counts as work. Never decreasing in any duration, and never longer than one pass after
 the other.
 """
 
 from __future__ import annotations
 
-from ...spec.cluster.stack_spec import OverlapKinds
 from ...spec.schedules.stage_order import ScheduleKind
-from ..pricing.costs import PassCost
-from ..pricing.pricer import Pricer
-from .pass_time import PASS_TERMS, PassTime, sum_by_name
+from ..pricing.costs import SERIAL_TERMS, PassCost
+from .pass_time import PassTime, sum_by_name
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
 """Schedules with passes that overlap in pairs."""
 
-INSIDE_LAYERS = {f"exposed_{kind}": kind for kind in ("tp", "cp", "ep")}
-"""Terms of communication inside layers, with the kind of overlap that hides it."""
 MAX_SLOWDOWN = 2.0
 """With this factor two overlapped passes take as long as in turn."""
 
 
-def serial_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
-    """Terms of serial communication inside passes, by number in PASS_TERMS."""
-    return tuple(
-        PASS_TERMS.index(term)
-        for term, kind in INSIDE_LAYERS.items()
-        if not getattr(overlaps, kind)
-    )
-
-
-def overlappable_terms(pricer: Pricer) -> tuple[int, ...]:
-    """Terms hidden beside another pass: none without overlap."""
-    return serial_terms(pricer.overlaps) if pricer.hides_sharding else ()
-
-
-def min_overlapped_s(cost: PassCost, hides: tuple[int, ...]) -> float:
+def min_overlapped_s(cost: PassCost, hides: bool) -> float:
     """Lower bound of a layer pass's seconds, whatever it overlaps with.
 
     Args:
         cost: of the pass alone.
-        hides: from :func:`overlappable_terms`.
+        hides: True if passes overlap at all.
     """
-    return cost.time_s - sum(cost.terms_s[number] for number in hides)
+    return cost.time_s - sum(cost.serial_s) if hides else cost.time_s
 
 
 def pair_hidden_s(one_s: float, other_s: float, overlappable_s: float, slowdown: float) -> float:
@@ -64,21 +46,23 @@ def pair_hidden_s(one_s: float, other_s: float, overlappable_s: float, slowdown:
     return hidden_s - (min(slowdown, MAX_SLOWDOWN) - 1.0) * hidden_s
 
 
-def pair_time(one: PassTime, other: PassTime, serial: tuple[int, ...], slowdown: float) -> PassTime:
+def pair_time(one: PassTime, other: PassTime, slowdown: float, hides: bool = True) -> PassTime:
     """Seconds of two overlapping passes.
 
     Args:
         one: a pass.
         other: the pass that it starts with.
-        serial: terms of communication that may hide, from :func:`serial_terms`.
         slowdown: factor of work and communication while they share the device.
+        hides: False if the stack overlaps nothing.
     """
     terms = [a + b for a, b in zip(one.terms_s, other.terms_s, strict=True)]
     in_turn_s = one.time_s + other.time_s
-    overlappable_s = sum(terms[number] for number in serial)
+    serial_s = [a + b for a, b in zip(one.serial_s, other.serial_s, strict=True)]
+    overlappable_s = sum(serial_s) if hides else 0.0
     hidden_s = pair_hidden_s(one.time_s, other.time_s, overlappable_s, slowdown)
-    for number in serial:
-        terms[number] *= 1.0 - hidden_s / overlappable_s if overlappable_s else 1.0
+    for number, seconds in zip(SERIAL_TERMS, serial_s, strict=True):
+        kept = 1.0 - hidden_s / overlappable_s if overlappable_s else 1.0
+        terms[number] = (terms[number] - seconds) + seconds * kept
     return PassTime(
         in_turn_s - hidden_s,
         terms,

@@ -3,7 +3,7 @@
 :mod:`pass_time` gives a pass's duration by a formula; here the same layers are placed on the
 streams of a rank one by one. A span has a stream, which runs its spans in order, and dependencies.
 Collectives have their exposed seconds, as in prices: what hides beside kernels takes no time here
-either.
+either. A technique's lanes are streams as well; on the wire they take turns with sharding traffic.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from ..lowering.stage_passes import PassKind
 from ..pricing.costs import EXPOSED_EP, TERMS
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
+from ..symbolic.lane_work import LANES, Begins, Lane
 from ..symbolic.lowered_pass import LoweredPass
-from .pass_time import LayerSlot, layer_order, layer_slots
+from .lane_clocks import beside_seconds
+from .layer_slots import LayerSlot, layer_slots
+from .pass_time import layer_order
 
 COMPUTE, COLLECTIVE, SHARDING = range(3)
 """Streams of a rank besides messages: kernels, collectives inside layers, sharding traffic."""
+FIRST_LANE = 5
+"""Stream of the first of ``LANES``, after those of messages."""
 HOST = TERMS.index("host")
 StreamSeconds = tuple[int, float]
 """A stream and seconds."""
@@ -60,7 +65,7 @@ def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> PassSpans:
         if key not in cache:
             cache[key] = layer_stretches(passes, pricer)
         stretches.append(cache[key])
-    if not pricer.hides_sharding:
+    if not (pricer.hides_sharding or any(s.overlaps for s in slots)):
         return _serial(slots, stretches)
     return _overlapped(slots, stretches, pricer)
 
@@ -121,31 +126,72 @@ def _serial(slots: list[LayerSlot], stretches: list[list[StreamSeconds]]) -> Pas
     return PassSpans(tuple(layout.spans), output)
 
 
+class _LaneSpans:
+    """Spans of lanes beside the layers of a pass, and what layers wait for."""
+
+    def __init__(self, layout: _Layout, slots: list[LayerSlot], slowdown: float) -> None:
+        self._layout, self._slowdown = layout, slowdown
+        self._lanes = [slot.lanes for slot in slots]
+        self.any = any(self._lanes)
+        self.gates: list[list[int]] = [[] for _ in slots]
+
+    def issue(self, number: int, begins: Begins, after: int, work_s: float) -> None:
+        """Place a layer's work of one kind once span ``after`` is over."""
+        for work in self._lanes[number] if number < len(self._lanes) else ():
+            if work.begins != begins:
+                continue
+            seconds = slowed(work.seconds, work_s, self._slowdown)
+            span = self._layout.add(_stream(work.lane), seconds, after)
+            awaited = number if begins == "before" else number + work.lag
+            if (begins == "before" or work.lag) and awaited < len(self.gates):
+                self.gates[awaited].append(span)
+
+    def beside_s(self, number: int) -> float:
+        """Seconds of lanes that share the device with a layer."""
+        return beside_seconds(self._lanes, number) if self.any else 0.0
+
+
+def _stream(lane: Lane) -> int:
+    return SHARDING if lane == "wire" else FIRST_LANE + LANES.index(lane)
+
+
 def _overlapped(
     slots: list[LayerSlot], stretches: list[list[StreamSeconds]], pricer: Pricer
 ) -> PassSpans:
-    """Gathers and reductions overlapped with layers; see :mod:`pass_time`."""
-    factor, hides = pricer.stack.overlap_slowdown, pricer.overlaps
+    """Gathers, reductions and lanes overlapped with layers; see :mod:`pass_time`."""
+    factor = pricer.stack.overlap_slowdown
     layout, output = _Layout(), 0
     gate = layout.add(SHARDING, slots[0].gather_s, 0) if slots[0].gather_s else 0
+    lanes = _LaneSpans(layout, slots, factor)
+    lanes.issue(0, "before", 0, 0.0)
     reducing_s = 0.0
     for number, slot in enumerate(slots):
         following = slots[number + 1] if number + 1 < len(slots) else None
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = 0.0 if following is None else following.gather_s
-        overlapped_s = reducing_s + (gather_s if hides.dp_parameter else 0.0)
+        prefetches = following is not None and following.hides_gather
+        overlapped_s = reducing_s + (gather_s if prefetches else 0.0) + lanes.beside_s(number)
+        for awaited in lanes.gates[number]:
+            layout.last = layout.add(COMPUTE, 0.0, layout.last, awaited)
+        if lanes.any:  # the moment at which lanes begin
+            layout.last = layout.add(COMPUTE, 0.0, layout.last, gate)
         layer_start = layout.last
         stretch = slowed(work_s, overlapped_s, factor) / work_s if work_s else 1.0
         layout.layer(stretches[number], slot.copy_s, stretch, gate)
         output = layout.last
-        if gather_s and hides.dp_parameter:
+        if gather_s and prefetches:
             gate = layout.add(SHARDING, slowed(gather_s, work_s, factor), layer_start, gate)
         elif gather_s:
             gate = layout.add(SHARDING, gather_s, layout.last)
+        lanes.issue(number + 1, "before", layer_start, work_s)
+        lanes.issue(number, "with", layer_start, work_s)
+        next_s = 0.0 if following is None else following.cost.time_s
+        reduced = output
         if slot.reduce_s:
-            overlaps_next = following is not None and hides.dp_gradient
-            next_s = following.cost.time_s if following is not None and overlaps_next else 0.0
-            reduced = layout.add(SHARDING, slowed(slot.reduce_s, next_s, factor), layout.last)
-            layout.last = layout.last if hides.dp_gradient else reduced
-        reducing_s = slot.reduce_s if hides.dp_gradient else 0.0
+            beside_s = next_s if slot.hides_reduction else 0.0
+            reduced = layout.add(SHARDING, slowed(slot.reduce_s, beside_s, factor), layout.last)
+            layout.last = layout.last if slot.hides_reduction else reduced
+        lanes.issue(number, "after", output, next_s)
+        lanes.issue(number, "reduced", reduced, next_s)
+        reducing_s = slot.reduce_s if slot.hides_reduction else 0.0
     return PassSpans(tuple(layout.spans), output)

@@ -5,24 +5,25 @@ Forward, the next unit's gather is issued when a layer starts; backward, the pre
 is issued when a layer starts and the reduction when it ends; traffic runs in issue order. A layer
 starts when the previous one is done and its parameters are gathered; a pass ends when everything
 has. Its output is ready once the layers' own work is done: the reductions after that are its tail.
-Without overlap everything is serial. Times never decrease when any duration grows, which makes
-bounds provable.
+Without overlap everything is serial. Lanes of techniques run beside the layers in the same way, a
+wire's in turn with the traffic; what they add to a pass stands under the techniques' names. Times
+never decrease when any duration grows, which makes bounds provable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind
-from ..memory.pass_memory import entry_unit
-from ..pricing.costs import TECHNIQUE, TERMS, PassCost, ReduceCost, UnitCost
+from ..pricing.costs import NO_SERIAL, TECHNIQUE, TERMS
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
-from ..sharding.fsdp_unit import FsdpUnit
+from .lane_clocks import LaneClocks, PlacedLaneWork
+from .layer_slots import LayerSlot, layer_slots
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")
@@ -42,7 +43,8 @@ class PassSegment(NamedTuple):
 class PassTime:
     """Seconds of a pass, by term; ``segments`` only on request.
 
-    ``technique_s`` is the term of techniques by name. ``tail_s`` of ``time_s`` follow the work of
+    ``technique_s`` is the term of techniques by name, ``serial_s`` the communication of
+    ``SERIAL_TERMS`` that runs beside nothing. ``tail_s`` of ``time_s`` follow the work of
     all layers: reductions, for which no message to another stage waits.
     """
 
@@ -54,6 +56,7 @@ class PassTime:
     segments: list[PassSegment] = field(default_factory=list)
     technique_s: dict[str, float] = field(default_factory=dict)
     tail_s: float = 0.0
+    serial_s: tuple[float, ...] = NO_SERIAL
 
 
 def sum_by_name(*named_seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -71,26 +74,6 @@ def terms_with_techniques(time: PassTime) -> list[tuple[str, float]]:
     return terms
 
 
-class LayerSlot(NamedTuple):
-    """One layer's share of a pass: computation, copies, traffic before and after.
-
-    ``fetched_s`` of the copies come from or go to the host, for the technique ``fetched_by``.
-    """
-
-    cost: PassCost
-    copy_s: float
-    gather_s: float
-    reduce_s: float
-    fetched_by: str = ""
-    fetched_s: float = 0.0
-
-    @property
-    def technique_s(self) -> tuple[tuple[str, float], ...]:
-        """Seconds of techniques by name, of the computation and of the copies."""
-        computation = self.cost.technique_s
-        return (*computation, (self.fetched_by, self.fetched_s)) if self.fetched_s else computation
-
-
 def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
     """Seconds of a pass of ``chunk``.
 
@@ -105,9 +88,11 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
     numbers = layer_order(chunk, kind)
     slots = layer_slots(chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
-    if not pricer.hides_sharding:
+    if any(slot.lanes for slot in slots):
+        return lanes_time(slots, pricer.stack.overlap_slowdown, names)
+    if not (pricer.hides_sharding or any(slot.overlaps for slot in slots)):
         return _serial(slots, names)
-    return _overlapped(slots, pricer, names)
+    return _overlapped(slots, pricer.stack.overlap_slowdown, names)
 
 
 def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
@@ -119,100 +104,6 @@ def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
 def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
     letter = "F" if kind.forward else "W" if kind.part == "weight" else "B"
     return [f"layer {chunk.layers[number].index} {letter}" for number in numbers]
-
-
-def layer_slots(
-    chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer
-) -> list[LayerSlot]:
-    """Layers of a pass in order; most equal the previous one."""
-    make = _forward_slot if kind.forward else _backward_slot
-    slots: list[LayerSlot] = []
-    previous_key = None
-    for number in numbers:
-        entry = chunk.layers[number]
-        is_unique = entry.unit is None or number == len(chunk.layers) - 1  # may share a unit
-        layer_key = None if is_unique else (id(entry.lowered), id(entry.unit))
-        repeats = layer_key is not None and layer_key == previous_key
-        slots.append(slots[-1] if repeats else make(chunk, number, kind, pricer))
-        previous_key = layer_key
-    return slots
-
-
-def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
-    entry, unit = chunk.layers[number], entry_unit(chunk, number)
-    forward = pricer.layer_pass(entry.lowered.forward)
-    if unit is None:
-        return LayerSlot(forward, 0.0, 0.0, 0.0)
-    cost = pricer.unit(unit)
-    copy_s, gather_s = _before_forward_s(unit, cost, kind)
-    return LayerSlot(forward, copy_s, gather_s, 0.0, unit.fetched_by, cost.gather.fetched_s)
-
-
-def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
-    if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
-        return 0.0, 0.0
-    gather, outer = cost.gather.forward, cost.gather.outer
-    if not kind.first:
-        return gather.kernels_s, gather.collectives_s
-    return gather.kernels_s + outer.kernels_s, gather.collectives_s + outer.collectives_s
-
-
-def traffic_seconds(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
-    """Copies, gather and reduction added by a unit to a pass."""
-    if kind.forward:
-        return *_before_forward_s(unit, cost, kind), 0.0
-    return _around_backward_s(unit, cost, kind)
-
-
-def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
-    unit = chunk.layers[number].unit
-    backward = pricer.passes(chunk.backward_passes(number, kind.first, kind.last, kind.part))
-    if unit is None:
-        return LayerSlot(backward, 0.0, 0.0, 0.0)
-    cost = pricer.unit(unit)
-    fetched_s = _copied_s(unit, cost, kind)
-    return LayerSlot(backward, *_around_backward_s(unit, cost, kind), unit.fetched_by, fetched_s)
-
-
-def _copied_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> float:
-    """Copies from and to the host around a backward pass."""
-    copied_s = 0.0 if kind.part == "weight" else cost.gather.fetched_s
-    if kind.part == "input" or not (kind.last or unit.reduces_each_micro_batch):
-        return copied_s
-    adds = unit.reduces_each_micro_batch and not kind.first
-    return copied_s + cost.reduce.offloaded_s + (cost.reduce.fetched_s if adds else 0.0)
-
-
-def _around_backward_s(
-    unit: FsdpUnit, cost: UnitCost, kind: PassKind
-) -> tuple[float, float, float]:
-    """Copies, gather and reduction of a backward pass."""
-    if not (unit.wrapped or unit.reduce.fresh):
-        return 0.0, 0.0, 0.0
-    gathers = unit.gathers_each_use and kind.part != "weight"
-    copy_s = cost.gather.backward.kernels_s if gathers else 0.0
-    gather_s = cost.gather.backward.collectives_s if gathers else 0.0
-    if kind.part == "input":
-        return copy_s, gather_s, 0.0
-    reduces = kind.last or unit.reduces_each_micro_batch
-    copy_s += _after_backward_s(cost.reduce, kind, reduces, unit.reduces_each_micro_batch)
-    reduce_s = cost.reduce.fresh.collectives_s if reduces else 0.0
-    if kind.last:
-        outer = cost.reduce.outer
-        return copy_s + outer.kernels_s, gather_s, reduce_s + outer.collectives_s
-    return copy_s, gather_s, reduce_s
-
-
-def _after_backward_s(
-    cost: ReduceCost, kind: PassKind, reduces: bool, each_micro_batch: bool
-) -> float:
-    if not reduces:
-        return cost.upcast_s if kind.first else cost.accumulate_upcast_s
-    if each_micro_batch:
-        return cost.fresh.kernels_s + (0.0 if kind.first else cost.accumulate_shard_s)
-    if kind.first:
-        return cost.fresh.kernels_s
-    return cost.accumulate_upcast_s + cost.accumulated_kernels_s
 
 
 def _summed(slots: list[LayerSlot]) -> PassTime:
@@ -228,7 +119,9 @@ def _summed(slots: list[LayerSlot]) -> PassTime:
         measured_s += slot.cost.measured_s
         learned_s += slot.cost.learned_s
     technique_s = sum_by_name(*(slot.technique_s for slot in slots if slot.technique_s))
-    return PassTime(0.0, terms, priced_s, measured_s, learned_s, technique_s=technique_s)
+    serial_s = tuple(map(sum, zip(*(slot.cost.serial_s for slot in slots), strict=True)))
+    shares = priced_s, measured_s, learned_s
+    return PassTime(0.0, terms, *shares, technique_s=technique_s, serial_s=serial_s)
 
 
 def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
@@ -244,49 +137,81 @@ def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
     return total
 
 
-def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
-    """Two streams with prefetch of one layer; see the module docstring.
+def lanes_time(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = ()) -> PassTime:
+    """Seconds of a pass with lanes; they add what it takes longer than without them.
 
-    Where the stack hides only one of gathers and reductions, the other stops the computation.
+    Args:
+        slots: its layers, in order.
+        slowdown: factor of work that shares the device.
+        names: of the layers, to list the segments.
     """
-    slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
+    plain_s = _overlapped([slot._replace(lanes=()) for slot in slots], slowdown).time_s
+    total = _overlapped(slots, slowdown, names)
+    added_s = max(0.0, total.time_s - plain_s)
+    total.terms_s[EXPOSED_DP] = max(0.0, total.terms_s[EXPOSED_DP] - added_s)
+    total.terms_s[TECHNIQUE] += added_s
+    lane_s = sum_by_name((lane.technique, lane.seconds) for slot in slots for lane in slot.lanes)
+    share = added_s / sum(lane_s.values()) if added_s else 0.0
+    shares = [(name, seconds * share) for name, seconds in lane_s.items()]
+    total.technique_s = sum_by_name(total.technique_s.items(), shares)
+    return total
+
+
+def _overlapped(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = ()) -> PassTime:
+    """Two streams with prefetch of one layer, and lanes; see the module docstring.
+
+    A gather or reduction that is not hidden stops the computation.
+    """
     total = _summed(slots)
     terms, segments = total.terms_s, total.segments
-    compute_free = output_ready = pending_reduce_s = 0.0
-    gathered = wire_free = slots[0].gather_s
+    compute_free = output_ready = pending_s = 0.0
+    lanes = LaneClocks([slot.lanes for slot in slots], slowdown)
+    gathered = lanes.wire_free = slots[0].gather_s
     if names:
-        _add_collective(segments, f"{names[0]} gather", 0.0, wire_free)
+        _add_collective(segments, f"{names[0]} gather", 0.0, gathered)
+    lanes.issue(0, "before", 0.0, 0.0)
     for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
-        prefetch_s = gather_s if hides.dp_parameter else 0.0
-        start = max(compute_free, gathered)
-        busy_s = slowed(work_s, prefetch_s + pending_reduce_s, slowdown)
+        prefetches = following is not None and following.hides_gather
+        beside_s = (gather_s if prefetches else 0.0) + pending_s + lanes.beside_s(number)
+        start = max(compute_free, gathered, lanes.gates[number])
+        busy_s = slowed(work_s, beside_s, slowdown)
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = output_ready = start + busy_s
         if following is not None and gather_s:
-            issued = max(wire_free, start if hides.dp_parameter else compute_free)
-            duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
-            gathered = wire_free = issued + duration_s
+            issued = max(lanes.wire_free, start if prefetches else compute_free)
+            duration_s = slowed(gather_s, work_s, slowdown) if prefetches else gather_s
+            gathered = lanes.wire_free = issued + duration_s
             if names:
                 _add_collective(segments, f"{names[number + 1]} gather", issued, duration_s)
+        lanes.issue(number + 1, "before", start, work_s)
+        lanes.issue(number, "with", start, work_s)
+        next_work_s = following.cost.time_s if following is not None else 0.0
+        reduced = compute_free
         if slot.reduce_s:
-            overlaps_next = following is not None and hides.dp_gradient
-            next_compute_s = (
-                following.cost.time_s if following is not None and overlaps_next else 0.0
-            )
-            issued = max(wire_free, compute_free)
-            duration_s = slowed(slot.reduce_s, next_compute_s, slowdown)
-            wire_free = issued + duration_s
+            issued = max(lanes.wire_free, compute_free)
+            overlapped_s = next_work_s if slot.hides_reduction else 0.0
+            duration_s = slowed(slot.reduce_s, overlapped_s, slowdown)
+            reduced = lanes.wire_free = issued + duration_s
             if names:
                 _add_collective(segments, f"{names[number]} reduce", issued, duration_s)
-            compute_free = compute_free if hides.dp_gradient else wire_free
-        pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
-    total.time_s = max(compute_free, wire_free)
+            compute_free = compute_free if slot.hides_reduction else reduced
+        lanes.issue(number, "after", output_ready, next_work_s)
+        lanes.issue(number, "reduced", reduced, next_work_s)
+        pending_s = slot.reduce_s if slot.hides_reduction else 0.0
+    if names:
+        segments += [_lane_segment(placed, names) for placed in lanes.placed]
+    total.time_s = max(compute_free, lanes.wire_free, lanes.last_end)
     total.tail_s = total.time_s - output_ready
     terms[EXPOSED_DP] = max(0.0, total.time_s - sum(terms))  # rounding may leave -1e-17
     return total
+
+
+def _lane_segment(placed: PlacedLaneWork, names: Sequence[str]) -> PassSegment:
+    work, name = placed.work, f"{names[placed.number]} {placed.work.technique}"
+    return PassSegment(work.lane, name, placed.start_s, placed.seconds, work.technique)
 
 
 def _add_collective(

@@ -29,7 +29,7 @@ from ..pricing.machine import Machine
 from ..pricing.pricer import Pricer
 from ..technique import TechniquePrices
 from ..techniques import TECHNIQUES
-from .overlapped_passes import PAIRED_KINDS, overlappable_terms, pair_time
+from .overlapped_passes import PAIRED_KINDS, pair_time
 from .pass_time import PassTime, pass_time
 from .pipeline_timing import MessageTimes, time_pipeline
 from .rank_class import RankClass, refuse_too_many
@@ -201,10 +201,10 @@ class Simulator:
         for rank_class in classes:
             times = self._times(counts, rank_class.chunks, rank_class.group, rank_class.link_span)
             pricer = self.prices.inside(rank_class.group)
-            serial, slowdown = overlappable_terms(pricer), pricer.stack.overlap_slowdown
+            hides, slowdown = pricer.hides_sharding, pricer.stack.overlap_slowdown
             for kinds in counts:
                 if len(kinds) == 2:
-                    pair = pair_time(times[kinds[0]], times[kinds[1]], serial, slowdown)
+                    pair = pair_time(times[kinds[0]], times[kinds[1]], slowdown, hides)
                     if kinds not in pairs or pair.time_s > pairs[kinds].time_s:
                         pairs[kinds] = pair
         slowest, slowest_class = self._slowest(counts, classes)
@@ -271,7 +271,7 @@ class Simulator:
         barrier_s, norm_s = apply_step_end(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
-        prefetch = self.pricer.overlaps.dp_parameter
+        prefetch = not self.pricer.machine.is_cpu
         technique_values = tuple(price.value for price in self.lowering.techniques.values())
         rows: list[MemoryRow] = []
         for run, groups in zip(runs, communicators(plan, technique_values), strict=True):

@@ -1,8 +1,8 @@
 """A simulated step as a Timeline: spans of every stage's streams, and messages.
 
 Passes are shown term by term for each layer where that gives a readable number of spans, and
-otherwise as one span per term for the whole pass. Sharding traffic is cut where it changes from
-exposed to overlapped.
+otherwise as one span per term for the whole pass. Sharding traffic and lanes are cut where they
+change from exposed to overlapped.
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ from .stage_run import StageRun
 
 MAX_DETAILED_SPANS = 200_000
 ROUNDING = 1e-9
-SHARDING_STREAM = "dp"
 STREAMS: dict[str, StreamKind] = {
     "compute": "compute",
     "tp": "communication",
     "cp": "communication",
     "ep": "communication",
     "dp": "communication",
+    "wire": "communication",
+    "to_host": "host_copy",
+    "to_device": "host_copy",
+    "drive_read": "nvme",
+    "drive_write": "nvme",
+    "host": "host",
 }
+IN_LAYERS = ("compute", "tp", "cp", "ep")
+"""Streams whose work never runs beside another of a layer."""
 
 
 def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline:
@@ -90,13 +97,11 @@ def _segments(
 
 
 def _cut(segments: list[PassSegment]) -> list[PassSegment]:
-    """Pieces of a pass, those of sharding traffic cut into exposed and overlapped parts."""
-    busy = union(
-        (s.start_s, s.start_s + s.duration_s) for s in segments if s.stream != SHARDING_STREAM
-    )
+    """Pieces of a pass, those of traffic and lanes cut into exposed and overlapped parts."""
+    busy = union((s.start_s, s.start_s + s.duration_s) for s in segments if s.stream in IN_LAYERS)
     pieces: list[PassSegment] = []
     for segment in segments:
-        if segment.stream != SHARDING_STREAM:
+        if segment.stream in IN_LAYERS:
             pieces.append(segment)
             continue
         whole = (segment.start_s, segment.start_s + segment.duration_s)

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
+from ...spec.cluster.stack_spec import StackSpec
 from ...spec.parallel.rank_groups import RankGroup
 from ...spec.report.work_items import Collective, ExposedTerm, Kernel
 from ...spec.workload.number_formats import rate_name, tensor_bytes
 from .saved_results import ResultNames, SavedResults
 from .symbolic_tensor import Backward, Node, Storage
 from .symbolic_tensor import SymbolicTensor as SymbolicTensor
+from .work_overlap import WorkOverlap, usual_overlap
 
 WorkItem = Kernel | Collective
 
@@ -27,15 +29,14 @@ WorkItem = Kernel | Collective
 class TapeEntry(NamedTuple):
     """One work item; ``recomputed``: repeated for the backward.
 
-    ``term``: breakdown term of a collective. ``overlapped_kernels``: following kernels run while
-    the collective is in flight, as in a ring's steps; 0: serial. ``technique``: the technique that
-    adds the item, and its term.
+    ``term``: breakdown term of a collective; ``overlap``: what it runs beside, None if serial.
+    ``technique``: the technique that adds the item, and its term.
     """
 
     work: WorkItem
     recomputed: bool
     term: ExposedTerm = "exposed_tp"
-    overlapped_kernels: int = 0
+    overlap: WorkOverlap | None = None
     technique: str = ""
 
     @property
@@ -57,7 +58,8 @@ class Tape:
     ``accumulating``: parameter gradients are added to an earlier micro-batch's. ``main_gradients``:
     all are added to resident buffers, those of matrix products by the product itself. ``splits``:
     weight gradients' work waits for :meth:`run_weight_work`, holding its inputs. ``frozen``: the
-    layer's own weights are not trained. ``additions``: number of kernels that add gradients to
+    layer's own weights are not trained. ``stack``: of the layer, with the overlaps of its
+    collectives; None: all are serial. ``additions``: number of kernels that add gradients to
     others. ``result_bytes``: of every named result.
     """
 
@@ -67,6 +69,7 @@ class Tape:
         main_gradients: bool = False,
         splits: bool = False,
         frozen: bool = False,
+        stack: StackSpec | None = None,
     ) -> None:
         self.entries: list[TapeEntry] = []
         self.live_bytes = 0
@@ -75,6 +78,7 @@ class Tape:
         self.main_gradients = main_gradients
         self.splits = splits
         self.frozen = frozen
+        self.stack = stack
         self.parameter_gradients: list[SymbolicTensor] = []
         self.additions = 0
         self._nodes: list[Node] = []
@@ -150,17 +154,18 @@ class Tape:
         group: RankGroup,
         *values: SymbolicTensor,
         term: ExposedTerm = "exposed_tp",
-        overlapped_kernels: int = 0,
+        free_kernels: int = 0,
         copies: int = 1,
     ) -> None:
         """A collective; ``values`` together are its largest buffer on a rank.
 
-        ``overlapped_kernels``: following kernels that run at the same time; ``copies``: consecutive
-        rows of one token, see :class:`Collective`.
+        ``free_kernels``: following kernels that need not wait for it; ``copies``: consecutive rows
+        of one token, see :class:`Collective`.
         """
         size_bytes = sum(value.size_bytes for value in values)
         work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
-        self.entries.append(TapeEntry(work, self._recomputing, term, overlapped_kernels))
+        overlap = None if self.stack is None else usual_overlap(self.stack, term, free_kernels)
+        self.entries.append(TapeEntry(work, self._recomputing, term, overlap))
 
     def _note(self, work: WorkItem) -> None:
         self.entries.append(TapeEntry(work, self._recomputing))

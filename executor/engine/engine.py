@@ -176,6 +176,7 @@ class Engine:
             process_groups.channel,
             dtype,
             self.options.device,
+            self.technique_hooks,
         )
 
     def _make_port(self, index: int) -> ChunkPort:

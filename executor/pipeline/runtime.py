@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -83,12 +83,23 @@ class ChunkPort:
         return self.target if forward else self.source
 
 
+class PassHooks(Protocol):
+    """What is told of the passes of a rank."""
+
+    def begin_pass(self, item: Pass) -> None:
+        """Called before a pass."""
+
+    def end_pass(self, item: Pass) -> None:
+        """Called after it."""
+
+
 class PipelineRuntime:
     """Runs the actions of a rank.
 
     Args:
         order: its passes, from ``spec.plan.Program.passes``.
         until: last pass of each send buffer, from ``spec.plan.send_buffers``.
+        on_pass: called at the begin and end of each.
     """
 
     def __init__(
@@ -100,6 +111,7 @@ class PipelineRuntime:
         channel: ChannelLookup,
         dtype: torch.dtype,
         device: torch.device,
+        on_pass: PassHooks,
     ) -> None:
         ends = [(forward, chunk) for chunk in range(len(ports)) for forward in (True, False)]
         receives = {end for end in ends if ports[end[1]].route_in(end[0]) is not None}
@@ -108,6 +120,7 @@ class PipelineRuntime:
         self.actions = stage_actions(order, receives, sends, until)
         self.mailbox = Mailbox(rank, channel, dtype, device)
         self.device = device
+        self._on_pass = on_pass
         self._received: dict[Pass, Activations] = {}
         self._outputs: dict[Pass, Activations] = {}
         self._now: Pass | None = None
@@ -143,14 +156,19 @@ class PipelineRuntime:
     def compute(self, action: Action, loss: Tensor) -> None:
         """A forward or backward pass, or the end of one, without its messages."""
         item = action.item
+        if action.kind == "end_backward":
+            self.ports[item.chunk].end_backward(item, action.reduces)
+            self._on_pass.end_pass(item)
+            return
+        self._on_pass.begin_pass(item)
         if item.forward:
             self._forward(item, loss)
-        elif action.kind == "end_backward":
-            self.ports[item.chunk].end_backward(item, action.reduces)
         elif item.part == "weight":
             self.ports[item.chunk].weights(item.micro_batch, action.reduces)
         else:
             self._backward(item, action.reduces)
+            return
+        self._on_pass.end_pass(item)
 
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]

@@ -17,6 +17,7 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.plan.technique_groups import used_techniques
 from ...spec.report.trace_marks import technique_mark
+from ...spec.schedules.passes import Pass
 from ...spec.strategy import LayerStrategy
 from ..groups.process_groups import ProcessGroups
 from ..technique import NamedState, RunTechniques, TechniqueContext, TechniqueHooks
@@ -41,6 +42,7 @@ class TechniqueHookList:
         units: Mapping[int, FSDPModule] | None = None,
     ) -> None:
         self._hooks: dict[str, TechniqueHooks] = {}
+        self._pass = Pass(forward=True, chunk=0, micro_batch=0)
         used = used_techniques(plan)
         for run in options.techniques.runs:
             if run.name not in used:
@@ -72,17 +74,27 @@ class TechniqueHookList:
         """True if any technique is active in a layer."""
         return bool(self._names[layer])
 
+    def begin_pass(self, item: Pass) -> None:
+        """Called before a pass."""
+        self._pass = item
+        self._call(self._hooks, lambda hooks: hooks.begin_pass(item))
+
+    def end_pass(self, item: Pass) -> None:
+        """Called after a pass and what it reduces."""
+        self._call(self._hooks, lambda hooks: hooks.end_pass(item))
+
     @contextmanager
     def around_layer(self, layer: int) -> Iterator[None]:
         """Surround a layer's forward."""
         with ExitStack() as stack:
             for name in self._names[layer]:
-                stack.enter_context(self._hooks[name].around_layer(layer))
+                stack.enter_context(self._hooks[name].around_layer(layer, self._pass))
             yield
 
     def after_backward(self, layer: int) -> None:
         """Called at a micro-batch's gradient of a layer's input."""
-        self._call(self._names[layer], lambda hooks: hooks.after_backward(layer))
+        item = self._pass
+        self._call(self._names[layer], lambda hooks: hooks.after_backward(layer, item))
 
     def gradients_ready(self, layer: int) -> None:
         """Called at a layer's complete gradients."""

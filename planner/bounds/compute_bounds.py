@@ -28,7 +28,6 @@ from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.simulation.overlapped_passes import (
     MAX_SLOWDOWN,
     min_overlapped_s,
-    overlappable_terms,
 )
 from ...spec.recomputation import recompute_rank
 from ...spec.report.work_items import MATMULS
@@ -181,7 +180,7 @@ class ComputeBounds:
         if key not in self._passes:
             work = self._layer_works.of(index, strategy, ranks, samples, adds_to_tied)
             pricer = self._pricer.with_link_span(link_span)
-            hides = overlappable_terms(pricer) if overlaps_passes else ()
+            hides = overlaps_passes and pricer.hides_sharding
             passes = (work.forward, work.backward(accumulates=False))
             costs = [pricer.chained(direction) for direction in passes]
             forward_s, backward_s = (min_overlapped_s(cost, hides) for cost in costs)

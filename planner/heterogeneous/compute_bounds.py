@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from ...costmodel.lowering.plan_lowering import split_key
-from ...costmodel.simulation.overlapped_passes import min_overlapped_s, overlappable_terms
+from ...costmodel.simulation.overlapped_passes import min_overlapped_s
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.recomputation import recompute_rank
 from ...spec.strategy import LayerStrategy
@@ -115,7 +115,7 @@ class StageComputeBounds:
             index = self._options.whole.first_of_class[layer_class]
             work = self._options.works.of(index, strategy, ranks, samples, adds_to_tied)
             pricer = self._classes.pricer(rank_class)
-            hides = overlappable_terms(pricer) if overlaps_passes else ()
+            hides = overlaps_passes and pricer.hides_sharding
             passes = (work.forward, work.backward(accumulates=False))
             self._seconds[key] = sum(min_overlapped_s(pricer.chained(p), hides) for p in passes)
         return self._seconds[key]

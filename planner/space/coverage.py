@@ -146,11 +146,10 @@ def _techniques_left_out(request: Request) -> list[dict[str, str]]:
         if any(pin.key == value.name for pin in request.pins):
             continue
         if why := choice.untried_reason(request.cluster):
-            what = f"{value.name} {' and '.join(value.words)}"
+            what = f"{value.name} {' and '.join(value.forms)}"
             rows.append({"what": what, "why": why})
-        elif value.name not in request.techniques.allowed:
-            choices = (value.from_word(word) for word in value.words)
-            lossy = [one for one in choices if value.lossy(one) is not None]
+        else:
+            lossy = [one for one in value.samples if not request.techniques.allows(value, one)]
             if lossy:
                 what = f"{value.name} {' and '.join(value.word_of(one) for one in lossy)}"
                 why = f"lossy: {value.lossy(lossy[0])}; --allow {value.name} to search"

@@ -69,9 +69,8 @@ class TechniqueOptions:
         words = sorted(self._requested(index, value.name), key=lambda word: _rank(value, word))
         values = [value_of_word(value, word, value.name) for word in words]
         if choice.tried is not None and self._tries(choice):
-            lossy_too = value.name in self._techniques.allowed
             tried = choice.tried(layer, strategy, ranks, self._request.workload)
-            values += [one for one in tried if lossy_too or value.lossy(one) is None]
+            values += [one for one in tried if self._techniques.allows(value, one)]
         return [
             one
             for one in dict.fromkeys(values)

@@ -14,8 +14,8 @@ import numpy as np
 from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.simulation.overlapped_passes import overlappable_terms
-from ...costmodel.simulation.pass_time import traffic_seconds
+from ...costmodel.simulation.layer_slots import traffic_seconds
+from ...costmodel.symbolic.lane_work import NO_LANES
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
 from .arrays import record
@@ -32,10 +32,12 @@ SPLIT_COST = np.dtype(
         ("forward", PASS_COST),
         ("backward", PASS_COST),
         ("accumulating_backward", PASS_COST),
+        ("lanes_s", np.float64, (2,)),
     ]
 )
 """A split: activations kept for the backward, bytes beyond those in it, output, passes. An
-accumulating backward adds to gradients that are there already."""
+accumulating backward adds to gradients that are there already. The last are seconds of the busiest
+lane beside a forward and a backward."""
 WEIGHT_PASS_COST = np.dtype(
     [
         ("waiting_bytes", np.float64),
@@ -55,12 +57,15 @@ UNIT_COST = np.dtype(
         ("gather_s", np.float64, (KINDS,)),
         ("reduce_s", np.float64, (KINDS,)),
         ("starts_anew", np.bool_),
+        ("hides_gather", np.bool_),
+        ("hides_reduction", np.bool_),
     ],
     align=True,
 )
 """An FSDP unit: bytes that live all along; gradients that wait with one micro-batch, and with
 several; parameters gathered for a backward, and the bytes while they are; communication by kind of
-pass; True if every micro-batch starts gradients anew."""
+pass; True if every micro-batch starts gradients anew, if gathers and if reductions run beside other
+layers."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -103,7 +108,11 @@ class LayerCosts:
             work, pricer = self._work(layer, strategy, context, adds_to_tied)
             passes = (work.forward, work.backward(False), work.backward(True))
             sizes = (work.kept_bytes, work.backward_peak_bytes, work.output_bytes)
-            row = (*sizes, *_pass_costs(pricer, passes))
+            lanes = NO_LANES if work.added is None else work.added.lanes
+            line_s = [pricer.in_line_s(works) for works in (lanes[0], lanes[1], lanes[1])]
+            costs = _pass_costs(pricer, passes)
+            whole = [(s + more, beside) for (s, beside), more in zip(costs, line_s, strict=True)]
+            row = (*sizes, *whole, tuple(pricer.busiest_lane_s(works) for works in lanes))
             self._splits[key] = record(row, SPLIT_COST)
         return self._splits[key]
 
@@ -165,7 +174,8 @@ class LayerCosts:
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, link_span: int
     ) -> np.void:
         unit = self.lowering.uncached_unit(members, strategy, ranks)
-        cost = self.pricer.with_link_span(link_span).unit(unit)
+        pricer = self.pricer.with_link_span(link_span)
+        cost = pricer.unit(unit)
         traffic_s = np.zeros((3, KINDS))
         traffic_s[:, :STEP_END] = np.transpose([traffic_seconds(unit, cost, p) for p in PASSES])
         traffic_s[2, STEP_END] = cost.reduce.after_passes_s
@@ -176,6 +186,8 @@ class LayerCosts:
             *gathered_bytes(unit),
             *traffic_s.tolist(),
             unit.starts_anew,
+            pricer.hides_gather(unit),
+            pricer.hides_reduction(unit),
         )
         return record(row, UNIT_COST)
 
@@ -184,6 +196,6 @@ def _pass_costs(
     pricer: Pricer, passes: tuple[tuple[LoweredPass, ...], ...]
 ) -> list[tuple[float, float]]:
     """A ``PASS_COST`` of each pass."""
-    overlappable = overlappable_terms(pricer)
     costs = [pricer.chained(chain) for chain in passes]
-    return [(cost.time_s, sum(cost.terms_s[number] for number in overlappable)) for cost in costs]
+    hides = pricer.hides_sharding
+    return [(cost.time_s, sum(cost.serial_s) if hides else 0.0) for cost in costs]

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.symbolic.lane_work import LaneWork
 from ...spec.strategy import LayerStrategy
 from .arrays import Bools, Floats, Ints, Records
 from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext
@@ -188,7 +190,10 @@ class OptionTables:
         one = work.backward(accumulates=False)
         many = work.backward(accumulates=accumulates)
         update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
-        return pricer.longer_s(one, unit.added), pricer.longer_s(many, unit.added), update_s
+        update_s += sum(pricer.lane_s(w) for w in unit.update_lanes if _adds_up(w, pricer))
+        line_s = pricer.in_line_s(unit.gradient_lanes)
+        one_s, many_s = (pricer.longer_s(passes, unit.added) + line_s for passes in (one, many))
+        return one_s, many_s, update_s
 
     def _seconds(
         self, layer_seconds: _LayerSeconds, units: Records, microbatches: int
@@ -202,25 +207,31 @@ class OptionTables:
         after_passes_s = units["reduce_s"][:, STEP_END]
         bound_s = estimate_s = after_passes_s + layer_seconds.update_s
         least_s, reductions_s = np.zeros(len(units)), after_passes_s
+        hides = units["hides_gather"] | units["hides_reduction"]
+        slowdown = self.pricer.stack.overlap_slowdown - 1.0
         for forward in (True, False):
             bounds_s = []
             for number, count in _pass_counts(microbatches):
                 copy_s, wire_s, reduce_s = _traffic(units, forward, number)
                 work_s = layer_seconds.pass_s(forward, *ENDS[number]) + copy_s
-                if not self.pricer.hides_sharding:
-                    pass_bound_s = pass_estimate_s = work_s + wire_s
-                    if ENDS[number][1]:
-                        reductions_s = reductions_s + reduce_s
-                else:
-                    overlapped_s = np.minimum(work_s, wire_s)
-                    slowdown = self.pricer.stack.overlap_slowdown - 1.0
-                    pass_bound_s = work_s
-                    pass_estimate_s = np.maximum(work_s + slowdown * overlapped_s, wire_s)
+                overlapped_s = np.minimum(work_s, wire_s)
+                pass_bound_s = np.where(hides, work_s, work_s + wire_s)
+                pass_estimate_s = np.where(
+                    hides, np.maximum(work_s + slowdown * overlapped_s, wire_s), work_s + wire_s
+                )
+                pass_estimate_s = np.maximum(pass_estimate_s, layer_seconds.lane_s(forward))
+                if ENDS[number][1]:
+                    reductions_s = reductions_s + np.where(hides, 0.0, reduce_s)
                 bound_s = bound_s + count * pass_bound_s
                 estimate_s = estimate_s + count * pass_estimate_s
-                bounds_s.append(work_s if self.pricer.hides_sharding else pass_bound_s - reduce_s)
+                bounds_s.append(np.where(hides, work_s, pass_bound_s - reduce_s))
             least_s = least_s + np.minimum.reduce(bounds_s)
         return least_s, bound_s, estimate_s, reductions_s
+
+
+def _adds_up(work: LaneWork, pricer: Pricer) -> bool:
+    """True if an update takes at least the sum of such work: it is in line, or on one lane."""
+    return work.lane == "host" or pricer.in_line(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +249,12 @@ class _LayerSeconds:
     added_many_s: Floats
     update_s: Floats
     starts_anew: Bools
+    lanes_s: Floats
+
+    def lane_s(self, forward: bool) -> Floats:
+        """The busiest lane beside a pass."""
+        seconds: Floats = self.lanes_s[:, 0 if forward else 1]
+        return seconds
 
     @classmethod
     def of(
@@ -258,6 +275,7 @@ class _LayerSeconds:
             added["backward_many_s"],
             added["update_s"],
             starts_anew,
+            splits["lanes_s"],
         )
 
     def pass_s(self, forward: bool, first: bool, last: bool) -> Floats:

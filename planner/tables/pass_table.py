@@ -250,14 +250,14 @@ class PassTables:
             for field in ("time_s", "overlappable_s")
         )
         gathers, reductions = unit["gather_s"], unit["reduce_s"].copy()
-        overlaps, extra = self._pricer.overlaps, self._pricer.stack.overlap_slowdown - 1.0
+        hides_gather, hides_reduction = unit["hides_gather"], unit["hides_reduction"]
+        extra = self._pricer.stack.overlap_slowdown - 1.0
         serial_s = passes_s + unit["copy_s"]
         inner_s = np.zeros_like(serial_s)
-        if not overlaps.dp_gradient:
-            inner_s[:, SENDING] = reductions[:, SENDING]
+        inner_s[~hides_reduction, SENDING] = reductions[~hides_reduction, SENDING]
         reductions[:, SENDING] = 0.0
-        gathered_s = gathers if overlaps.dp_parameter else np.zeros_like(gathers)
-        reduced_s = reductions if overlaps.dp_gradient else np.zeros_like(reductions)
+        gathered_s = np.where(hides_gather[:, None], gathers, 0.0)
+        reduced_s = np.where(hides_reduction[:, None], reductions, 0.0)
         least_s = serial_s.min(axis=0)
         slowdown_s = [extra * np.minimum(t, least_s / 2) for t in (gathered_s, reduced_s)]
         exposed_work_s = np.where((gathered_s > 0) & (reduced_s > 0), least_s, 0.0)

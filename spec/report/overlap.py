@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 EXPOSED, OVERLAPPED = "exposed_", "overlapped_"
 SLIVER = 1e-9
 """Parts below this share of a piece are rounding."""
+TRAFFIC = ("dp", "tp", "cp", "ep", "pp")
+"""Traffic with exposed terms; a technique's has its name."""
 Interval = tuple[float, float]
 
 
@@ -21,8 +23,9 @@ def overlapped_term(term: str) -> str:
 
 
 def exposed_term(term: str) -> str:
-    """The inverse of :func:`overlapped_term`; other terms stay."""
-    return EXPOSED + term.removeprefix(OVERLAPPED) if term.startswith(OVERLAPPED) else term
+    """The inverse of :func:`overlapped_term`; other terms stay, as a technique's does."""
+    name = term.removeprefix(OVERLAPPED)
+    return EXPOSED + name if term.startswith(OVERLAPPED) and name in TRAFFIC else name
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:

@@ -90,8 +90,8 @@ class TestRoundedInputs(StatefulRankSuite):
         for rank in ranks:
             for layer in (1, 2):
                 *counts, drawn = rank["saved"][f"rounded_inputs.{layer}.counts"]
-                assert counts == [passes, passes, *[STEPS] * 4]
-                assert rank["empty"][f"rounded_inputs.{layer}.counts"] == [*[0] * 6, drawn]
+                assert counts == [passes, passes, *[STEPS] * 4, 2 * passes, 2 * passes]
+                assert rank["empty"][f"rounded_inputs.{layer}.counts"] == [*[0] * 8, drawn]
 
 
 def _sum(value: object) -> float:

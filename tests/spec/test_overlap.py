@@ -42,3 +42,4 @@ def test_names_of_terms(term: str) -> None:
     assert overlapped_term(term).startswith("overlapped_")
     assert exposed_term(overlapped_term(term)) == exposed_term(term) == term
     assert exposed_term("matmul") == "matmul"
+    assert exposed_term(overlapped_term("cpu_offload")) == "cpu_offload"

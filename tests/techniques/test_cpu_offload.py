@@ -10,7 +10,7 @@ from generators.plan_cases import Case, Sizes, sharded
 from generators.random_spaces import PLENTY_BYTES
 from oracles.brute_force import Space
 from published.planning import RULE, planned
-from toys.technique_spaces import FEW, TWO, small_space, solved
+from toys.technique_spaces import FEW, TWO, small_space, solved, with_host
 from toys.technique_suite import Refused, TechniqueSuite
 
 import shardwright as sw
@@ -45,15 +45,6 @@ STACK = stack("shardwright")
 HPZ = LayerStrategy(shard=Sharding.from_text("hpz:2", 4))
 
 
-def granted(space: Space, host_bytes: int) -> Space:
-    """The space with memory of its hosts."""
-    groups = tuple(
-        replace(group, memory=replace(group.memory, host_bytes=host_bytes))
-        for group in space.cluster.groups
-    )
-    return replace(space, cluster=replace(space.cluster, groups=groups))
-
-
 class TestCpuOffload(TechniqueSuite):
     known = SHIPPED
     name = NAME
@@ -70,7 +61,7 @@ class TestCpuOffload(TechniqueSuite):
         """Two devices, with room on the host for sharded states of both blocks, or whole of one."""
         words = ("none", "optimizer", "all")
         small = small_space(SHIPPED, self.name, words, *FEW, TWO)
-        return [granted(small, 10**7)]
+        return [with_host(small, 10**7)]
 
     def test_memory_decides(self) -> None:
         """With room nothing is offloaded; with the least memory all blocks are."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from generators.random_spaces import PLENTY_BYTES
 from oracles.brute_force import Space
 from published.planning import RULE, planned
 from toys.census_choice import KNOWN as CENSUS
+from toys.parking_choice import KNOWN as PARKING
 from toys.rounding_choice import KNOWN as ROUNDING
-from toys.technique_spaces import FEW, TWO, small_space, solved
+from toys.technique_spaces import FEW, TWO, small_space, solved, with_host
 from toys.technique_suite import Refused, TechniqueSuite
 
+from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.workload import DtypeRecord
+
+OUTPUT_BYTES = 64 * 256 * 4
+"""Of a block, for one sample."""
 
 
 class TestGradientCensus(TechniqueSuite):
@@ -34,6 +41,23 @@ class TestGradientCensus(TechniqueSuite):
             assert found.stopped_by == "proof"
             chosen.append({self.value.text_of(s) for s in best.plan.layer_strategies()})
         assert chosen == [{"none", "each"}, {"none", "held"}]
+
+
+class TestParkedOutputs(TechniqueSuite):
+    """Lanes both ways, bytes of the host, and a family of one number."""
+
+    known = PARKING
+    name = "parked_outputs"
+    asked = MappingProxyType({"host_gib": 1})
+    refused = (Refused(word="all", because="of a ring", strategy=LayerStrategy(cp=2), ranks=2),)
+
+    def spaces(self) -> list[Space]:
+        """With room on the host for the outputs of one block, and of all."""
+        rooms = {"all": 2 * OUTPUT_BYTES, "part:0.5": 10**9}
+        return [
+            with_host(small_space(PARKING, self.name, ("none", word), *FEW, TWO), host_bytes)
+            for word, host_bytes in rooms.items()
+        ]
 
 
 class TestRoundedInputs(TechniqueSuite):

@@ -25,7 +25,7 @@ from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.model.mixers import Attention, DeltaRule, StateSpace
 from shardwright.spec.parallel.rank_groups import exchanges_tokens
-from shardwright.spec.report.work_items import Collective, Kernel
+from shardwright.spec.report.work_items import Kernel
 from shardwright.spec.rules.layer_rules import layer_violation, stack_violation, unsupported_run
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.number_formats import DTYPE_BYTES
@@ -213,7 +213,7 @@ def test_without_a_ring_nothing_of_it_is_there() -> None:
         ops = {k.op for k in (*found.forward.kernels(), *found.backward.kernels())}
         assert traffic(found, "exposed_cp") == ([], [])
         assert "merge_attention" not in ops
-        assert all(e.overlapped_kernels == 0 for e in found.forward.entries)
+        assert all(e.overlap is None for e in found.forward.entries)
 
 
 def test_each_step_of_a_ring_runs_beside_one_attention_kernel() -> None:
@@ -222,7 +222,7 @@ def test_each_step_of_a_ring_runs_beside_one_attention_kernel() -> None:
         lowered(block(), LayerStrategy(cp=4)).backward,
     ):
         for number, entry in enumerate(way.entries):
-            if isinstance(entry.work, Collective) and entry.overlapped_kernels:
+            if entry.overlap is not None and entry.overlap.kernels:
                 following = way.entries[number + 1].work
                 assert isinstance(following, Kernel)
                 assert following.op.startswith("flash_attention")

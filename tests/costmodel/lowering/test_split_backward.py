@@ -9,10 +9,10 @@ import pytest
 from generators.plan_cases import GPT2, LLAMA, Sizes
 
 from shardwright.costmodel.lowering.layer_lowering import LayerShape, lower_layer
-from shardwright.costmodel.simulation.overlapped_passes import pair_time, serial_terms
+from shardwright.costmodel.pricing.costs import NO_SERIAL
+from shardwright.costmodel.simulation.overlapped_passes import pair_time
 from shardwright.costmodel.simulation.pass_time import PASS_TERMS, PassTime
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.spec.cluster.stack_spec import OverlapKinds
 from shardwright.spec.model.model_spec import BlockLayer, Layer
 from shardwright.spec.report.work_items import Kernel
 from shardwright.spec.strategy import LayerStrategy
@@ -76,35 +76,33 @@ def test_inputs_and_output_gradients_of_linear_layers_wait() -> None:
     assert freed == 16 * hidden_bytes
 
 
-def passes(compute_s: float, tp_s: float, dp_s: float = 0.0) -> PassTime:
+def passes(compute_s: float, tp_s: float, dp_s: float = 0.0, serial: bool = True) -> PassTime:
     terms = dict.fromkeys(PASS_TERMS, 0.0) | {
         "matmul": compute_s, "exposed_tp": tp_s, "exposed_dp": dp_s
     }  # fmt: skip
-    return PassTime(compute_s + tp_s + dp_s, list(terms.values()), compute_s, 0.0)
-
-
-IN_LINE = serial_terms(OverlapKinds())
+    serial_s = (tp_s, 0.0, 0.0) if serial else NO_SERIAL
+    time_s = compute_s + tp_s + dp_s
+    return PassTime(time_s, list(terms.values()), compute_s, 0.0, serial_s=serial_s)
 
 
 def test_a_pair_hides_the_communication_of_one_behind_the_work_of_the_other() -> None:
-    assert pair_time(passes(3, 1), passes(5, 2), IN_LINE, 1.0).time_s == 8  # work of both
-    assert pair_time(passes(1, 4), passes(1, 5), IN_LINE, 1.0).time_s == 9  # wires of both
-    assert pair_time(passes(1, 6), passes(1, 0), IN_LINE, 1.0).time_s == 7  # one of them alone
-    assert pair_time(passes(3, 0), passes(5, 0), IN_LINE, 1.0).time_s == 8
-    assert pair_time(passes(3, 0, 2), passes(5, 0, 1), IN_LINE, 1.0).time_s == 11
-    hidden = pair_time(passes(3, 1), passes(5, 2), IN_LINE, 1.1)
+    assert pair_time(passes(3, 1), passes(5, 2), 1.0).time_s == 8  # work of both
+    assert pair_time(passes(1, 4), passes(1, 5), 1.0).time_s == 9  # wires of both
+    assert pair_time(passes(1, 6), passes(1, 0), 1.0).time_s == 7  # one of them alone
+    assert pair_time(passes(3, 0), passes(5, 0), 1.0).time_s == 8
+    assert pair_time(passes(3, 0, 2), passes(5, 0, 1), 1.0).time_s == 11
+    hidden = pair_time(passes(3, 1), passes(5, 2), 1.1)
     assert hidden.time_s == pytest.approx(8 + 0.1 * 3)
-    assert pair_time(passes(3, 1), passes(5, 2), IN_LINE, 2.0).time_s == 11
-    for pair in (hidden, pair_time(passes(1, 6), passes(1, 0.5, 1), IN_LINE, 1.3)):
+    assert pair_time(passes(3, 1), passes(5, 2), 2.0).time_s == 11
+    for pair in (hidden, pair_time(passes(1, 6), passes(1, 0.5, 1), 1.3)):
         assert sum(pair.terms_s) == pytest.approx(pair.time_s)
         assert min(pair.terms_s) >= 0
 
 
 def test_what_a_stack_hides_inside_passes_is_not_hidden_twice() -> None:
-    overlaps = OverlapKinds(tp=True)
-    assert pair_time(passes(3, 1), passes(5, 2), serial_terms(overlaps), 1.0).time_s == 11
-    assert len(IN_LINE) == 3
-    assert len(serial_terms(overlaps)) == 2
+    beside = passes(3, 1, serial=False), passes(5, 2, serial=False)
+    assert pair_time(*beside, 1.0).time_s == 11
+    assert pair_time(passes(3, 1), passes(5, 2), 1.0, hides=False).time_s == 11
 
 
 @pytest.mark.parametrize("slowdown", [1.0, 1.1256, 1.7, 2.0])
@@ -112,12 +110,12 @@ def test_a_pair_never_gets_shorter_when_a_duration_grows(slowdown: float) -> Non
     sizes = (0.0, 0.5, 2.0, 7.0)
     for one in ((a, b) for a in sizes for b in sizes):
         for other in ((a, b) for a in sizes for b in sizes):
-            time_s = pair_time(passes(*one), passes(*other), IN_LINE, slowdown).time_s
+            time_s = pair_time(passes(*one), passes(*other), slowdown).time_s
             in_turn_s = sum(one) + sum(other)
             assert max(sum(one), sum(other)) <= time_s <= in_turn_s + 1e-12
             for more in (0.25, 3.0):
                 for longer in ((one[0] + more, one[1]), (one[0], one[1] + more)):
-                    again = pair_time(passes(*longer), passes(*other), IN_LINE, slowdown)
+                    again = pair_time(passes(*longer), passes(*other), slowdown)
                     assert again.time_s >= time_s - 1e-12
 
 

@@ -213,9 +213,9 @@ def test_faster_links_never_cost_more(seed: int, factor: float) -> None:
 def test_overlap_never_gets_cheaper_when_something_grows(
     a: float, b: float, more: float, factor: float
 ) -> None:
-    assert exposed_over_product(a + more, b) >= exposed_over_product(a, b) - 1e-12
-    together = b + exposed_over_product(a, b)
-    assert b + more + exposed_over_product(a, b + more) >= together - 1e-12
+    assert exposed_over_product(a + more, b, 4) >= exposed_over_product(a, b, 4) - 1e-12
+    together = b + exposed_over_product(a, b, 4)
+    assert b + more + exposed_over_product(a, b + more, 4) >= together - 1e-12
     assert max(a, b) - 1e-12 <= together <= a + b + 1e-12
     assert slowed(a + more, b, factor) >= slowed(a, b, factor)
     assert slowed(a, b + more, factor) >= slowed(a, b, factor)

@@ -214,7 +214,7 @@ def test_each_step_shows_what_outlasts_its_attention(cluster: str, cp: int) -> N
             if isinstance(entry.work, Kernel):
                 continue
             message_s, beside_s = pricer.collective(entry.work).time_s, 0.0
-            if entry.overlapped_kernels:
+            if entry.overlap is not None and entry.overlap.kernels:
                 following = way.entries[number + 1].work
                 assert isinstance(following, Kernel)
                 beside_s = pricer.kernel(following).time_s
@@ -222,7 +222,8 @@ def test_each_step_shows_what_outlasts_its_attention(cluster: str, cp: int) -> N
         shown_s = pricer.layer_pass(way).terms_s[TERMS.index("exposed_cp")]
         assert shown_s == pytest.approx(expected_s)
     last = [e for e in found.backward.entries if isinstance(e.work, Collective)][-1]
-    assert last.overlapped_kernels == 0
+    assert last.overlap is not None
+    assert last.overlap.kernels == 0
 
 
 def test_an_exchange_leaves_a_node_over_each_devices_own_share() -> None:

@@ -20,9 +20,10 @@ from shardwright.executor.technique import (
     TechniqueHooks,
     TechniqueRun,
 )
+from shardwright.spec.schedules.passes import Pass
 from shardwright.spec.strategy import LayerStrategy
 
-FORWARD, BACKWARD, COMPLETE, BEGUN, CLOSING, ENDED, DRAWN = range(COUNTS)
+FORWARD, BACKWARD, COMPLETE, BEGUN, CLOSING, ENDED, ENTERED, LEFT, DRAWN = range(COUNTS)
 
 
 def prepare(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
@@ -39,6 +40,7 @@ class LiveRounding(TechniqueHooks):
     """Counts the hooks that are called for each layer, beside a number that the seed draws."""
 
     def __init__(self, place: TechniqueContext) -> None:
+        self._now: Pass | None = None
         draw = torch.Generator().manual_seed(place.seed)
         self._counts = {layer: torch.zeros(COUNTS, dtype=torch.int64) for layer in place.strategies}
         for counts in self._counts.values():
@@ -48,8 +50,22 @@ class LiveRounding(TechniqueHooks):
         for counts in self._counts.values():
             counts[place] += 1
 
-    def around_layer(self, layer: int) -> AbstractContextManager[None]:
-        """Count a forward when it is over."""
+    def begin_pass(self, item: Pass) -> None:
+        """Count passes; the one before is over."""
+        assert self._now is None
+        self._now = item
+        self._every(ENTERED)
+
+    def end_pass(self, item: Pass) -> None:
+        """Count ends of passes."""
+        assert item == self._now
+        self._now = None
+        self._every(LEFT)
+
+    def around_layer(self, layer: int, item: Pass) -> AbstractContextManager[None]:
+        """Count a forward when it is over, in its pass."""
+        assert item == self._now
+        assert item.forward
 
         @contextmanager
         def counted() -> Iterator[None]:
@@ -58,8 +74,10 @@ class LiveRounding(TechniqueHooks):
 
         return counted()
 
-    def after_backward(self, layer: int) -> None:
-        """Count a backward."""
+    def after_backward(self, layer: int, item: Pass) -> None:
+        """Count a backward, in its pass."""
+        assert item == self._now
+        assert not item.forward
         self._counts[layer][BACKWARD] += 1
 
     def gradients_ready(self, layer: int) -> None:

@@ -11,7 +11,7 @@ from shardwright.spec.technique import LayerKinds, Lossy, TechniqueValue
 from shardwright.spec.workload.workload import DtypeRecord
 
 NAME = "rounded_inputs"
-COUNTS = 7
+COUNTS = 9
 """Numbers of eight bytes that a run keeps of every layer."""
 BOUND = Lossy(bound=2**-9, of="inputs of blocks")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from generators.plan_cases import Sizes
@@ -9,6 +10,16 @@ from oracles.brute_force import Answer, Restriction, Space, solve
 
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.planner.technique import KnownTechniques
+
+
+def with_host(space: Space, host_bytes: int) -> Space:
+    """The space with memory of its hosts."""
+    groups = tuple(
+        replace(group, memory=replace(group.memory, host_bytes=host_bytes))
+        for group in space.cluster.groups
+    )
+    return replace(space, cluster=replace(space.cluster, groups=groups))
+
 
 FEW = (
     Restriction(axis="recompute", allowed=("none",)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
@@ -51,7 +52,7 @@ from shardwright.spec.report.report import BREAKDOWN_TERMS
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import OFF, TechniqueValue
-from shardwright.spec.technique_values import technique_violation, with_value
+from shardwright.spec.technique_values import technique_violation, value_of_word, with_value
 from shardwright.spec.workload.workload import DtypeRecord
 
 FP32 = DtypeRecord.from_shorthand("fp32")
@@ -136,6 +137,18 @@ class TechniqueSuite(ABC):
             assert self.value.word_of(value) == word
             with pytest.raises(FrozenInstanceError):
                 setattr(value, fields(value)[0].name, None)
+
+    def test_families_are_read_from_their_numbers(self) -> None:
+        for family in self.value.families:
+            for number in (family.low, family.high, round((family.low + family.high) / 3, 4)):
+                word = self.value.word_of(family.make(number))
+                assert value_of_word(self.value, word, "field") == family.make(number)
+            for wrong in ("", "x", "nan", f"{family.low - 1}", f"{family.high + 1}"):
+                with pytest.raises(InputError, match=f"field: got {family.word}:{wrong}") as found:
+                    value_of_word(self.value, f"{family.word}:{wrong}", "field")
+                assert value_of_word(self.value, str(found.value.nearest), "field")
+            with pytest.raises(InputError, match=re.escape(family.form)):
+                value_of_word(self.value, "no such word", "field")
 
     def test_plans_survive_json(self) -> None:
         schema = json_schema(self.value.value)

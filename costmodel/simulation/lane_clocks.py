@@ -1,0 +1,93 @@
+"""Clocks of a pass's lanes, beside its layers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..pricing.overlap import slowed
+from ..symbolic.lane_work import Begins, Lane
+from .layer_slots import LaneSlot
+
+
+class PlacedLaneWork(NamedTuple):
+    """Work on a lane: its layer's number, start and seconds."""
+
+    work: LaneSlot
+    number: int
+    start_s: float
+    seconds: float
+
+
+class LaneClocks:
+    """When lanes are free, and when layers may begin.
+
+    ``wire_free``: the clock of sharding traffic, which the wire's work shares. ``gates``: moments
+    before which layers do not begin. ``last_end``: of all work so far.
+    """
+
+    def __init__(self, lanes: Sequence[tuple[LaneSlot, ...]], slowdown: float) -> None:
+        self._lanes, self._slowdown = lanes, slowdown
+        self._free: dict[str, float] = defaultdict(float)
+        self.any = any(lanes)
+        self.wire_free = self.last_end = 0.0
+        self.gates = [0.0] * len(lanes)
+        self.placed: list[PlacedLaneWork] = []
+
+    def beside_s(self, number: int) -> float:
+        """Seconds of lanes that share the device with a layer."""
+        return beside_seconds(self._lanes, number) if self.any else 0.0
+
+    def issue(self, number: int, begins: Begins, moment_s: float, work_s: float) -> None:
+        """Place a layer's work of one kind, in order.
+
+        Args:
+            number: of the layer; beyond the last one there is none.
+            begins: which of its works.
+            moment_s: when they may begin.
+            work_s: computation that shares the device with them.
+        """
+        if not self.any or number >= len(self._lanes):
+            return
+        for work in self._lanes[number]:
+            if work.begins == begins:
+                self._place(work, number, moment_s, slowed(work.seconds, work_s, self._slowdown))
+
+    def _place(self, work: LaneSlot, number: int, moment_s: float, seconds: float) -> None:
+        on_wire = work.lane == "wire"
+        start_s = max(moment_s, self.wire_free if on_wire else self._free[work.lane])
+        end_s = start_s + seconds
+        if on_wire:
+            self.wire_free = end_s
+        self._free[work.lane] = end_s
+        self.last_end = max(self.last_end, end_s)
+        awaited = number if work.begins == "before" else number + work.lag
+        if (work.begins == "before" or work.lag) and awaited < len(self.gates):
+            self.gates[awaited] = max(self.gates[awaited], end_s)
+        self.placed.append(PlacedLaneWork(work, number, start_s, seconds))
+
+
+def beside_seconds(lanes: Sequence[tuple[LaneSlot, ...]], number: int) -> float:
+    """Seconds of the layers' lanes that share the device with layer ``number``."""
+    seconds = _seconds(lanes[number], ("with",))
+    if number:
+        seconds += _seconds(lanes[number - 1], ("after", "reduced"))
+    return seconds + (_seconds(lanes[number + 1], ("before",)) if number + 1 < len(lanes) else 0.0)
+
+
+def _seconds(lanes: tuple[LaneSlot, ...], begins: tuple[Begins, ...]) -> float:
+    return sum(work.seconds for work in lanes if work.begins in begins)
+
+
+def chained_lanes_s(chains: Iterable[Iterable[tuple[Lane, float]]]) -> float:
+    """Seconds of units' chains of work from a common start.
+
+    In a chain each piece follows the one before it, and on its lane those of earlier chains.
+    """
+    free: dict[Lane, float] = defaultdict(float)
+    for chain in chains:
+        clock_s = 0.0
+        for lane, seconds in chain:
+            clock_s = free[lane] = max(clock_s, free[lane]) + seconds
+    return max(free.values(), default=0.0)

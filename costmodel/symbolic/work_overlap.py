@@ -1,0 +1,39 @@
+"""What a collective of a pass runs beside."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.report.work_items import ExposedTerm
+
+
+class WorkOverlap(NamedTuple):
+    """Work beside which a collective runs.
+
+    ``product``: the matrix product before it, both cut into ``chunks``. ``following``: the next
+    ``kernels``, as in a ring's steps. ``pass``: all kernels of its pass.
+    """
+
+    beside: Literal["product", "following", "pass"]
+    chunks: int = 1
+    kernels: int = 0
+
+
+BESIDE_PASS = WorkOverlap("pass")
+
+
+def usual_overlap(stack: StackSpec, term: ExposedTerm, kernels: int) -> WorkOverlap | None:
+    """The overlap of a collective inside a layer, or None where the stack has none.
+
+    Args:
+        stack: of the layer.
+        term: of the collective.
+        kernels: following ones that need not wait for it.
+    """
+    overlaps = stack.overlaps
+    if term == "exposed_tp" and overlaps.tp:
+        return WorkOverlap("product", chunks=stack.tp_chunks)
+    if term == "exposed_cp" and overlaps.cp:
+        return WorkOverlap("following", kernels=kernels)
+    return BESIDE_PASS if term == "exposed_ep" and overlaps.ep else None
