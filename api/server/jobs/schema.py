@@ -104,7 +104,7 @@ STREAMS = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("offset", sa.Integer, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
-    sa.Column("function_id", sa.Integer, nullable=False),
+    sa.Column("function_id", sa.Integer, nullable=False, default=0),
     sa.Column("serialization", sa.Text),
 )
 WORKFLOWS = sa.Table(

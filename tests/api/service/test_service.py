@@ -581,6 +581,8 @@ def test_ctrl_c_answers_what_waits_and_leaves_no_child(
         assert len(late) < len(asking)
         for future in set(asking) - set(late):
             answer = future.result()
+            if answer.status_code == 202:  # a job already, which the next service does
+                continue
             assert answer.status_code == 503
             assert answer.headers["content-type"] == PROBLEM
             assert answer.json()["detail"] == "the service is ending"
