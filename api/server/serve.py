@@ -56,9 +56,7 @@ def serve(
     url = checked_url(db)
     bound = bind(host, port)
     try:
-        for number in END_SIGNALS:  # it ends as with Ctrl-C
-            if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                signal.signal(number, signal.default_int_handler)
+        _end_as_by_ctrl_c()
         prepare(url)
         from .app import make_app
         from .jobs.no_pickle import refuse_pickles
@@ -69,16 +67,11 @@ def serve(
         configure_logging(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
-        limits, jobs = (
-            PoolLimits(children=processes),
-            JobRules(
-                url=url,
-                workers=processes,
-                may_execute=may_execute,
-                log=level,
-                # one worker is left to others where there are others
-                window=processes - 1 if len(hashes) > 1 else None,
-            ),
+        # one worker is left to others where there are others
+        window = processes - 1 if len(hashes) > 1 else None
+        limits = PoolLimits(children=processes)
+        jobs = JobRules(
+            url=url, workers=processes, may_execute=may_execute, log=level, window=window
         )
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
@@ -89,6 +82,12 @@ def serve(
         return
     finally:
         bound.close()
+
+
+def _end_as_by_ctrl_c() -> None:
+    for number in END_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
 
 
 def read_tokens(path: str) -> tuple[bytes, ...]:

@@ -141,11 +141,7 @@ class _TracedLayer(NamedTuple):
 def _run(
     layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool = False
 ) -> _TracedLayer:
-    frozen, stack = not shape.training.weights, shape.stack
-    tape = Tape(
-        accumulating, stack.fusion.weight_gradient_accumulation, splits, frozen, stack=stack
-    )
-    strategy = shape.strategy
+    tape, strategy = _tape(shape, accumulating, splits), shape.strategy
     c = OpContext(
         tape=tape,
         stack=shape.stack,
@@ -201,6 +197,12 @@ def _run(
     tier_bytes = () if added is None else added.kept_tier_bytes
     sizes = (input_bytes, output_bytes, keeps_input, tier_bytes, tuple(tape.result_bytes.items()))
     return _TracedLayer(forward, backward, weight, *sizes, lanes=lanes)
+
+
+def _tape(shape: LayerShape, accumulating: bool, splits: bool) -> Tape:
+    frozen, stack = not shape.training.weights, shape.stack
+    in_place = stack.fusion.weight_gradient_accumulation
+    return Tape(accumulating, in_place, splits, frozen, stack=stack)
 
 
 def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:

@@ -14,7 +14,7 @@ import pytest
 
 import shardwright
 
-OUTSIDE_THE_PACKAGE = {".ci", "benchmarks", "container", "docs", "notebooks", "tests", "tools"}
+OUTSIDE_THE_PACKAGE = {".ci", "benchmarks", "container", "docs", "locks", "notebooks", "tests"}
 
 
 def _run(command: list[str], cwd: Path, extra: Mapping[str, str]) -> str:

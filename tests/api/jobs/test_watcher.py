@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from shardwright.api.server.jobs.schema import JOBS, STREAMS
 from shardwright.api.server.jobs.store import JobStore
+from shardwright.api.server.jobs.turns import Turns
 from shardwright.api.server.jobs.watcher import MAX_UNSENT, JobListener, JobWatcher
 
 FLOOD = 3000
@@ -35,7 +36,7 @@ def store() -> JobStore:
             events = [{"workflow_uuid": job_id, "key": "events", "offset": number, "value": "{}"}
                       for number in range(count)]  # fmt: skip
             connection.execute(sa.insert(STREAMS), events)
-    return JobStore(engine)
+    return JobStore(engine, Turns(lambda *job: None))
 
 
 def _poll(watcher: JobWatcher, listeners: Sequence[JobListener]) -> None:
