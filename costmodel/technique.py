@@ -252,8 +252,8 @@ def with_addition(
         resident_bytes: of device memory, held from step to step.
         resident_tier_bytes: the same on other tiers.
         beside_gradient: work once a step, beside the last micro-batch's backward.
-        beside_update: work beside the update, from when the norm is known: each item follows the
-            one before it, and on its lane those of earlier units.
+        beside_update: work beside the device's own update, from when the norm is known: each item
+            follows the one before it, and on its lane those of earlier units.
     """
     return replace(
         unit,
@@ -271,6 +271,8 @@ def with_fetched_parameters(
 ) -> FsdpUnit:
     """A unit with parameter shards on the device only during gathers.
 
+    Where the stack prefetches gathers, a copy runs on its lane beside the layer before.
+
     Args:
         unit: states of a layer, with parameters gathered for each use.
         name: the technique, under which the copies count.
@@ -279,10 +281,17 @@ def with_fetched_parameters(
     """
     dense, *others = unit.gathers
     filled = dense._replace(cast_bytes=dense.cast_bytes + shard_bytes)
-    return replace(
+    unit = replace(
         unit,
         parameter_bytes=unit.parameter_bytes - shard_bytes,
         gathers=(filled, *others),
+    )
+    if unit.overlaps.dp_parameter:
+        beside = LaneWork(name, "to_device", (copy,), "gather")
+        lanes = (*unit.gather_lanes, beside)
+        return replace(unit, gather_lanes=lanes, fetched_bytes=unit.fetched_bytes + shard_bytes)
+    return replace(
+        unit,
         gather=unit.gather._replace(
             forward=(copy, *unit.gather.forward), backward=(copy, *unit.gather.backward)
         ),

@@ -93,10 +93,19 @@ class TechniqueHooks:
         """Called before the first pass of a step."""
 
     def before_update(self) -> None:
-        """Called at complete, unclipped gradients and known norm."""
+        """Called at complete, unclipped gradients and known norm.
+
+        In fp16 those of parameters on the host still have the loss scale.
+        """
 
     def gradients_final(self) -> None:
-        """Called between clipping and the optimizer, except in skipped steps."""
+        """Called between clipping and the optimizer, except in skipped steps.
+
+        The host scales gradients there, after this.
+        """
+
+    def host_updated(self, layer: int) -> None:
+        """Called once the host has updated a layer's relocated parameters."""
 
     def end_step(self) -> None:
         """Called after the update."""

@@ -12,6 +12,7 @@ from ..sharding.fsdp_unit import FsdpUnit
 from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from .layer_lowering import LoweredLayer
+from .stage_passes import PassKind
 from .tower_outputs import ChunkTowerOutput
 
 
@@ -88,12 +89,14 @@ class StageChunk:
             return (backward,)
         return (backward, unit.added)
 
-    def lanes(self, number: int, forward: bool, last: bool, part: BackwardPart) -> LaneWorks:
+    def lanes(self, number: int, kind: PassKind) -> LaneWorks:
         """Techniques' work beside a pass of layer ``number``."""
         entry = self.layers[number]
-        if forward:
-            return entry.lowered.lanes[0]
-        lanes = () if part == "weight" else entry.lowered.lanes[1]
-        if entry.unit is None or not last or part == "input":
+        unit, own = entry.unit, entry.lowered.lanes
+        gathers = () if unit is None or kind.part == "weight" else unit.gather_lanes
+        if kind.forward:
+            return (*gathers, *own[0])
+        lanes = () if kind.part == "weight" else (*gathers, *own[1])
+        if unit is None or not kind.last or kind.part == "input":
             return lanes
-        return (*lanes, *entry.unit.gradient_lanes)
+        return (*lanes, *unit.gradient_lanes)

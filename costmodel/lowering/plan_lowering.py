@@ -156,6 +156,7 @@ class Lowering:
             stack=self.stack,
             optimizer=self.workload.optimizer,
             trainings=tuple(self.trainings[i] for i in members),
+            clips=self.workload.gradient_clip_norm is not None,
         )
         unit, techniques = lower_unit(shape), dict(self._state_techniques(strategy))
         if not techniques:

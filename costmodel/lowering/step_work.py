@@ -30,6 +30,7 @@ from ..technique import TechniquePrices
 from ..techniques import TECHNIQUES
 from .chunk import StageChunk, StageLayer
 from .plan_lowering import Lowering
+from .stage_passes import PassKind
 from .tied_bias import tied_bias_reductions
 from .tied_embeddings import table_group, table_stages
 
@@ -90,7 +91,8 @@ def _layer_work(
         last = micro_batch + 1 == micro_batches
         work = [e.work for e in (*forward.entries, *backward.entries)]
         for direction in (True, False):
-            work += _lane_items(chunk.lanes(number, direction, last, "whole"))
+            kind = PassKind(direction, 0, micro_batch == 0, last)
+            work += _lane_items(chunk.lanes(number, kind))
         for item in omitted_sums:
             if item in work:  # frozen layers have no backward
                 work.remove(item)

@@ -184,7 +184,7 @@ class PassMemoryModel:
         """Buffers of a unit's gather, if it runs beside the layer before."""
         if unit is None or not (self.prefetch and unit.overlaps.dp_parameter):
             return 0
-        return unit.flat_bytes
+        return unit.flat_bytes + unit.fetched_bytes
 
     def _layer_backward(self, ledger: Ledger, backward: LoweredPass) -> None:
         ledger.touch(backward.peak_bytes)

@@ -72,8 +72,9 @@ class FsdpUnit:
     share of it. ``overlaps``: of gathers and reductions with layers. Techniques add ``added`` once
     gradients are complete, ``added_update`` with each update, and hold ``added_bytes``, on other
     tiers ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before
-    gathers and after reductions. ``gradient_lanes`` run beside the last micro-batch's backward,
-    ``update_lanes`` one after the other beside the update.
+    gathers and after reductions, in line. ``gather_lanes`` run before each gather, beside the layer
+    before, which ``fetched_bytes`` then are on the device for; ``gradient_lanes`` beside the last
+    micro-batch's backward, ``update_lanes`` one after the other beside the update.
     """
 
     wrapped: bool
@@ -101,6 +102,8 @@ class FsdpUnit:
     added_bytes: int = 0
     added_tier_bytes: tuple[StateBytes, ...] = ()
     fetched_by: str = ""
+    fetched_bytes: int = 0
+    gather_lanes: LaneWorks = ()
     gradient_lanes: LaneWorks = ()
     update_lanes: LaneWorks = ()
 

@@ -133,8 +133,8 @@ class UpdateShare(NamedTuple):
 
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
-    ``gathers`` join their momentum. A technique updates ``host_elements``, whose gradients the norm
-    counts and clipping scales.
+    ``gathers`` join their momentum. A technique scales and updates ``host_elements``, whose
+    gradients the norm counts.
     """
 
     matrices: int = 0
@@ -206,10 +206,10 @@ def update_work(
     elements = share.matrices + share.vectors + share.momentum + share.host_elements
     if not elements:
         return ()
-    counted = elements - tied_copy
+    counted, clipped = elements - tied_copy, elements - share.host_elements
     work: list[WorkItem] = [streamed("foreach_norm", counted, counted * master, name)]
-    for _ in range(int(clips) + int(dtype.param == "fp16")):  # undo the loss scaling
-        work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
+    for _ in range(int(clips) + int(dtype.param == "fp16") if clipped else 0):  # the loss scaling
+        work.append(streamed("foreach_mul", clipped, 2 * clipped * master, name))
     work += elementwise_update(share, optimizer, dtype)
     return (*work, *_orthogonal_work(share, dtype))
 

@@ -40,7 +40,7 @@ class UnitShape:
     """Everything behind a unit's state.
 
     ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings``: trained
-    parts of each (empty: all).
+    parts of each (empty: all). ``clips``: gradients are clipped to a norm.
     """
 
     layers: tuple[Layer, ...]
@@ -51,6 +51,7 @@ class UnitShape:
     stack: StackSpec
     optimizer: Optimizer = "adamw"
     trainings: tuple[LayerTraining, ...] = ()
+    clips: bool = False
 
     def training(self, number: int) -> LayerTraining:
         """Training of the unit's layer ``number``."""

@@ -24,7 +24,8 @@ class LaneClocks:
     """When lanes are free, and when layers may begin.
 
     ``wire_free``: the clock of sharding traffic, which the wire's work shares. ``gates``: moments
-    before which layers do not begin. ``last_end``: of all work so far.
+    before which layers do not begin, ``gather_gates`` their gathers. ``last_end``: of all work so
+    far.
     """
 
     def __init__(self, lanes: Sequence[tuple[LaneSlot, ...]], slowdown: float) -> None:
@@ -32,7 +33,7 @@ class LaneClocks:
         self._free: dict[str, float] = defaultdict(float)
         self.any = any(lanes)
         self.wire_free = self.last_end = 0.0
-        self.gates = [0.0] * len(lanes)
+        self.gates, self.gather_gates = [0.0] * len(lanes), [0.0] * len(lanes)
         self.placed: list[PlacedLaneWork] = []
 
     def beside_s(self, number: int) -> float:
@@ -62,9 +63,11 @@ class LaneClocks:
             self.wire_free = end_s
         self._free[work.lane] = end_s
         self.last_end = max(self.last_end, end_s)
-        awaited = number if work.begins == "before" else number + work.lag
-        if (work.begins == "before" or work.lag) and awaited < len(self.gates):
+        awaited = work.awaited_by(number)
+        if awaited is not None and awaited < len(self.gates):
             self.gates[awaited] = max(self.gates[awaited], end_s)
+        if work.begins == "gather":
+            self.gather_gates[number] = max(self.gather_gates[number], end_s)
         self.placed.append(PlacedLaneWork(work, number, start_s, seconds))
 
 
@@ -73,7 +76,9 @@ def beside_seconds(lanes: Sequence[tuple[LaneSlot, ...]], number: int) -> float:
     seconds = _seconds(lanes[number], ("with",))
     if number:
         seconds += _seconds(lanes[number - 1], ("after", "reduced"))
-    return seconds + (_seconds(lanes[number + 1], ("before",)) if number + 1 < len(lanes) else 0.0)
+    if number + 1 < len(lanes):
+        seconds += _seconds(lanes[number + 1], ("gather", "before"))
+    return seconds
 
 
 def _seconds(lanes: tuple[LaneSlot, ...], begins: tuple[Begins, ...]) -> float:

@@ -22,6 +22,12 @@ class LaneSlot(NamedTuple):
     begins: Begins
     lag: int
 
+    def awaited_by(self, number: int) -> int | None:
+        """The layer that waits for this work of layer ``number``; None: only the pass's end."""
+        if self.begins in ("gather", "before"):
+            return number
+        return number + self.lag if self.lag else None
+
 
 class LayerSlot(NamedTuple):
     """One layer's share of a pass: computation, copies, traffic before and after.
@@ -72,7 +78,7 @@ def layer_slots(
 def _slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
     make = _forward_slot if kind.forward else _backward_slot
     slot = make(chunk, number, kind, pricer)
-    works = chunk.lanes(number, kind.forward, kind.last, kind.part)
+    works = chunk.lanes(number, kind)
     return slot if not works else _beside(slot, works, pricer)
 
 

@@ -64,7 +64,8 @@ def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> PassSpans:
         key = tuple(map(id, passes))
         if key not in cache:
             cache[key] = layer_stretches(passes, pricer)
-        stretches.append(cache[key])
+        line_s = pricer.in_line_s(chunk.lanes(number, kind))
+        stretches.append([*cache[key], (COMPUTE, line_s)] if line_s else cache[key])
     if not (pricer.hides_sharding or any(s.overlaps for s in slots)):
         return _serial(slots, stretches)
     return _overlapped(slots, stretches, pricer)
@@ -134,6 +135,7 @@ class _LaneSpans:
         self._lanes = [slot.lanes for slot in slots]
         self.any = any(self._lanes)
         self.gates: list[list[int]] = [[] for _ in slots]
+        self.gather_gates: list[list[int]] = [[] for _ in slots]
 
     def issue(self, number: int, begins: Begins, after: int, work_s: float) -> None:
         """Place a layer's work of one kind once span ``after`` is over."""
@@ -142,9 +144,16 @@ class _LaneSpans:
                 continue
             seconds = slowed(work.seconds, work_s, self._slowdown)
             span = self._layout.add(_stream(work.lane), seconds, after)
-            awaited = number if begins == "before" else number + work.lag
-            if (begins == "before" or work.lag) and awaited < len(self.gates):
+            if begins == "gather":
+                self.gather_gates[number].append(span)
+            awaited = work.awaited_by(number)
+            if awaited is not None and awaited < len(self.gates):
                 self.gates[awaited].append(span)
+
+    def open_gather(self, number: int) -> None:
+        """Hold the wire until the work that a layer's gather waits for is over."""
+        for awaited in self.gather_gates[number]:
+            self._layout.add(SHARDING, 0.0, awaited)
 
     def beside_s(self, number: int) -> float:
         """Seconds of lanes that share the device with a layer."""
@@ -161,8 +170,11 @@ def _overlapped(
     """Gathers, reductions and lanes overlapped with layers; see :mod:`pass_time`."""
     factor = pricer.stack.overlap_slowdown
     layout, output = _Layout(), 0
-    gate = layout.add(SHARDING, slots[0].gather_s, 0) if slots[0].gather_s else 0
-    lanes = _LaneSpans(layout, slots, factor)
+    lanes, gate = _LaneSpans(layout, slots, factor), 0
+    lanes.issue(0, "gather", 0, 0.0)
+    if slots[0].gather_s:
+        lanes.open_gather(0)
+        gate = layout.add(SHARDING, slots[0].gather_s, 0)
     lanes.issue(0, "before", 0, 0.0)
     reducing_s = 0.0
     for number, slot in enumerate(slots):
@@ -179,6 +191,9 @@ def _overlapped(
         stretch = slowed(work_s, overlapped_s, factor) / work_s if work_s else 1.0
         layout.layer(stretches[number], slot.copy_s, stretch, gate)
         output = layout.last
+        lanes.issue(number + 1, "gather", layer_start, work_s)
+        if gather_s:
+            lanes.open_gather(number + 1)
         if gather_s and prefetches:
             gate = layout.add(SHARDING, slowed(gather_s, work_s, factor), layer_start, gate)
         elif gather_s:

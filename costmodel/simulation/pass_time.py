@@ -166,9 +166,12 @@ def _overlapped(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = 
     terms, segments = total.terms_s, total.segments
     compute_free = output_ready = pending_s = 0.0
     lanes = LaneClocks([slot.lanes for slot in slots], slowdown)
-    gathered = lanes.wire_free = slots[0].gather_s
+    lanes.issue(0, "gather", 0.0, 0.0)
+    issued = max(lanes.wire_free, lanes.gather_gates[0]) if slots[0].gather_s else 0.0
+    gathered = issued + slots[0].gather_s
+    lanes.wire_free = max(lanes.wire_free, gathered)
     if names:
-        _add_collective(segments, f"{names[0]} gather", 0.0, gathered)
+        _add_collective(segments, f"{names[0]} gather", issued, slots[0].gather_s)
     lanes.issue(0, "before", 0.0, 0.0)
     for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
@@ -180,8 +183,10 @@ def _overlapped(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = 
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = output_ready = start + busy_s
+        lanes.issue(number + 1, "gather", start, work_s)
         if following is not None and gather_s:
             issued = max(lanes.wire_free, start if prefetches else compute_free)
+            issued = max(issued, lanes.gather_gates[number + 1])
             duration_s = slowed(gather_s, work_s, slowdown) if prefetches else gather_s
             gathered = lanes.wire_free = issued + duration_s
             if names:

@@ -20,7 +20,7 @@ from ..lowering.tied_embeddings import table_stages
 from ..pricing.group_pricer import GroupPricer
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
-from ..symbolic.lane_work import LaneWorks
+from ..symbolic.lane_work import Lane, LaneWorks
 from .lane_clocks import chained_lanes_s
 from .pass_time import sum_by_name
 from .rank_class import RankClass
@@ -94,48 +94,46 @@ def _step_end_times(
     pricer = prices.at(rank_class.group, rank_class.link_span)
     copies_s, pending_reductions_s = pricer.split(end.pending_reductions)
     casts_s, gathers_s = pricer.split(end.gathers)
-    in_line = [(name, sum(pricer.split(items))) for name, items in end.added]
+    added = [(name, sum(pricer.split(items))) for name, items in end.added]
     device_s = copies_s + sum(pricer.split(end.update)) + casts_s
-    device_s += sum(seconds for _, seconds in in_line)
-    beside = _beside_update_s(end.lanes, pricer, device_s)
-    technique_s = sum_by_name(in_line, beside.items())
+    technique_s = sum_by_name(added, _lanes_update_s(end.lanes, pricer, device_s))
     units = (entry.unit for chunk in rank_class.chunks for entry in chunk.layers)
     return _StepEndTimes(
         reductions_s=sum(pricer.unit(unit).reduce.after_passes_s for unit in units if unit),
         pending_reductions_s=pending_reductions_s,
         tied_reduction_s=prices.first_to_last_stage_s(plan, end.tied_reduction),
-        update_s=device_s + sum(beside.values()),
+        update_s=device_s + sum(technique_s.values()),
         gathers_s=gathers_s,
         norm_s=prices.all_ranks_collective_s(plan, end.norm),
         technique_s=technique_s,
     )
 
 
-def _beside_update_s(
+def _lanes_update_s(
     lanes: tuple[LaneWorks, ...], pricer: Pricer, device_s: float
-) -> dict[str, float]:
-    """Seconds that techniques' lanes add to the device's update, by name.
+) -> list[tuple[str, float]]:
+    """Seconds that techniques' lanes add to an update, by name.
 
-    Each unit's work is a chain from when the norm is known; in line it adds all its seconds.
+    Each unit's work is a chain from when the norm is known. Work in line adds all its seconds; the
+    others what outlasts the device's own ``device_s``, each its share.
     """
-    priced = [[(work, pricer.lane_s(work)) for work in works] for works in lanes]
-    in_line = [
-        (work.technique, seconds)
-        for works in priced
-        for work, seconds in works
-        if pricer.in_line(work)
-    ]
-    chains = [[(w.lane, s) for w, s in works if not pricer.in_line(w)] for works in priced]
-    line_s = sum(seconds for _, seconds in in_line)
-    exposed_s = max(0.0, chained_lanes_s(chains) - device_s - line_s)
-    whole_s = sum(seconds for chain in chains for _, seconds in chain)
-    shares = [
-        (work.technique, seconds * exposed_s / whole_s)
-        for works in priced
-        for work, seconds in works
-        if exposed_s and not pricer.in_line(work)
-    ]
-    return sum_by_name(in_line, shares)
+    added: list[tuple[str, float]] = []
+    beside: list[tuple[str, float]] = []
+    chains: list[list[tuple[Lane, float]]] = []
+    for works in lanes:
+        chains.append([])
+        for work in works:
+            seconds = pricer.lane_s(work)
+            if pricer.in_line(work):
+                added.append((work.technique, seconds))
+            else:
+                beside.append((work.technique, seconds))
+                chains[-1].append((work.lane, seconds))
+    exposed_s = max(0.0, chained_lanes_s(chains) - device_s)
+    if exposed_s:
+        share = exposed_s / sum(seconds for _, seconds in beside)
+        added += [(name, seconds * share) for name, seconds in beside]
+    return added
 
 
 def _exposed_gathers_s(

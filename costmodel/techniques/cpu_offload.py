@@ -12,10 +12,17 @@ Symbols: n weights of a layer on a rank, b bytes of a master weight and of its g
 the optimizer's states of a weight (AdamW in fp32: 8), u uses in a step (forward and backward of
 every micro-batch), L the link's bytes/s one way, H the host's bytes/s a device.
 
-Cost once a step: n·b/L for the gradients, the optimizer's traffic over H (AdamW: n·(3b + 2s)/H),
-and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before each gather. Device
-memory falls by n·s and a step count each, with ``all`` by n·b more; a gather then needs n·b while
-it is filled. The host holds n·(s + 2b): states, weights, and a buffer for gradients.
+Cost once a step: n·b/L for the gradients, clipping and the optimizer's traffic over H (AdamW:
+n·(2b + 3b + 2s)/H), and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before
+each gather. Device memory falls by n·s and a step count each, with ``all`` by n·b more; a gather
+then needs n·b while it is filled, and beside the layer before. The host holds n·(s + 2b): states,
+weights, and a buffer for gradients.
+
+Copies run on lanes, where the stack overlaps sharding traffic: up beside the layer before, whose
+gather waits for it; down beside the backward, once a layer's gradients are complete. Those that
+tensor-parallel ranks still sum go down with the norm. Then the host scales each layer's gradients,
+as the device would, and updates it; its weights go up while it updates the next. So a step shows
+the host's work, the first copy of a pass, and what slows beside copies.
 
 In DeepSpeed's layout (``partitioned``) compute parameters of c bytes lie beside master weights:
 reduced gradients leave the device after every micro-batch (from the second on, the earlier sum
@@ -28,14 +35,13 @@ Takeaway: it buys memory for a constant time per step, so it pays with many micr
 against more devices or recomputation.
 
 Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters: the device holds
-1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, the update 5.7 GB at
-25.6 GB/s 221 ms.
+1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, clipping and update 7.3 GB
+at 25.6 GB/s 284 ms.
 
 Limits: blocks, not embeddings and heads. But for ``partitioned``, gradients stay on the device
 until the norm is known, for plain clipping; DeepSpeed's 16-bit buffer of reduced gradients beside
-the fp32 ones is not counted. Copies and the host's update are charged in line: nothing hides,
-though copies up could run beside the layer before; ZeRO-Offload's update delayed by a step would be
-lossy, and another technique. Devices sharing a PCI Express switch share its link, which is not
+the fp32 ones is not counted, and its copies of gradients after every micro-batch are in line.
+ZeRO-Offload's update delayed by a step would be lossy, and another technique. Devices sharing a PCI Express switch share its link, which is not
 charged. Adafactor and Muon mix elements, so they are refused. Frozen weights stay. Rates of the
 host are assumed (``host_rates``).
 """
@@ -48,13 +54,14 @@ from ...spec.errors import InputError
 from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, Kernel, streamed
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ...spec.techniques.cpu_offload import TECHNIQUE as VALUE
-from ...spec.workload.number_formats import DTYPE_BYTES
+from ...spec.workload.number_formats import DTYPE_BYTES, Dtype
 from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import UpdateShare, elementwise_update
 from ..sharding.param_groups import UnitShape, param_groups
-from ..symbolic.tape import WorkItem
+from ..symbolic.lane_work import Lane
 from ..symbolic.tier_bytes import StateBytes
 from ..technique import (
+    AddedLaneWork,
     TechniquePrice,
     with_addition,
     with_fetched_parameters,
@@ -82,14 +89,11 @@ def unit(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
 
 def _offloaded(shape: UnitShape, states: FsdpUnit, elements: int) -> FsdpUnit:
     """The unit with states of ``elements`` trained weights on the host."""
-    dtype, beside = shape.dtype, _masters_beside(shape, states)
-    stored = dtype.param if beside else dtype.master
-    size = elements * DTYPE_BYTES[stored]
-    down = streamed(TO_HOST, elements, 2 * size, stored)
-    up = streamed(TO_DEVICE, elements, 2 * size, stored)
+    beside = _masters_beside(shape, states)
+    stored = shape.dtype.param if beside else shape.dtype.master
+    up = _copy(TO_DEVICE, elements, stored)
     casts = _casts(states)
-    host_work = (*elementwise_update(states.update, shape.optimizer, dtype), *casts)
-    update: tuple[WorkItem, ...] = tuple(k._replace(op=HOST_PREFIX + k.op) for k in host_work)
+    host_work = _host_work(shape, states, elements, casts)
     others = tuple(item for item in states.post_update if item not in casts)
     without = replace(
         states,
@@ -97,16 +101,66 @@ def _offloaded(shape: UnitShape, states: FsdpUnit, elements: int) -> FsdpUnit:
         post_update=others,
         update=UpdateShare(host_elements=elements),
     )
+    early: tuple[AddedLaneWork, ...] = ()
+    late: tuple[Kernel, ...] = ()
     if beside:
+        down = _copy(TO_HOST, elements, stored)
         without = with_offloaded_gradients(without, NAME, down, up)
     else:
-        update = (down, *update)
+        early, late = _copies_down(shape, states, elements)
     if offloads_parameters(shape.strategy):
-        without = with_fetched_parameters(without, NAME, up, size)
+        without = with_fetched_parameters(without, NAME, up, elements * DTYPE_BYTES[stored])
+        back: tuple[Kernel, ...] = ()
     else:
-        update = (*update, up)
-    held = _on_host(shape, states, elements)
-    return with_addition(without, NAME, update=update, resident_tier_bytes=held)
+        back = (up,)
+    update: tuple[tuple[Lane, tuple[Kernel, ...]], ...] = (
+        ("to_host", late),
+        ("host", host_work),
+        ("to_device", back),
+    )
+    return with_addition(
+        without,
+        NAME,
+        resident_tier_bytes=_on_host(shape, states, elements),
+        beside_gradient=early,
+        beside_update=tuple(
+            AddedLaneWork(lane=lane, items=items, begins="with") for lane, items in update if items
+        ),
+    )
+
+
+def _copies_down(
+    shape: UnitShape, states: FsdpUnit, elements: int
+) -> tuple[tuple[AddedLaneWork, ...], tuple[Kernel, ...]]:
+    """Copies of gradients: beside the backward, and with the update.
+
+    Those that tensor-parallel ranks still sum are complete only with the norm.
+    """
+    dtype = shape.dtype.master
+    partial = sum(sum(part.partials) for part in param_groups(shape) if part.trained)
+    whole = [_copy(TO_HOST, n, dtype) for n in (elements - partial,) if n]
+    late = [_copy(TO_HOST, n, dtype) for n in (partial,) if n]
+    if not states.overlaps.dp_gradient:
+        return (), (*whole, *late)
+    early = [AddedLaneWork(lane="to_host", items=(copy,), begins="reduced") for copy in whole]
+    return tuple(early), tuple(late)
+
+
+def _host_work(
+    shape: UnitShape, states: FsdpUnit, elements: int, casts: list[Kernel]
+) -> tuple[Kernel, ...]:
+    """The host's part of an update: scaled gradients, the optimizer, casts of weights."""
+    name = shape.dtype.master
+    factors = int(shape.clips) + int(shape.dtype.param == "fp16")
+    scale = streamed("foreach_mul", elements, 2 * elements * DTYPE_BYTES[name], name)
+    update = elementwise_update(states.update, shape.optimizer, shape.dtype)
+    work = (*[scale] * factors, *update, *casts)
+    return tuple(kernel._replace(op=HOST_PREFIX + kernel.op) for kernel in work)
+
+
+def _copy(op: str, elements: int, dtype: Dtype) -> Kernel:
+    """A copy over the host link, read on one side and written on the other."""
+    return streamed(op, elements, 2 * elements * DTYPE_BYTES[dtype], dtype)
 
 
 def _masters_beside(shape: UnitShape, states: FsdpUnit) -> bool:

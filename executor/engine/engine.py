@@ -96,7 +96,7 @@ class Engine:
             clip,
             self.adamw,
             self.kernels,
-            self.technique_hooks.gradients_final,
+            self.technique_hooks,
             plan.workload.optimizer,
         )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None

@@ -6,7 +6,8 @@ the world: each part's squared norm is divided by its number of replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -25,13 +26,23 @@ from .host_optimizer import HostOptimizer
 from .optimizers import make_optimizer
 
 
+class UpdateHooks(Protocol):
+    """Hooks of techniques around an update."""
+
+    def gradients_final(self) -> None:
+        """Called between clipping and the optimizer."""
+
+    def host_updated(self, layer: int) -> None:
+        """Called once the host has updated a layer."""
+
+
 class Updater:
     """The optimizer of one rank.
 
     Args:
         clip_norm: global gradient norm to clip to; None for no clipping.
         kernels: choose the form of the step.
-        gradients_final: called after clipping; fills gradients on the host.
+        hooks: called after clipping, to fill gradients on the host, and after each layer there.
         optimizer: its name.
     """
 
@@ -42,13 +53,14 @@ class Updater:
         clip_norm: float | None,
         options: AdamWOptions,
         kernels: Dispatcher,
-        gradients_final: Callable[[], None] = lambda: None,
+        hooks: UpdateHooks,
         optimizer: str = "adamw",
     ) -> None:
         self.parameters = parameters
         self.process_groups = process_groups
         self.clip_norm = clip_norm
-        self._gradients_final = gradients_final
+        self._hooks = hooks
+        self._host_factors: list[float | Tensor] = []
         self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
         for leaf in self._leaves:
             leaf.requires_grad_(True)
@@ -144,30 +156,34 @@ class Updater:
         return total
 
     def unscale(self, factor: float) -> None:
-        """Divide all gradients by the loss scale."""
-        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
+        """Divide all gradients by the loss scale, on the host with the update."""
+        self._scale(1 / factor)
+
+    def _scale(self, factor: float | Tensor) -> None:
+        """Multiply the device's gradients now, the host's before its update."""
+        grads = [grad for p in self.parameters if not p.on_host and (grad := p.grad) is not None]
         if grads:
-            torch._foreach_mul_(grads, 1 / factor)
+            torch._foreach_mul_(grads, factor)
+        self._host_factors.append(factor)
 
     def drop_gradients(self) -> None:
         """Discard a step's gradients."""
         for p in self.parameters:
             p.parameter.grad = None
+        self._host_factors.clear()
 
     def update(self, norm: Tensor, learning_rate: float) -> None:
         """Clip to the norm and step the optimizer; gradients are freed."""
         for group in (*self.optimizer.param_groups, *self.host.param_groups):
             group["lr"] = learning_rate
-        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
-        if self.clip_norm is not None and grads:
-            factor = (self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(grads[0].dtype)
-            torch._foreach_mul_(grads, factor)
-        del grads
-        self._gradients_final()
+        dtypes = [grad.dtype for p in self.parameters if (grad := p.grad) is not None]
+        if self.clip_norm is not None and dtypes:
+            self._scale((self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(dtypes[0]))
+        self._hooks.gradients_final()
         for p, leaf in zip(self.parameters, self._leaves, strict=True):
             leaf.grad = p.grad if p.host_gradient is None else p.host_gradient
         self.optimizer.step()
-        self.host.step()
+        self.host.step(self._host_factors, self._hooks.host_updated)
         for leaf in self._leaves:
             leaf.grad = None
         self.drop_gradients()

@@ -122,6 +122,10 @@ class TechniqueHookList:
         """Called between clipping and the optimizer."""
         self._call(self._hooks, lambda hooks: hooks.gradients_final())
 
+    def host_updated(self, layer: int) -> None:
+        """Called once the host has updated a layer."""
+        self._call(self._names[layer], lambda hooks: hooks.host_updated(layer))
+
     def end_step(self) -> None:
         """Called after the update."""
         self._call(self._hooks, lambda hooks: hooks.end_step())

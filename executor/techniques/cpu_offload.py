@@ -1,27 +1,34 @@
 """The run of cpu_offload: states of blocks in the host's memory.
 
-The optimizer updates the host's copy of a weight, which checkpoints save. Clipped gradients are
-copied down layer by layer; updated weights come back after the optimizer, or, where parameters are
-offloaded too, before each gather, whose shards live on the device only until it is filled.
+The optimizer updates the host's copy of a weight, which checkpoints save. A layer's gradients are
+copied down as soon as they are complete, beside the backward of the layers before; those that
+tensor-parallel ranks still sum follow with the norm. The host scales and updates layer by layer,
+and a layer's weights come back while it updates the next; where parameters are offloaded too, they
+come before each gather instead, whose shards live on the device only until it is filled.
 
 On a core both tiers share one memory; copies are made all the same, so that work and live bytes
-match an accelerator's.
+match an accelerator's, and are in line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ...kernels.marks import mark
 from ...spec.report.trace_marks import technique_mark
+from ...spec.schedules.passes import Pass
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ..host.parameter_fetch import device_copy, fetch_for_gathers
 from ..host.tier import host_copy, host_like
 from ..stage.local_parameters import LocalParameter
 from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
+
+TO_HOST, TO_DEVICE = "to_host", "to_device"
 
 
 class CpuOffloadHooks(TechniqueHooks):
@@ -33,7 +40,10 @@ class CpuOffloadHooks(TechniqueHooks):
         self._relocated: dict[int, list[LocalParameter]] = {
             layer: [] for layer in context.strategies
         }
-        self._updating = False
+        self._last = context.plan.program.schedule.microbatches - 1
+        self._completes = False
+        self._missing: dict[int, int] = {}
+        self._copied: set[int] = set()
 
     def relocated(self, parameter: LocalParameter) -> LocalParameter:
         """A parameter with a host master copy and gradient buffer."""
@@ -46,6 +56,8 @@ class CpuOffloadHooks(TechniqueHooks):
         layer = parameter.layer
         parameters = self._relocated[layer]
         parameters.append(moved)
+        if not moved.partial_gradient:
+            moved.parameter.register_post_accumulate_grad_hook(lambda _: self._one_ready(layer))
         if self._fetches(layer) and len(parameters) == len(self._context.parameters[layer]):
             fetch_for_gathers(self._context.units[layer], parameters, technique_mark(NAME))
         return moved
@@ -55,35 +67,85 @@ class CpuOffloadHooks(TechniqueHooks):
 
     def relocated_changed(self) -> None:
         """Copy changed host weights to the device, as after a restart."""
-        self._copy_to_device()
+        for layer in self._relocated:
+            self.host_updated(layer)
+        self.end_step()
+
+    def begin_step(self) -> None:
+        """No gradient of this step has been copied."""
+        self._copied.clear()
+
+    def begin_pass(self, item: Pass) -> None:
+        """Watch for complete gradients in a last micro-batch's backward.
+
+        In a split one, gradients come from both parts: they are copied after it.
+        """
+        last = not item.forward and item.micro_batch == self._last
+        self._completes = last and item.part == "whole"
+        self._missing = {
+            layer: sum(not parameter.partial_gradient for parameter in parameters)
+            for layer, parameters in self._relocated.items()
+        }
+
+    def _one_ready(self, layer: int) -> None:
+        """Called at one complete gradient of a layer, in the order of its reduction."""
+        if not self._completes:
+            return
+        self._missing[layer] -= 1
+        if not self._missing[layer]:
+            with mark(technique_mark(NAME)):
+                self.gradients_ready(layer)
+
+    def gradients_ready(self, layer: int) -> None:
+        """Copy a layer's complete gradients to the host, once."""
+        if layer not in self._copied:
+            self._copied.add(layer)
+            self._copy_gradients(layer, partial=False)
 
     def gradients_final(self) -> None:
-        """Copy gradients to the host for the update."""
-        for parameters in self._with_data():
-            gradients = [_gradient(parameter) for parameter in parameters]
-            targets = [_host_gradient(parameter) for parameter in parameters]
-            torch._foreach_copy_(targets, gradients, non_blocking=True)
-        self._updating = True
-        _finish(self._device)
+        """Copy the gradients that ranks have summed since, and wait for all copies."""
+        for layer in self._relocated:
+            self._copy_gradients(layer, partial=True)
+        stream = self._context.streams[TO_HOST]
+        if stream is not None:
+            stream.synchronize()
+
+    def host_updated(self, layer: int) -> None:
+        """Copy a layer's updated weights to the device, unless its gathers do."""
+        parameters = _filled(self._relocated[layer])
+        if not parameters or self._fetches(layer):
+            return
+        with torch.no_grad(), self._beside(TO_DEVICE):
+            targets = [device_copy(parameter) for parameter in parameters]
+            torch._foreach_copy_(targets, [p.data for p in parameters], non_blocking=True)
 
     def end_step(self) -> None:
-        """Copy updated weights to the device, unless the step was skipped."""
-        if self._updating:
-            self._copy_to_device()
-        self._updating = False
+        """The next step's work follows the copies to the device."""
+        stream = self._context.streams[TO_DEVICE]
+        if stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(stream)
 
-    def _copy_to_device(self) -> None:
-        with torch.no_grad():
-            for parameters in self._with_data():
-                if self._fetches(parameters[0].layer):
-                    continue  # before the next gather
-                targets = [device_copy(parameter) for parameter in parameters]
-                torch._foreach_copy_(targets, [p.data for p in parameters], non_blocking=True)
+    def _copy_gradients(self, layer: int, partial: bool) -> None:
+        parameters = _filled(p for p in self._relocated[layer] if p.partial_gradient == partial)
+        if not parameters:
+            return
+        with torch.no_grad(), self._beside(TO_HOST):
+            targets = [_host_gradient(parameter) for parameter in parameters]
+            gradients = [_gradient(parameter) for parameter in parameters]
+            torch._foreach_copy_(targets, gradients, non_blocking=True)
 
-    def _with_data(self) -> Iterator[list[LocalParameter]]:
-        for parameters in self._relocated.values():
-            if filled := [parameter for parameter in parameters if parameter.data.numel()]:
-                yield filled
+    @contextmanager
+    def _beside(self, name: str) -> Iterator[None]:
+        """Put copies on a stream, after the work that is queued now."""
+        stream = self._context.streams[name]
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(self._device))
+        with self._context.on(name):
+            yield
+
+
+def _filled(parameters: Iterable[LocalParameter]) -> list[LocalParameter]:
+    return [parameter for parameter in parameters if parameter.data.numel()]
 
 
 def _gradient(parameter: LocalParameter) -> Tensor:
@@ -98,9 +160,4 @@ def _host_gradient(parameter: LocalParameter) -> Tensor:
     return parameter.host_gradient
 
 
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-
-
-TECHNIQUE = TechniqueRun(name=NAME, start=CpuOffloadHooks)
+TECHNIQUE = TechniqueRun(name=NAME, start=CpuOffloadHooks, streams=(TO_HOST, TO_DEVICE))
