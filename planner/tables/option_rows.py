@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...costmodel.lowering.plan_lowering import technique_key
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
+from ...costmodel.symbolic.tier_bytes import TIERS, StateBytes, TierBytes, total_bytes
 from ...spec.strategy import LayerStrategy
 from .arrays import Records
 
@@ -65,6 +66,12 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
     gradients = unit.accumulated_bytes if contiguous else 0
     states = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
     return float(states + whole + gradients)
+
+
+def bytes_by_tier(sizes: TierBytes | Iterable[StateBytes]) -> tuple[float, ...]:
+    """Sums of bytes on each of ``TIERS``."""
+    entries = tuple(sizes)
+    return tuple(float(total_bytes(entries, tier)) for tier in TIERS)
 
 
 def gathered_bytes(unit: FsdpUnit) -> tuple[float, float]:
