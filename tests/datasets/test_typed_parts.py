@@ -167,7 +167,7 @@ def test_an_image_encoder() -> None:
         ({**SIZES, "patch": 4}, "nothing unless image is given"),
         ({**IMAGE, "vocab": 100}, "vocab: got 100; allowed: nothing beside image"),
         ({**IMAGE, "patch": 5}, "patch: got 5; allowed: a divisor of the image 28"),
-        ({**SIZES, "layers": 70000}, "layers: got 70000; allowed: at most 65536"),
+        ({**SIZES, "layers": 70000}, "layers: got 70000; allowed: at most 16384"),
     ],
 )  # fmt: skip
 def test_contradictions_are_one_line(keys: dict[str, Any], words: str) -> None:

@@ -8,7 +8,8 @@ import re
 import secrets
 import time
 
-ID = re.compile(r"[0-9a-f]{32}")
+ID_LENGTH = 32
+ID = re.compile(rf"[0-9a-f]{{{ID_LENGTH}}}")
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 

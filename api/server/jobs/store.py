@@ -144,6 +144,14 @@ class JobStore:
             connection.execute(sa.delete(PIECES).where(PIECES.c.job_id == job_id))
             self._turns.release(connection, owners)
 
+    def release_waiting(self) -> None:
+        """Release what owners' ended jobs did not, as where a worker died in the midst."""
+        with store_errors(), self.engine.connect() as connection:
+            owners = self._turns.waiting(connection)
+        if owners:
+            with store_errors(), self.engine.begin() as connection:
+                self._turns.release(connection, owners)
+
     def others_wait(self, job_id: str) -> bool:
         """Return True if another open job is not being worked on."""
         others = sa.select(JOBS.c.id).where(

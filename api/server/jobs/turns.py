@@ -36,10 +36,10 @@ class Turns:
                 if connection.execute(mine.values(released=1)).rowcount:
                     self._enqueue(connection, row.id, row.kind, row.piece or 0)
 
-    def release_all(self, connection: sa.Connection) -> None:
-        """Release what an owner's ended jobs did not, as where a worker died in the midst."""
-        held = sa.select(JOBS.c.owner).where(HELD).distinct()
-        self.release(connection, connection.execute(held).scalars().all())
+    def waiting(self, connection: sa.Connection) -> list[str]:
+        """Owners of jobs that are not with the library, in order."""
+        held = sa.select(JOBS.c.owner).where(HELD).distinct().order_by(JOBS.c.owner)
+        return list(connection.execute(held).scalars())
 
     def _next(self, connection: sa.Connection, owner: str) -> list[DbRow]:
         line = sa.select(JOBS.c.id, JOBS.c.kind, JOBS.c.piece).where(JOBS.c.owner == owner, HELD)

@@ -18,8 +18,9 @@ import sqlalchemy as sa
 
 from ...problems import encode, problem
 from ..database import store_errors
-from ..schema import JOBS, SLOTS, WORKFLOWS, DbRow, now_ms
-from ..turns import Turns
+from ..ids import ID_LENGTH
+from ..schema import JOBS, SLOTS, WORKFLOWS, DbRow
+from ..store import JobStore
 from .slots import executor_id
 
 LOOK_S = 2.0
@@ -32,8 +33,8 @@ ORPHAN_S = 4.0
 class OrphanedJobs:
     """Watch of a worker over begun jobs."""
 
-    def __init__(self, engine: sa.Engine, turns: Turns) -> None:
-        self._engine, self._turns = engine, turns
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
         self._running: set[str] = set()
         self._lock = threading.Lock()
         self._since_s: dict[tuple[str, str], float] = {}
@@ -65,6 +66,7 @@ class OrphanedJobs:
             return
         self._looked_s, before = now_s, self._since_s
         self._end_given_up()
+        self._store.release_waiting()
         found = {(row.executor_id, row.workflow_uuid): row for row in self._orphans(slot)}
         self._since_s = {key: before.get(key, now_s) for key in found}
         for key, row in found.items():
@@ -77,21 +79,22 @@ class OrphanedJobs:
                     library._recover_pending_workflows([row.executor_id])
 
     def _end_given_up(self) -> None:
-        """End jobs that the library gave up, and let waiting ones follow any that ended."""
-        given_up = sa.select(WORKFLOWS.c.workflow_uuid).where(WORKFLOWS.c.status.in_(GIVEN_UP))
-        ended = sa.update(JOBS).where(JOBS.c.outcome.is_(None), JOBS.c.id.in_(given_up))
+        """End jobs that the library gave up, whichever piece of their work it was."""
+        own = sa.func.substr(WORKFLOWS.c.workflow_uuid, 1, ID_LENGTH)
+        given_up = sa.select(own).where(WORKFLOWS.c.status.in_(GIVEN_UP))
+        ended = sa.select(JOBS.c.id).where(JOBS.c.outcome.is_(None), JOBS.c.id.in_(given_up))
+        with store_errors(), self._store.engine.connect() as connection:
+            job_ids = connection.execute(ended).scalars().all()
         answer = encode(problem(500, GIVEN_UP_DETAIL)).decode()
-        values = {"outcome": "failed", "status": 500, "answer": answer, "finished_ms": now_ms()}
-        with store_errors(), self._engine.begin() as connection:
-            connection.execute(ended.values(**values))
-            self._turns.release_all(connection)
+        for job_id in job_ids:
+            self._store.finish(job_id, "failed", 500, answer)
 
     def _orphans(self, slot: int) -> list[DbRow]:
         begun = sa.select(
             WORKFLOWS.c.workflow_uuid, WORKFLOWS.c.executor_id, WORKFLOWS.c.queue_name
         )
         begun = begun.where(WORKFLOWS.c.status == "PENDING")
-        with store_errors(), self._engine.connect() as connection:
+        with store_errors(), self._store.engine.connect() as connection:
             slots = set(connection.execute(sa.select(SLOTS.c.slot)).scalars())
             rows = connection.execute(begun).all()
         living = {executor_id(number) for number in slots | {slot}} - {executor_id(slot)}

@@ -48,6 +48,7 @@ class Worker:
     def __init__(self, url: str, may_execute: bool, window: int | None = None) -> None:
         from ..database import open_engine
         from ..library_queue import LibraryQueue, library_client
+        from ..store import JobStore
         from ..turns import Turns
         from .orphans import OrphanedJobs
         from .slots import WorkerSlots
@@ -56,8 +57,9 @@ class Worker:
         self._queues = [JOB_QUEUE, RUN_QUEUE] if may_execute else [JOB_QUEUE]
         self._engine = open_engine(url)
         self._slots = WorkerSlots(self._engine)
-        self._turns = Turns(LibraryQueue(library_client(url)), window)
-        self._orphans = OrphanedJobs(self._engine, self._turns)
+        turns = Turns(LibraryQueue(library_client(url)), window)
+        self._store = JobStore(self._engine, turns)
+        self._orphans = OrphanedJobs(self._store)
         self._slot = self._taken_slot()
 
     def _taken_slot(self) -> int:
@@ -104,10 +106,9 @@ class Worker:
         self._heartbeat_loop(DBOS)
 
     def _register(self, library: Any) -> None:
-        from ..store import JobStore
         from .attempt import JobRunner
 
-        runner = JobRunner(JobStore(self._engine, self._turns))
+        runner = JobRunner(self._store)
 
         def search(job_id: str, piece: int) -> None:
             try:
