@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.brute_force import Space, simulator_of
 from published.planning import RULE, parts_of, search_of
-from toys.lane_spaces import lane_space
+from toys.lane_spaces import LANE_CLUSTERS, lane_space
 
 from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.planner.bounds.shape_bounds import ShapeBounds
@@ -79,7 +79,7 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
 @pytest.mark.usefixtures("whole_tables")
 @pytest.mark.parametrize("seed", range(3))
 def test_no_chain_is_longer_than_a_plan_with_lanes(seed: int) -> None:
-    for cluster in ("1x4xA100-80GB", "2x2xT4"):
+    for cluster in LANE_CLUSTERS:
         assert max(whole for whole, _ in chain_ratios(lane_space(cluster), seed)) > 0.7
 
 

@@ -17,6 +17,7 @@ from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.schedules.stage_order import SCHEDULE_KINDS
 
+LANE_CLUSTERS = ("1x4xA100-80GB", "2x2xH100", "2x2xT4")
 PARKED, OFFLOADED = "parked_outputs", "cpu_offload"
 LANE_TECHNIQUES = KnownTechniques(
     values=(*SHIPPED.values, *PARKING.values),
@@ -26,7 +27,7 @@ LANE_TECHNIQUES = KnownTechniques(
 
 
 @cache
-def lane_space(cluster: str = "1x4xA100-80GB", batch: int = 4) -> Space:
+def lane_space(cluster: str = LANE_CLUSTERS[0], batch: int = 4) -> Space:
     """Blocks that park, keep states on the host, or both; sharding of every kind."""
     restrictions = (
         Restriction(axis="recompute", allowed=("none",)),
@@ -39,7 +40,7 @@ def lane_space(cluster: str = "1x4xA100-80GB", batch: int = 4) -> Space:
     return with_host(replace(space, workload=workload), 10**10)
 
 
-def lane_plans(seed: int, cluster: str = "1x4xA100-80GB") -> Iterator[Plan]:
+def lane_plans(seed: int, cluster: str = LANE_CLUSTERS[0]) -> Iterator[Plan]:
     """Random plans of which some layer's technique is on a lane."""
     space = lane_space(cluster)
     drawer = Drawer(space, random.Random(f"lanes {seed}"), SCHEDULE_KINDS)
