@@ -47,6 +47,7 @@ NAMES = (
     "stack_answers",
     "heterogeneous_clusters",
     "schedules",
+    "lanes",
     "published",
     "coverage",
     "published_families",

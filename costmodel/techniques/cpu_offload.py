@@ -41,9 +41,9 @@ at 25.6 GB/s 284 ms.
 Limits: blocks, not embeddings and heads. But for ``partitioned``, gradients stay on the device
 until the norm is known, for plain clipping; DeepSpeed's 16-bit buffer of reduced gradients beside
 the fp32 ones is not counted, and its copies of gradients after every micro-batch are in line.
-ZeRO-Offload's update delayed by a step would be lossy, and another technique. Devices sharing a PCI Express switch share its link, which is not
-charged. Adafactor and Muon mix elements, so they are refused. Frozen weights stay. Rates of the
-host are assumed (``host_rates``).
+ZeRO-Offload's update delayed by a step would be lossy, and another technique. Devices sharing a PCI
+Express switch share its link, which is not charged. Adafactor and Muon mix elements, so they are
+refused. Frozen weights stay. Rates of the host are assumed (``host_rates``).
 """
 
 from __future__ import annotations

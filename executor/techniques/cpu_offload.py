@@ -57,7 +57,9 @@ class CpuOffloadHooks(TechniqueHooks):
         parameters = self._relocated[layer]
         parameters.append(moved)
         if not moved.partial_gradient:
-            moved.parameter.register_post_accumulate_grad_hook(lambda _: self._one_ready(layer))
+            moved.parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                lambda _: self._one_ready(layer)
+            )
         if self._fetches(layer) and len(parameters) == len(self._context.parameters[layer]):
             fetch_for_gathers(self._context.units[layer], parameters, technique_mark(NAME))
         return moved

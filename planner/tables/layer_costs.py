@@ -14,6 +14,7 @@ import numpy as np
 from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.simulation.layer_slots import traffic_seconds
 from ...costmodel.symbolic.lane_work import NO_LANES
 from ...costmodel.symbolic.lowered_pass import LoweredPass
@@ -65,6 +66,7 @@ UNIT_COST = np.dtype(
         ("copy_s", np.float64, (KINDS,)),
         ("gather_s", np.float64, (KINDS,)),
         ("reduce_s", np.float64, (KINDS,)),
+        ("fetch_s", np.float64, (KINDS,)),
         ("starts_anew", np.bool_),
         ("hides_gather", np.bool_),
         ("hides_reduction", np.bool_),
@@ -74,8 +76,9 @@ UNIT_COST = np.dtype(
 )
 """An FSDP unit: bytes that live all along; gradients that wait with one micro-batch, and with
 several; parameters gathered for a backward, and the bytes while they are; communication by kind of
-pass; True if every micro-batch starts gradients anew, if gathers and if reductions run beside other
-layers; bytes that live on each of ``TIERS``."""
+pass (at the step's end copies are techniques' updates); lanes' work before a gather; True if every
+micro-batch starts gradients anew, if gathers and if reductions run beside other layers; bytes that
+live on each of ``TIERS``."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -188,9 +191,16 @@ class LayerCosts:
         unit = self.lowering.uncached_unit(members, strategy, ranks)
         pricer = self.pricer.with_link_span(link_span)
         cost = pricer.unit(unit)
-        traffic_s = np.zeros((3, KINDS))
-        traffic_s[:, :STEP_END] = np.transpose([traffic_seconds(unit, cost, p) for p in PASSES])
+        traffic_s = np.zeros((4, KINDS))
+        traffic_s[:3, :STEP_END] = np.transpose([traffic_seconds(unit, cost, p) for p in PASSES])
         traffic_s[2, STEP_END] = cost.reduce.after_passes_s
+        if unit.gather_lanes:
+            gathers = [p.part != "weight" for p in PASSES]
+            line_s = pricer.in_line_s(unit.gather_lanes)
+            traffic_s[0, :STEP_END] += np.where(gathers, line_s, 0.0)
+            beside_s = sum(map(pricer.lane_s, unit.gather_lanes)) - line_s
+            traffic_s[3, :STEP_END] = np.where(gathers, beside_s, 0.0)
+        traffic_s[0, STEP_END] = update_seconds(unit, pricer)
         row = (
             resident_bytes(unit, self.contiguous),
             waiting_bytes(unit, 1),
@@ -203,6 +213,13 @@ class LayerCosts:
             bytes_by_tier(unit.added_tier_bytes),
         )
         return record(row, UNIT_COST)
+
+
+def update_seconds(unit: FsdpUnit, pricer: Pricer) -> float:
+    """Techniques' seconds of an update that add up over units: in line, or on the host's lane."""
+    seconds = sum(sum(pricer.split(items)) for _, items in unit.added_update)
+    lanes = (w for w in unit.update_lanes if w.lane == "host" or pricer.in_line(w))
+    return seconds + sum(map(pricer.lane_s, lanes))
 
 
 def _pass_costs(

@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.symbolic.lane_work import LaneWork
 from ...spec.strategy import LayerStrategy
 from .arrays import NO_TIERS, Bools, Floats, Ints, Records, granted_columns, masked, with_tiers
-from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext
+from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext, update_seconds
 from .option_rows import option_rows
 from .pass_kinds import ENDS, STEP_END
 
@@ -206,8 +204,7 @@ class OptionTables:
         work = costs.works.of(layer, strategy, ranks, samples, not members)
         one = work.backward(accumulates=False)
         many = work.backward(accumulates=accumulates)
-        update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
-        update_s += sum(pricer.lane_s(w) for w in unit.update_lanes if _adds_up(w, pricer))
+        update_s = update_seconds(unit, pricer)
         line_s = pricer.in_line_s(unit.gradient_lanes)
         one_s, many_s = (pricer.longer_s(passes, unit.added) + line_s for passes in (one, many))
         return one_s, many_s, update_s
@@ -231,12 +228,14 @@ class OptionTables:
             for number, count in _pass_counts(microbatches):
                 copy_s, wire_s, reduce_s = _traffic(units, forward, number)
                 work_s = layer_seconds.pass_s(forward, *ENDS[number]) + copy_s
-                overlapped_s = np.minimum(work_s, wire_s)
+                kind = number + (0 if forward else len(ENDS))
+                overlapped_s = np.minimum(work_s, wire_s + units["fetch_s"][:, kind])
                 pass_bound_s = np.where(hides, work_s, work_s + wire_s)
                 pass_estimate_s = np.where(
                     hides, np.maximum(work_s + slowdown * overlapped_s, wire_s), work_s + wire_s
                 )
-                pass_estimate_s = np.maximum(pass_estimate_s, layer_seconds.lane_s(forward))
+                lane_s = np.maximum(layer_seconds.lane_s(forward), units["fetch_s"][:, kind])
+                pass_estimate_s = np.maximum(pass_estimate_s, lane_s)
                 if ENDS[number][1]:
                     reductions_s = reductions_s + np.where(hides, 0.0, reduce_s)
                 bound_s = bound_s + count * pass_bound_s
@@ -244,11 +243,6 @@ class OptionTables:
                 bounds_s.append(np.where(hides, work_s, pass_bound_s - reduce_s))
             least_s = least_s + np.minimum.reduce(bounds_s)
         return least_s, bound_s, estimate_s, reductions_s
-
-
-def _adds_up(work: LaneWork, pricer: Pricer) -> bool:
-    """True if an update takes at least the sum of such work: it is in line, or on one lane."""
-    return work.lane == "host" or pricer.in_line(work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ a layer's work is certainly longer by (f - 1) of the smaller of its traffic and 
 and reductions, all but once in the row. Nothing hides a pass's first gather, nor its last
 reduction, which no message waits for; and among n layers no traffic overlaps with more than the n -
 1 others' work. The traffic of a row comes before or after the exposed work of one of its layers: a
-layer that both gathers and reduces promises the less. Or all traffic is on the wire, in turn.
+layer that both gathers and reduces promises the less. Or all traffic is on the wire, in turn. What
+lanes do before a gather is slow beside work as the gather is, and shows with a pass's first one.
 """
 
 from __future__ import annotations
@@ -51,20 +52,22 @@ class PassTable:
     """Options of a layer class in a stage context.
 
     ``columns``: ``PASS_COLUMNS``, shape (options,). Of shape (options, KINDS): ``hidden_s``,
-    overlapped traffic; ``first_exposed_s`` and ``last_exposed_s``, its exposed part where a chunk
-    begins or ends with the layer; ``inner_s``, serial reductions before the pass's message unless
-    the chunk begins with the layer. Of shape (KINDS,): ``once_s``, the slowdown column's excess in
-    a pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
-    (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
-    ``backward_peak_bytes``, beyond those in a backward that begins with the layer;
-    ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
-    of earlier micro-batches; ``output_bytes``, sent to the next layer. Of shape (tiers, options),
-    for granted tiers: ``resident_tier_bytes`` and ``kept_tier_bytes``, as on the device.
+    overlapped traffic; ``fetched_s``, work of lanes before its gather; ``first_exposed_s`` and
+    ``last_exposed_s``, the exposed part where a chunk begins or ends with the layer; ``inner_s``,
+    serial reductions before the pass's message unless the chunk begins with the layer. Of shape
+    (KINDS,): ``once_s``, the slowdown column's excess in a pass, negative; ``least_s`` and
+    ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
+    all along; ``kept_bytes``, by every micro-batch in flight; ``backward_peak_bytes``, beyond those
+    in a backward that begins with the layer; ``waiting_bytes``, by one waiting for weight gradients
+    alone; ``accumulated_bytes``, gradients of earlier micro-batches; ``output_bytes``, sent to the
+    next layer. Of shape (tiers, options), for granted tiers: ``resident_tier_bytes`` and
+    ``kept_tier_bytes``, as on the device.
     """
 
     strategies: tuple[LayerStrategy, ...]
     columns: Records
     hidden_s: Floats
+    fetched_s: Floats
     first_exposed_s: Floats
     last_exposed_s: Floats
     inner_s: Floats
@@ -101,6 +104,7 @@ class PassTable:
             strategies=tuple(s for s, keep in zip(self.strategies, mask, strict=True) if keep),
             columns=self.columns[mask],
             hidden_s=self.hidden_s[mask],
+            fetched_s=self.fetched_s[mask],
             first_exposed_s=self.first_exposed_s[mask],
             last_exposed_s=self.last_exposed_s[mask],
             inner_s=self.inner_s[mask],
@@ -154,6 +158,7 @@ def non_dominated(table: PassTable) -> PassTable:
             columns["slowdown"],
             columns["wire"],
             table.hidden_s,
+            table.fetched_s,
             table.first_exposed_s,
             table.last_exposed_s,
             table.inner_s,
@@ -183,6 +188,7 @@ class _PassSeconds(NamedTuple):
 
     columns: Records
     hidden_s: Floats
+    fetched_s: Floats
     first_exposed_s: Floats
     last_exposed_s: Floats
     inner_s: Floats
@@ -273,7 +279,9 @@ class PassTables:
         gathered_s = np.where(hides_gather[:, None], gathers, 0.0)
         reduced_s = np.where(hides_reduction[:, None], reductions, 0.0)
         least_s = serial_s.min(axis=0)
-        slowdown_s = [extra * np.minimum(t, least_s / 2) for t in (gathered_s, reduced_s)]
+        fetched_s = unit["fetch_s"]
+        beside_s = (gathered_s + fetched_s, reduced_s)
+        slowdown_s = [extra * np.minimum(t, least_s / 2) for t in beside_s]
         exposed_work_s = np.where((gathered_s > 0) & (reduced_s > 0), least_s, 0.0)
         columns = np.empty(len(split), PASS_COLUMNS)
         columns["work"] = serial_s + (gathers - gathered_s) + (reductions - reduced_s)
@@ -287,8 +295,9 @@ class PassTables:
         return _PassSeconds(
             columns,
             hidden_s=gathered_s + reduced_s,
-            first_exposed_s=np.where(forward, gathered_s, reduced_s),
-            last_exposed_s=np.where(forward, 0.0, gathered_s),
+            fetched_s=fetched_s,
+            first_exposed_s=np.where(forward, gathered_s + fetched_s, reduced_s),
+            last_exposed_s=np.where(forward, 0.0, gathered_s + fetched_s),
             inner_s=inner_s,
             once_s=-slowdown_s[0].max(axis=0) - slowdown_s[1].max(axis=0),
             least_s=least_s,
@@ -307,9 +316,8 @@ def with_adjacent_layers(tables: Mapping[int, PassTable], slowdown: float) -> di
     adjacent = {}
     for layer_class, table in tables.items():
         first_s = table.first_exposed_s
-        terms = [
-            (slowdown - 1.0) * np.minimum(t, half_s) for t in (first_s, table.hidden_s - first_s)
-        ]
+        other_s = table.hidden_s + table.fetched_s - first_s
+        terms = [(slowdown - 1.0) * np.minimum(t, half_s) for t in (first_s, other_s)]
         columns = table.columns.copy()
         columns["slowdown"] = np.minimum(columns["slowdown"], terms[0] + terms[1])
         once_s = np.minimum(table.once_s, -terms[0].max(axis=0) - terms[1].max(axis=0))

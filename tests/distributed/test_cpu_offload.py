@@ -182,6 +182,16 @@ def test_the_device_has_what_the_host_updated(two_ranks: RankPool) -> None:
         assert rank["moved"]
 
 
+def test_gradients_leave_while_other_layers_go_backward(two_ranks: RankPool) -> None:
+    """Whatever reduces them; not where a backward is split, whose parts complete them together."""
+    layers = replace(SOME, sizes=Sizes(blocks=2), ranks=2).plan()
+    split = replace(FOUR[3], ranks=2, strategies=offloaded(PLAIN)).plan()
+    for plan, expected in ((layers, [1, 2]), (split, [])):
+        payload = {"plan": plan.to_document(), "technique": NAME}
+        for found in two_ranks.run("toys.technique_jobs:copied_in_backward", payload):
+            assert found == expected
+
+
 def train(pool: RankPool, plan: Plan, steps: int, **checkpoint: Any) -> list[float]:
     payload = {"plan": plan.to_document(), "steps": steps, "random_tokens": True}
     result = pool.run(TRAIN_JOB, {**payload, "follow_bytes": False, "checkpoint": checkpoint})[0]

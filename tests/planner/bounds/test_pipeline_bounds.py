@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +14,9 @@ from generators.random_spaces import PLENTY_BYTES
 from generators.samples import random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.brute_force import simulator_of
+from oracles.brute_force import Space, simulator_of
 from published.planning import RULE, parts_of, search_of
+from toys.lane_spaces import LANE_CLUSTERS, lane_space
 
 from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.planner.bounds.shape_bounds import ShapeBounds
@@ -31,7 +33,7 @@ from shardwright.spec.strategy import LayerStrategy
 PLANS = 10
 ROUNDING = 1e-9
 LONG_S = 1e6
-TRAFFIC = ("hidden_s", "first_exposed_s", "last_exposed_s", "inner_s")
+TRAFFIC = ("hidden_s", "fetched_s", "first_exposed_s", "last_exposed_s", "inner_s")
 BYTES = (
     "resident_bytes",
     "accumulated_bytes",
@@ -53,9 +55,8 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
     return table.only(np.array([each == strategy for each in table.strategies]))
 
 
-def drafted(seed: int) -> list[tuple[ShapeBounds, Draft, Simulation]]:
+def drafted(space: Space, seed: int) -> list[tuple[ShapeBounds, Draft, Simulation]]:
     """Random plans on devices that hold just what each needs."""
-    space = random_problem(seed)
     drawer = Drawer(space, random.Random(f"paths {seed}"), ALL_KINDS)
     bounds = parts_of(space.with_memory(PLENTY_BYTES)).bounds
     simulator, found = simulator_of(space), []
@@ -70,10 +71,23 @@ def drafted(seed: int) -> list[tuple[ShapeBounds, Draft, Simulation]]:
 @pytest.mark.usefixtures("whole_tables")
 @pytest.mark.parametrize("seed", range(12))
 def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
-    ratios = []
-    for shapes, draft, simulation in drafted(seed):
-        reserved = max(row.reserved_bytes for row in simulation.memory)
-        cluster = capped(random_problem(seed), reserved, RULE.margin).cluster
+    ratios = [*chain_ratios(random_problem(seed), seed)]
+    assert max(whole for whole, _ in ratios) > 0.9
+    assert max(alone for _, alone in ratios) > 0.8
+
+
+@pytest.mark.usefixtures("whole_tables")
+@pytest.mark.parametrize("seed", range(3))
+def test_no_chain_is_longer_than_a_plan_with_lanes(seed: int) -> None:
+    for cluster in LANE_CLUSTERS:
+        assert max(whole for whole, _ in chain_ratios(lane_space(cluster), seed)) > 0.7
+
+
+def chain_ratios(space: Space, seed: int) -> Iterator[tuple[float, float]]:
+    """Bounds of random plans by their steps: of all chains, and of a stage alone."""
+    for shapes, draft, simulation in drafted(space, seed):
+        reserved = max(row.reserved_bytes for row in simulation.memory if row.tier == "hbm")
+        cluster = capped(space, reserved, RULE.margin).cluster
         shapes.contexts.request = replace(shapes.contexts.request, cluster=cluster)
         p = draft.pipeline
         shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
@@ -101,9 +115,7 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
                 for enough_s in (1.01 * step_s, LONG_S):
                     relaxed = bounds.relaxed(shape, budget, enough_s)
                     assert relaxed.seconds <= step_s * (1 + ROUNDING), draft
-        ratios.append((bound_s / step_s, alone_s / step_s))
-    assert max(whole for whole, _ in ratios) > 0.9
-    assert max(alone for _, alone in ratios) > 0.8
+        yield bound_s / step_s, alone_s / step_s
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from toys.rounding_run import RUNS as ROUNDING
 
 from shardwright.executor.engine.engine import Engine
 from shardwright.executor.launch.rank_context import RankContext
+from shardwright.executor.stage.chunk import Chunk
 from shardwright.executor.technique import RunTechniques
 from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.train.job import train
@@ -125,6 +126,36 @@ def copies(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
         return {"stepped": stepped, "put_back": standing(engine), "moved": moved, "layer 2": own}
     finally:
         engine.close()
+
+
+def copied_in_backward(context: RankContext, payload: dict[str, Any]) -> list[int]:
+    """Layers whose gradients are on the host before the backward of their chunk ends."""
+    engine = engine_of(context, payload)
+    found: set[int] = set()
+    try:
+        for chunk in engine.chunks:
+            _note_copies(engine, chunk, found)
+        engine.step()
+        return sorted(found)
+    finally:
+        engine.close()
+
+
+def _note_copies(engine: Engine, chunk: Chunk, found: set[int]) -> None:
+    """Before a chunk's hooks run, compare its gradients with the host's."""
+    after_backward = chunk.after_backward
+
+    def compared(reads: bool, last: bool) -> None:
+        own = {
+            (p.layer, p.grad is not None and torch.equal(p.grad, p.host_gradient))
+            for p in engine.parameters
+            if last and p.host_gradient is not None and p.layer in chunk.strategies
+            if p.data.numel() and not p.partial_gradient
+        }
+        found.update(layer for layer, same in own if same and (layer, False) not in own)
+        after_backward(reads, last)
+
+    chunk.after_backward = compared  # type: ignore[method-assign]
 
 
 def standing(engine: Engine) -> dict[str, str]:
