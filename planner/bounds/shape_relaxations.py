@@ -16,9 +16,10 @@ from ..relaxation.pipeline_bounds import BoundedPipeline, PipelineBounds
 from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
+from ..tables.fetch_columns import with_neighbors
 from ..tables.layer_costs import LayerCosts, StageContext
 from ..tables.option_table import OptionTable, layout_number
-from ..tables.pass_table import PassTable, PassTables, with_adjacent_layers
+from ..tables.pass_table import PassTable, PassTables
 from .shape_context import ShapeContexts
 
 MAX_OPTIONS, MAX_BOUNDED_SHAPES = 400_000, 10_000
@@ -208,7 +209,7 @@ class ShapeRelaxations:
             }
             self.options += sum(len(table.strategies) for table in tables.values())
             slowdown = self._pricer.stack.overlap_slowdown
-            tables = with_adjacent_layers(tables, slowdown)
+            tables = with_neighbors(tables, self._space.layer_classes, slowdown)
             self._pipelines[context.key] = PipelineBounds(
                 tables, self._space.layer_classes, slowdown, self._message_s
             )

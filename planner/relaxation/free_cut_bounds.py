@@ -228,8 +228,10 @@ def _least(table: PassTable, counts: Floats) -> Floats:
 
 
 def _once(table: PassTable, counts: Floats, weightings: Floats) -> Floats:
-    once_s: Floats = (counts * of_column(weightings, "slowdown")) @ table.once_s
-    return once_s
+    """Excess of columns, never positive."""
+    slowdown, traffic = of_column(weightings, "slowdown"), of_column(weightings, "traffic")
+    once_s: Floats = (counts * slowdown) @ table.once_s
+    return once_s + (counts * traffic) @ table.traffic_once_s
 
 
 def _limits(

@@ -55,8 +55,8 @@ class PassTable:
     overlapped traffic; ``fetched_s``, work of lanes before its gather; ``first_exposed_s`` and
     ``last_exposed_s``, the exposed part where a chunk begins or ends with the layer; ``inner_s``,
     serial reductions before the pass's message unless the chunk begins with the layer. Of shape
-    (KINDS,): ``once_s``, the slowdown column's excess in a pass, negative; ``least_s`` and
-    ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
+    (KINDS,): ``once_s`` and ``traffic_once_s``, the slowdown and the traffic column's excess in a
+    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
     all along; ``kept_bytes``, by every micro-batch in flight; ``backward_peak_bytes``, beyond those
     in a backward that begins with the layer; ``waiting_bytes``, by one waiting for weight gradients
     alone; ``accumulated_bytes``, gradients of earlier micro-batches; ``output_bytes``, sent to the
@@ -80,6 +80,7 @@ class PassTable:
     backward_peak_bytes: Floats
     waiting_bytes: Floats
     output_bytes: Floats
+    traffic_once_s: Floats = field(default_factory=lambda: np.zeros(KINDS))
     resident_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
     kept_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
 
@@ -136,11 +137,13 @@ def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
     """Seconds once per pass for any number of layers, shape (KINDS,) each.
 
     Returns:
-        Excess of the slowdown columns, and work left exposed by the traffic.
+        Excess of the slowdown columns, and work left exposed by the traffic, less the excess of
+        its columns.
     """
     once_s: Floats = np.sum([table.once_s for table in tables], axis=0)
     least_s: Floats = np.min([table.least_s for table in tables], axis=0)
-    return once_s, least_s
+    traffic_once_s: Floats = np.sum([table.traffic_once_s for table in tables], axis=0)
+    return once_s, least_s + traffic_once_s
 
 
 def non_dominated(table: PassTable) -> PassTable:
@@ -279,6 +282,7 @@ class PassTables:
         gathered_s = np.where(hides_gather[:, None], gathers, 0.0)
         reduced_s = np.where(hides_reduction[:, None], reductions, 0.0)
         least_s = serial_s.min(axis=0)
+        least_s[STEP_END] = 0.0  # nothing runs beside an update
         fetched_s = unit["fetch_s"]
         beside_s = (gathered_s + fetched_s, reduced_s)
         slowdown_s = [extra * np.minimum(t, least_s / 2) for t in beside_s]
