@@ -81,7 +81,7 @@ def note_bounds(
     tables = [
         _row(table, draft, number) for number, table in enumerate(bounds.tables.layers(shape))
     ]
-    budget = contexts.live_budget_bytes(shape)
+    budget = contexts.budget(shape)
     own = list(bounded_plans(shape, draft.boundaries, tables, budget, float("inf")))
     if not own:
         found.faults.append(f"live budget {budget} cuts {draft}")
