@@ -32,8 +32,7 @@ class ShapeContext(NamedTuple):
 class ShapeContexts:
     """Stage contexts of the shapes of a request, and memory.
 
-    ``tiers``: numbers of the granted tiers; ``memories``: of memories in budgets, by their tiers;
-    ``tier_budget``: bytes of each granted tier.
+    ``tiers``: numbers of the granted tiers; ``memories``: of memories in budgets, by their tiers.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -44,7 +43,6 @@ class ShapeContexts:
         capacities = tier_capacities(self.request.cluster.groups[0].memory)
         self.tiers = tuple(TIERS.index(tier) for tier in capacities)
         self.memories = {"hbm": 0} | {tier: n for n, tier in enumerate(capacities, 1)}
-        self.tier_budget = tuple(map(self._rule.tier_budget_bytes, capacities.values()))
 
     def of(self, shape: PipelineShape) -> ShapeContext:
         """The context of a shape."""
@@ -82,6 +80,12 @@ class ShapeContexts:
         communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
         capacity = self.request.cluster.groups[0].memory.hbm_bytes
         return self._rule.live_budget_bytes(capacity, self.request.stack, communicators)
+
+    @property
+    def tier_budget(self) -> Budget:
+        """Bytes of each granted tier."""
+        capacities = tier_capacities(self.request.cluster.groups[0].memory)
+        return tuple(map(self._rule.tier_budget_bytes, capacities.values()))
 
     def budget(self, shape: PipelineShape) -> Budget:
         """Live bytes available on a device of a shape, then bytes of each granted tier."""
