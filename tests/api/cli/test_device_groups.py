@@ -157,6 +157,7 @@ def test_a_search_over_groups_beats_each_of_them_and_says_so() -> None:
     assert any("by_device_group" in each["why"] for each in search.left_out)
 
 
+@pytest.mark.evidence
 def test_a_search_takes_the_fastest_group_where_mixing_gains_nothing() -> None:
     found = sw.plan("gpt2", "4xA100+4xH100+@1x10G-ETH", global_batch=32, seq_len=1024).report
     alone = sw.plan("gpt2", "4xH100", global_batch=32, seq_len=1024).report

@@ -107,7 +107,7 @@ def test_the_help_lists_every_key(plan: Plan) -> None:
     assert "inter_rack" in text
 
 
-@pytest.mark.parametrize("ending", ["svg", "html"])
+@pytest.mark.parametrize("ending", ["svg", pytest.param("html", marks=pytest.mark.evidence)])
 def test_drawings(plan: Plan, plan_file: str, tmp_path: Path, ending: str) -> None:
     bars, lines = (str(tmp_path / f"{name}.{ending}") for name in ("bars", "lines"))
     assert plan("what-if", plan_file, "--set", "device.hbm=500MiB", "--plot", bars).code == 0

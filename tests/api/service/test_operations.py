@@ -180,15 +180,15 @@ def test_no_resource_makes_a_plan_slower_and_all_together_not_twice_as_fast(
         assert -0.01 <= sum(of_rates) < -0.005
 
 
-CHANGES = (
-    ("--memory-gib", "10"),
+CHANGES: tuple[Any, ...] = (
+    pytest.param(("--memory-gib", "10"), marks=pytest.mark.evidence),
     ("--memory-gib", "14", "--pin", "recompute=none", "--pin", "micro_batch=4"),
     ("--memory-gib", "60", "--pin", "tp=1", "--pin", "pp=1", "--pin", "shard=zero0"),
 )
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("flags", CHANGES, ids=" ".join)
+@pytest.mark.parametrize("flags", CHANGES)
 def test_every_change_that_is_named_fits(plan: Plan, flags: tuple[str, ...]) -> None:
     asked = [*ASKED, *flags]
     asked[asked.index("2x8xH100-80GB")] = "1x8xH100-80GB"

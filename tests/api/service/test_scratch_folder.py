@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from service.request_bodies import PLAN
-from service.services import start_service
+from service.services import start_service, stop_service
 
 from shardwright.api.server.scratch_folder import LOCK, PREFIX, remove_abandoned, scratch_folder
 
@@ -57,7 +57,5 @@ def test_nothing_is_left_of_a_service_that_was_ended(tmp_path: Path) -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         service = start_service(tmp_path, *where, environment=environment)
         assert left not in place.iterdir()
-        service.process.send_signal(number)
-        _, err = service.process.communicate(timeout=20)
-        assert (service.process.returncode, err) == (0, "")
+        assert stop_service(service, number) == (0, "")
         assert not list(place.iterdir())

@@ -82,10 +82,11 @@ def _check_bytes(document: dict[str, Any]) -> None:
 
 SEARCHES: list[Callable[[Any], Any]] = [
     lambda face: face.plan("gpt2", "4xH100", global_batch=16, seq_len=1024),
-    lambda face: face.plan("gpt2", "2xH100", global_batch=16, seq_len=1024, pins=["pp=2"]),
+    lambda face: face.plan("gpt2", "2xH100", global_batch=16, seq_len=1024, pins=["pp=2", "recompute=none"]),
 ]
 
 
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("search", SEARCHES, ids=["free", "pipeline"])
 def test_what_a_search_says_adds_up_too(search: Callable[[Any], Any], service: Service) -> None:
     with sw.Client(service.url) as client:

@@ -84,7 +84,7 @@ def start_service(
     process = subprocess.Popen(
         [sys.executable, "-m", "shardwright.api.cli.main", "serve", "--port", "0", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
+        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONFAULTHANDLER": "1", **(environment or {})},
     )  # fmt: skip
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -113,8 +113,12 @@ def served(folder: Path, *arguments: str) -> Iterator[Service]:
     assert stop_service(running) == (0, "")
 
 
-def stop_service(service: Service) -> tuple[int, str]:
-    """Press Ctrl-C; exit code and what the service wrote to its error output."""
-    service.process.send_signal(signal.SIGINT)
-    _, err = service.process.communicate(timeout=20)
+def stop_service(service: Service, number: int = signal.SIGINT) -> tuple[int, str]:
+    """Press Ctrl-C, or send another signal; exit code and what it wrote to its error output."""
+    service.process.send_signal(number)
+    try:
+        _, err = service.process.communicate(timeout=40)
+    except subprocess.TimeoutExpired:
+        service.process.send_signal(signal.SIGABRT)  # its stacks are what the test shows
+        raise AssertionError(service.process.communicate()[1]) from None
     return service.process.returncode, err
