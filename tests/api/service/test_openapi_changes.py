@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 from service.openapi_changes import DOCUMENT, breaking, contract, released
 
+from shardwright.spec.limits import MAX_SEQ_LEN
+
 NOW = contract(json.loads(DOCUMENT.read_text(encoding="utf-8")))
 Change = Callable[[dict[str, Any]], Any]
 
 
+NEVER_ANSWERED = {
+    f"POST {path}: request.workload.seq_len has the maximum {MAX_SEQ_LEN} now"
+    for path in ("/v1/plans", "/v1/simulations")
+}
+"""Longer sequences ran into the limits of a child, and were refused after minutes."""
+
+
 @pytest.mark.parametrize("version", released())
 def test_nothing_that_was_released_is_taken_away(version: str) -> None:
-    lost = breaking(released()[version], NOW)
+    lost = [line for line in breaking(released()[version], NOW) if line not in NEVER_ANSWERED]
     assert lost == [], f"docs/openapi.json breaks clients of {version}:\n" + "\n".join(lost)
 
 
