@@ -12,12 +12,21 @@ from service.openapi_changes import DOCUMENT, breaking, contract, released
 
 NOW = contract(json.loads(DOCUMENT.read_text(encoding="utf-8")))
 Change = Callable[[dict[str, Any]], Any]
+MEANT = {
+    "0.1.0": [
+        # Longer ones worked for minutes and gigabytes, or were an internal error.
+        "POST /v1/plans: request.workload.seq_len has the maximum 1073741824 now",
+        "POST /v1/simulations: request.workload.seq_len has the maximum 1073741824 now",
+    ]
+}
+"""What is taken from clients of a release all the same, with the reason; CHANGELOG.md says it."""
 
 
 @pytest.mark.parametrize("version", released())
 def test_nothing_that_was_released_is_taken_away(version: str) -> None:
     lost = breaking(released()[version], NOW)
-    assert lost == [], f"docs/openapi.json breaks clients of {version}:\n" + "\n".join(lost)
+    told = f"docs/openapi.json breaks clients of {version}:\n" + "\n".join(lost)
+    assert lost == MEANT.get(version, []), told
 
 
 def test_there_is_a_released_description() -> None:
