@@ -82,7 +82,9 @@ def _check_bytes(document: dict[str, Any]) -> None:
 
 SEARCHES: list[Callable[[Any], Any]] = [
     lambda face: face.plan("gpt2", "4xH100", global_batch=16, seq_len=1024),
-    lambda face: face.plan("gpt2", "2xH100", global_batch=16, seq_len=1024, pins=["pp=2", "recompute=none"]),
+    lambda face: face.plan(
+        "gpt2", "2xH100", global_batch=16, seq_len=1024, pins=["pp=2", "recompute=none"]
+    ),
 ]
 
 
