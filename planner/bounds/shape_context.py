@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...spec.model.towers import shared_tables
 from ...costmodel.symbolic.tier_bytes import TIERS
+from ...spec.model.towers import shared_tables
 from ..candidates.evaluator import Evaluator
 from ..space.memory_budget import Budget, tier_capacities
 from ..space.pipeline_shape import PipelineShape

@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-import numpy as np
-
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..bounds.shape_relaxations import ShapeRelaxations

@@ -102,9 +102,7 @@ class ColumnGeneration:
             solution = self._master.solution()
             if solution is None:
                 return None, best_s
-            bound_s, options = lagrangian_bound(
-                self.groups, solution.dual_prices, self.budgets
-            )
+            bound_s, options = lagrangian_bound(self.groups, solution.dual_prices, self.budgets)
             best_s = max(best_s, bound_s)
             target_s = min(enough_s, solution.seconds * (1 - BOUND_TOLERANCE))
             if best_s >= target_s or not self.add_option(options):

@@ -3,7 +3,8 @@
 Variables: the step T; seconds t of each pass kind of each position; layers y ≥ 0 of a group under
 an option, possibly fractional. T is at least every chain's sum of t; each t at least its layers'
 time by each of ``WEIGHTED_COLUMNS``; overlapping pairs take at least each ``PairForm``; each
-stage's layers fit its bytes of each memory, at a prohibitive penalty. Dual values are those of ``dual_prices``.
+stage's layers fit its bytes of each memory, at a prohibitive penalty. Dual values are those of
+``dual_prices``.
 """
 
 from __future__ import annotations
@@ -307,7 +308,9 @@ class RestrictedMaster:
         weightings = self._dual_weightings(dual) * passes[:, None]
         of_column(weightings, "work")[...] += work
         memories, stages = self.budgets.shape
-        byte_price_s = -dual(("bytes", m, stage) for m in range(memories) for stage in range(stages))
+        byte_price_s = -dual(
+            ("bytes", m, stage) for m in range(memories) for stage in range(stages)
+        )
         return make_dual_prices(
             self.groups,
             weightings,

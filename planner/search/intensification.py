@@ -167,7 +167,11 @@ def free_bytes(outcome: Outcome, evaluator: Evaluator) -> Floats:
     """Free bytes of a feasible plan on devices and granted tiers, shape (memories, stages)."""
     memory = evaluator.request.cluster.groups[0].memory
     capacities = {"hbm": memory.hbm_bytes} | tier_capacities(memory)
-    free = np.repeat(np.array([*capacities.values()], dtype=np.float64)[:, None], outcome.decision.shape.stages, axis=1)
+    free = np.repeat(
+        np.array([*capacities.values()], dtype=np.float64)[:, None],
+        outcome.decision.shape.stages,
+        axis=1,
+    )
     numbers = {tier: number for number, tier in enumerate(capacities)}
     for row in outcome.simulation.memory:
         if row.tier in numbers:

@@ -20,7 +20,9 @@ NO_TIERS: Floats = np.zeros((0, 0))
 
 def with_tiers(device_bytes: Floats, tier_bytes: Floats) -> Floats:
     """Bytes of options by memory, the device's first, shape (1 + tiers, options)."""
-    return np.concatenate([device_bytes[None], tier_bytes]) if len(tier_bytes) else device_bytes[None]
+    return (
+        np.concatenate([device_bytes[None], tier_bytes]) if len(tier_bytes) else device_bytes[None]
+    )
 
 
 def granted_columns(column: Floats, tiers: Sequence[int]) -> Floats:

@@ -57,7 +57,9 @@ def with_neighbors(
     fetching_s = np.max([fetching for *_, fetching in most], axis=0)
     pairs = _exceptions(layer_classes, fetching)
     return {
-        k: _with_columns(table, slowdowns[k], k in fetching, pairs[k] * beside_s, pairs[k] * fetching_s)
+        k: _with_columns(
+            table, slowdowns[k], k in fetching, pairs[k] * beside_s, pairs[k] * fetching_s
+        )
         for k, table in tables.items()
     }
 

@@ -56,12 +56,12 @@ class PassTable:
     ``last_exposed_s``, the exposed part where a chunk begins or ends with the layer; ``inner_s``,
     serial reductions before the pass's message unless the chunk begins with the layer. Of shape
     (KINDS,): ``once_s`` and ``traffic_once_s``, the slowdown and the traffic column's excess in a
-    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
-    all along; ``kept_bytes``, by every micro-batch in flight; ``backward_peak_bytes``, beyond those
-    in a backward that begins with the layer; ``waiting_bytes``, by one waiting for weight gradients
-    alone; ``accumulated_bytes``, gradients of earlier micro-batches; ``output_bytes``, sent to the
-    next layer. Of shape (tiers, options), for granted tiers: ``resident_tier_bytes`` and
-    ``kept_tier_bytes``, as on the device.
+    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
+    (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
+    ``backward_peak_bytes``, beyond those in a backward that begins with the layer;
+    ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
+    of earlier micro-batches; ``output_bytes``, sent to the next layer. Of shape (tiers, options),
+    for granted tiers: ``resident_tier_bytes`` and ``kept_tier_bytes``, as on the device.
     """
 
     strategies: tuple[LayerStrategy, ...]
