@@ -180,7 +180,7 @@ class LayerSearch:
         if fitting < 0 or not self._uses_tiers:
             return fitting if fitting >= 0 else None
         tier_bytes = labels.tier_bytes[:, : fitting + 1]
-        fits: Bools = (tier_bytes <= np.array(budget[1:])[:, None]).all(axis=0)
+        fits: Bools = np.all(tier_bytes <= np.array(budget[1:])[:, None], axis=0)
         seconds = np.where(fits, labels.seconds[: fitting + 1], np.inf)
         return int(seconds.argmin()) if fits.any() else None
 

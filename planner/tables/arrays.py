@@ -30,9 +30,9 @@ def granted_columns(column: Floats, tiers: Sequence[int]) -> Floats:
     return np.ascontiguousarray(column[:, list(tiers)].T) if tiers else NO_TIERS
 
 
-def masked(tier_bytes: Floats, mask: Bools) -> Floats:
-    """The options of a mask, of shape (tiers, options)."""
-    return tier_bytes[:, mask] if len(tier_bytes) else tier_bytes
+def masked(tier_bytes: Floats, rows: Bools | Ints) -> Floats:
+    """The options of a mask, or of these rows, of shape (tiers, options)."""
+    return tier_bytes[:, rows] if len(tier_bytes) else tier_bytes
 
 
 def as_matrix(records: Records) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,10 +68,9 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
     return float(states + whole + gradients)
 
 
-def bytes_by_tier(sizes: TierBytes | Iterable[StateBytes]) -> tuple[float, ...]:
+def bytes_by_tier(sizes: TierBytes | tuple[StateBytes, ...]) -> tuple[float, ...]:
     """Sums of bytes on each of ``TIERS``."""
-    entries = tuple(sizes)
-    return tuple(float(total_bytes(entries, tier)) for tier in TIERS)
+    return tuple(float(total_bytes(sizes, tier)) for tier in TIERS)
 
 
 def gathered_bytes(unit: FsdpUnit) -> tuple[float, float]:
