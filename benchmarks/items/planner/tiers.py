@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from generators.tier_spaces import LEAST_PLANS, compare_tiers
 from harness.shapes import PLANNING, Evidence, Item, judged
 from harness.work import Work
 from published.planning import Comparison
+from toys.tier_spaces import LEAST_PLANS, compare_tiers
 
 SPACES, BLOCK = 80, 1000
 BINDING = 0.5
@@ -63,5 +63,5 @@ ITEM = Item(
     target="Equal to 1e-9, gap 0, on 80 spaces of 200 plans or more; the hosts bind in half.",
     run=run,
     reads=(*PLANNING, "tests/support/oracles/brute_force.py",
-           "tests/support/toys/technique_spaces.py", "tests/support/generators/tier_spaces.py"),
+           "tests/support/toys/technique_spaces.py", "tests/support/toys.tier_spaces.py"),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generators.tier_spaces import LEAST_PLANS, compare_tiers
+from toys.tier_spaces import LEAST_PLANS, compare_tiers
 
 SEEDS, MOST_PLANS = 8, 800
 
