@@ -63,5 +63,5 @@ ITEM = Item(
     target="Equal to 1e-9, gap 0, on 80 spaces of 200 plans or more; the hosts bind in half.",
     run=run,
     reads=(*PLANNING, "tests/support/oracles/brute_force.py",
-           "tests/support/toys/technique_spaces.py", "tests/support/toys.tier_spaces.py"),
+           "tests/support/toys/technique_spaces.py", "tests/support/toys/tier_spaces.py"),
 )  # fmt: skip
