@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from service.library_entries import EnteredJobs
 from service.request_bodies import PLAN
 from service.services import database
 from service.token_service import ANNA, BEN, Asked, with_service
@@ -15,7 +16,6 @@ from service.token_service import ANNA, BEN, Asked, with_service
 from shardwright.api.server.jobs.database import open_engine, prepare
 from shardwright.api.server.jobs.ids import new_id
 from shardwright.api.server.jobs.kept_bytes import DROPPED_BODY, LISTED_BODY, ROW_BYTES
-from shardwright.api.server.jobs.library_queue import workflow_id
 from shardwright.api.server.jobs.new_jobs import NewJob, Quota, RoomError
 from shardwright.api.server.jobs.schema import JOBS, PIECES
 from shardwright.api.server.jobs.store import JobStore
@@ -36,20 +36,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def store(url: str) -> Iterator[JobStore]:
     engine = open_engine(url)
-    yield JobStore(engine, Turns(_enqueue))
+    yield JobStore(engine, Turns(EnteredJobs()))
     engine.dispose()
-
-
-QUEUED = """INSERT INTO {schema}workflow_status
-(workflow_uuid, status, created_at, updated_at, priority)
-VALUES (:id, 'ENQUEUED', 1, 1, 0)"""
-
-
-def _enqueue(connection: sa.Connection, job_id: str, kind: str, piece: int) -> None:
-    """Enter a job at the library, whose streams refer to it."""
-    schema = "dbos." if connection.dialect.name == "postgresql" else ""
-    name = workflow_id(job_id, piece)
-    connection.execute(sa.text(QUEUED.format(schema=schema)), {"id": name})
 
 
 def _job(kind: str = "what-if", owner: str = "ann", body: str = LONG) -> NewJob:
