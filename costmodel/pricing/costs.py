@@ -35,7 +35,7 @@ class PassCost(NamedTuple):
     ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
     of this machine or its kind, ``learned_s`` on prices learned from others. ``technique_s`` is
     techniques' term by name, ``serial_s`` the communication of ``SERIAL_TERMS`` that runs beside
-    nothing of its pass.
+    nothing of its pass, ``beside_pass_s`` that beside all its kernels, undisturbed.
     """
 
     time_s: float
@@ -45,6 +45,7 @@ class PassCost(NamedTuple):
     learned_s: float = 0.0
     technique_s: TechniqueSeconds = ()
     serial_s: TermSeconds = NO_SERIAL
+    beside_pass_s: float = 0.0
 
 
 class TrafficCost(NamedTuple):

@@ -109,7 +109,14 @@ class PassPricer:
         priced_s = sum(terms)
         terms[TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
         shares = work.measured_s, work.learned_s, work.technique_s, work.serial_s
-        return PassCost(sum(terms), tuple(terms), priced_s, *shares)
+        return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.beside_pass_s)
+
+    def exchanges(self, lowered: LoweredPass) -> Iterator[tuple[Collective, float]]:
+        """Collectives beside all kernels of a pass, with their undisturbed seconds."""
+        for entry, seconds, _ in self._exposed_entries(lowered):
+            overlap = self._overlap(entry)
+            if isinstance(entry.work, Collective) and overlap and overlap.beside == "pass":
+                yield entry.work, seconds
 
     def _price_work(self, lowered: LoweredPass) -> _PassWork:
         terms = [0.0] * len(TERMS)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ...datasets.catalogue.links import LinkRates
 from ...spec.choices import Overlap
+from ...spec.cluster.cluster_spec import LevelName
 from ...spec.cluster.stack_spec import OverlapKinds, StackSpec
 from ...spec.report.work_items import Collective, Kernel, on_host
 from ..kernel_latency.profile_table import Latency
@@ -21,6 +22,7 @@ from ..symbolic.lane_work import Lane, LaneWork, LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
 from .collective_pricer import CollectivePricer
+from .collectives import outermost_level
 from .costs import GatherCost, PassCost, ReduceCost, TrafficCost, UnitCost
 from .kernel_pricer import KernelPricer
 from .machine import Machine
@@ -162,6 +164,30 @@ class Pricer:
     def hides_reduction(self, unit: FsdpUnit) -> bool:
         """True if a unit's reductions run beside the next layer's backward."""
         return unit.overlaps.dp_gradient and not self.machine.is_cpu
+
+    def traffic_levels(self, unit: FsdpUnit) -> frozenset[LevelName]:
+        """Link levels of a unit's traffic that runs beside layers."""
+        gather, reduce = unit.gather, unit.reduce
+        items: tuple[WorkItem, ...] = ()
+        if self.hides_gather(unit):
+            items += (*gather.forward, *gather.backward, *gather.outer)
+        if self.hides_reduction(unit):
+            items += (*reduce.fresh, *reduce.outer)
+        return frozenset(self._levels(items))
+
+    def exchange_s(self, passes: tuple[LoweredPass, ...], levels: frozenset[LevelName]) -> float:
+        """Seconds of collectives beside all kernels of a layer's passes, over such levels."""
+        return sum(
+            seconds
+            for lowered in passes
+            for item, seconds in self._pass_pricer.exchanges(lowered)
+            if levels.intersection(self._levels((item,)))
+        )
+
+    def _levels(self, items: Iterable[WorkItem]) -> Iterator[LevelName]:
+        for item in items:
+            if isinstance(item, Collective) and item.ranks > 1:
+                yield outermost_level(item, self.machine).level
 
     def _reduces_after_passes(self, unit: FsdpUnit) -> bool:
         return self.stack.reductions == "after_passes" and not self.hides_reduction(unit)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...spec.cluster.cluster_spec import LevelName
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind
 from ..memory.pass_memory import entry_unit
-from ..pricing.costs import TECHNIQUE, PassCost, ReduceCost, UnitCost
+from ..pricing.costs import (
+    KERNEL_TERMS,
+    TECHNIQUE,
+    TERM_NUMBER,
+    PassCost,
+    ReduceCost,
+    UnitCost,
+)
+from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from ..sharding.fsdp_unit import FsdpUnit
 from ..symbolic.lane_work import Begins, Lane, LaneWorks
+from ..symbolic.lowered_pass import LoweredPass
 
 
 class LaneSlot(NamedTuple):
@@ -34,7 +44,8 @@ class LayerSlot(NamedTuple):
 
     ``fetched_s`` of the copies come from or go to the host, for the technique ``fetched_by``.
     ``hides_gather``: beside the layer before; ``hides_reduction``: beside the next one. ``lanes``:
-    techniques' work beside it.
+    techniques' work beside it. ``exchange_s``: of experts' exchanges beside its kernels, over a
+    link level of sharding traffic, with which they take turns.
     """
 
     cost: PassCost
@@ -46,6 +57,14 @@ class LayerSlot(NamedTuple):
     hides_gather: bool = False
     hides_reduction: bool = False
     lanes: tuple[LaneSlot, ...] = ()
+    exchange_s: float = 0.0
+
+    def exchanging_s(self, slowdown: float) -> float:
+        """Seconds of its exchanges on the wire, beside its kernels."""
+        if not self.exchange_s:
+            return 0.0
+        kernels_s = sum(self.cost.terms_s[TERM_NUMBER[name]] for name in KERNEL_TERMS)
+        return slowed(self.exchange_s, kernels_s, slowdown)
 
     @property
     def overlaps(self) -> bool:
@@ -72,7 +91,28 @@ def layer_slots(
         repeats = layer_key is not None and layer_key == previous_key
         slots.append(slots[-1] if repeats else _slot(chunk, number, kind, pricer))
         previous_key = layer_key
-    return slots
+    if not any(slot.cost.beside_pass_s for slot in slots):
+        return slots
+    return _with_exchanges(slots, chunk, numbers, kind, pricer)
+
+
+def _with_exchanges(
+    slots: list[LayerSlot], chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer
+) -> list[LayerSlot]:
+    """Slots with the exchanges that share a link level with the chunk's sharding traffic."""
+    units = (chunk.layers[number].unit for number in numbers)
+    levels = frozenset[LevelName]().union(*(pricer.traffic_levels(u) for u in units if u))
+    seconds: dict[tuple[int, ...], float] = {}
+    exchanges = []
+    for number, slot in zip(numbers, slots, strict=True):
+        passes: tuple[LoweredPass, ...] = (chunk.layers[number].lowered.forward,)
+        if not kind.forward:
+            passes = chunk.backward_passes(number, kind.first, kind.last, kind.part)
+        key = tuple(map(id, passes))
+        if key not in seconds:
+            seconds[key] = pricer.exchange_s(passes, levels)
+        exchanges.append(slot._replace(exchange_s=seconds[key]))
+    return exchanges
 
 
 def _slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:

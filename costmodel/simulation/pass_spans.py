@@ -189,7 +189,13 @@ def _overlapped(
             layout.last = layout.add(COMPUTE, 0.0, layout.last, gate)
         layer_start = layout.last
         stretch = slowed(work_s, overlapped_s, factor) / work_s if work_s else 1.0
+        exchange = 0
+        if slot.exchange_s:
+            layer_start = layout.last = layout.add(COMPUTE, 0.0, layout.last, gate)
+            exchange = layout.add(SHARDING, slot.exchanging_s(factor), layer_start)
         layout.layer(stretches[number], slot.copy_s, stretch, gate)
+        if exchange:
+            layout.last = layout.add(COMPUTE, 0.0, layout.last, exchange)
         output = layout.last
         lanes.issue(number + 1, "gather", layer_start, work_s)
         if gather_s:

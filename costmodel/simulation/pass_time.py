@@ -4,10 +4,11 @@ Layers compute one after another; sharding traffic has its own stream where the 
 Forward, the next unit's gather is issued when a layer starts; backward, the previous layer's gather
 is issued when a layer starts and the reduction when it ends; traffic runs in issue order. A layer
 starts when the previous one is done and its parameters are gathered; a pass ends when everything
-has. Its output is ready once the layers' own work is done: the reductions after that are its tail.
-Without overlap everything is serial. Lanes of techniques run beside the layers in the same way, a
-wire's in turn with the traffic; what they add to a pass stands under the techniques' names. Times
-never decrease when any duration grows, which makes bounds provable.
+has. Experts' exchanges beside a layer's kernels take turns with sharding traffic of their link
+level. Its output is ready once the layers' own work is done: the reductions after that are its
+tail. Without overlap everything is serial. Lanes of techniques run beside the layers in the same
+way, a wire's in turn with the traffic; what they add to a pass stands under the techniques' names.
+Times never decrease when any duration grows, which makes bounds provable.
 """
 
 from __future__ import annotations
@@ -182,7 +183,11 @@ def _overlapped(slots: list[LayerSlot], slowdown: float, names: Sequence[str] = 
         busy_s = slowed(work_s, beside_s, slowdown)
         if names:
             _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
-        compute_free = output_ready = start + busy_s
+        exchanged = start
+        if slot.exchange_s:
+            exchange_s = slot.exchanging_s(slowdown)
+            exchanged = lanes.wire_free = max(lanes.wire_free, start) + exchange_s
+        compute_free = output_ready = max(start + busy_s, exchanged)
         lanes.issue(number + 1, "gather", start, work_s)
         if following is not None and gather_s:
             issued = max(lanes.wire_free, start if prefetches else compute_free)

@@ -20,9 +20,10 @@ weights, and a buffer for gradients.
 
 Copies run on lanes, where the stack overlaps sharding traffic: up beside the layer before, whose
 gather waits for it; down beside the backward, once a layer's gradients are complete. Those that
-tensor-parallel ranks still sum go down with the norm. Then the host scales each layer's gradients,
-as the device would, and updates it; its weights go up while it updates the next. So a step shows
-the host's work, the first copy of a pass, and what slows beside copies.
+other ranks still sum (tensor-parallel ones, copies of a table) go down with the norm. Then the host
+scales each layer's gradients, as the device would, and updates it; its weights go up while it
+updates the next. So a step shows the host's work, the first copy of a pass, and what slows beside
+copies.
 
 In DeepSpeed's layout (``partitioned``) compute parameters of c bytes lie beside master weights:
 reduced gradients leave the device after every micro-batch (from the second on, the earlier sum
@@ -51,6 +52,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...spec.errors import InputError
+from ...spec.model.layer_parameters import layer_parameters
+from ...spec.plan.relative_position_bias import TABLE
 from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, Kernel, streamed
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ...spec.techniques.cpu_offload import TECHNIQUE as VALUE
@@ -134,16 +137,30 @@ def _copies_down(
 ) -> tuple[tuple[AddedLaneWork, ...], tuple[Kernel, ...]]:
     """Copies of gradients: beside the backward, and with the update.
 
-    Those that tensor-parallel ranks still sum are complete only with the norm.
+    Those that other ranks still sum are complete only with the norm.
     """
-    dtype = shape.dtype.master
-    partial = sum(sum(part.partials) for part in param_groups(shape) if part.trained)
-    whole = [_copy(TO_HOST, n, dtype) for n in (elements - partial,) if n]
-    late = [_copy(TO_HOST, n, dtype) for n in (partial,) if n]
+    dtype, summed = shape.dtype.master, _summed_elements(shape)
+    whole = [_copy(TO_HOST, n, dtype) for n in (elements - summed,) if n]
+    late = [_copy(TO_HOST, n, dtype) for n in (summed,) if n]
     if not states.overlaps.dp_gradient:
         return (), (*whole, *late)
     early = [AddedLaneWork(lane="to_host", items=(copy,), begins="reduced") for copy in whole]
     return tuple(early), tuple(late)
+
+
+def _summed_elements(shape: UnitShape) -> int:
+    """Elements whose gradients are summed after all passes.
+
+    Over tensor-parallel ranks, or, of a table of relative positions, over its copies.
+    """
+    summed = sum(sum(part.partials) for part in param_groups(shape) if part.trained)
+    for number, layer in enumerate(shape.layers):
+        if shape.training(number).weights:
+            for spec in layer_parameters(layer, shape.seq_len):
+                if spec.name == TABLE:
+                    rows, heads = spec.local_shape(shape.strategy.weight_split)
+                    summed += -(-rows // shape.strategy.shard.optimizer) * heads
+    return summed
 
 
 def _host_work(

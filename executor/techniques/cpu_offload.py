@@ -2,7 +2,7 @@
 
 The optimizer updates the host's copy of a weight, which checkpoints save. A layer's gradients are
 copied down as soon as they are complete, beside the backward of the layers before; those that
-tensor-parallel ranks still sum follow with the norm. The host scales and updates layer by layer,
+ranks still sum after all passes follow with the norm. The host scales and updates layer by layer,
 and a layer's weights come back while it updates the next; where parameters are offloaded too, they
 come before each gather instead, whose shards live on the device only until it is filled.
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.marks import mark
+from ...spec.plan.relative_position_bias import TABLE
 from ...spec.report.trace_marks import technique_mark
 from ...spec.schedules.passes import Pass
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
@@ -56,7 +57,7 @@ class CpuOffloadHooks(TechniqueHooks):
         layer = parameter.layer
         parameters = self._relocated[layer]
         parameters.append(moved)
-        if not moved.partial_gradient:
+        if not _is_summed(moved):
             moved.parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 lambda _: self._one_ready(layer)
             )
@@ -85,7 +86,7 @@ class CpuOffloadHooks(TechniqueHooks):
         last = not item.forward and item.micro_batch == self._last
         self._completes = last and item.part == "whole"
         self._missing = {
-            layer: sum(not parameter.partial_gradient for parameter in parameters)
+            layer: sum(not _is_summed(parameter) for parameter in parameters)
             for layer, parameters in self._relocated.items()
         }
 
@@ -102,12 +103,12 @@ class CpuOffloadHooks(TechniqueHooks):
         """Copy a layer's complete gradients to the host, once."""
         if layer not in self._copied:
             self._copied.add(layer)
-            self._copy_gradients(layer, partial=False)
+            self._copy_gradients(layer, summed=False)
 
     def gradients_final(self) -> None:
         """Copy the gradients that ranks have summed since, and wait for all copies."""
         for layer in self._relocated:
-            self._copy_gradients(layer, partial=True)
+            self._copy_gradients(layer, summed=True)
         stream = self._context.streams[TO_HOST]
         if stream is not None:
             stream.synchronize()
@@ -127,8 +128,8 @@ class CpuOffloadHooks(TechniqueHooks):
         if stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(stream)
 
-    def _copy_gradients(self, layer: int, partial: bool) -> None:
-        parameters = _filled(p for p in self._relocated[layer] if p.partial_gradient == partial)
+    def _copy_gradients(self, layer: int, summed: bool) -> None:
+        parameters = _filled(p for p in self._relocated[layer] if _is_summed(p) == summed)
         if not parameters:
             return
         with torch.no_grad(), self._beside(TO_HOST):
@@ -144,6 +145,11 @@ class CpuOffloadHooks(TechniqueHooks):
             stream.wait_stream(torch.cuda.current_stream(self._device))
         with self._context.on(name):
             yield
+
+
+def _is_summed(parameter: LocalParameter) -> bool:
+    """True if a gradient is summed over ranks after all passes, or may be, as that of a table."""
+    return parameter.partial_gradient or parameter.spec.name == TABLE
 
 
 def _filled(parameters: Iterable[LocalParameter]) -> list[LocalParameter]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from checks.live_bytes_check import TOLERANCE, peak_apart
 from checks.lowering_check import check_lowering, executor_stack
-from checks.run_checks import check_run
+from checks.run_checks import check_case, check_run
+from generators.family_cases import FamilyCase, t5
 from generators.plan_cases import PLAIN, Case, Sizes, sharded
 from ranks.checkpoint_matrix import SAME_BOUND, apart
 from ranks.expert_runs import MIXTRAL, spread
@@ -21,7 +22,9 @@ from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.model.layer_parameters import layer_parameters
+from shardwright.spec.model.layers import BlockLayer
 from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.relative_position_bias import bias_holders
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques import TECHNIQUES as VALUES
@@ -144,6 +147,17 @@ def test_a_run_is_the_reference_on_four_ranks(four_ranks: RankPool, case: Case) 
 def test_what_is_priced_is_what_runs_on_four_ranks(four_ranks: RankPool, case: Case) -> None:
     sizes = Sizes(blocks=4, hidden=64, ffn=160, vocab=512)
     check_lowering(four_ranks, replace(case, sizes=sizes, seq_len=64))
+
+
+def test_tables_that_stages_share_are_summed_first(two_ranks: RankPool) -> None:
+    """T5's relative positions: each stage has a copy, and their gradients are summed at the end."""
+    case = FamilyCase(name="", model=t5(hidden=64, ffn=160, vocab=512), flash=False, seq_len=64)
+    case = replace(case, ranks=2, stages=2, micro_batch=2, boundaries=(2,))
+    blocks = [isinstance(layer, BlockLayer) for layer in case.plan().model.layers()]
+    case = replace(case, strategies=[offloaded(PLAIN) if block else PLAIN for block in blocks])
+    assert bias_holders(case.plan())
+    check_case(two_ranks, case)
+    check_lowering(two_ranks, case)
 
 
 def test_states_of_experts_may_be_on_the_host(four_ranks: RankPool) -> None:

@@ -9,17 +9,22 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from generators.catalogue_problems import problem
 from generators.expert_cases import MIXTURES, PLAIN, SEQ_LEN, ExpertCase, block_of, model_of, splits
 
 import shardwright as sw
+from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.costmodel.explain.breakdown import breakdown, predict
 from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
+from shardwright.costmodel.lowering.stage_passes import PassKind
 from shardwright.costmodel.lowering.step_work import step_work
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape, param_groups
 from shardwright.costmodel.sharding.state_layouts import lower_unit
+from shardwright.costmodel.simulation.event_simulation import simulate_events
+from shardwright.costmodel.simulation.layer_slots import layer_slots
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.simulation.step_end import communicators
 from shardwright.datasets.catalogue.stack import stack
@@ -326,3 +331,24 @@ def test_expert_plans_simulate_under_every_level_and_stack() -> None:
             other = Simulator.for_plan(plan, Machine(plan.cluster), used).run(plan)
             assert other is not None
             assert other.memory[0].allocated_bytes > 0
+
+
+def test_exchanges_share_the_level_of_sharding_traffic() -> None:
+    """Hidden exchanges that leave a node delay gathers there; those inside one, which do not."""
+    seconds = {}
+    for ep, level in itertools.product((8, 16), ("zero3", "zero0")):
+        asked = problem(
+            "qwen3-30b-a3b", "4x8xH100", 128, 4096, stack="shardwright:expert_overlap=on"
+        )
+        plan, _ = uniform_plan(asked, UniformStrategy(ep=ep, shard=level, recompute="full"))
+        simulator = Simulator.for_plan(plan, Machine(plan.cluster), asked.stack)
+        found = simulator.run(plan)
+        assert found is not None
+        by_span, _ = simulate_events(simulator, plan)
+        assert by_span.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
+        slots = layer_slots(
+            found.chunks[0][0], [5], PassKind(True, 0, True, True), simulator.pricer
+        )
+        seconds[ep, level] = slots[0].exchange_s
+    assert min(seconds[16, level] for level in ("zero3", "zero0")) > 0
+    assert seconds[8, "zero3"] == seconds[8, "zero0"] == 0

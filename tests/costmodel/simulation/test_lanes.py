@@ -50,9 +50,10 @@ def copy(lane: Lane, seconds: float, begins: Begins, lag: int = 0) -> LaneSlot:
 
 
 SLOTS = st.builds(
-    lambda work_s, gather_s, reduce_s, lanes: slot(
+    lambda work_s, exchange_s, gather_s, reduce_s, lanes: slot(
         work_s, *lanes, gather_s=gather_s, reduce_s=reduce_s
-    ),
+    )._replace(exchange_s=exchange_s),
+    SECONDS,
     SECONDS,
     SECONDS,
     SECONDS,
@@ -100,6 +101,14 @@ def test_lanes_run_beside_each_other_and_the_wire_beside_none_of_its_own() -> No
     assert lanes_time([late], 1.0).time_s == 7.0
 
 
+def test_exchanges_and_sharding_traffic_take_turns() -> None:
+    """A gather of 2 s follows the exchange of 3 s beside a layer of 4, and ends at 2 + 3 + 2."""
+    plain = [slot(4.0, gather_s=2.0) for _ in range(2)]
+    both = [layer._replace(exchange_s=3.0) for layer in plain]
+    assert lanes_time(plain, 1.0).time_s == 2.0 + 4.0 + 4.0
+    assert lanes_time(both, 1.0).time_s == 7.0 + 4.0
+
+
 def test_work_beside_lanes_is_slower_by_the_stacks_factor() -> None:
     layer = slot(4.0, copy("to_host", 2.0, "with"))
     assert lanes_time([layer], SLOWDOWN).time_s == 4.0 + 0.25 * 2.0
@@ -113,11 +122,13 @@ def test_no_pass_is_shorter_for_more_work(layers: list[LayerSlot], data: st.Data
     assert min(before.terms_s) >= -1e-12
     number = data.draw(st.integers(0, len(layers) - 1))
     changed, more = layers[number], data.draw(SECONDS)
-    which = data.draw(st.sampled_from(["work", "gather", "reduce", "lane"]))
+    which = data.draw(st.sampled_from(["work", "exchange", "gather", "reduce", "lane"]))
     if which == "work":
         changed = changed._replace(cost=compute(changed.cost.time_s + more))
     elif which == "gather":
         changed = changed._replace(gather_s=changed.gather_s + more)
+    elif which == "exchange":
+        changed = changed._replace(exchange_s=changed.exchange_s + more)
     elif which == "reduce":
         changed = changed._replace(reduce_s=changed.reduce_s + more)
     elif changed.lanes:
