@@ -24,5 +24,7 @@ MAX_PLAN_DEVICES = 2**22
 """Devices in the stages of a plan's file, whose rank groups are laid out: forty times 100,000."""
 MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
+MAX_STORED_BYTES = 2**30
+"""What a service keeps for one token, answers among it: ten thousand plans of a hundred kB."""
 MAX_LOSS_CHUNKS = 2**12
 """Chunks of tokens of a fused loss: each is three products to launch, and to price."""

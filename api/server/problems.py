@@ -31,6 +31,7 @@ TITLES = {
     429: "Too many requests at once",
     500: "The service failed",
     503: "The service has no time for this now",
+    507: "The token has no room for more jobs",
 }
 INFEASIBLE, INVALID, NOT_BUILT, TOO_LARGE = "infeasible", "invalid", "not-built", "too-large"
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ...spec.errors import RunError, ShardwrightError
 from ...spec.plan.plan import Plan
+from ...spec.temporary_folder import TemporaryFolder
 from ..groups.rank_layout import CPU_DEVICE, plan_device, plan_world_size, stage_layout
 from .channel import Message
 from .process import WorkerProcess, rank_environment
@@ -93,7 +92,7 @@ class WorkerPool:
         stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
         silent_s, missing_s = self.options.silent_after_s, self.options.missing_after_s
         self._watchdog = Watchdog(ranks, silent_s, stalled_s, missing_s)
-        self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
+        self._folder = TemporaryFolder("shardwright-ranks-")
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
         self._ready = self._closed = False
@@ -110,7 +109,7 @@ class WorkerPool:
             raise
 
     def _start(self, rank: int, device: str) -> None:
-        folder = Path(self._folder.name)
+        folder = self._folder.path
         arguments = ["--pool", str(folder / "store"), "--device", device]
         arguments += ["--timeout", str(self.options.collective_timeout_s)]
         arguments += ["--allow", ",".join(self.options.job_packages)]
@@ -342,7 +341,7 @@ class WorkerPool:
             worker.kill()
             worker.close()
         self._selector.close()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def _error(failure: Failure) -> ShardwrightError:

@@ -18,7 +18,7 @@ STOPPING = "stopping after this step, and saving if --checkpoint is given; again
 
 
 class RunSignals:
-    """Ctrl-C, SIGTERM and Ctrl-Z of a run, as requests to its ranks.
+    """Ctrl-C, SIGTERM, SIGHUP, SIGQUIT and Ctrl-Z of a run, as requests to its ranks.
 
     Only a process's main thread takes signals; one that is ignored, or that the caller handles, is
     left alone. Before the first step, and at the second time, a stop raises KeyboardInterrupt.
@@ -33,7 +33,8 @@ class RunSignals:
     def __enter__(self) -> RunSignals:
         if threading.current_thread() is threading.main_thread():
             self._take(signal.SIGINT, signal.default_int_handler, self._on_stop)
-            self._take(signal.SIGTERM, signal.SIG_DFL, self._on_stop)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                self._take(number, signal.SIG_DFL, self._on_stop)
             self._take(signal.SIGTSTP, signal.SIG_DFL, self._on_suspend)
         return self
 

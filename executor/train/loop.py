@@ -49,8 +49,7 @@ def run_steps(
             hooks.begin(number)
             announce = partial(agreement.announce, number)
             step = engine.step(partial(hooks.inspect, number), announce)
-            if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
-                raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
+            _require_finite(number, step)
             results.append(step)
             if context.rank == 0:
                 hooks.report(
@@ -73,6 +72,12 @@ def run_steps(
             if number % COLLECT_EVERY == 0:
                 collect()
     return results, None
+
+
+def _require_finite(number: int, step: StepResult) -> None:
+    for name, value in (("loss", step.loss), ("gradient norm", reported_norm(step) or 0.0)):
+        if not math.isfinite(value):
+            raise RunError(f"step {number}: the {name} is {value}, not a finite number")
 
 
 def reported_norm(step: StepResult) -> float | None:

@@ -82,7 +82,7 @@ def _nearest_value(item: ErrorDetails, body: type[Any], path: list[str]) -> str:
     if item["type"] == "literal_error" and isinstance(sent, str):
         return nearest_name(sent[:100], _literals(_hint_at(body, path)), count=1)
     if item["type"] in LIMITS:
-        return f"{context[LIMITS[item['type']]]:g}"
+        return f"{context[LIMITS[item['type']]]:.15g}"
     if item["type"] == "int_type" and isinstance(sent, str) and WHOLE.fullmatch(sent):
         return str(int(sent))
     if item["type"] in ("int_from_float", "int_type") and isinstance(sent, float):

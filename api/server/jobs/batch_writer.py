@@ -10,7 +10,7 @@ import logging
 
 from ..logs import log_event
 from .database import StoreError
-from .new_jobs import AddResult, NewJob
+from .new_jobs import AddResult, NewJob, Quota
 from .schema import DbRow
 from .store import JobStore
 
@@ -20,7 +20,7 @@ MAX_BATCH = 64
 class BatchWriter:
     """Writer of new jobs."""
 
-    def __init__(self, store: JobStore, quota: int) -> None:
+    def __init__(self, store: JobStore, quota: Quota) -> None:
         self._store, self._quota = store, quota
         self._waiting: list[tuple[NewJob, asyncio.Future[AddResult]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -34,6 +34,7 @@ class BatchWriter:
         Raises:
             KeyUsedError: its key came with another body.
             QuotaError: too many jobs of its owner are open.
+            RoomError: they keep too much.
             StoreError: the database cannot be written now.
         """
         done: asyncio.Future[AddResult] = asyncio.get_running_loop().create_future()

@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ....profiler.store.profiles import profile_folder
 from ....spec.errors import InputError
+from .kept_bytes import trim_ended
 from .schema import METADATA, PROBES
 from .sqlite_file import DisplacedError, SqliteFile, make_file
 
@@ -171,6 +172,9 @@ def _add_columns(engine: sa.Engine) -> None:
                     connection.execute(
                         sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
                     )
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                index.create(connection, checkfirst=True)
+        trim_ended(connection)
 
 
 def _reason(error: BaseException) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ....spec.limits import MAX_STORED_BYTES
 from .database import StoreError
+from .kept_bytes import new_job_bytes
 from .schema import JOBS, SHORT_COLUMNS, DbRow, now_ms
 
 
@@ -20,6 +22,22 @@ class KeyUsedError(Exception):
 
 class QuotaError(Exception):
     """The owner has as many open jobs as allowed."""
+
+
+class RoomError(Exception):
+    """The owner's jobs keep as many bytes as allowed; ``kept`` without the one that was refused."""
+
+    def __init__(self, kept: int) -> None:
+        super().__init__(kept)
+        self.kept = kept
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of one owner: open jobs, and bytes of all jobs."""
+
+    open_jobs: int
+    stored_bytes: int = MAX_STORED_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +60,7 @@ class NewJob:
     request_id: str | None = None
 
 
-AddResult = tuple[DbRow, bool] | KeyUsedError | QuotaError
+AddResult = tuple[DbRow, bool] | KeyUsedError | QuotaError | RoomError
 
 
 class JobAdder:
@@ -56,15 +74,15 @@ class JobAdder:
         self._insert = insert.on_conflict_do_nothing(
             index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
         ).returning(*SHORT_COLUMNS)
-        self._open_counts = (
-            sa.select(JOBS.c.owner, sa.func.count())
-            .where(
-                JOBS.c.owner.in_(sa.bindparam("owners", expanding=True)), JOBS.c.outcome.is_(None)
-            )
-            .group_by(JOBS.c.owner)
-        )
+        theirs = JOBS.c.owner.in_(sa.bindparam("owners", expanding=True))
+        counts = sa.select(JOBS.c.owner, sa.func.count()).where(theirs, JOBS.c.outcome.is_(None))
+        self._open_counts = counts.group_by(JOBS.c.owner)
+        sizes = sa.select(JOBS.c.owner, sa.func.coalesce(sa.func.sum(JOBS.c.kept_bytes), 0))
+        self._kept_bytes = sizes.where(theirs).group_by(JOBS.c.owner)
 
-    def add(self, connection: sa.Connection, jobs: Sequence[NewJob], quota: int) -> list[AddResult]:
+    def add(
+        self, connection: sa.Connection, jobs: Sequence[NewJob], quota: Quota
+    ) -> list[AddResult]:
         """Store jobs at the end of their owners' lines; see :meth:`store.JobStore.add`.
 
         Raises:
@@ -74,34 +92,46 @@ class JobAdder:
             return []
         created_ms = now_ms()
         fresh = {"created_ms": created_ms, "attempt": 0, "released": 0, "place": created_ms}
-        values = [{**asdict(job), **fresh, "piece": 0, "running": 0} for job in jobs]
+        fresh |= {"piece": 0, "running": 0}
+        texts = [asdict(job) for job in jobs]
+        values = [{**each, **fresh, "kept_bytes": new_job_bytes(each)} for each in texts]
         rows = {row.id: row for row in connection.execute(self._insert, values)}
         refused = self._over_quota(connection, [job for job in jobs if job.id in rows], quota)
-        keys = {_key(job) for job in jobs if job.id in refused}
+        keys = {_key(job): refused[job.id] for job in jobs if job.id in refused}
         results: list[AddResult] = []
         for job in jobs:
             if job.id in refused:
-                results.append(QuotaError())
+                results.append(refused[job.id])
             elif job.id not in rows:
-                results.append(_earlier(connection, job, refused=_key(job) in keys))
+                results.append(_earlier(connection, job, keys.get(_key(job))))
             else:
                 results.append((rows[job.id], True))
         return results
 
     def _over_quota(
-        self, connection: sa.Connection, added: Sequence[NewJob], quota: int
-    ) -> set[str]:
-        """Drop each owner's last jobs over the quota; return their ids."""
+        self, connection: sa.Connection, added: Sequence[NewJob], quota: Quota
+    ) -> dict[str, QuotaError | RoomError]:
+        """Drop jobs beyond their owner's quota, as if they came one by one; return by id why."""
         if not added:
-            return set()
-        owners = sorted({job.owner for job in added})
-        counts: list[Any] = list(connection.execute(self._open_counts, {"owners": owners}))
-        excess = Counter({owner: count - quota for owner, count in counts})
-        refused = set()
-        for job in reversed(added):
-            if excess[job.owner] > 0:
-                excess[job.owner] -= 1
-                refused.add(job.id)
+            return {}
+        sizes = {job.id: new_job_bytes(asdict(job)) for job in added}
+        owners = {"owners": sorted({job.owner for job in added})}
+        counts: Any = connection.execute(self._open_counts, owners)
+        opened = Counter(dict(tuple(row) for row in counts))
+        sums: Any = connection.execute(self._kept_bytes, owners)
+        kept = Counter({owner: int(size) for owner, size in sums})
+        for job in added:
+            opened[job.owner] -= 1
+            kept[job.owner] -= sizes[job.id]
+        refused: dict[str, QuotaError | RoomError] = {}
+        for job in added:
+            if opened[job.owner] >= quota.open_jobs:
+                refused[job.id] = QuotaError()
+            elif kept[job.owner] + sizes[job.id] > quota.stored_bytes:
+                refused[job.id] = RoomError(kept[job.owner])
+            else:
+                opened[job.owner] += 1
+                kept[job.owner] += sizes[job.id]
         if refused:
             connection.execute(sa.delete(JOBS).where(JOBS.c.id.in_(refused)))
         return refused
@@ -111,8 +141,10 @@ def _key(job: NewJob) -> tuple[str, str, str | None]:
     return job.owner, job.kind, job.idempotency_key
 
 
-def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> AddResult:
-    """Return the earlier job of the same key."""
+def _earlier(
+    connection: sa.Connection, job: NewJob, refused: QuotaError | RoomError | None
+) -> AddResult:
+    """Return the earlier job of the same key, or why that was ``refused``."""
     query = sa.select(*SHORT_COLUMNS, JOBS.c.fingerprint).where(
         JOBS.c.owner == job.owner,
         JOBS.c.kind == job.kind,
@@ -120,7 +152,7 @@ def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> AddResult
     )
     row = connection.execute(query).one_or_none()
     if row is None:
-        if refused:
-            return QuotaError()
+        if refused is not None:
+            return refused
         raise StoreError("an earlier job went away")
     return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()

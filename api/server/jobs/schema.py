@@ -3,7 +3,8 @@
 A job's row is the client's view of it; running it, and rerunning it after its worker died, is the
 library's part. ``outcome`` is set once and never changes. A job waits in its owner's line by
 ``place`` until it is ``released`` to the library; ``piece`` counts the pieces of work that a sweep
-was done in, ``worked_s`` their seconds.
+was done in, ``worked_s`` their seconds; ``kept_bytes`` is what it takes of its owner's room
+(:mod:`kept_bytes`).
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ JOBS = sa.Table(
     sa.Column("place", sa.BigInteger),
     sa.Column("piece", sa.Integer),
     sa.Column("worked_s", sa.Float),
+    sa.Column("kept_bytes", sa.BigInteger),
     sa.Index("shardwright_jobs_key", "owner", "kind", "idempotency_key", unique=True),
     sa.Index("shardwright_jobs_listed", "owner", "kind", "id"),
     sa.Index("shardwright_jobs_open", "owner", "outcome"),
+    sa.Index("shardwright_jobs_kept", "owner", "kept_bytes"),
 )
 SHORT_COLUMNS = tuple(
     JOBS.c[name]

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from ....spec.limits import MAX_STORED_BYTES
 from ..compute.requests import DEADLINE_S
 from ..logs import Level
 from .batch_writer import BatchWriter
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, follow_id, id_ms, new_id
 from .library_queue import LibraryQueue, library_client, workflow_id
-from .new_jobs import NewJob
+from .new_jobs import NewJob, Quota
 from .profiles import ProfileStore
 from .readiness import JobReadiness
 from .recent import RecentDocuments
@@ -34,15 +35,17 @@ DAY_MS = 86_400_000
 class JobRules:
     """Location and limits of jobs.
 
-    ``quota``: open jobs per token; ``kept_days``: after which ended ones are deleted; ``profiles``:
-    stored calibrations per token; ``profile_days``: after which unused ones are deleted;
-    ``may_execute``: whether plans are run on this machine; ``log``: level of the workers' events;
-    ``window``: most jobs of a token that workers have before them at once; None: all.
+    ``quota``: open jobs per token; ``stored_bytes``: what all its jobs keep; ``kept_days``: after
+    which ended ones are deleted; ``profiles``: stored calibrations per token; ``profile_days``:
+    after which unused ones are deleted; ``may_execute``: whether plans are run on this machine;
+    ``log``: level of the workers' events; ``window``: most jobs of a token that workers have before
+    them at once; None: all.
     """
 
     url: str
     workers: int = 2
     quota: int = 100
+    stored_bytes: int = MAX_STORED_BYTES
     kept_days: float = 30.0
     profiles: int = 100
     profile_days: float = 365.0
@@ -61,7 +64,7 @@ class JobService:
         self._client = library_client(rules.url)
         self.store = JobStore(self._engine, Turns(LibraryQueue(self._client), rules.window))
         self.profiles = ProfileStore(self._engine)
-        self._batch_writer = BatchWriter(self.store, rules.quota)
+        self._batch_writer = BatchWriter(self.store, Quota(rules.quota, rules.stored_bytes))
         self.readiness = JobReadiness(self._engine, WorkerSlots(self._engine))
         self.watcher = JobWatcher(self.store)
         self.supervisor = WorkerSupervisor(
@@ -160,14 +163,27 @@ class JobService:
         some = False
         while old := self.store.old(before_ms):
             some = True
-            with store_errors():
-                names = [workflow_id(i, n) for i, pieces in old for n in range(pieces + 1)]
-                self._client.delete_workflows(names)
-            self.store.forget([job_id for job_id, _ in old])
+            self._drop(old)
         self.profiles.forget(now_ms() - int(self.rules.profile_days * DAY_MS))
         with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
         return some
+
+    def _drop(self, ended: list[tuple[str, int]]) -> None:
+        """Delete jobs, each with its number of pieces but the first."""
+        with store_errors():
+            names = [workflow_id(i, n) for i, pieces in ended for n in range(pieces + 1)]
+            self._client.delete_workflows(names)
+        self.store.forget([job_id for job_id, _ in ended])
+
+    async def forget(self, job_id: str) -> None:
+        """Delete an ended job."""
+
+        def drop() -> None:
+            self._drop([(job_id, self.store.pieces_done(job_id))])
+
+        await asyncio.to_thread(drop)
+        self.recent.clear()
 
     async def close(self) -> None:
         """End the workers and all waiting."""

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from .database import store_errors
 from .ids import follow_id
-from .new_jobs import AddResult, JobAdder, NewJob
+from .kept_bytes import LISTED_BODY, ended_values
+from .new_jobs import AddResult, JobAdder, NewJob, Quota
 from .schema import JOBS, PIECES, SHORT_COLUMNS, STREAMS, DbRow, now_ms
 from .turns import Turns
 
@@ -24,10 +25,6 @@ JSON_NAME = "portable_json"
 """The library's name of the serializer of events."""
 
 
-MAX_LISTED_BODY = 4000
-"""Characters of a body that a list looks into."""
-
-
 class JobStore:
     """Jobs in a database; every method may raise StoreError."""
 
@@ -35,16 +32,17 @@ class JobStore:
         self.engine, self._turns = engine, turns
         self._new = JobAdder(engine.dialect.name)
 
-    def add(self, jobs: Sequence[NewJob], quota: int) -> list[AddResult]:
+    def add(self, jobs: Sequence[NewJob], quota: Quota) -> list[AddResult]:
         """Store jobs in one transaction, and release what owners' turns allow.
 
         Args:
             jobs: one or more.
-            quota: most open jobs of one owner.
+            quota: of one owner.
 
         Returns:
             For each its row and True if it is new (the same key and body give the same job), or
-            KeyUsedError where the key came with another body, QuotaError where too many are open.
+            KeyUsedError where the key came with another body, QuotaError where too many are open,
+            RoomError where too much is kept.
         """
         with store_errors(), self.engine.begin() as connection:
             follow_id(connection.execute(NEWEST_ID).scalar())
@@ -74,7 +72,7 @@ class JobStore:
 
     def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[DbRow]:
         """Return an owner's newest jobs, or those before one."""
-        short = sa.case((sa.func.length(JOBS.c.body) <= MAX_LISTED_BODY, JOBS.c.body))
+        short = sa.case((sa.func.length(JOBS.c.body) <= LISTED_BODY, JOBS.c.body))
         query = sa.select(*SHORT_COLUMNS, short.label("body"))
         query = query.where(JOBS.c.owner == owner, JOBS.c.kind == kind)
         if before is not None:
@@ -92,6 +90,7 @@ class JobStore:
         begun = sa.update(JOBS).where(*open_ones, JOBS.c.cancel_ms.is_(None))
         with store_errors(), self.engine.begin() as connection:
             ended = {"outcome": "cancelled", "cancel_ms": now, "finished_ms": now}
+            ended |= ended_values(found=False, answer_bytes=0)
             if connection.execute(unbegun.values(**ended)).rowcount == 0:
                 connection.execute(begun.values(cancel_ms=now))
             else:
@@ -139,6 +138,7 @@ class JobStore:
         update = update.returning(JOBS.c.owner)
         ended = _not_before(sa.func.coalesce(JOBS.c.started_ms, JOBS.c.created_ms))
         values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": ended}
+        values |= ended_values(status == 200 and answer is not None, len(answer or ""))
         with store_errors(), self.engine.begin() as connection:
             owners = connection.execute(update.values(**values)).scalars().all()
             connection.execute(sa.delete(PIECES).where(PIECES.c.job_id == job_id))
@@ -180,6 +180,7 @@ class JobStore:
             last = connection.execute(line).scalar() or 0
             values = {"piece": piece + 1, "released": 0, "running": 0, "place": last + 1}
             values |= {"worked_s": worked_s, "attempt": JOBS.c.attempt - 1}
+            values["kept_bytes"] = JOBS.c.kept_bytes + len(value)
             owners = connection.execute(update.values(**values)).scalars().all()
             if owners:
                 found = {"job_id": job_id, "piece": piece, "value": value}
@@ -251,6 +252,12 @@ class JobStore:
         query = sa.select(JOBS.c.id, JOBS.c.piece).where(JOBS.c.finished_ms < before_ms).limit(most)
         with store_errors(), self.engine.connect() as connection:
             return [(row.id, row.piece or 0) for row in connection.execute(query)]
+
+    def pieces_done(self, job_id: str) -> int:
+        """Pieces of a job's work before its last one."""
+        query = sa.select(JOBS.c.piece).where(JOBS.c.id == job_id)
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(query).scalar() or 0
 
     def forget(self, job_ids: Sequence[str]) -> None:
         """Drop jobs."""

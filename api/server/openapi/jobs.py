@@ -92,6 +92,13 @@ QUERY = [
         "schema": {"type": "string"},
     },
 ]
+FORGET = {
+    "name": "forget",
+    "in": "query",
+    "description": "Drop an ended job with its answer, and free its room.",
+    "schema": {"enum": ["true", "false"], "type": "string", "default": "false"},
+    "example": "true",
+}
 READ_STATUSES = (*COMMON_STATUSES, 404)
 
 
@@ -123,11 +130,11 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "operation_id": f"cancel{name}",
             "summary": f"Cancel a {word}; its best answer so far is kept.",
             "status_code": 202,
-            "openapi_extra": {"parameters": [ID_PARAMETER]},
+            "openapi_extra": {"parameters": [ID_PARAMETER, FORGET]},
             "responses": {
                 **answer_docs("NewJob", "It ends.", NEW_JOB_EXAMPLE, 202),
-                204: {"description": "It has ended already."},
-                **problem_docs(*READ_STATUSES),
+                204: {"description": "It has ended already; with forget it is gone now."},
+                **problem_docs(*READ_STATUSES, 422),
             },
         },
         "GET /{job_id}/events": _events_docs(name, word),
@@ -161,7 +168,7 @@ def _create_docs(kind: str, name: str) -> dict[str, Any]:
         "responses": {
             **answers[kind],
             **accepted,
-            **problem_docs(*COMMON_STATUSES, *COMPUTE_STATUSES),
+            **problem_docs(*COMMON_STATUSES, *COMPUTE_STATUSES, 507),
         },
     }
 

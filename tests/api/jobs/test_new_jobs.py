@@ -13,14 +13,24 @@ from service.services import database
 
 from shardwright.api.server.jobs.database import open_engine, prepare
 from shardwright.api.server.jobs.ids import new_id
-from shardwright.api.server.jobs.new_jobs import AddResult, KeyUsedError, NewJob, QuotaError
+from shardwright.api.server.jobs.kept_bytes import new_job_bytes
+from shardwright.api.server.jobs.new_jobs import (
+    AddResult,
+    KeyUsedError,
+    NewJob,
+    Quota,
+    QuotaError,
+    RoomError,
+)
 from shardwright.api.server.jobs.schema import JOBS
 from shardwright.api.server.jobs.store import JobStore
 from shardwright.api.server.jobs.turns import Turns
 
-QUOTA = 3
+QUOTA = Quota(3, 5 * new_job_bytes({"body": "x", "given_plan": None, "given_calibration": None}))
 ASKED = st.tuples(
-    st.sampled_from(["ann", "bob"]), st.sampled_from([None, "k", "l"]), st.sampled_from(["x", "y"])
+    st.sampled_from(["ann", "bob"]),
+    st.sampled_from([None, "k", "l"]),
+    st.sampled_from(["x", "y" * 20_000]),
 )
 """Owner, idempotency key, body."""
 
@@ -56,8 +66,8 @@ def _add(store: JobStore, jobs: Sequence[NewJob]) -> tuple[list[AddResult], list
 
 def _said(found: AddResult, jobs: Sequence[NewJob]) -> object:
     """Without names: the number of the job that is meant and whether it is new, or the refusal."""
-    if isinstance(found, (KeyUsedError, QuotaError)):
-        return type(found)
+    if isinstance(found, (KeyUsedError, QuotaError, RoomError)):
+        return type(found), *found.args
     row, new = found
     return [job.id for job in jobs].index(row.id), new
 
@@ -74,13 +84,13 @@ def _forget(store: JobStore) -> None:
 def test_a_key_twice_in_one_go_is_one_job(store: JobStore) -> None:
     jobs = [_job("ann", "k", "x"), _job("ann", "k", "x"), _job("ann", "k", "y")]
     found, queued = _add(store, jobs)
-    assert [_said(each, jobs) for each in found] == [(0, True), (0, False), KeyUsedError]
+    assert [_said(each, jobs) for each in found] == [(0, True), (0, False), (KeyUsedError,)]
     assert queued == [jobs[0].id]
     assert _kept(store) == {jobs[0].id}
 
 
 def test_the_last_ones_beyond_the_quota_are_refused_and_leave_nothing(store: JobStore) -> None:
-    jobs = [_job("ann", None, "x") for _ in range(QUOTA + 2)] + [_job("bob", None, "x")]
+    jobs = [_job("ann", None, "x") for _ in range(QUOTA.open_jobs + 2)] + [_job("bob", None, "x")]
     found, queued = _add(store, jobs)
     assert [isinstance(each, QuotaError) for each in found] == [False] * 3 + [True] * 2 + [False]
     assert queued == [job.id for job in jobs[:3] + jobs[5:]]

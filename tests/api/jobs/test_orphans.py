@@ -13,7 +13,7 @@ from service.services import database
 from shardwright.api.server.jobs.database import open_engine, prepare
 from shardwright.api.server.jobs.ids import new_id
 from shardwright.api.server.jobs.library_queue import workflow_id
-from shardwright.api.server.jobs.new_jobs import NewJob
+from shardwright.api.server.jobs.new_jobs import NewJob, Quota
 from shardwright.api.server.jobs.store import JobStore
 from shardwright.api.server.jobs.turns import Turns
 from shardwright.api.server.jobs.workers import orphans
@@ -107,11 +107,11 @@ def test_a_job_that_the_library_gave_up_fails_and_the_next_one_follows(
     store: JobStore, queue: Queue, piece: int, status: str
 ) -> None:
     first, second = _job(), _job()
-    store.add([first], quota=5)
+    store.add([first], Quota(5))
     for number in range(piece):
         store.begin(first.id, number)
         store.give_back(first.id, number, "[]", 1.0)
-    store.add([second], quota=5)
+    store.add([second], Quota(5))
     assert queue == [workflow_id(first.id, number) for number in range(piece + 1)]
     _entries(store.engine, (workflow_id(first.id, piece), "slot-0", status))
     OrphanedJobs(store).requeue(Library(), 0)

@@ -12,7 +12,8 @@ import pytest
 from service.request_bodies import PLAN
 from service.services import start_service, stop_service
 
-from shardwright.api.server.scratch_folder import LOCK, PREFIX, remove_abandoned, scratch_folder
+from shardwright.api.server.scratch_folder import PREFIX, scratch_folder
+from shardwright.spec.temporary_folder import LOCK, remove_abandoned
 
 
 def test_folders_of_services_that_are_gone_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_folders_of_services_that_are_gone_are_removed_and_no_others(tmp_path: P
         with scratch_folder() as mine:
             assert not gone.exists()
             assert Path(tempfile.mkdtemp()).parent == mine == Path(os.environ["TMPDIR"])
-            remove_abandoned(tmp_path)  # as another service does
+            remove_abandoned(tmp_path, PREFIX)  # as another service does
             assert mine.exists()
         assert not mine.exists()
     finally:

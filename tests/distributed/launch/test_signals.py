@@ -39,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     profile = random_profile(random.Random(0), parse_cluster("local:2").cluster)
     assert profile is not None
     profiles.save_profile(replace(profile, ranks=2, fingerprint=profiles.fingerprint()))
+    (tmp_path / "temporary").mkdir()
     (tmp_path / "plan.json").write_text(canonical_json(PLAN))
     (tmp_path / "text.txt").write_text("a text of no great length, again and again\n" * 2000)
     return tmp_path
@@ -53,7 +54,7 @@ def start(folder: Path) -> Any:
         process = subprocess.Popen(
             [sys.executable, "-P", *arguments],
             cwd=folder,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder / "temporary")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -128,14 +129,15 @@ def test_without_a_checkpoint_nothing_is_saved_and_that_is_said(start: Start, fo
     assert process.stderr is not None
     for number in (1, 2, 3):  # a line a step, at once
         assert process.stderr.readline().startswith(f"step {number}  loss ")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGQUIT)
     out, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + signal.SIGQUIT, err
     assert "; nothing was saved (--checkpoint DIR keeps runs)" in err
     assert "predicted against measured" in out
     steps = [int(row["step"]) for row in rows(folder / "kept")]
     assert steps == list(range(1, len(steps) + 1))
     assert f"after step {steps[-1]} of" in err
+    assert not list((folder / "temporary").glob("shardwright-*"))
 
 
 def test_ranks_under_torchrun_stop_together(start: Start, folder: Path) -> None:

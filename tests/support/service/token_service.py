@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from shardwright.api.server.app import make_app
-from shardwright.api.server.compute.pool import PoolLimits
+from shardwright.api.server.compute.pool import START_S, PoolLimits
 from shardwright.api.server.gate import GateRules, hash_token
 from shardwright.api.server.jobs.database import prepare
 from shardwright.api.server.jobs.service import JobRules
@@ -31,10 +31,20 @@ class Asked:
     async def __call__(
         self, token: str, method: str, path: str, body: Any = None, **headers: str
     ) -> httpx.Response:
-        """The answer; underscores of header names stand for hyphens."""
+        """The answer; underscores of header names stand for hyphens.
+
+        What is sent waits until a child is there to read it, as who asks /readyz would.
+        """
+        if method == "POST":
+            await self._until_ready()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         named["Authorization"] = f"Bearer {token}"
         return await self._client.request(method, path, json=body, headers=named)
+
+    async def _until_ready(self) -> None:
+        async with asyncio.timeout(START_S):
+            while not self.app.state.pool.ready:
+                await asyncio.sleep(0.05)
 
 
 def with_service(

@@ -16,7 +16,7 @@ from ...openapi.jobs import job_docs
 from ...problems import MEDIA_TYPE, encode, problem_response
 from ..documents import job_bytes, page_bytes, path_of, pricing_of
 from ..ids import cursor_id, is_id
-from ..new_jobs import KeyUsedError, QuotaError
+from ..new_jobs import KeyUsedError, QuotaError, RoomError
 from ..recent import tagged
 from ..schema import DbRow
 from ..service import JobService
@@ -93,9 +93,21 @@ class JobRoutes:
             most = self._jobs.rules.quota
             detail = f"{most} jobs of this token are open already; wait for some or cancel some"
             return problem_response(429, detail, "quota", {"Retry-After": "5"})
+        except RoomError as error:
+            return self._no_room(error.kept)
         if new and wait_s(request) is None:
             return self._accepted(row, None, {})
         return await self._wait_for_answer(request, owner, row.id)
+
+    def _no_room(self, kept_bytes: int) -> Response:
+        rules = self._jobs.rules
+        detail = (
+            f"jobs of this token keep {kept_bytes / 1e6:.1f} MB, with this one more than the "
+            f"{rules.stored_bytes / 1e6:.1f} MB that they may; DELETE {path_of(self._kind, 'ID')}"
+            f"?forget=true frees what an ended one keeps, as does its end {rules.kept_days:g} days "
+            "ago"
+        )
+        return problem_response(507, detail, "storage")
 
     async def _found_plan(self, owner: str, plan_id: str) -> DbRow | Response:
         row, _ = (
@@ -167,11 +179,16 @@ class JobRoutes:
         return await self._jobs.row(owner_of(request), self._kind, job_id)
 
     async def delete(self, request: Request) -> Response:
-        """Cancel a job."""
+        """Cancel a job; forget an ended one where that is asked for."""
+        forget = request.query_params.get("forget", "false")
+        if forget not in ("true", "false"):
+            return problem_response(422, "forget: allowed: true, false")
         row, _ = await self._row(request)
         if row is None:
             return not_found()
         if row.outcome is not None:
+            if forget == "true":
+                await self._jobs.forget(row.id)
             return Response(status_code=204)
         after = await asyncio.to_thread(
             self._jobs.store.cancel, owner_of(request), self._kind, row.id
