@@ -15,7 +15,7 @@ MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 MAX_TABLE_BYTES = 4 * 1024 * 1024
 """Of a CSV table: some 20,000 measured runs, which take thirty times as much in memory."""
 MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
-"""Of the list of a checkpoint's tensors, with a row for each slice that a rank has written."""
+"""Of the list of a checkpoint's tensors: some 250 bytes for each slice that a rank has written."""
 HANDED_OVER = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 """Where a shell puts the pipes that it hands to a command."""
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (

@@ -26,14 +26,13 @@ from torch.distributed.checkpoint.metadata import (
 
 from ...spec.codec import from_document, from_json
 from ...spec.errors import InputError
+from ...spec.files import MAX_MANIFEST_BYTES
 from .folders import step_of
 from .regular_file import NotRegularFileError, open_regular
 from .tensor_slices import dtype_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-MAX_MANIFEST_BYTES = 1 << 30
-"""Some 250 bytes a slice: four million slices."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Bounds = Annotated[tuple[Count, ...], Field(max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

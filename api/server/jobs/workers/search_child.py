@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...compute.child import met_own_limit
@@ -30,6 +31,8 @@ KILL_GRACE_S = 0.25
 """Seconds for a search that is stopped to tell its best plan, before it is killed."""
 OVERTIME_S = 1.0
 """Seconds after its deadline in which a search may still write its answer."""
+LEAST_S = 1.0
+"""A second try has what the first left of the deadline, and no less."""
 JOBS_PER_CHILD = 200
 POLL_S = 0.1
 """How often it is looked whether someone cancelled."""
@@ -108,28 +111,28 @@ class SearchChild:
         Raises:
             ChildLostError: there is no answer.
         """
-        for last in (False, True):
-            try:
-                return self._run_once(operation, body, limit_s, emit, is_cancelled, lent)
-            except ChildLostError as lost:
-                if last or lost.reason not in ("killed", "crashed"):
-                    raise
-        raise AssertionError
+        begun_s = time.monotonic()
+        send = partial(self._send, operation, body, lent)
+        try:
+            return self._run_once(send, limit_s, emit, is_cancelled)
+        except ChildLostError as lost:
+            if lost.reason not in ("killed", "crashed"):
+                raise
+        left_s = max(LEAST_S, limit_s - (time.monotonic() - begun_s))
+        return self._run_once(send, left_s, emit, is_cancelled)
 
     def _run_once(
         self,
-        operation: str,
-        body: bytes,
+        send: Callable[[float], None],
         limit_s: float,
         emit: EmitEvent,
         is_cancelled: Callable[[], bool],
-        lent: Mapping[str, object],
     ) -> tuple[int, bytes, bool]:
         self.start()
         cancelled = False
         try:
             self._await_ready(is_cancelled)
-            self._send(operation, body, limit_s, lent)
+            send(limit_s)
             ends_s = time.monotonic() + limit_s + OVERTIME_S
             killed_s = float("inf")
             while True:
@@ -170,7 +173,7 @@ class SearchChild:
                 raise ChildLostError("late")
 
     def _send(
-        self, operation: str, body: bytes, limit_s: float, lent: Mapping[str, object]
+        self, operation: str, body: bytes, lent: Mapping[str, object], limit_s: float
     ) -> None:
         header = {
             "operation": operation,
