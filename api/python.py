@@ -69,7 +69,8 @@ def plan(
     dtype: str | None = None, grad_dtype: str | None = None,
     master_dtype: str | None = None, moment_dtype: str | None = None,
     optimizer: str | None = None, trainable: str | None = None,
-    memory_gib: float | None = None, host_gib: float | None = None, oom_risk: float | None = None,
+    memory_gib: float | None = None, host_gib: float | None = None,
+    nvme_gib: float | None = None, oom_risk: float | None = None,
     stack: str | None = None, calibration: str | None = None,
     objective: str | None = None, prices: PricesLike | None = None,
     tokens: str | float | None = None, prefer: str = "simple",
@@ -93,6 +94,7 @@ def plan(
         trainable: ``full``, ``lora:r=16,targets=q_proj,v_proj`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.
+        nvme_gib: room on the host's drives per device in GiB, for offloading.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         stack: training software that is priced, ``NAME`` or ``NAME:setting=value,…``.
         calibration: the name of a stored one; ``none`` to ignore this machine's profile.

@@ -48,6 +48,7 @@ NAMES = (
     "heterogeneous_clusters",
     "schedules",
     "lanes",
+    "tiers",
     "published",
     "coverage",
     "published_families",

@@ -46,6 +46,7 @@ INPUT_NAMES = (
     "trainable",
     "memory_gib",
     "host_gib",
+    "nvme_gib",
     "stack",
     "attention",
     "overlap",
@@ -136,6 +137,8 @@ PROBLEM = compose(
                  help="Cap on a device's memory, its context included."),
     click.option("--host-gib", type=NumberParam(unit="GiB", most=2.0**30),
                  help="Memory of its host that a device may use, for offloading."),
+    click.option("--nvme-gib", type=NumberParam(unit="GiB", most=2.0**30),
+                 help="Room on its host's drives that a device may use, for offloading."),
     click.option("--trainable",
                  type=NameParam("T", _fixed_names("full", "lora", "lora:", "frozen:")),
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…; PEFT's "

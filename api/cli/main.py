@@ -149,7 +149,7 @@ def _verb_error(typed: str) -> ShardwrightError:
     EXECUTION,
     click.option("--measure-top", type=WholeNumberParam(most=10), metavar="K",
                  help="With --execute: run the best K plans and correct the prices by them."),
-    not_built("--nvme-gib", "--for"),
+    not_built("--for"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

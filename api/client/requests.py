@@ -24,7 +24,7 @@ from .bodies import (
 )
 
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
-MEMORY_FLAGS = ("memory_gib", "host_gib")
+MEMORY_FLAGS = ("memory_gib", "host_gib", "nvme_gib")
 CONSTRAINT_FLAGS = (*MEMORY_FLAGS, "oom_risk", "top", "allow", "executable")
 PLAN_FLAGS = (
     *(name for name in WORKLOAD_FIELDS if name != "task"),

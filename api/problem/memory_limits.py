@@ -1,4 +1,4 @@
-"""``--memory-gib`` and ``--host-gib`` applied to a cluster."""
+"""``--memory-gib``, ``--host-gib`` and ``--nvme-gib`` applied to a cluster."""
 
 from __future__ import annotations
 
@@ -15,34 +15,40 @@ GIB_PER_DEVICE = "a positive number of GiB a device"
 
 
 def limit_memory(
-    cluster: ClusterSpec, memory_gib: float | None, host_gib: float | None
+    cluster: ClusterSpec,
+    memory_gib: float | None,
+    host_gib: float | None,
+    nvme_gib: float | None = None,
 ) -> ClusterSpec:
-    """Cluster with capped device memory and granted host memory.
+    """Cluster with capped device memory, and granted memory of hosts and room on drives.
 
-    Both are GiB per device. The cap includes the device's context; None: all device memory, the
-    cluster's host memory.
+    All are GiB per device. The cap includes the device's context; None: all device memory, the
+    cluster's host memory and drives. What drives hold is not in the catalogue, so that any room on
+    them is believed.
 
     Raises:
         InputError: an invalid amount, or more than the hosts have.
     """
-    if memory_gib is None and host_gib is None:
+    sizes = {"--memory-gib": memory_gib, "--host-gib": host_gib, "--nvme-gib": nvme_gib}
+    if all(value is None for value in sizes.values()):
         return cluster
-    for flag, value in (("--memory-gib", memory_gib), ("--host-gib", host_gib)):
+    for flag, value in sizes.items():
         if value is not None and not 0 < value < MAX_GIB:
             raise InputError(flag, value, GIB_PER_DEVICE)
-    return replace(
-        cluster, groups=tuple(_limited_group(g, memory_gib, host_gib) for g in cluster.groups)
-    )
+    groups = (_limited_group(g, memory_gib, host_gib, nvme_gib) for g in cluster.groups)
+    return replace(cluster, groups=tuple(groups))
 
 
 def _limited_group(
-    group: DeviceGroup, memory_gib: float | None, host_gib: float | None
+    group: DeviceGroup, memory_gib: float | None, host_gib: float | None, nvme_gib: float | None
 ) -> DeviceGroup:
     memory = group.memory
     if memory_gib is not None:
         memory = replace(memory, hbm_bytes=min(memory.hbm_bytes, int(memory_gib * GIB)))
     if host_gib is not None:
         memory = replace(memory, host_bytes=_host_bytes(group, host_gib))
+    if nvme_gib is not None:
+        memory = replace(memory, nvme_bytes=int(nvme_gib * GIB))
     return replace(group, memory=memory)
 
 

@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "size": ("global_batch", "global_batch_tokens", "seq_len"),
     "formats": ("dtype", "grad_dtype", "master_dtype", "moment_dtype"),
     "training": ("optimizer", "trainable", "task"),
-    "memory": ("memory_gib", "host_gib", "oom_risk"),
+    "memory": ("memory_gib", "host_gib", "nvme_gib", "oom_risk"),
     "software": ("stack", "attention", "overlap", "calibration"),
     "goal": ("objective", "prices", "tokens", "prefer"),
     "search": ("pins", "allow", "top", "deadline_s", "executable"),

@@ -72,6 +72,7 @@ class Inputs:
     task: str | None = None
     memory_gib: float | None = None
     host_gib: float | None = None
+    nvme_gib: float | None = None
     stack: str | None = None
     attention: str | None = None
     overlap: str | None = None
@@ -98,7 +99,7 @@ def resolve(inputs: Inputs) -> Problem:
     if inputs.model is None:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
-    cluster = limit_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib)
+    cluster = limit_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib, inputs.nvme_gib)
     prices = prices_of(inputs.prices, cluster)
     notes += price_notes(prices, cluster)
     if objective_choice.objective == "cost" and prices is None:

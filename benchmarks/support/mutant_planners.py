@@ -267,17 +267,7 @@ def _kept_twice(plain: Any) -> Any:
 
     def make(self: OptionTables, *arguments: Any) -> OptionTable:
         table = plain(self, *arguments)
-        return OptionTable(
-            table.strategies,
-            table.microbatch_s,
-            table.step_bound_s,
-            table.step_estimate_s,
-            table.reductions_s,
-            table.resident_bytes,
-            2 * table.kept_bytes,
-            table.extra_bytes,
-            table.layouts,
-        )
+        return replace(table, kept_bytes=2 * table.kept_bytes)
 
     return make
 

@@ -53,6 +53,10 @@ class MemoryRule:
         """Excess of the upper bound over the capacity; negative if it fits."""
         return row.reserved_bytes * self.margin - row.capacity_bytes
 
+    def tier_budget_bytes(self, capacity_bytes: int) -> float:
+        """Upper bound of bytes on a tier, where nothing but techniques allocates."""
+        return (capacity_bytes + LEDGER_ROUNDING) / self.margin
+
     def live_budget_bytes(self, capacity_bytes: int, stack: StackSpec, communicators: int) -> float:
         """Upper bound of a device's live tensor bytes.
 

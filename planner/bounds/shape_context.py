@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...costmodel.symbolic.tier_bytes import TIERS
 from ...spec.model.towers import shared_tables
 from ..candidates.evaluator import Evaluator
+from ..space.memory_budget import Budget, tier_capacities
 from ..space.pipeline_shape import PipelineShape
 
 
@@ -28,13 +30,19 @@ class ShapeContext(NamedTuple):
 
 
 class ShapeContexts:
-    """Stage contexts of the shapes of a request, and device memory."""
+    """Stage contexts of the shapes of a request, and memory.
+
+    ``tiers``: numbers of the granted tiers; ``memories``: of memories in budgets, by their tiers.
+    """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.request = evaluator.request
         self._rule = evaluator.rule
         self._machine = evaluator.simulator.pricer.machine
         self._link_spans: dict[tuple[int, int], int] = {}
+        capacities = tier_capacities(self.request.cluster.groups[0].memory)
+        self.tiers = tuple(TIERS.index(tier) for tier in capacities)
+        self.memories = {"hbm": 0} | {tier: n for n, tier in enumerate(capacities, 1)}
 
     def of(self, shape: PipelineShape) -> ShapeContext:
         """The context of a shape."""
@@ -72,3 +80,13 @@ class ShapeContexts:
         communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
         capacity = self.request.cluster.groups[0].memory.hbm_bytes
         return self._rule.live_budget_bytes(capacity, self.request.stack, communicators)
+
+    @property
+    def tier_budget(self) -> Budget:
+        """Bytes of each granted tier."""
+        capacities = tier_capacities(self.request.cluster.groups[0].memory)
+        return tuple(map(self._rule.tier_budget_bytes, capacities.values()))
+
+    def budget(self, shape: PipelineShape) -> Budget:
+        """Live bytes available on a device of a shape, then bytes of each granted tier."""
+        return (self.live_budget_bytes(shape), *self.tier_budget)

@@ -13,11 +13,13 @@ from ..dynamic_programming.stage_partition import even_boundaries
 from ..relaxation.aggregated_bounds import ROUNDING
 from ..relaxation.free_cut_bounds import free_boundary_bound
 from ..relaxation.pipeline_bounds import BoundedPipeline, PipelineBounds
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
+from ..tables.fetch_columns import with_neighbors
 from ..tables.layer_costs import LayerCosts, StageContext
 from ..tables.option_table import OptionTable, layout_number
-from ..tables.pass_table import PassTable, PassTables, with_adjacent_layers
+from ..tables.pass_table import PassTable, PassTables
 from .shape_context import ShapeContexts
 
 MAX_OPTIONS, MAX_BOUNDED_SHAPES = 400_000, 10_000
@@ -53,12 +55,12 @@ class ShapeRelaxations:
         self._pricer = pricer
         self._contexts = contexts
         self._quick_s = quick_s
-        self._tables = PassTables(rows)
+        self._tables = PassTables(rows, contexts.tiers)
         self._pipelines: dict[tuple[object, ...], PipelineBounds] = {}
         self.options = 0
-        self._cuts: dict[tuple[PipelineShape, float], BoundedPipeline] = {}
-        self._bounds: dict[tuple[PipelineShape, float], float] = {}
-        self._reached: dict[tuple[PipelineShape, float], float] = {}
+        self._cuts: dict[tuple[PipelineShape, Budget], BoundedPipeline] = {}
+        self._bounds: dict[tuple[PipelineShape, Budget], float] = {}
+        self._reached: dict[tuple[PipelineShape, Budget], float] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
     def can_bound(self, shape: PipelineShape) -> bool:
@@ -76,7 +78,7 @@ class ShapeRelaxations:
         if not self.may_build(shape):
             return 0.0
         most = self._space.device_count // shape.ranks
-        pipeline, budget = self.pipeline(shape), self._contexts.live_budget_bytes(shape)
+        pipeline, budget = self.pipeline(shape), self._contexts.budget(shape)
         layers = len(pipeline.layer_classes)
         boundaries = even_boundaries(layers, shape) if shape.chunks > 1 else ()
         return pipeline.aggregated.bound_s(shape, boundaries, min(most, layers), budget)
@@ -112,11 +114,11 @@ class ShapeRelaxations:
 
         Without an incumbent it is raised once: no program has all runs of layers.
         """
-        pipeline, budget = self.pipeline(shape), self._contexts.live_budget_bytes(shape)
+        pipeline, budget = self.pipeline(shape), self._contexts.budget(shape)
         quick_s = self._quick_s(shape)
         if quick_s >= enough_s:
             return quick_s
-        if pipeline.least_bytes > budget * shape.stages:
+        if pipeline.least_bytes > budget[0] * shape.stages:
             return float("inf")
         reached_s = self._reached.get((shape, budget), 0.0)
         if not reached_s:
@@ -185,8 +187,8 @@ class ShapeRelaxations:
             self._messages[key] = self._pricer.message(int(size), level)
         return self._messages[key]
 
-    def _key(self, shape: PipelineShape) -> tuple[PipelineShape, float]:
-        return (shape, self._contexts.live_budget_bytes(shape))
+    def _key(self, shape: PipelineShape) -> tuple[PipelineShape, Budget]:
+        return (shape, self._contexts.budget(shape))
 
     def pipeline(self, shape: PipelineShape) -> PipelineBounds:
         """Bounds of all shapes with this one's stage options."""
@@ -207,7 +209,7 @@ class ShapeRelaxations:
             }
             self.options += sum(len(table.strategies) for table in tables.values())
             slowdown = self._pricer.stack.overlap_slowdown
-            tables = with_adjacent_layers(tables, slowdown)
+            tables = with_neighbors(tables, self._space.layer_classes, slowdown)
             self._pipelines[context.key] = PipelineBounds(
                 tables, self._space.layer_classes, slowdown, self._message_s
             )
@@ -226,4 +228,6 @@ def _weighted(table: PassTable, seconds: np.ndarray | None) -> OptionTable:
         kept_bytes=table.kept_bytes,
         extra_bytes=table.accumulated_bytes,
         layouts=np.array([layout_number(s) for s in table.strategies], dtype=np.int64),
+        resident_tier_bytes=table.resident_tier_bytes,
+        kept_tier_bytes=table.kept_tier_bytes,
     )

@@ -9,7 +9,7 @@ from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.errors import InfeasibleError
 from ...spec.limits import MAX_PASSES
 from ...spec.report.report import MemoryRow
-from ...spec.units import format_bytes
+from ...spec.units import GIB, format_bytes
 from ..space.search_space import SearchSpace
 from .evaluator import Evaluator, Outcome
 
@@ -52,7 +52,8 @@ def infeasible_error(
         )
     worst, need = _worst_memory_row(nearest, evaluator)
     if worst.tier != "hbm":
-        lacking = f"{format_bytes(need)} of {worst.tier} memory a device"
+        grants = f" (--{worst.tier}-gib {math.ceil(need / GIB * 10) / 10:.1f})"
+        lacking = f"{format_bytes(need)} of {worst.tier} memory a device{grants}"
         return InfeasibleError(
             f"{worst.tier} of stage {worst.stage}: the smallest plan found needs "
             f"{format_bytes(need)} of {format_bytes(worst.capacity_bytes)}",

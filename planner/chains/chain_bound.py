@@ -13,10 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..space.in_flight import InFlight
+from ..space.memory_budget import Budget
 from ..tables.arrays import Floats
 from .chain_weights import WEIGHTINGS, chain_weights, weighted
 from .fixed_cuts import FixedPipeline
-from .lagrangian import KnapsackRows, best_multiplier, lagrangian_at
+from .lagrangian import MemoryRows, best_multipliers, lagrangian_s
 from .pass_chains import Chain
 
 
@@ -24,7 +25,7 @@ def chain_bound_s(
     pipeline: FixedPipeline,
     chain: Chain,
     peak_in_flight: Mapping[int, InFlight],
-    budget_bytes: float,
+    budget: Budget,
     slowdown: float,
     travel_s: Floats,
 ) -> float:
@@ -34,7 +35,7 @@ def chain_bound_s(
         pipeline: with fixed boundaries.
         chain: of its passes.
         peak_in_flight: in-flight micro-batches by position of one stage at its memory peak.
-        budget_bytes: of that stage.
+        budget: of that stage.
         slowdown: factor of work and communication sharing the device, at most 2.
         travel_s: minimum seconds of messages into each position, forward and backward, shape (2,
             positions).
@@ -56,12 +57,12 @@ def chain_bound_s(
                 (
                     float(count),
                     seconds[layer_class][:, role, weighting],
-                    tables[layer_class].bytes_at(in_flight),
+                    tables[layer_class].memory_at(in_flight),
                 )
                 for (layer_class, role, in_flight), count in layers.items()
                 if in_flight is not None
             ],
-            budget_bytes,
+            budget,
         )
         for weighting in range(len(unlimited_s))
     ]
@@ -69,5 +70,5 @@ def chain_bound_s(
     return float((unlimited_s + limited_s).max()) + hops_s
 
 
-def _lagrangian_s(rows: KnapsackRows, budget_bytes: float) -> float:
-    return lagrangian_at(rows, best_multiplier(rows, budget_bytes), budget_bytes)[0]
+def _lagrangian_s(rows: MemoryRows, budget: Budget) -> float:
+    return lagrangian_s(rows, best_multipliers(rows, budget), budget)

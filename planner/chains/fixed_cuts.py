@@ -30,6 +30,10 @@ class RolePosition(NamedTuple):
     layer_position: LayerPosition
 
 
+_StageBytes = tuple[tuple[tuple[InFlight, int], ...], tuple[float, ...]]
+"""Main-class layers by in-flight micro-batches, and other layers' minimum bytes by memory."""
+
+
 class FixedPipeline:
     """Pipeline with fixed stage boundaries.
 
@@ -80,45 +84,49 @@ class FixedPipeline:
             layer == stop - 1,
         )
 
-    def _min_peak_bytes(self) -> float:
-        """Maximum bytes over stages, each layer at its smallest option."""
-        cache: dict[tuple[int, InFlight, bool], float] = {}
-        largest = 0.0
+    def _min_peak_bytes(self) -> Floats:
+        """Maximum bytes of each memory over stages, each layer at its smallest option."""
+        cache: dict[tuple[int, InFlight, bool], Floats] = {}
+        largest: Floats = np.zeros(1)
         for stage in range(self.shape.stages):
-            stage_bytes = 0.0
+            stage_bytes: Floats = np.zeros(1)
             for chunk, in_flight in enumerate(self.shape.peak_in_flight(stage)):
                 positions = self.position_counts[self.shape.position(stage, chunk)]
                 for layer_position, count in positions.items():
                     layer_class, is_last = layer_position.layer_class, layer_position.is_last
                     key = (layer_class, in_flight, is_last)
                     if key not in cache:
-                        bytes_ = self.tables[layer_class].bytes_at(in_flight, is_last)
-                        cache[key] = float(bytes_.min())
-                    stage_bytes += count * cache[key]
-            largest = max(largest, stage_bytes)
+                        memory = self.tables[layer_class].memory_at(in_flight, is_last)
+                        cache[key] = memory.min(axis=1)
+                    stage_bytes = stage_bytes + count * cache[key]
+            largest = np.maximum(largest, stage_bytes)
         return largest
 
     def _uniform_stage_bytes(self) -> Floats:
-        """Bytes of each stage in each uniform plan, shape (distinct stages, options)."""
+        """Bytes by memory of each stage in each uniform plan.
+
+        Shape (distinct stages, memories, options).
+        """
         table = self.tables[self.main_class]
         stages = dict.fromkeys(self._stage_bytes(stage) for stage in range(self.shape.stages))
-        totals: Floats = np.zeros((len(stages), len(table.strategies)))
+        memories = 1 + len(table.resident_tier_bytes)
+        totals: Floats = np.zeros((len(stages), memories, len(table.strategies)))
         for total, (blocks, other_bytes) in zip(totals, stages, strict=True):
-            total += other_bytes
+            total += np.array(other_bytes)[:, None]
             for in_flight, count in blocks:
-                total += count * table.bytes_at(in_flight)
+                total += count * table.memory_at(in_flight)
         return totals
 
-    def _stage_bytes(self, stage: int) -> tuple[tuple[tuple[InFlight, int], ...], float]:
-        """Main-class layers by in-flight micro-batches, and other layers' minimum bytes."""
+    def _stage_bytes(self, stage: int) -> _StageBytes:
         blocks: list[tuple[InFlight, int]] = []
-        other_bytes = 0.0
+        memories = 1 + len(self.tables[self.main_class].resident_tier_bytes)
+        other_bytes = np.zeros(memories)
         for chunk, in_flight in enumerate(self.shape.peak_in_flight(stage)):
             class_counts = self.class_counts[self.shape.position(stage, chunk)]
             for layer_class, count in class_counts.items():
                 if layer_class == self.main_class:
                     blocks.append((in_flight, count))
                 else:
-                    least_bytes = float(self.tables[layer_class].bytes_at(in_flight).min())
+                    least_bytes = self.tables[layer_class].memory_at(in_flight).min(axis=1)
                     other_bytes += count * least_bytes
-        return tuple(blocks), other_bytes
+        return tuple(blocks), tuple(other_bytes.tolist())

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from ..space.memory_budget import Budget
 from ..tables.arrays import Floats
 
 KnapsackRows = Sequence[tuple[float, Floats, Floats]]
 """Layers of a class: count, and seconds and bytes of each option, shape (options,)."""
+MemoryRows = Sequence[tuple[float, Floats, Floats]]
+"""The same with bytes by memory, shape (memories, options)."""
+MAX_SWEEPS = 2
+"""Times that the multipliers of several memories are improved one after the other."""
 MAX_STEPS, MULTIPLIER_TOLERANCE = 12, 1e-6
 MAX_MULTIPLIER = 1e3
 """Seconds a byte, where nothing fits."""
@@ -44,6 +51,42 @@ def best_multiplier(rows: KnapsackRows, budget_bytes: float) -> float:
         else:
             high_s, high_over = value - multiplier * over, over
     return multiplier
+
+
+def best_multipliers(rows: MemoryRows, budget: Budget) -> Floats:
+    """Good multipliers of each memory, shape (memories,); the best one where there is one.
+
+    Several are improved in turn, since the bound is concave in each.
+    """
+    multipliers = np.zeros(len(budget))
+    binding = [memory for memory in range(len(budget)) if any(b[memory].any() for _, _, b in rows)]
+    for _ in range(MAX_SWEEPS if len(binding) > 1 else 1):
+        for memory in binding:
+            multipliers[memory] = 0.0
+            priced = [(n, priced_s(s, b, multipliers), b[memory]) for n, s, b in rows]
+            multipliers[memory] = best_multiplier(priced, budget[memory])
+    return multipliers
+
+
+def lagrangian_s(rows: MemoryRows, multipliers: Floats, budget: Budget) -> float:
+    """Bound at multipliers of each memory."""
+    total_s = sum(n * float(priced_s(s, b, multipliers).min()) for n, s, b in rows)
+    for multiplier, budget_bytes in zip(multipliers.tolist(), budget, strict=True):
+        total_s = total_s - multiplier * budget_bytes
+    return total_s
+
+
+def priced_s(seconds: Floats, bytes_: Floats, multipliers: Floats) -> Floats:
+    """Seconds of options, with the price of their bytes by memory.
+
+    Args:
+        seconds: shape (…, options).
+        bytes_: shape (memories, options).
+        multipliers: shape (memories,).
+    """
+    for memory in multipliers.nonzero()[0].tolist():
+        seconds = seconds + multipliers[memory] * bytes_[memory]
+    return seconds
 
 
 def lagrangian_at(

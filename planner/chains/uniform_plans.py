@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...spec.schedules.stage_order import SPLIT_KINDS
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, Records
 from ..tables.layer_position import LayerPositions
@@ -35,7 +36,7 @@ class UniformPlans(FixedPipeline):
         layer_classes: class of every layer.
         shape: the pipeline.
         boundaries: of its chunks.
-        budget_bytes: of a device.
+        budget: of a device.
         slowdown: factor of work and communication sharing the device, at most 2.
         message_s: seconds of a message between two stages, by bytes.
     """
@@ -46,7 +47,7 @@ class UniformPlans(FixedPipeline):
         layer_classes: Sequence[int],
         shape: PipelineShape,
         boundaries: Sequence[int],
-        budget_bytes: float,
+        budget: Budget,
         slowdown: float,
         message_s: Callable[[int, int, float], float],
     ) -> None:
@@ -58,7 +59,8 @@ class UniformPlans(FixedPipeline):
             layer_class: np.zeros(len(table.strategies))
             for layer_class, table in self.tables.items()
         }
-        self._fits = self._uniform_stage_bytes().max(axis=0) <= budget_bytes
+        most_bytes = self._uniform_stage_bytes().max(axis=0)
+        self._fits = (most_bytes <= np.array(budget)[:, None]).all(axis=0)
         for chain in chains(self.pipeline, self._critical_stages()):
             self._add_chain(chain)
         self.estimate_s, self.rows = self._add_critical_paths()

@@ -8,6 +8,7 @@ are summed as arrays, one axis a layer.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..candidates.evaluator import Decision
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Bools, Floats
 from ..tables.option_table import OptionTable
@@ -36,7 +38,7 @@ def bounded_plans(
     shape: PipelineShape,
     boundaries: tuple[int, ...],
     tables: Sequence[OptionTable],
-    live_budget_bytes: float,
+    budget: Budget,
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
     """Plans within boundaries and below ``limit_s``, by growing bound.
@@ -45,11 +47,11 @@ def bounded_plans(
         shape: the pipeline shape.
         boundaries: of its chunks.
         tables: options of every layer, in order.
-        live_budget_bytes: live bytes that certainly fit a device.
+        budget: bytes that certainly fit a device.
         limit_s: exclusive upper limit of bounds.
     """
     one_class = [(table,) for table in tables]
-    budgets = [(live_budget_bytes,)] * shape.stages
+    budgets = [(budget,)] * shape.stages
     yield from bounded_rank_class_plans(shape, boundaries, one_class, budgets, limit_s)
 
 
@@ -57,7 +59,7 @@ def bounded_rank_class_plans(
     shape: PipelineShape,
     boundaries: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
-    budgets: Sequence[Sequence[float]],
+    budgets: Sequence[Sequence[Budget]],
     limit_s: float,
 ) -> Iterator[tuple[float, Decision]]:
     """``bounded_plans`` for stages of several rank classes, each a bound.
@@ -66,7 +68,7 @@ def bounded_rank_class_plans(
         shape: the pipeline shape.
         boundaries: of its chunks.
         tables: options of every layer, in order, by rank class of its stage.
-        budgets: live bytes that certainly fit, by stage and rank class.
+        budgets: bytes that certainly fit, by stage and rank class.
         limit_s: exclusive upper limit of bounds.
     """
     sizes = [len(by_rank_class[0].strategies) for by_rank_class in tables]
@@ -88,7 +90,7 @@ def _bounds(
     shape: PipelineShape,
     boundaries: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
-    budgets: Sequence[Sequence[float]],
+    budgets: Sequence[Sequence[Budget]],
     free_layers: list[int],
 ) -> Floats:
     """Bound of every combination, flattened; infinite at certain memory overflow.
@@ -103,7 +105,8 @@ def _bounds(
         in_flight = shape.first_in_flight(stage)
         classes = []
         for rank_class, budget in enumerate(budgets[stage]):
-            work, reductions, microbatch, live = (np.zeros([1] * axes) for _ in range(4))
+            work, reductions, microbatch = (np.zeros([1] * axes) for _ in range(3))
+            live = [np.zeros([1] * axes) for _ in budget]
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
                 for layer in range(boundaries[position], boundaries[position + 1]):
@@ -113,12 +116,20 @@ def _bounds(
                     work = work + table.step_bound_s.reshape(column)
                     reductions = reductions + table.reductions_s.reshape(column)
                     microbatch = microbatch + table.microbatch_s.reshape(column)
-                    bytes_ = table.resident_bytes + in_flight[chunk] * table.kept_bytes
-                    live = live + bytes_.reshape(column)
-            classes.append(StageWork(work, reductions, microbatch, live > budget))
+                    for memory, bytes_ in enumerate(_live_bytes(table, in_flight[chunk])):
+                        live[memory] = live[memory] + bytes_.reshape(column)
+            overflows = [held > most for held, most in zip(live, budget, strict=True)]
+            overflow = functools.reduce(np.logical_or, overflows)
+            classes.append(StageWork(work, reductions, microbatch, overflow))
         step.add(classes)
     overflow, total = np.broadcast_to(step.overflow, sizes), np.broadcast_to(step.seconds, sizes)
     return np.where(overflow, np.inf, total).ravel()
+
+
+def _live_bytes(table: OptionTable, in_flight: int) -> list[Floats]:
+    """Certain bytes of options, of the device and then of each granted tier."""
+    device_bytes = table.resident_bytes + in_flight * table.kept_bytes
+    return [device_bytes, *table.tier_bytes_at(in_flight)]
 
 
 class StageWork(NamedTuple):

@@ -58,7 +58,8 @@ def bounded_stage_plans(
             if table is None:
                 return
             chosen.append(table)
-    yield from bounded_rank_class_plans(shape, boundaries, chosen, budgets, limit_s)
+    device_only = [[(budget,) for budget in by_rank_class] for by_rank_class in budgets]
+    yield from bounded_rank_class_plans(shape, boundaries, chosen, device_only, limit_s)
 
 
 class HeterogeneousPlans:

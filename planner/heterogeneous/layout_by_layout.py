@@ -17,7 +17,7 @@ from ...spec.report.report import MemoryRow
 from ..candidates.evaluator import Outcome
 from ..dynamic_programming.layer_search import LayerSearch
 from ..heuristics.heuristic import TryDecision
-from ..heuristics.layout_by_layout import in_layout, overflow_bytes, size_decision
+from ..heuristics.layout_by_layout import SizedDecision, in_layout, overflow_bytes, size_decision
 from ..space.pipeline_shape import PipelineShape
 from .joint_table import joint_table
 from .option_tables import StageTables
@@ -148,9 +148,7 @@ class HeterogeneousLayouts:
         """Decide and simulate, with lower budgets after an overflow."""
         for _ in range(ATTEMPTS):
             boundaries = self._boundaries(shape, searches, budgets, plan)
-            sized = boundaries and size_decision(
-                shape, self._layer_classes, searches, budgets, boundaries
-            )
+            sized = boundaries and self._sized(shape, searches, budgets, boundaries)
             if not sized:
                 return None
             decision, stage_bytes = sized
@@ -165,9 +163,19 @@ class HeterogeneousLayouts:
                     over[row.stage] = max(over[row.stage], more * max(1.0, scale))
             for stage, excess in enumerate(over):
                 if excess > 0:
-                    below = stage_bytes[stage] * (1 - EPSILON)
+                    below = stage_bytes[stage][0] * (1 - EPSILON)
                     budgets[stage] = min(budgets[stage] - excess, below)
         return None
+
+    def _sized(
+        self,
+        shape: PipelineShape,
+        searches: list[LayerSearch],
+        budgets: list[float],
+        boundaries: list[int],
+    ) -> SizedDecision | None:
+        device_only = [(budget,) for budget in budgets]
+        return size_decision(shape, self._layer_classes, searches, device_only, boundaries)
 
     def _boundaries(
         self,
@@ -188,7 +196,7 @@ class HeterogeneousLayouts:
             key = (stage, start, stop)
             if key not in cache:
                 layer_classes = self._layer_classes[start:stop]
-                cache[key] = searches[stage].best_seconds(layer_classes, budgets[stage])
+                cache[key] = searches[stage].best_seconds(layer_classes, (budgets[stage],))
             return cache[key]
 
         return uneven_partition(len(self._layer_classes), plan.shares, seconds)
@@ -210,7 +218,7 @@ class HeterogeneousLayouts:
                 boundaries[edge] += step
                 if not boundaries[edge - 1] < boundaries[edge] < boundaries[edge + 1]:
                     continue
-                sized = size_decision(shape, self._layer_classes, searches, budgets, boundaries)
+                sized = self._sized(shape, searches, budgets, boundaries)
                 outcome = sized and attempt(sized.decision)
                 if outcome and outcome.feasible and outcome.step_time_s < best.step_time_s:
                     best, better = outcome, True

@@ -26,12 +26,15 @@ OPTIONS_TRIED = 24
 EXCHANGES_TRIED = 400
 """Pairs of changes that are tried from one plan."""
 LEAST_GAIN = 1e-9
-FreeBytes = Callable[[Outcome], Sequence[float]]
-"""Bytes that every stage of a plan that fits may hold more."""
+FreeBytes = Callable[[Outcome], Floats]
+"""Bytes that every memory and stage of a plan that fits may hold more, (memories, stages)."""
 
 
 class LayerChange(NamedTuple):
-    """Strategy for some equal layers, with estimated seconds and bytes added."""
+    """Strategy for some equal layers, with estimated seconds and bytes added.
+
+    ``stage_bytes``: of each memory and stage, shape (memories, stages).
+    """
 
     layers: tuple[int, ...]
     strategy: LayerStrategy
@@ -45,7 +48,7 @@ class LocalSearch:
     Args:
         tables: options of every layer of a shape.
         start: best plan of a shape so far.
-        free_bytes: free bytes of a feasible plan, by stage.
+        free_bytes: free bytes of a feasible plan, by memory and stage.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ def local_search(
         start: a feasible plan.
         tables: options of every layer.
         attempt: simulates a decision, and keeps good plans.
-        free_bytes: free bytes of a feasible plan, by stage.
+        free_bytes: free bytes of a feasible plan, by memory and stage.
     """
     best: Outcome | None = start
     while best is not None:
@@ -106,7 +109,7 @@ def _is_faster(outcome: Outcome | None, best: Outcome) -> bool:
 
 
 def _exchanges(
-    start: Outcome, tables: Sequence[OptionTable], free_bytes: Sequence[float]
+    start: Outcome, tables: Sequence[OptionTable], free_bytes: Floats
 ) -> Iterator[Decision]:
     """Pairs of changes of fitting estimated bytes, best estimates first."""
     changes = list(_changes(start.decision, tables))
@@ -117,7 +120,7 @@ def _exchanges(
         touched[row, list(change.layers)] = 1
     seconds = np.array([change.seconds for change in changes])
     grown = np.array([change.stage_bytes for change in changes])
-    fits = np.all(grown[:, None, :] + grown[None, :, :] <= np.asarray(free_bytes), axis=2)
+    fits = np.all(grown[:, None] + grown[None, :] <= free_bytes, axis=(2, 3))
     first, second = np.nonzero(np.triu(fits & (touched @ touched.T == 0), 1))
     order = np.argsort(seconds[first] + seconds[second], kind="stable")[:EXCHANGES_TRIED]
     for a, b in zip(first[order].tolist(), second[order].tolist(), strict=True):
@@ -137,10 +140,11 @@ def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Laye
             if row == now:
                 continue
             added_s = float(table.step_estimate_s[row] - table.step_estimate_s[now])
-            bytes_ = np.zeros(decision.shape.stages)
+            bytes_ = np.zeros((1 + len(table.resident_tier_bytes), decision.shape.stages))
             for layer in layers:
                 stage, count = in_flight[layer]
-                bytes_[stage] += table.bytes_at(count)[row] - table.bytes_at(count)[now]
+                memory = table.memory_at(count)
+                bytes_[:, stage] += memory[:, row] - memory[:, now]
             yield LayerChange(layers, table.strategies[row], added_s * len(layers), bytes_)
 
 

@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-import numpy as np
-
 from ...spec.report.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..bounds.shape_relaxations import ShapeRelaxations
@@ -37,6 +35,7 @@ class LpRounding:
         best_s: step time to beat in a shape.
         excess_bytes: bytes of a simulated stage over its limit; 0 or less if it fits.
         most: maximum number of shapes.
+        memories: numbers of memories in budgets, by their tiers.
     """
 
     def __init__(
@@ -45,11 +44,13 @@ class LpRounding:
         best_s: Callable[[PipelineShape], float],
         excess_bytes: ExcessBytes,
         most: int,
+        memories: Mapping[str, int],
     ) -> None:
         self._relaxations = relaxations
         self._best_s = best_s
         self._excess_bytes = excess_bytes
         self._most = most
+        self._memories = memories
         self._rounded = 0
         self._may_be_best: dict[PipelineShape, bool] = {}
 
@@ -63,7 +64,7 @@ class LpRounding:
         self._may_be_best[shape] = cut is not None
         if cut is not None:
             self._rounded += 1
-            round_relaxation(cut, enough_s, attempt, self._excess_bytes)
+            round_relaxation(cut, enough_s, attempt, self._excess_bytes, self._memories)
 
     def may_be_best(self, shape: PipelineShape) -> bool:
         """False if no plan within likely boundaries can be best."""
@@ -71,7 +72,11 @@ class LpRounding:
 
 
 def round_relaxation(
-    cut: BoundedPipeline, enough_s: float, attempt: TryDecision, excess_bytes: ExcessBytes
+    cut: BoundedPipeline,
+    enough_s: float,
+    attempt: TryDecision,
+    excess_bytes: ExcessBytes,
+    memories: Mapping[str, int],
 ) -> None:
     """Try plans near the relaxed step of a pipeline.
 
@@ -80,23 +85,28 @@ def round_relaxation(
         enough_s: upper limit of plans of interest, in seconds.
         attempt: simulates a decision.
         excess_bytes: bytes of a simulated stage over its limit; 0 or less if it fits.
+        memories: numbers of memories in budgets, by their tiers.
     """
     if cut.fractional is None:
         return
     main_only = cut.in_layout(_main_layout(cut, cut.fractional))
     for pipeline in (cut, main_only):
-        _try_rounded(pipeline, enough_s, attempt, excess_bytes)
+        _try_rounded(pipeline, enough_s, attempt, excess_bytes, memories)
 
 
 def _try_rounded(
-    cut: BoundedPipeline, enough_s: float, attempt: TryDecision, excess_bytes: ExcessBytes
+    cut: BoundedPipeline,
+    enough_s: float,
+    attempt: TryDecision,
+    excess_bytes: ExcessBytes,
+    memories: Mapping[str, int],
 ) -> None:
     """Try a relaxed step's plan, with less memory after overflow."""
     if cut.fractional is not None:  # at hand; solved in another way the layers may come out better
         first = attempt(_decision(cut, cut.fractional))
         if first is not None and first.feasible and first.step_time_s < NEAR_BOUND * cut.bound(0.0):
             return
-    budgets = np.full(cut.shape.stages, cut.budget_bytes)
+    budgets = cut.budgets
     for _ in range(ATTEMPTS):
         bound_s, fractional = cut.relaxed(budgets, enough_s)
         if fractional is None or bound_s >= enough_s:
@@ -105,7 +115,8 @@ def _try_rounded(
         if outcome is None or outcome.feasible:
             return
         for row in outcome.simulation.memory:
-            budgets[row.stage] -= overflow_bytes(row, excess_bytes)
+            if (memory := memories.get(row.tier)) is not None:
+                budgets[memory, row.stage] -= overflow_bytes(row, excess_bytes)
 
 
 def _main_layout(cut: BoundedPipeline, fractional: FractionalPlan) -> object:

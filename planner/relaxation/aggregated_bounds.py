@@ -16,6 +16,7 @@ from ...costmodel.lowering.stage_passes import PassKind
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..chains.pass_chains import Chain, Pipeline, draining_counts, pass_counts
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.layer_position import LayerPositions
 from ..tables.pass_kinds import STEP_END, kind_number
@@ -28,23 +29,23 @@ ROUNDING = 1e-9
 
 
 class AggregateKey(NamedTuple):
-    """Stages of aggregated memory, micro-batches, a device's bytes, and the passes meant.
+    """Stages of aggregated memory, micro-batches, a device's budget, and the passes meant.
 
     ``drains``: True if they end with the last message, and not with the stage.
     """
 
     stages: int
     microbatches: int
-    budget_bytes: float
+    budget: Budget
     overlaps_passes: bool
     drains: bool = False
 
     @classmethod
     def of(
-        cls, shape: PipelineShape, stages: int, budget_bytes: float, drains: bool = False
+        cls, shape: PipelineShape, stages: int, budget: Budget, drains: bool = False
     ) -> AggregateKey:
         """The key of a shape."""
-        return cls(stages, shape.microbatches, budget_bytes, shape.overlaps_passes, drains)
+        return cls(stages, shape.microbatches, budget, shape.overlaps_passes, drains)
 
 
 class StageCost(NamedTuple):
@@ -74,7 +75,7 @@ class AggregatedBounds:
         self._aggregated: dict[AggregateKey, tuple[float, StageCost]] = {}
 
     def bound_s(
-        self, shape: PipelineShape, boundaries: Sequence[int], stages: int, budget_bytes: float
+        self, shape: PipelineShape, boundaries: Sequence[int], stages: int, budget: Budget
     ) -> float:
         """Minimum seconds of a pipeline's passes, from bounds of its context.
 
@@ -86,9 +87,9 @@ class AggregatedBounds:
             shape: the pipeline.
             boundaries: of its chunks, empty if free.
             stages: maximum of the context's pipelines: fewer hold less.
-            budget_bytes: of a device.
+            budget: of a device.
         """
-        every_s, cost = self.of(AggregateKey.of(shape, stages, budget_bytes))
+        every_s, cost = self.of(AggregateKey.of(shape, stages, budget))
         forward, back = self._first_last_pass_s(shape)
         bound_s = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.layer_classes))
         if boundaries:
@@ -104,7 +105,7 @@ class AggregatedBounds:
             fill_s = sum(forward[k] for k in earlier)
             ends = [(cost, 0.0)]
             if shape.kind not in SPLIT_KINDS:
-                draining = self.of(AggregateKey.of(shape, stages, budget_bytes, drains=True))[1]
+                draining = self.of(AggregateKey.of(shape, stages, budget, drains=True))[1]
                 ends.append((draining, sum(back[k] for k in earlier)))
             for stage_cost, after_s in ends:
                 stage_s = sum(stage_cost.seconds[k] for k in last_stage)
@@ -130,7 +131,7 @@ class AggregatedBounds:
     def of(self, key: AggregateKey) -> tuple[float, StageCost]:
         """Seconds of all passes, and each stage's cost by their duals."""
         if key not in self._aggregated:
-            stages, microbatches, budget_bytes, overlaps_passes, drains = key
+            stages, microbatches, budget, overlaps_passes, drains = key
             alone = PipelineShape(1, 1, "1f1b", 1, microbatches)
             groups = aggregated_groups(
                 self.layer_positions, self.layer_classes, alone, (1, len(self.layer_classes))
@@ -138,7 +139,7 @@ class AggregatedBounds:
             counts_of = draining_counts if drains else pass_counts
             single = counts_of(alone.kind, microbatches)[None]
             paired = np.zeros_like(single)
-            total_bytes = np.array([stages * budget_bytes])
+            total_bytes = np.array([[stages * size] for size in budget])
             pipeline: Pipeline = (alone.kind, 1, 1, microbatches)
             step = ColumnGeneration(groups, pipeline, self.slowdown, total_bytes)
             if overlaps_passes:
@@ -149,7 +150,8 @@ class AggregatedBounds:
             self.seeds += _seeds(groups, bound.mix or [])
             cost = StageCost(dict.fromkeys(self.tables, 0.0), 0.0)
             if bound.dual_prices is not None:
-                spare_s = float(bound.dual_prices.byte_price_s[0]) * budget_bytes
+                prices_s = bound.dual_prices.byte_price_s[:, 0].tolist()
+                spare_s = sum(s * size for s, size in zip(prices_s, budget, strict=True))
                 seconds = min_cost_by_class(groups, bound.dual_prices)
                 cost = StageCost(seconds, min(bound.dual_prices.rest_s, 0.0) - spare_s)
             self._aggregated[key] = bound.seconds * (1 - ROUNDING), cost

@@ -47,7 +47,7 @@ class ColumnGeneration:
         groups: of the pipeline.
         pipeline: its schedule, stages, chunks a stage and micro-batches.
         slowdown: factor of work and communication sharing the device, at most 2.
-        budget_bytes: of each stage.
+        budgets: bytes of each memory and stage, shape (memories, stages).
     """
 
     def __init__(
@@ -55,12 +55,13 @@ class ColumnGeneration:
         groups: LayerGroups,
         pipeline: Pipeline,
         slowdown: float,
-        budget_bytes: Floats,
+        budgets: Floats,
     ) -> None:
         self.groups, self.pipeline, self.slowdown = groups, pipeline, slowdown
-        self.budget_bytes = budget_bytes
-        self._master = RestrictedMaster(groups, budget_bytes, min(slowdown, MAX_SLOWDOWN))
-        self.add_option(int(bytes_.argmin()) for bytes_ in groups.bytes)
+        self.budgets = budgets
+        self._master = RestrictedMaster(groups, budgets, min(slowdown, MAX_SLOWDOWN))
+        for memory in range(len(budgets)):
+            self.add_option(_smallest(bytes_, memory) for bytes_ in groups.bytes)
 
     def enforce(self, chains: Iterable[Chain]) -> None:
         """Constrain the step to at least these chains."""
@@ -101,9 +102,7 @@ class ColumnGeneration:
             solution = self._master.solution()
             if solution is None:
                 return None, best_s
-            bound_s, options = lagrangian_bound(
-                self.groups, solution.dual_prices, self.budget_bytes
-            )
+            bound_s, options = lagrangian_bound(self.groups, solution.dual_prices, self.budgets)
             best_s = max(best_s, bound_s)
             target_s = min(enough_s, solution.seconds * (1 - BOUND_TOLERANCE))
             if best_s >= target_s or not self.add_option(options):
@@ -141,3 +140,9 @@ class ColumnGeneration:
             return GroupSeconds(one_s + other_s[0] - hidden_s, 0.0)
 
         return critical_chains(self.pipeline, pass_s, travel_s.tolist())
+
+
+def _smallest(bytes_: Floats, memory: int) -> int:
+    """The option of fewest bytes in a memory, of equal ones the first smallest on the device."""
+    fewest = np.flatnonzero(bytes_[memory] == bytes_[memory].min())
+    return int(fewest[bytes_[0][fewest].argmin()])

@@ -22,7 +22,7 @@ class DualPrices:
 
     ``weights``: of ``PASS_COLUMNS`` at each position, shape (positions,). ``rest_s``: seconds of
     weighted passes outside any layer. ``messages``: weight of each position's messages.
-    ``byte_price_s``: seconds a byte of each stage.
+    ``byte_price_s``: seconds a byte of each memory and stage, shape (memories, stages).
     """
 
     weights: Records
@@ -46,7 +46,7 @@ def make_dual_prices(
             KINDS).
         hops: weight of messages into each position, shape (2, positions).
         overlappable: weight of the overlappable part of passes, shape (positions, KINDS).
-        byte_price_s: seconds a byte of each stage.
+        byte_price_s: seconds a byte of each memory and stage.
     """
     weights = expand_weightings(weightings)
     weights["work"] += of_column(weightings, "slowdown")
@@ -63,10 +63,15 @@ def outgoing_messages(hops: Floats) -> Floats:
 
 
 def lagrangian_bound(
-    groups: LayerGroups, dual_prices: DualPrices, budget_bytes: Floats
+    groups: LayerGroups, dual_prices: DualPrices, budgets: Floats
 ) -> tuple[float, list[int]]:
-    """Bound of the step, and the best option of each group."""
-    total = dual_prices.rest_s - float(dual_prices.byte_price_s @ budget_bytes)
+    """Bound of the step, and the best option of each group.
+
+    ``budgets``: bytes of each memory and stage.
+    """
+    total = dual_prices.rest_s
+    for byte_price_s, budget_bytes in zip(dual_prices.byte_price_s, budgets, strict=True):
+        total -= float(byte_price_s @ budget_bytes)
     best = [0] * len(groups.groups)
     seconds = [0.0] * len(groups.groups)
     for members in groups.equivalent_groups.values():
@@ -106,10 +111,11 @@ def _reduced_costs(groups: LayerGroups, members: Sequence[int], dual_prices: Dua
     weights = dual_prices.weights[[groups.groups[number].position for number in members]]
     costs: Floats = as_matrix(weights) @ option_costs.T
     for option_s, number in zip(costs, members, strict=True):
-        byte_price_s = dual_prices.byte_price_s[groups.stages[number]]
+        byte_price_s = dual_prices.byte_price_s[:, groups.stages[number]].tolist()
         if number in groups.extra_send_s:
             messages = dual_prices.messages[groups.groups[number].position]
             option_s += messages * groups.extra_send_s[number]
-        if byte_price_s > 0:
-            option_s += byte_price_s * groups.bytes[number]
+        for price_s, option_bytes in zip(byte_price_s, groups.bytes[number], strict=True):
+            if price_s > 0:
+                option_s += price_s * option_bytes
     return costs

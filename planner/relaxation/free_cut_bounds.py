@@ -23,13 +23,14 @@ import numpy as np
 
 from ...spec.schedules.stage_order import ScheduleKind
 from ..chains.chain_weights import WEIGHTINGS, expand_weightings, of_column, weighted
-from ..chains.lagrangian import best_multiplier
+from ..chains.lagrangian import best_multipliers, priced_s
 from ..chains.pass_chains import (
     deferred_weight_passes,
     draining_counts,
     outer_counts,
     pass_counts,
 )
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, as_matrix
 from ..tables.pass_table import PassTable
@@ -43,18 +44,18 @@ STAGES_AT_ONCE = 16
 
 
 def free_boundary_bound(
-    bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float, least_s: float, most_s: float
+    bounds: PipelineBounds, shape: PipelineShape, budget: Budget, least_s: float, most_s: float
 ) -> float:
     """Minimum seconds of a pipeline's passes over all stage boundaries.
 
     Args:
         bounds: of its stage context.
         shape: the pipeline, of one chunk a stage and without overlapping passes.
-        budget_bytes: of a device.
+        budget: of a device.
         least_s: a known bound, above 0.
         most_s: upper limit of bounds of interest.
     """
-    extent = _StageExtent(bounds, shape, budget_bytes)
+    extent = _StageExtent(bounds, shape, budget)
     low, high = least_s, min(most_s, 2 * least_s)
     while extent.falls_short(high):
         if high >= most_s:
@@ -71,7 +72,7 @@ def free_boundary_bound(
 class _StageExtent:
     """Last layers reached by stages of a pipeline within a time."""
 
-    def __init__(self, bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float) -> None:
+    def __init__(self, bounds: PipelineBounds, shape: PipelineShape, budget: Budget) -> None:
         self._stages = shape.stages
         self._layers = len(bounds.layer_classes)
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
@@ -83,7 +84,7 @@ class _StageExtent:
                 limits += weighted_limits.limits(stage)
             if not weighted_limits.defers_weights:
                 counts, before = weighted_limits.pass_counts, weighted_limits.before
-                self._add_memory_limits(bounds, shape, counts, before, budget_bytes)
+                self._add_memory_limits(bounds, shape, counts, before, budget)
 
     def _add_memory_limits(
         self,
@@ -91,7 +92,7 @@ class _StageExtent:
         shape: PipelineShape,
         counts: Floats,
         before: Floats,
-        budget_bytes: float,
+        budget: Budget,
     ) -> None:
         """Add the limits of stages short of memory."""
         tables, main_class = bounds.tables, bounds.main_class
@@ -101,16 +102,17 @@ class _StageExtent:
         share = len(bounds.layer_classes) / shape.stages
         for stage in range(shape.stages):
             in_flight = shape.peak_in_flight(stage)[0]
-            rows = [(share, seconds[main_class], tables[main_class].bytes_at(in_flight))]
-            multiplier = best_multiplier(rows, budget_bytes)
-            if multiplier <= 0:
+            rows = [(share, seconds[main_class], tables[main_class].memory_at(in_flight))]
+            multipliers = best_multipliers(rows, budget)
+            if not multipliers.any():
                 continue
             least_s = {
-                k: float((seconds[k] + multiplier * table.bytes_at(in_flight)).min())
+                k: float(priced_s(seconds[k], table.memory_at(in_flight), multipliers).min())
                 for k, table in tables.items()
             }
             layers_s = [least_s[k] for k in bounds.layer_classes]
-            spare_s = multiplier * budget_bytes - once_s
+            priced = zip(multipliers.tolist(), budget, strict=True)
+            spare_s = sum(multiplier * size for multiplier, size in priced) - once_s
             self._limits[stage].append(_Limit(layers_s, before, spare_s))
 
     def falls_short(self, seconds: float) -> bool:
@@ -226,8 +228,10 @@ def _least(table: PassTable, counts: Floats) -> Floats:
 
 
 def _once(table: PassTable, counts: Floats, weightings: Floats) -> Floats:
-    once_s: Floats = (counts * of_column(weightings, "slowdown")) @ table.once_s
-    return once_s
+    """Excess of columns, never positive."""
+    slowdown, traffic = of_column(weightings, "slowdown"), of_column(weightings, "traffic")
+    once_s: Floats = (counts * slowdown) @ table.once_s
+    return once_s + (counts * traffic) @ table.traffic_once_s
 
 
 def _limits(

@@ -68,6 +68,7 @@ class LayerGroups:
         contents: possible contents of positions, if chosen.
         stage_arcs: runs of layers of each position, if chosen.
 
+    ``bytes``: of a layer's options in each group, shape (memories, options).
     ``by_position``: group numbers of each position. ``equivalent_groups``: those of each cost
     class.
     """
@@ -162,7 +163,7 @@ def _bytes_of(
         for group in groups
     ]
     arrays = {
-        (layer_class, in_flight, is_last): tables[layer_class].bytes_at(in_flight, is_last)
+        (layer_class, in_flight, is_last): tables[layer_class].memory_at(in_flight, is_last)
         for layer_class, in_flight, is_last in dict.fromkeys(keys)
     }
     return [arrays[key] for key in keys]

@@ -25,6 +25,7 @@ from ..chains.pass_chains import Pipeline, chains
 from ..chains.uniform_plans import MAX_TIMED_PASSES, UniformPlans
 from ..dynamic_programming.stage_partition import partition
 from ..space.in_flight import ONE_IN_FLIGHT
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Bools, Floats
 from ..tables.layer_position import LayerPositions
@@ -43,6 +44,11 @@ MAX_ENFORCED_STAGES = 8
 """Stages, about, whose chains a relaxed step has from the start."""
 ShapeMessageSeconds = Callable[[PipelineShape, int, int, float], float]
 """Seconds of a message of a shape, from one stage to another, of so many bytes."""
+
+
+def stage_budgets(budget: Budget, stages: int) -> Floats:
+    """The budget of a device for each stage, shape (memories, stages)."""
+    return np.repeat(np.array(budget)[:, None], stages, axis=1)
 
 
 class FractionalPlan(NamedTuple):
@@ -93,9 +99,9 @@ class PipelineBounds:
         """Seconds of a message of so many bytes between two stages."""
         return 0.0 if stage == peer else self._message_s(shape, stage, peer, size)
 
-    def balanced_boundaries(self, shape: PipelineShape, budget_bytes: float) -> list[int] | None:
+    def balanced_boundaries(self, shape: PipelineShape, budget: Budget) -> list[int] | None:
         """Boundaries of minimum bottleneck cost, one chunk a stage."""
-        cost = self.aggregated.of(AggregateKey.of(shape, shape.stages, budget_bytes))[1]
+        cost = self.aggregated.of(AggregateKey.of(shape, shape.stages, budget))[1]
         sums = list(
             accumulate((max(cost.seconds[k], 0.0) for k in self.layer_classes), initial=0.0)
         )
@@ -112,7 +118,7 @@ class PipelineBounds:
     def relaxed(
         self,
         shape: PipelineShape,
-        budget_bytes: float,
+        budget: Budget,
         enough_s: float,
         adds_critical_paths: bool = True,
     ) -> RelaxedBound:
@@ -120,7 +126,7 @@ class PipelineBounds:
 
         Args:
             shape: the pipeline.
-            budget_bytes: of a device.
+            budget: of a device.
             enough_s: upper limit of plans of interest, in seconds.
             adds_critical_paths: True to time the step for more chains than the closed ones.
 
@@ -129,14 +135,14 @@ class PipelineBounds:
         """
         travel_s = self.least_travel_s(shape)
         arcs = StageFeasibility(
-            self.layer_positions, self.layer_classes, shape, budget_bytes, travel_s[0]
+            self.layer_positions, self.layer_classes, shape, budget, travel_s[0]
         ).arcs(enough_s)
         if not arcs[0]:
             return RelaxedBound(enough_s, None, None)
         stages = shape.stages
         pipeline: Pipeline = (shape.kind, stages, shape.chunks, shape.microbatches)
         groups = free_boundary_groups(self.layer_positions, shape, arcs, travel_s)
-        step = ColumnGeneration(groups, pipeline, self.slowdown, np.full(stages, budget_bytes))
+        step = ColumnGeneration(groups, pipeline, self.slowdown, stage_budgets(budget, stages))
         interval = max(1, stages // MAX_ENFORCED_STAGES)
         enforced = tuple(dict.fromkeys((*range(0, stages, interval), stages - 1)))
         step.enforce(chains(pipeline, enforced))
@@ -165,10 +171,10 @@ class BoundedPipeline(FixedPipeline):
         bounds: PipelineBounds,
         shape: PipelineShape,
         boundaries: Sequence[int],
-        budget_bytes: float,
+        budget: Budget,
     ) -> None:
         super().__init__(bounds.layer_positions, bounds.layer_classes, shape, boundaries)
-        self._bounds, self.budget_bytes = bounds, budget_bytes
+        self._bounds, self.budget = bounds, budget
         self._best_s = 0.0
         self._unbounded_stages: list[int] = list(self._critical_stages())
         self._step: ColumnGeneration | None = None
@@ -189,7 +195,7 @@ class BoundedPipeline(FixedPipeline):
         if self._best_s < enough_s:
             last, *others = self._critical_stages()
             if self._step is None:
-                self._step = self._new_step(np.full(self.shape.stages, self.budget_bytes))
+                self._step = self._new_step(self.budgets)
                 self._step.enforce(chains(self.pipeline, (last,)))
                 first_s = self._step.bound(enough_s, adds_critical_paths=False).seconds
                 self._best_s = max(self._best_s, first_s)
@@ -209,7 +215,7 @@ class BoundedPipeline(FixedPipeline):
         """Minimum seconds of the chains of a stage, its layers within memory."""
         positions = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
         peak_in_flight = dict(zip(positions, self.shape.peak_in_flight(stage), strict=True))
-        limits = (peak_in_flight, self.budget_bytes, self._bounds.slowdown, self._travel_s)
+        limits = (peak_in_flight, self.budget, self._bounds.slowdown, self._travel_s)
         return max(chain_bound_s(self, chain, *limits) for chain in chains(self.pipeline, (stage,)))
 
     @cached_property
@@ -218,7 +224,7 @@ class BoundedPipeline(FixedPipeline):
 
     @cached_property
     def _can_fit(self) -> bool:
-        return self._min_peak_bytes() <= self.budget_bytes
+        return bool((self._min_peak_bytes() <= np.array(self.budget)).all())
 
     def forget(self) -> None:
         """Drop all but the bound."""
@@ -235,10 +241,15 @@ class BoundedPipeline(FixedPipeline):
             self.layer_classes,
             self.shape,
             self.boundaries,
-            self.budget_bytes,
+            self.budget,
             self._bounds.slowdown,
             partial(self._bounds.message_s, self.shape),
         )
+
+    @property
+    def budgets(self) -> Floats:
+        """Bytes of each memory and stage."""
+        return stage_budgets(self.budget, self.shape.stages)
 
     @property
     def estimate_s(self) -> float:
@@ -249,14 +260,14 @@ class BoundedPipeline(FixedPipeline):
     def in_layout(self, layout: object) -> BoundedPipeline:
         """The same pipeline in one activation layout, if a class has it."""
         return BoundedPipeline(
-            self._bounds.in_layout(layout), self.shape, self.boundaries, self.budget_bytes
+            self._bounds.in_layout(layout), self.shape, self.boundaries, self.budget
         )
 
     def relaxed(self, budgets: Floats, enough_s: float) -> tuple[float, FractionalPlan | None]:
         """Relaxed step within other budgets.
 
         Args:
-            budgets: bytes of each stage.
+            budgets: bytes of each memory and stage.
             enough_s: a bound as high as this is high enough.
 
         Returns:

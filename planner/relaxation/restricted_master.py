@@ -3,12 +3,13 @@
 Variables: the step T; seconds t of each pass kind of each position; layers y ≥ 0 of a group under
 an option, possibly fractional. T is at least every chain's sum of t; each t at least its layers'
 time by each of ``WEIGHTED_COLUMNS``; overlapping pairs take at least each ``PairForm``; each
-stage's layers fit its bytes, at a prohibitive penalty. Dual values are those of ``dual_prices``.
+stage's layers fit its bytes of each memory, at a prohibitive penalty. Dual values are those of
+``dual_prices``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -82,12 +83,12 @@ class RestrictedMaster:
 
     Args:
         groups: of the pipeline.
-        budget_bytes: of each stage.
+        budgets: bytes of each memory and stage, shape (memories, stages).
         slowdown: factor of work and communication sharing the device, at most 2.
     """
 
-    def __init__(self, groups: LayerGroups, budget_bytes: Floats, slowdown: float) -> None:
-        self.groups, self.budget_bytes = groups, budget_bytes
+    def __init__(self, groups: LayerGroups, budgets: Floats, slowdown: float) -> None:
+        self.groups, self.budgets = groups, budgets
         gain = 2 - slowdown
         self._pair_weights = {
             PairForm.COMMUNICATION: PairWeights(1.0, -gain),
@@ -108,11 +109,23 @@ class RestrictedMaster:
         """Add rows for layers to place, bytes and layers of stages."""
         for number, group in enumerate(self.groups.groups):
             self._solver.row(("count", number), (group.layers, group.layers))
-        for stage in range(len(self.budget_bytes)):
-            excess = self._solver.column(("excess", stage), OVERFLOW_PENALTY_S)
-            self._solver.row(("bytes", stage), (-INFINITE, 1.0), [excess], [-1.0])
+        for memory, stage in self._memories():
+            excess = self._solver.column(("excess", memory, stage), OVERFLOW_PENALTY_S)
+            self._solver.row(("bytes", memory, stage), (-INFINITE, 1.0), [excess], [-1.0])
         if self.groups.stage_arcs:
             self._add_path_rows()
+
+    def _memories(self) -> Iterator[tuple[int, int]]:
+        """Memories of stages: every device's, and the tiers that some option uses there."""
+        for memory in range(len(self.budgets)):
+            used = {
+                stage
+                for stage, bytes_ in zip(self.groups.stages, self.groups.bytes, strict=True)
+                if memory == 0 or bytes_[memory].any()
+            }
+            for stage in range(self.budgets.shape[1]):
+                if memory == 0 or stage in used:
+                    yield memory, stage
 
     def _add_path_rows(self) -> None:
         """Add rows for one path of runs from first layer to last."""
@@ -144,9 +157,10 @@ class RestrictedMaster:
         self.options[number].append(option)
         position, stage = self.groups.groups[number].position, self.groups.stages[number]
         values = {self._rows["count", number]: 1.0}
-        values[self._rows["bytes", stage]] = (
-            float(self.groups.bytes[number][option]) / self.budget_bytes[stage]
-        )
+        for memory, bytes_ in enumerate(self.groups.bytes[number]):
+            row = self._rows.get(("bytes", memory, stage))
+            if row is not None:
+                values[row] = float(bytes_[option]) / self.budgets[memory, stage]
         weighted_s = self.groups.weightings(number)[option]
         for pass_kind in self._passes[position]:
             for weighting in range(WEIGHTING_COUNT):
@@ -293,13 +307,16 @@ class RestrictedMaster:
                     overlappable += form_weight * pair.overlappable * chain.paired
         weightings = self._dual_weightings(dual) * passes[:, None]
         of_column(weightings, "work")[...] += work
-        byte_price_s = -dual(("bytes", stage) for stage in range(len(self.budget_bytes)))
+        memories, stages = self.budgets.shape
+        byte_price_s = -dual(
+            ("bytes", m, stage) for m in range(memories) for stage in range(stages)
+        )
         return make_dual_prices(
             self.groups,
             weightings,
             np.sum([w * c.hops for w, c in zip(weights, self.chains, strict=True)], axis=0),
             overlappable,
-            np.maximum(byte_price_s, 0.0) / self.budget_bytes,
+            np.maximum(byte_price_s, 0.0).reshape(self.budgets.shape) / self.budgets,
         )
 
     def _dual_weightings(self, dual: Callable[[Iterable[Hashable]], Floats]) -> Floats:

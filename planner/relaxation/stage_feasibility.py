@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..chains.chain_weights import WEIGHTINGS, expand_weightings, of_column
-from ..chains.lagrangian import best_multiplier
+from ..chains.lagrangian import best_multipliers, priced_s
 from ..chains.pass_chains import (
     deferred_weight_passes,
     draining_counts,
@@ -28,6 +28,7 @@ from ..chains.pass_chains import (
     pass_counts,
 )
 from ..space.in_flight import InFlight
+from ..space.memory_budget import Budget
 from ..space.pipeline_shape import PipelineShape
 from ..tables.arrays import Floats, as_matrix
 from ..tables.layer_position import LayerPosition, LayerPositions, count_positions
@@ -55,7 +56,7 @@ class StageFeasibility:
         layer_positions: of the stage context.
         layer_classes: class of every layer.
         shape: the pipeline.
-        budget_bytes: of a device.
+        budget: of a device.
         hops_s: minimum seconds of a message into each stage, forward.
     """
 
@@ -64,12 +65,12 @@ class StageFeasibility:
         layer_positions: LayerPositions,
         layer_classes: Sequence[int],
         shape: PipelineShape,
-        budget_bytes: float,
+        budget: Budget,
         hops_s: Floats,
     ) -> None:
         self.layer_positions, self.tables = layer_positions, layer_positions.tables
         self.layer_classes, self.shape = tuple(layer_classes), shape
-        self.budget_bytes, self.hops_s = budget_bytes, hops_s
+        self.budget, self.hops_s = budget, hops_s
         self._pass_counts = pass_counts(shape.kind, shape.microbatches)
         self._draining_counts = draining_counts(shape.kind, shape.microbatches)
         self._work_s = np.stack([self._least_work_s(drains) for drains in DRAINS])
@@ -177,20 +178,22 @@ class StageFeasibility:
         unlimited_s = rest_s + sum(count * least_s for count, _, least_s, _ in terms)
         best = int(unlimited_s.argmax())
         rows = [(float(count), seconds[best], bytes_) for count, seconds, _, bytes_ in terms]
-        multiplier = best_multiplier(rows, self.budget_bytes)
-        if multiplier <= 0:
+        multipliers = best_multipliers(rows, self.budget)
+        if not multipliers.any():
             return float(unlimited_s[best])
-        bound_s = rest_s - multiplier * self.budget_bytes
+        bound_s = rest_s
+        for multiplier, budget_bytes in zip(multipliers.tolist(), self.budget, strict=True):
+            bound_s = bound_s - multiplier * budget_bytes
         for count, seconds, _, bytes_ in terms:
-            bound_s = bound_s + count * (seconds + multiplier * bytes_).min(axis=1)
+            bound_s = bound_s + count * priced_s(seconds, bytes_, multipliers).min(axis=1)
         return float(max(unlimited_s[best], bound_s.max()))
 
     def _bytes_at(self, layer_position: LayerPosition, in_flight: InFlight) -> Floats:
-        """Bytes of a layer's options by micro-batches in flight, shape (options,)."""
+        """Bytes of a layer's options by micro-batches in flight, shape (memories, options)."""
         key = (layer_position.layer_class, layer_position.is_last, in_flight)
         if key not in self._bytes:
             table = self.tables[layer_position.layer_class]
-            self._bytes[key] = table.bytes_at(in_flight, layer_position.is_last)
+            self._bytes[key] = table.memory_at(in_flight, layer_position.is_last)
         return self._bytes[key]
 
     def _once_per_pass(self, layer_classes: set[int], counts: Floats) -> Floats:

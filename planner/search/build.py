@@ -47,7 +47,7 @@ def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
     simulator, rows = evaluator.simulator, evaluator.rows
     compute = ComputeBounds(space, simulator.lowering, rows.works, simulator.pricer)
     quick = QuickBounds(compute, contexts)
-    tables = ShapeTables(space, OptionTables(rows), contexts)
+    tables = ShapeTables(space, OptionTables(rows, contexts.tiers), contexts)
     relaxations = ShapeRelaxations(space, rows, simulator.pricer, contexts, quick.passes_s)
     return ShapeBounds(quick, tables, contexts, relaxations)
 
@@ -71,7 +71,7 @@ class SingleGroupParts:
         self._space = self.bounds.tables.space
         self._factor = limits.small_model_factor(len(self._space.layers))
         self._values, self._work = ShapeValues(self.bounds, evaluator), WorkSpent(evaluator)
-        self._smallest = MinMemory(self.bounds.tables.layers)
+        self._smallest = MinMemory(self.bounds.tables.layers, self.bounds.contexts.tier_budget)
         self.incumbents = Incumbents(
             evaluator,
             legality_in(self._space),
@@ -86,9 +86,10 @@ class SingleGroupParts:
         return LayoutByLayout(
             self._space.layer_classes,
             tables,
-            self.bounds.contexts.live_budget_bytes,
+            self.bounds.contexts.budget,
             self._evaluator.rule.excess_bytes,
             self.limits.heuristic_layouts * self._factor,
+            self.bounds.contexts.memories,
         )
 
     @cached_property
@@ -101,7 +102,8 @@ class SingleGroupParts:
         """Heuristic over relaxed steps."""
         excess_bytes = self._evaluator.rule.excess_bytes
         best_s, limit = self.incumbents.best_s, self.limits.relaxed
-        return LpRounding(self.bounds.relaxations, best_s, excess_bytes, limit)
+        memories = self.bounds.contexts.memories
+        return LpRounding(self.bounds.relaxations, best_s, excess_bytes, limit, memories)
 
     @cached_property
     def ranking(self) -> ShapeRanking:

@@ -63,7 +63,7 @@ class SingleGroupPlans:
     def __init__(self, bounds: ShapeBounds, shape: PipelineShape) -> None:
         self._tables = bounds.tables
         self._shape = shape
-        self._budget_bytes = bounds.contexts.live_budget_bytes(shape)
+        self._budget = bounds.contexts.budget(shape)
         self._end_s = bounds.quick.end_s(shape)
 
     @property
@@ -89,6 +89,6 @@ class SingleGroupPlans:
     ) -> Iterator[tuple[float, Decision]]:
         """Plans within boundaries and below ``limit_s``, by growing bound."""
         passes_s = limit_s - self._end_s
-        plans = bounded_plans(self._shape, boundaries, self._options, self._budget_bytes, passes_s)
+        plans = bounded_plans(self._shape, boundaries, self._options, self._budget, passes_s)
         for bound_s, decision in plans:
             yield bound_s + self._end_s, decision

@@ -13,10 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import numpy as np
+
 from ..bounds.shape_values import ShapeValues
 from ..candidates.evaluator import Decision, Evaluator, Outcome
 from ..heuristics.heuristic import Heuristic
+from ..space.memory_budget import tier_capacities
 from ..space.pipeline_shape import PipelineShape
+from ..tables.arrays import Floats
 from .enumeration import ROUNDING, Enumeration
 from .incumbents import Incumbents
 from .likely_shapes import ESTIMATE_WITHIN
@@ -159,10 +163,20 @@ class Intensification:
             self._local_search.search(shape, attempt)
 
 
-def free_bytes(outcome: Outcome, evaluator: Evaluator) -> list[float]:
-    """Free bytes of a feasible plan's devices, by stage."""
-    rows = (row for row in outcome.simulation.memory if row.tier == "hbm")
-    return [-evaluator.rule.excess_bytes(row) for row in rows]
+def free_bytes(outcome: Outcome, evaluator: Evaluator) -> Floats:
+    """Free bytes of a feasible plan on devices and granted tiers, shape (memories, stages)."""
+    memory = evaluator.request.cluster.groups[0].memory
+    capacities = {"hbm": memory.hbm_bytes} | tier_capacities(memory)
+    free = np.repeat(
+        np.array([*capacities.values()], dtype=np.float64)[:, None],
+        outcome.decision.shape.stages,
+        axis=1,
+    )
+    numbers = {tier: number for number, tier in enumerate(capacities)}
+    for row in outcome.simulation.memory:
+        if row.tier in numbers:
+            free[numbers[row.tier], row.stage] = -evaluator.rule.excess_bytes(row)
+    return free
 
 
 def _least_s(outcomes: Sequence[Outcome]) -> float:

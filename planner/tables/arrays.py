@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,26 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Records = NDArray[np.void]
 """A structured array: its columns are read by the names of their fields."""
+
+NO_TIERS: Floats = np.zeros((0, 0))
+"""Bytes by tier, shape (tiers, options), where no tier is granted."""
+
+
+def with_tiers(device_bytes: Floats, tier_bytes: Floats) -> Floats:
+    """Bytes of options by memory, the device's first, shape (1 + tiers, options)."""
+    return (
+        np.concatenate([device_bytes[None], tier_bytes]) if len(tier_bytes) else device_bytes[None]
+    )
+
+
+def granted_columns(column: Floats, tiers: Sequence[int]) -> Floats:
+    """Bytes by ``TIERS`` of options as rows of some: (options, TIERS) to (tiers, options)."""
+    return np.ascontiguousarray(column[:, list(tiers)].T) if tiers else NO_TIERS
+
+
+def masked(tier_bytes: Floats, rows: Bools | Ints) -> Floats:
+    """The options of a mask, or of these rows, of shape (tiers, options)."""
+    return tier_bytes[:, rows] if len(tier_bytes) else tier_bytes
 
 
 def as_matrix(records: Records) -> Floats:

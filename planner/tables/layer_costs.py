@@ -18,9 +18,17 @@ from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.simulation.layer_slots import traffic_seconds
 from ...costmodel.symbolic.lane_work import NO_LANES
 from ...costmodel.symbolic.lowered_pass import LoweredPass
+from ...costmodel.symbolic.tier_bytes import TIERS
 from ...spec.strategy import LayerStrategy
 from .arrays import record
-from .option_rows import KeyIndex, gathered_bytes, resident_bytes, unit_key, waiting_bytes
+from .option_rows import (
+    KeyIndex,
+    bytes_by_tier,
+    gathered_bytes,
+    resident_bytes,
+    unit_key,
+    waiting_bytes,
+)
 from .pass_kinds import KINDS, PASSES, STEP_END
 
 PASS_COST = np.dtype([("time_s", np.float64), ("overlappable_s", np.float64)])
@@ -34,11 +42,12 @@ SPLIT_COST = np.dtype(
         ("backward", PASS_COST),
         ("accumulating_backward", PASS_COST),
         ("lanes_s", np.float64, (2,)),
+        ("kept_tier_bytes", np.float64, (len(TIERS),)),
     ]
 )
 """A split: activations kept for the backward, bytes beyond those in it, output, passes. An
-accumulating backward adds to gradients that are there already. The last are seconds of the busiest
-lane beside a forward and a backward."""
+accumulating backward adds to gradients that are there already. Then seconds of the busiest
+lane beside a forward and a backward, and what is kept on each of ``TIERS``."""
 WEIGHT_PASS_COST = np.dtype(
     [
         ("waiting_bytes", np.float64),
@@ -61,13 +70,15 @@ UNIT_COST = np.dtype(
         ("starts_anew", np.bool_),
         ("hides_gather", np.bool_),
         ("hides_reduction", np.bool_),
+        ("resident_tier_bytes", np.float64, (len(TIERS),)),
     ],
     align=True,
 )
 """An FSDP unit: bytes that live all along; gradients that wait with one micro-batch, and with
 several; parameters gathered for a backward, and the bytes while they are; communication by kind of
 pass (at the step's end copies are techniques' updates); lanes' work before a gather; True if every
-micro-batch starts gradients anew, if gathers and if reductions run beside other layers."""
+micro-batch starts gradients anew, if gathers and if reductions run beside other layers; bytes that
+live on each of ``TIERS``."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -114,7 +125,9 @@ class LayerCosts:
             line_s = [pricer.in_line_s(works) for works in (lanes[0], lanes[1], lanes[1])]
             costs = _pass_costs(pricer, passes)
             whole = [(s + more, beside) for (s, beside), more in zip(costs, line_s, strict=True)]
-            row = (*sizes, *whole, tuple(pricer.busiest_lane_s(works) for works in lanes))
+            lanes_s = tuple(pricer.busiest_lane_s(works) for works in lanes)
+            kept = bytes_by_tier(() if work.added is None else work.added.kept_tier_bytes)
+            row = (*sizes, *whole, lanes_s, kept)
             self._splits[key] = record(row, SPLIT_COST)
         return self._splits[key]
 
@@ -197,6 +210,7 @@ class LayerCosts:
             unit.starts_anew,
             pricer.hides_gather(unit),
             pricer.hides_reduction(unit),
+            bytes_by_tier(unit.added_tier_bytes),
         )
         return record(row, UNIT_COST)
 

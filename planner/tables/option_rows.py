@@ -9,6 +9,7 @@ import numpy as np
 
 from ...costmodel.lowering.plan_lowering import technique_key
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
+from ...costmodel.symbolic.tier_bytes import TIERS, StateBytes, TierBytes, total_bytes
 from ...spec.strategy import LayerStrategy
 from .arrays import Records
 
@@ -65,6 +66,11 @@ def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
     gradients = unit.accumulated_bytes if contiguous else 0
     states = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
     return float(states + whole + gradients)
+
+
+def bytes_by_tier(sizes: TierBytes | tuple[StateBytes, ...]) -> tuple[float, ...]:
+    """Sums of bytes on each of ``TIERS``."""
+    return tuple(float(total_bytes(sizes, tier)) for tier in TIERS)
 
 
 def gathered_bytes(unit: FsdpUnit) -> tuple[float, float]:

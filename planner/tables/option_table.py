@@ -8,13 +8,14 @@ any plan with the strategy; ``estimate`` figures are its part among like neighbo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from ...spec.strategy import LayerStrategy
-from .arrays import Bools, Floats, Ints, Records
+from .arrays import NO_TIERS, Bools, Floats, Ints, Records, granted_columns, masked, with_tiers
 from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext, update_seconds
 from .option_rows import option_rows
 from .pass_kinds import ENDS, STEP_END
@@ -37,7 +38,8 @@ class OptionTable:
     waits for. ``resident_bytes``: live from the first forward on.
     ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``: gradients and buffers on
     top at the memory peak (estimate). ``layouts``: number of the activation layout (tp, cp and
-    sequence parallelism).
+    sequence parallelism). ``resident_tier_bytes`` and ``kept_tier_bytes``: the same on granted
+    tiers, shape (tiers, options).
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -49,6 +51,8 @@ class OptionTable:
     kept_bytes: Floats
     extra_bytes: Floats
     layouts: Ints
+    resident_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
+    kept_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
 
     def only(self, mask: Bools) -> OptionTable:
         """The table with these rows only."""
@@ -63,11 +67,21 @@ class OptionTable:
             self.kept_bytes[mask],
             self.extra_bytes[mask],
             self.layouts[mask],
+            masked(self.resident_tier_bytes, mask),
+            masked(self.kept_tier_bytes, mask),
         )
 
     def bytes_at(self, in_flight: float) -> Floats:
         """Estimated bytes with this many micro-batches in flight."""
         return self.resident_bytes + in_flight * self.kept_bytes + self.extra_bytes
+
+    def tier_bytes_at(self, in_flight: float) -> Floats:
+        """Bytes on granted tiers, shape (tiers, options)."""
+        return self.resident_tier_bytes + in_flight * self.kept_tier_bytes
+
+    def memory_at(self, in_flight: float) -> Floats:
+        """``bytes_at``, then bytes on each granted tier, shape (1 + tiers, options)."""
+        return with_tiers(self.bytes_at(in_flight), self.tier_bytes_at(in_flight))
 
 
 def layout_number(strategy: LayerStrategy) -> int:
@@ -85,10 +99,11 @@ class _StepContext(NamedTuple):
 
 
 class OptionTables:
-    """Cached option tables of a search."""
+    """Cached option tables of a search, with bytes on the ``tiers`` of these numbers."""
 
-    def __init__(self, rows: LayerCosts) -> None:
+    def __init__(self, rows: LayerCosts, tiers: Sequence[int] = ()) -> None:
         self.rows = rows
+        self._tiers = tiers
         self.pricer = rows.pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
 
@@ -170,6 +185,8 @@ class OptionTables:
             kept_bytes=splits["kept_bytes"],
             extra_bytes=units[waiting],
             layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
+            resident_tier_bytes=granted_columns(units["resident_tier_bytes"], self._tiers),
+            kept_tier_bytes=granted_columns(splits["kept_tier_bytes"], self._tiers),
         )
 
     def _technique_cost(

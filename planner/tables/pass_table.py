@@ -18,7 +18,7 @@ lanes do before a gather is slow beside work as the gather is, and shows with a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from ...spec.strategy import LayerStrategy
 from ..space.in_flight import InFlight
-from .arrays import Bools, Floats, Records
+from .arrays import NO_TIERS, Bools, Floats, Records, granted_columns, masked, with_tiers
 from .layer_costs import SPLIT_COST, UNIT_COST, WEIGHT_PASS_COST, LayerCosts, StageContext
 from .option_rows import option_rows
 from .pass_kinds import DIRECTIONS, ENDS, KINDS, SENDING, STEP_END
@@ -55,12 +55,13 @@ class PassTable:
     overlapped traffic; ``fetched_s``, work of lanes before its gather; ``first_exposed_s`` and
     ``last_exposed_s``, the exposed part where a chunk begins or ends with the layer; ``inner_s``,
     serial reductions before the pass's message unless the chunk begins with the layer. Of shape
-    (KINDS,): ``once_s``, the slowdown column's excess in a pass, negative; ``least_s`` and
-    ``most_s``, minimum and maximum work of a layer. Of shape (options,): ``resident_bytes``, held
-    all along; ``kept_bytes``, by every micro-batch in flight; ``backward_peak_bytes``, beyond those
-    in a backward that begins with the layer; ``waiting_bytes``, by one waiting for weight gradients
-    alone; ``accumulated_bytes``, gradients of earlier micro-batches; ``output_bytes``, sent to the
-    next layer.
+    (KINDS,): ``once_s`` and ``traffic_once_s``, the slowdown and the traffic column's excess in a
+    pass, negative; ``least_s`` and ``most_s``, minimum and maximum work of a layer. Of shape
+    (options,): ``resident_bytes``, held all along; ``kept_bytes``, by every micro-batch in flight;
+    ``backward_peak_bytes``, beyond those in a backward that begins with the layer;
+    ``waiting_bytes``, by one waiting for weight gradients alone; ``accumulated_bytes``, gradients
+    of earlier micro-batches; ``output_bytes``, sent to the next layer. Of shape (tiers, options),
+    for granted tiers: ``resident_tier_bytes`` and ``kept_tier_bytes``, as on the device.
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -79,6 +80,9 @@ class PassTable:
     backward_peak_bytes: Floats
     waiting_bytes: Floats
     output_bytes: Floats
+    traffic_once_s: Floats = field(default_factory=lambda: np.zeros(KINDS))
+    resident_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
+    kept_tier_bytes: Floats = field(default_factory=lambda: NO_TIERS)
 
     def exposed_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
         """Seconds of traffic beyond the columns, shape (options, KINDS).
@@ -111,6 +115,8 @@ class PassTable:
             backward_peak_bytes=self.backward_peak_bytes[mask],
             waiting_bytes=self.waiting_bytes[mask],
             output_bytes=self.output_bytes[mask],
+            resident_tier_bytes=masked(self.resident_tier_bytes, mask),
+            kept_tier_bytes=masked(self.kept_tier_bytes, mask),
         )
 
     def bytes_at(self, in_flight: InFlight, is_last: bool = False) -> Floats:
@@ -121,16 +127,23 @@ class PassTable:
             total += self.backward_peak_bytes
         return total + self.accumulated_bytes if in_flight.accumulated else total
 
+    def memory_at(self, in_flight: InFlight, is_last: bool = False) -> Floats:
+        """``bytes_at``, then bytes on each granted tier, shape (1 + tiers, options)."""
+        tier_bytes = self.resident_tier_bytes + in_flight.in_flight * self.kept_tier_bytes
+        return with_tiers(self.bytes_at(in_flight, is_last), tier_bytes)
+
 
 def once_per_pass(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
     """Seconds once per pass for any number of layers, shape (KINDS,) each.
 
     Returns:
-        Excess of the slowdown columns, and work left exposed by the traffic.
+        Excess of the slowdown columns, and work left exposed by the traffic, less the excess of
+        its columns.
     """
     once_s: Floats = np.sum([table.once_s for table in tables], axis=0)
     least_s: Floats = np.min([table.least_s for table in tables], axis=0)
-    return once_s, least_s
+    traffic_once_s: Floats = np.sum([table.traffic_once_s for table in tables], axis=0)
+    return once_s, least_s + traffic_once_s
 
 
 def non_dominated(table: PassTable) -> PassTable:
@@ -154,6 +167,7 @@ def non_dominated(table: PassTable) -> PassTable:
             table.inner_s,
             np.stack([table.resident_bytes, table.accumulated_bytes, table.kept_bytes], axis=1),
             np.stack([table.backward_peak_bytes, table.waiting_bytes, table.output_bytes], axis=1),
+            *(t.T for t in (table.resident_tier_bytes, table.kept_tier_bytes) if len(t)),
         ],
         axis=1,
     )
@@ -187,10 +201,11 @@ class _PassSeconds(NamedTuple):
 
 
 class PassTables:
-    """Builder of pass tables."""
+    """Builder of pass tables, with bytes on the ``tiers`` of these numbers."""
 
-    def __init__(self, rows: LayerCosts) -> None:
+    def __init__(self, rows: LayerCosts, tiers: Sequence[int] = ()) -> None:
         self._layer_costs = rows
+        self._tiers = tiers
         self._pricer = rows.pricer
 
     def table(
@@ -247,6 +262,8 @@ class PassTables:
             ),
             waiting_bytes=weight_passes["waiting_bytes"],
             output_bytes=split["output_bytes"],
+            resident_tier_bytes=granted_columns(unit["resident_tier_bytes"], self._tiers),
+            kept_tier_bytes=granted_columns(split["kept_tier_bytes"], self._tiers),
         )
         return non_dominated(table)
 
@@ -265,6 +282,7 @@ class PassTables:
         gathered_s = np.where(hides_gather[:, None], gathers, 0.0)
         reduced_s = np.where(hides_reduction[:, None], reductions, 0.0)
         least_s = serial_s.min(axis=0)
+        least_s[STEP_END] = 0.0  # nothing runs beside an update
         fetched_s = unit["fetch_s"]
         beside_s = (gathered_s + fetched_s, reduced_s)
         slowdown_s = [extra * np.minimum(t, least_s / 2) for t in beside_s]

@@ -48,6 +48,7 @@ from .requests import (
 
 CLUSTER_TEXT = re.compile(r"[A-Za-z0-9(][A-Za-z0-9@:.=+_()-]*", re.ASCII)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
+MEMORY_SIZES = ("memory_gib", "host_gib", "nvme_gib")
 SEARCH_SHARE = 0.8
 """Share of the time to answer in that searches get: the rest is for simulating and writing."""
 SWEEP_VALUE_S = 3.0
@@ -82,6 +83,7 @@ def _problem_and_pins(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
             calibration=body.calibration,
             memory_gib=None if limits is None else limits.memory_gib,
             host_gib=None if limits is None else limits.host_gib,
+            nvme_gib=None if limits is None else limits.nvme_gib,
             objective=body.objective,
             prices=None if body.prices is None else _prices(body.prices),
             allow=None if limits is None else limits.allow,
@@ -153,7 +155,7 @@ def _simulate(body: SimulationBody) -> Simulated:
         "overlap": body.overlap,
         "calibration": body.calibration,
     }
-    sizes: dict[str, Any] = {"memory_gib": body.memory_gib, "host_gib": body.host_gib}
+    sizes: dict[str, Any] = {name: getattr(body, name) for name in MEMORY_SIZES}
     if body.plan is not None:
         for name in ("model", "cluster", "workload", "strategy", *sizes):
             if getattr(body, name) is not None:

@@ -76,6 +76,7 @@ FLAG_POINTERS = {
     "task": "/workload/task",
     "memory_gib": "/constraints/memory_gib",
     "host_gib": "/constraints/host_gib",
+    "nvme_gib": "/constraints/nvme_gib",
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",
     "data": "/rows",

@@ -39,6 +39,9 @@ Memory = Annotated[
 HostMemory = Annotated[
     float, Field(gt=0, le=2.0**40, description="Host memory that a device may use, in GiB.")
 ]
+DriveRoom = Annotated[
+    float, Field(gt=0, le=2.0**40, description="Room on drives that a device may use, in GiB.")
+]
 Risk = Annotated[
     float, Field(gt=0, le=0.5, description="Accepted chance of too little memory; 0.05.")
 ]
@@ -113,6 +116,7 @@ class ConstraintsBody:
     pins: Annotated[list[Name], Field(max_length=100)] | None = None
     memory_gib: Memory | None = None
     host_gib: HostMemory | None = None
+    nvme_gib: DriveRoom | None = None
     oom_risk: Risk | None = None
     top: Annotated[int, Field(ge=0, le=100)] | None = None
     allow: Annotated[
@@ -248,6 +252,7 @@ class SimulationBody:
     calibration: Name | None = None
     memory_gib: Memory | None = None
     host_gib: HostMemory | None = None
+    nvme_gib: DriveRoom | None = None
     oom_risk: Risk | None = None
     prices: PricesBody | None = None
     tokens: TokensBody | None = None

@@ -82,7 +82,7 @@ def test_help_lists_verbs_and_built_flags_only(process: Process) -> None:
     for verb in ("simulate", "explain", "execute", "profile", "models", "clusters", "serve"):
         assert f"\n  {verb} " in result.out
     assert "--measure-top" in result.out
-    assert "--nvme-gib" not in result.out
+    assert "--nvme-gib" in result.out
     assert "--host-gib" in result.out
     assert "_PLAN_COMPLETE=bash_source plan" in result.out
     assert max(map(len, result.out.splitlines())) <= 100

@@ -92,7 +92,7 @@ def chain_ratios(space: Space, seed: int) -> Iterator[tuple[float, float]]:
         p = draft.pipeline
         shape = PipelineShape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
         step_s = simulation.step_time_s - shapes.quick.end_s(shape)
-        budget = shapes.contexts.live_budget_bytes(shape)
+        budget = shapes.contexts.budget(shape)
         every = shapes.relaxations.pipeline(shape)
         tables = {
             layer: only(every.tables[kind], draft.strategies[layer])

@@ -94,9 +94,9 @@ def test_balanced_cuts_have_the_least_in_their_fullest_stage(
     """Against every cut, each layer at what the pool's prices say that it costs."""
     bounds = short(place, blocks)
     shape = PipelineShape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
-    budget_bytes = 1.5 * bounds.least_bytes / stages
-    cost = bounds.aggregated.of(AggregateKey(stages, 64, budget_bytes, False))[1]
-    boundaries = bounds.balanced_boundaries(shape, budget_bytes)
+    budget = (1.5 * bounds.least_bytes / stages,)
+    cost = bounds.aggregated.of(AggregateKey(stages, 64, budget, False))[1]
+    boundaries = bounds.balanced_boundaries(shape, budget)
     layers = len(bounds.layer_classes)
 
     def fullest(points: tuple[int, ...]) -> float:
@@ -118,12 +118,12 @@ def test_fewer_runs_bound_no_less(place: PipelineBounds, stages: int, kind: str)
     """The relaxed layers are as many as the model has, whichever runs are mixed."""
     bounds = short(place, 6)
     shape = PipelineShape(stages, 32, kind, 1, 64)  # type: ignore[arg-type]
-    budget_bytes = 4 * bounds.least_bytes / stages
-    first = bounds.relaxed(shape, budget_bytes, LONG_S)
+    budget = (4 * bounds.least_bytes / stages,)
+    first = bounds.relaxed(shape, budget, LONG_S)
     best_s, mixed = first.seconds, 0
     for share in (2.0, 1.5, 1.2, 1.1, 1.0, 0.9):
         enough_s = share * first.seconds
-        found = bounds.relaxed(shape, budget_bytes, enough_s)
+        found = bounds.relaxed(shape, budget, enough_s)
         least_s = min(found.seconds, enough_s)
         assert least_s >= min(best_s, enough_s) * (1 - BOUND_TOLERANCE)
         best_s = max(best_s, least_s)

@@ -22,6 +22,7 @@ from shardwright.planner.bounds.shape_bounds import ShapeBounds
 from shardwright.planner.chains.pass_chains import deferred_weight_passes
 from shardwright.planner.relaxation.pipeline_bounds import PipelineBounds
 from shardwright.planner.relaxation.stage_feasibility import Arc, StageFeasibility
+from shardwright.planner.space.memory_budget import Budget
 from shardwright.planner.space.pipeline_shape import PipelineShape
 from shardwright.planner.tables import pass_table
 from shardwright.planner.tables.pass_kinds import KINDS, kind_number
@@ -32,7 +33,7 @@ from shardwright.spec.strategy import LayerStrategy
 PLANS, MOST_CUTS = 5, 30
 ROUNDING = 1e-9
 KINDS_OF_ONE_CHUNK: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "zero_bubble")
-UNBOUNDED_BYTES = 1e18
+UNBOUNDED = (1e18,)
 PIPELINE = Pipeline(stages=4, width=2, kind="zero_bubble", chunks=1, microbatches=4)
 
 
@@ -48,7 +49,7 @@ class Case(NamedTuple):
     draft: Draft
     shape: PipelineShape
     passes_s: float
-    budget_bytes: float
+    budget: Budget
     bounds: tuple[PipelineBounds, PipelineBounds]
 
 
@@ -82,7 +83,7 @@ class Problem:
         }
         alone = PipelineBounds(own, range(len(own)), every.slowdown, every.message_s)
         passes_s = simulation.step_time_s - simulation.host_s
-        return Case(draft, shape, passes_s, contexts.live_budget_bytes(shape), (every, alone))
+        return Case(draft, shape, passes_s, contexts.budget(shape), (every, alone))
 
     def simulation(self, draft: Draft) -> Simulation:
         found = self.simulator.run(draft.plan(self.space))
@@ -96,11 +97,11 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
 
 
 def arcs_of(
-    bounds: PipelineBounds, shape: PipelineShape, budget_bytes: float, within_s: float
+    bounds: PipelineBounds, shape: PipelineShape, budget: Budget, within_s: float
 ) -> list[list[Arc]]:
     hops_s = bounds.least_travel_s(shape)[0]
     return StageFeasibility(
-        bounds.layer_positions, bounds.layer_classes, shape, budget_bytes, hops_s
+        bounds.layer_positions, bounds.layer_classes, shape, budget, hops_s
     ).arcs(within_s)
 
 
@@ -120,9 +121,9 @@ def test_plans_are_paths_within_their_own_time(
     for draft in problem.drafts(PLANS):
         case = problem.case(draft)
         for bounds in case.bounds:
-            for budget_bytes in (case.budget_bytes, UNBOUNDED_BYTES):
+            for budget in (case.budget, UNBOUNDED):
                 within_s = case.passes_s * (1 + ROUNDING)
-                arcs = arcs_of(bounds, case.shape, budget_bytes, within_s)
+                arcs = arcs_of(bounds, case.shape, budget, within_s)
                 assert has_path(arcs, draft.boundaries), draft
         seen += 1
     assert seen
@@ -139,7 +140,7 @@ def test_a_chain_ends_with_no_weight_gradients_but_the_first_stages(
     draft = Draft(pipeline=pipeline, boundaries=boundaries, strategies=tuple(strategies))
     case = problem.case(draft)
     within_s = case.passes_s * (1 + ROUNDING)
-    assert has_path(arcs_of(case.bounds[1], case.shape, UNBOUNDED_BYTES, within_s), boundaries)
+    assert has_path(arcs_of(case.bounds[1], case.shape, UNBOUNDED, within_s), boundaries)
 
 
 @pytest.mark.parametrize("seed", [13, 45, 51])
@@ -162,7 +163,7 @@ def test_no_time_without_a_path_is_as_long_as_the_best_cut_takes(seed: int) -> N
             if max(row.reserved_bytes for row in simulation.memory) <= most:
                 timed.append((simulation.step_time_s - simulation.host_s, boundaries))
         best_s, best_cuts = min(timed)
-        place = (alone, case.shape, case.budget_bytes)
+        place = (alone, case.shape, case.budget)
         whole = arcs_of(*place, best_s * (1 + ROUNDING))
         assert has_path(whole, best_cuts), draft
         low_s, high_s = 0.0, best_s * (1 + ROUNDING)
@@ -182,7 +183,7 @@ def test_every_arc_lies_on_a_path(seed: int) -> None:
     problem, seen = Problem(seed), 0
     for draft in problem.drafts(PLANS):
         case = problem.case(draft)
-        arcs = arcs_of(case.bounds[0], case.shape, case.budget_bytes, case.passes_s)
+        arcs = arcs_of(case.bounds[0], case.shape, case.budget, case.passes_s)
         seen += 1
         ends = {0}
         for stage, own in enumerate(arcs):

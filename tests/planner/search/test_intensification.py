@@ -82,7 +82,8 @@ def test_host_memory_is_no_stage_that_may_hold_more() -> None:
     assert {outcome.decision.shape.stages for outcome in offloaded} >= {1, 2}
     for outcome in offloaded:
         free = free_bytes(outcome, parts.incumbents.evaluator)
-        assert len(free) == outcome.decision.shape.stages
+        assert free.shape == (2, outcome.decision.shape.stages)
+        assert (free >= 0).all()
 
 
 def test_where_nothing_fits_nothing_is_found() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from generators.random_plans import Draft, Drawer, capped
 from generators.random_spaces import PLENTY_BYTES
-from oracles.brute_force import Space, simulator_of
+from oracles.brute_force import Space, needed_bytes, simulator_of
 from published.planning import RULE, parts_of
 
 from shardwright.costmodel.pricing.group_pricer import stage_group
@@ -67,9 +67,13 @@ def note_bounds(
     simulation: Simulation,
 ) -> None:
     """Every bound that speaks for a plan, on devices that hold just what it needs."""
-    reserved = max(row.reserved_bytes for row in simulation.memory)
     contexts = bounds.contexts
-    cluster = capped(space_asked(contexts.request), reserved, RULE.margin).cluster
+    space = space_asked(contexts.request)
+    cluster = capped(space, needed_bytes(simulation, "hbm"), RULE.margin).cluster
+    if contexts.tier_budget:
+        needed = int(needed_bytes(simulation, "host") * RULE.margin) + 1
+        groups = (replace(g, memory=replace(g.memory, host_bytes=needed)) for g in cluster.groups)
+        cluster = replace(cluster, groups=tuple(groups))
     contexts.request = replace(contexts.request, cluster=cluster)
     found.plans += 1
     p = draft.pipeline
@@ -81,7 +85,7 @@ def note_bounds(
     tables = [
         _row(table, draft, number) for number, table in enumerate(bounds.tables.layers(shape))
     ]
-    budget = contexts.live_budget_bytes(shape)
+    budget = contexts.budget(shape)
     own = list(bounded_plans(shape, draft.boundaries, tables, budget, float("inf")))
     if not own:
         found.faults.append(f"live budget {budget} cuts {draft}")

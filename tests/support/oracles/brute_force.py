@@ -28,7 +28,7 @@ from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.pricing.pricer import Pricer
-from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.planner.technique import KnownTechniques
 from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.cluster.cluster_spec import ClusterSpec
@@ -113,12 +113,21 @@ class Pipeline:
 
 @dataclass(slots=True)
 class Timed:
-    """One simulated plan; ``uniform``: one strategy for all blocks, evenly cut."""
+    """One simulated plan; ``uniform``: one strategy for all blocks, evenly cut.
+
+    ``reserved_bytes`` of its fullest device, ``host_bytes`` a device of its fullest host.
+    """
 
     step_time_s: float
     reserved_bytes: int
     uniform: bool
     devices: int = 1
+    host_bytes: int = 0
+
+
+def needed_bytes(simulation: Simulation, tier: str) -> int:
+    """Bytes of a tier on the fullest device of a plan; 0 if it uses none."""
+    return max((row.reserved_bytes for row in simulation.memory if row.tier == tier), default=0)
 
 
 @dataclass(slots=True)
@@ -128,12 +137,19 @@ class Answer:
     plans: list[Timed] = field(default_factory=list)
     shapes: int = 0
 
-    def best_s(self, capacity_bytes: float, rule: MemoryRule, uniform: bool = False) -> float:
-        """The fastest step that fits ``capacity_bytes``; infinite if none does."""
+    def best_s(
+        self,
+        capacity_bytes: float,
+        rule: MemoryRule,
+        uniform: bool = False,
+        host_bytes: float = math.inf,
+    ) -> float:
+        """The fastest step that fits devices and hosts; infinite if none does."""
         fitting = (
             p.step_time_s
             for p in self.plans
             if p.reserved_bytes * rule.margin <= capacity_bytes and (p.uniform or not uniform)
+            if p.host_bytes * rule.margin <= host_bytes
         )
         return min(fitting, default=math.inf)
 
@@ -471,8 +487,8 @@ def solve(space: Space, check_every: int = 1) -> Answer:
             raise AssertionError(f"the oracle made an illegal plan: {violations[0]}")
         simulation = simulator.run(plan)
         assert simulation is not None
-        reserved = max(row.reserved_bytes for row in simulation.memory)
+        reserved, host = (needed_bytes(simulation, tier) for tier in ("hbm", "host"))
         used = sum(part.count for stage in plan.program.stages for part in stage.devices)
-        answer.plans.append(Timed(simulation.step_time_s, reserved, uniform, used))
+        answer.plans.append(Timed(simulation.step_time_s, reserved, uniform, used, host))
     answer.shapes = len(list(pipelines(space)))
     return answer

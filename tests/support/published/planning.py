@@ -77,6 +77,7 @@ class Comparison:
 
     ``block_kinds``: different blocks of the model. ``uneven``: whether the planner's stages differ
     in their layers; over several device groups, in their devices or in shares of the batch.
+    ``best_any_host_s``: with any memory of the hosts.
     """
 
     seed: int
@@ -93,6 +94,12 @@ class Comparison:
     towers: bool = False
     block_kinds: int = 1
     uneven: bool = False
+    best_any_host_s: float = 0.0
+
+    @property
+    def host_binds(self) -> bool:
+        """Whether the plan that would be fastest does not fit its hosts."""
+        return self.best_s > self.best_any_host_s * (1 + EQUAL)
 
     @property
     def memory_binds(self) -> bool:
@@ -130,14 +137,15 @@ def compare(seed: int, space: Space, answer: Answer, capacity_bytes: int) -> Com
     best = found.outcomes[0] if found else None
     if best is not None and (violations := best.plan.check(space.techniques.values)):
         raise AssertionError(f"space {seed}: an illegal plan: {violations[0]}")
+    host_bytes = min(group.memory.host_bytes or 0 for group in space.cluster.groups)
     return Comparison(
         seed=seed,
         plans=len(answer.plans),
         feasible=answer.feasible_count(capacity_bytes, RULE),
         simulated=found.simulated if found else 0,
-        best_s=answer.best_s(capacity_bytes, RULE),
+        best_s=answer.best_s(capacity_bytes, RULE, host_bytes=host_bytes),
         best_unlimited_s=answer.best_s(math.inf, RULE),
-        best_uniform_s=answer.best_s(capacity_bytes, RULE, uniform=True),
+        best_uniform_s=answer.best_s(capacity_bytes, RULE, uniform=True, host_bytes=host_bytes),
         planned_s=best.step_time_s if best else math.inf,
         lower_bound_s=found.lower_bound_s if found else 0.0,
         stopped_by=found.stopped_by if found else "nothing fits",
@@ -145,6 +153,7 @@ def compare(seed: int, space: Space, answer: Answer, capacity_bytes: int) -> Com
         towers=len(space.model.towers) > 1,
         block_kinds=block_kinds(space),
         uneven=best is not None and _is_uneven(best.decision),
+        best_any_host_s=answer.best_s(capacity_bytes, RULE),
     )
 
 
