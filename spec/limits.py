@@ -26,5 +26,7 @@ MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
 MAX_STORED_BYTES = 2**30
 """What a service keeps for one token, answers among it: ten thousand plans of a hundred kB."""
+MAX_CACHED_BYTES = 2**28
+"""Answers of sweeps that a service keeps for whoever asks the same: the newest ones."""
 MAX_LOSS_CHUNKS = 2**12
 """Chunks of tokens of a fused loss: each is three products to launch, and to price."""

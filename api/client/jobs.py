@@ -89,6 +89,10 @@ class Job(Generic[Result]):
         self._transport.delete(self.path)
         return self.refresh()
 
+    def forget(self) -> None:
+        """Drop the job, if it has ended, with its answer; one that has not is cancelled."""
+        self._transport.delete(self.path, {"forget": "true"})
+
     def wait(
         self, timeout_s: float | None = None, on_event: Callable[[Event], None] | None = None
     ) -> Result:

@@ -84,9 +84,9 @@ class Transport:
             "POST", path, body, {} if key is None else {"Idempotency-Key": key}
         ).json()
 
-    def delete(self, path: str) -> None:
-        """Cancel the job at a path; no effect once it has ended."""
-        self._request("DELETE", path, None, {})
+    def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
+        """Cancel the job at a path; no effect once it has ended, unless the query says so."""
+        self._request("DELETE", path, None, {}, query)
 
     def _request(
         self,

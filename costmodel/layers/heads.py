@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...spec.model.layer_parameters import split_range
 from ...spec.model.layers import ClassifierLayer, EmbeddingLayer, HeadLayer, MultiTokenLayer
+from ...spec.report.work_items import chunks_split_loss
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.training import FULLY_TRAINED
 from ..ops.activation import activation
@@ -33,7 +34,7 @@ def head(
     if layer.transform:
         x = replicated_linear(c, x, layer.hidden, bias=True, name="transform")
         x = norm(c, activation(c, (x,), "gelu", bias=True), "layernorm")
-    if c.stack.fusion.linear_cross_entropy and _fuses_loss(c, layer):
+    if _chunks_loss(c, layer, x, columns):
         return linear_cross_entropy(c, x, columns)
     (logits,) = column_linear(c, x, (columns,), layer.bias, fused=False, names=("projection",))
     del x
@@ -42,10 +43,15 @@ def head(
     return _loss(c, logits)
 
 
-def _fuses_loss(c: OpContext, layer: HeadLayer) -> bool:
-    """True if the vocabulary is unsplit, all trained, and nothing intervenes."""
-    plain = not layer.bias and layer.softcap is None
-    return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
+def _chunks_loss(c: OpContext, layer: HeadLayer, x: SymbolicTensor, columns: int) -> bool:
+    """True if all is trained, nothing intervenes, and the stack takes chunks of tokens."""
+    plain = not layer.bias and layer.softcap is None and c.training == FULLY_TRAINED
+    if not plain or c.tape.main_gradients:
+        return False
+    if c.tp == 1:
+        return c.stack.fusion.linear_cross_entropy
+    tokens = x.elements // x.shape[-1] * (c.tp if c.sequence_parallel else 1)
+    return c.stack.chunks_split_loss and chunks_split_loss(tokens, columns)
 
 
 def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> SymbolicTensor:

@@ -6,6 +6,8 @@ combines maximum, target logit and sum by two small all-reduces.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...spec.model.model_spec import EmbeddingLayer
 from ...spec.report.work_items import loss_chunks
 from ..symbolic.tape import SymbolicTensor, Tape
@@ -115,22 +117,8 @@ def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor)
     if logits.dtype != "fp32":
         work = t.kernel("cast", (logits,), t.like(logits, "fp32"))
     logits_dtype = logits.dtype
+    _highest, target_logit, total, local, outside = _split_softmax(c, work, targets)
     column = (tokens, 1)
-    highest = t.kernel("amax", (work,), t.new(column, "fp32"))
-    if c.tp > 1:
-        t.collective("all_reduce", c.tensor_group, highest)
-    t.kernel("sub", (work, highest), work)
-    local, outside = _local_tokens(t, targets)
-    target_logit = t.new(column, "fp32")
-    t.kernel("gather", (target_logit,), target_logit)
-    t.kernel("masked_fill", (target_logit, outside), target_logit)
-    t.kernel("exp", (work,), work)
-    total = t.kernel("sum", (work,), t.new(column, "fp32"))
-    if c.tp > 1:
-        target_and_total = t.kernel("copy", (target_logit, total), t.new((tokens, 2), "fp32"))
-        t.collective("all_reduce", c.tensor_group, target_and_total)
-        target_logit, total = target_and_total.view(*column), target_and_total.view(*column)
-        del target_and_total
     logarithm = t.kernel("log", (total,), t.new(column, "fp32"))
     difference = t.kernel("sub", (logarithm, target_logit), t.new(column, "fp32"))
     loss = t.kernel("sum", (difference,), t.new((1,), "fp32"))
@@ -147,6 +135,36 @@ def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor)
 
     t.record((loss,), (logits,), backward)
     return loss
+
+
+class _SplitSoftmax(NamedTuple):
+    """Maxima, target logits and sums of exponentials, (rows, 1) each; targets held here."""
+
+    highest: SymbolicTensor
+    target_logit: SymbolicTensor
+    total: SymbolicTensor
+    local: SymbolicTensor
+    outside: SymbolicTensor
+
+
+def _split_softmax(c: OpContext, work: SymbolicTensor, targets: SymbolicTensor) -> _SplitSoftmax:
+    """fp32 logits become their exponentials; ranks that split the vocabulary join their parts."""
+    t, column = c.tape, (work.elements // work.shape[-1], 1)
+    highest = t.kernel("amax", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        t.collective("all_reduce", c.tensor_group, highest)
+    t.kernel("sub", (work, highest), work)
+    local, outside = _local_tokens(t, targets)
+    target_logit = t.new(column, "fp32")
+    t.kernel("gather", (target_logit,), target_logit)
+    t.kernel("masked_fill", (target_logit, outside), target_logit)
+    t.kernel("exp", (work,), work)
+    total = t.kernel("sum", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        target_and_total = t.kernel("copy", (target_logit, total), t.new((column[0], 2), "fp32"))
+        t.collective("all_reduce", c.tensor_group, target_and_total)
+        target_logit, total = target_and_total.view(*column), target_and_total.view(*column)
+    return _SplitSoftmax(highest, target_logit, total, local, outside)
 
 
 def _fused_cross_entropy(
@@ -169,24 +187,30 @@ def _fused_cross_entropy(
 
 
 def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> SymbolicTensor:
-    """Projection to ``vocab`` and loss by chunks of tokens, with immediate gradients.
+    """Projection to ``vocab`` local rows and loss by chunks, with immediate gradients.
 
     Mirrors ``kernels/dense/linear_cross_entropy.py``: the backward has nothing left to do.
     """
     t, width = c.tape, x.shape[-1]
-    tokens = x.elements // width
+    whole = c.gather_sequence(x) if c.tp > 1 else x
+    tokens = whole.elements // width
     chunks = loss_chunks(tokens, vocab)
-    grad_x, losses = t.like(x), t.new((tokens,), "fp32")
+    grad_x, losses = t.like(whole), t.new((tokens,), "fp32")
     grad_weight = t.new((vocab, width), c.dtype)
     buffer = t.new((chunks[0], vocab), c.dtype)
     for number, rows in enumerate(chunks):
         logits = SymbolicTensor((rows, vocab), c.dtype, buffer.storage)
-        targets, row_values = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
         t.product(rows, width, vocab, c.dtype)
-        t.kernel("cross_entropy", (logits, targets, row_values, row_values), logits)
+        if c.tp > 1:
+            _split_chunk_loss(c, logits)
+        else:
+            targets, row_values = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
+            t.kernel("cross_entropy", (logits, targets, row_values, row_values), logits)
         t.product(rows, vocab, width, c.dtype)
         t.product(vocab, rows, width, c.dtype, accumulate=number > 0)
-    del buffer, logits
+    del buffer, logits, whole
+    if c.tp > 1:
+        grad_x = c.reduce(grad_x)
     loss = t.kernel("sum", (losses,), t.new((1,), "fp32"))
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
@@ -195,6 +219,24 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
 
     t.record((loss,), (x,), backward)
     return loss
+
+
+def _split_chunk_loss(c: OpContext, logits: SymbolicTensor) -> None:
+    """A chunk's logits of a part of the vocabulary become their gradient."""
+    t, rows = c.tape, logits.shape[0]
+    work = logits if logits.dtype == "fp32" else t.kernel("cast", (logits,), t.like(logits, "fp32"))
+    statistics = _split_softmax(c, work, t.constant((rows, 1), "int64"))
+    logarithm = t.kernel("log", (statistics.total,), t.new((rows, 1), "fp32"))
+    difference = t.kernel("sub", (logarithm, statistics.target_logit), t.like(logarithm))
+    t.kernel("mul", (difference,), difference)
+    t.kernel("copy", (difference,), t.constant((rows,), "fp32"))
+    del logarithm, difference
+    t.kernel("div", (work, statistics.total), work)
+    hit = t.kernel("where", (statistics.outside,), t.like(statistics.local, "fp32"))
+    t.kernel("scatter_add", (hit,), hit)
+    t.kernel("mul", (work,), work)
+    if work is not logits:
+        t.kernel("copy", (work,), logits)
 
 
 def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:

@@ -85,14 +85,28 @@ def _seconds(lanes: tuple[LaneSlot, ...], begins: tuple[Begins, ...]) -> float:
     return sum(work.seconds for work in lanes if work.begins in begins)
 
 
-def chained_lanes_s(chains: Iterable[Iterable[tuple[Lane, float]]]) -> float:
-    """Seconds of units' chains of work from a common start.
+class ChainedLaneWork(NamedTuple):
+    """Work of a chain on a lane, from the common start of all."""
+
+    technique: str
+    lane: Lane
+    start_s: float
+    seconds: float
+
+
+def placed_chains(
+    chains: Iterable[Iterable[tuple[str, Lane, float]]],
+) -> tuple[ChainedLaneWork, ...]:
+    """Units' chains of work (technique, lane, seconds) from a common start.
 
     In a chain each piece follows the one before it, and on its lane those of earlier chains.
     """
     free: dict[Lane, float] = defaultdict(float)
+    placed = []
     for chain in chains:
         clock_s = 0.0
-        for lane, seconds in chain:
-            clock_s = free[lane] = max(clock_s, free[lane]) + seconds
-    return max(free.values(), default=0.0)
+        for technique, lane, seconds in chain:
+            start_s = max(clock_s, free[lane])
+            clock_s = free[lane] = start_s + seconds
+            placed.append(ChainedLaneWork(technique, lane, start_s, seconds))
+    return tuple(placed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...spec.schedules.passes import Pass
 from ..lowering.stage_passes import ConcurrentPasses, PassKind, StagePasses
+from .lane_clocks import ChainedLaneWork
 from .pass_time import PASS_TERMS, PassTime, sum_by_name
 from .rank_class import RankClass
 
@@ -19,7 +20,8 @@ class StageRun:
     its ``classes`` of ranks; ``slowest`` gives its number where there are several. ``message_s`` is
     its stream's time lost to messages: waiting for one in flight, or sending.
     ``reductions_s``: of gradients over replicas, after all passes.
-    ``update_technique_s`` of ``update_s`` are techniques'.
+    ``update_technique_s`` of ``update_s`` are techniques', ``update_beside_s`` the time that their
+    ``update_lanes`` outlast the device's own work.
     """
 
     stage: int
@@ -37,6 +39,8 @@ class StageRun:
     update_s: float = 0.0
     gathers_s: float = 0.0
     update_technique_s: dict[str, float] = field(default_factory=dict)
+    update_lanes: tuple[ChainedLaneWork, ...] = ()
+    update_beside_s: float = 0.0
 
     def class_of(self, kind: PassKind) -> RankClass:
         """The slowest class of ranks for a kind of pass."""

@@ -21,10 +21,21 @@ from ..pricing.group_pricer import GroupPricer
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from ..symbolic.lane_work import Lane, LaneWorks
-from .lane_clocks import chained_lanes_s
+from .lane_clocks import ChainedLaneWork, placed_chains
 from .pass_time import sum_by_name
 from .rank_class import RankClass
 from .stage_run import StageRun
+
+
+class _LanesUpdate(NamedTuple):
+    """What techniques' lanes add to an update, by name, and where they are.
+
+    ``beside_s`` of it outlast the device's own work, the rest is in line.
+    """
+
+    added: list[tuple[str, float]]
+    placed: tuple[ChainedLaneWork, ...]
+    beside_s: float
 
 
 class _StepEndTimes(NamedTuple):
@@ -37,6 +48,7 @@ class _StepEndTimes(NamedTuple):
     gathers_s: float
     norm_s: float
     technique_s: dict[str, float]
+    lanes: _LanesUpdate
 
 
 def apply_step_end(
@@ -76,6 +88,7 @@ def apply_step_end(
         norm_s = max(end.norm_s for end in ends)
         latest = max(ends, key=lambda end: end.update_s)
         run.update_s, run.update_technique_s = latest.update_s, latest.technique_s
+        run.update_lanes, run.update_beside_s = latest.lanes.placed, latest.lanes.beside_s
     barrier_s = max(run.ready_s for run in runs) + norm_s
     for run in runs:
         layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
@@ -96,7 +109,8 @@ def _step_end_times(
     casts_s, gathers_s = pricer.split(end.gathers)
     added = [(name, sum(pricer.split(items))) for name, items in end.added]
     device_s = copies_s + sum(pricer.split(end.update)) + casts_s
-    technique_s = sum_by_name(added, _lanes_update_s(end.lanes, pricer, device_s))
+    lanes = _lanes_update(end.lanes, pricer, device_s)
+    technique_s = sum_by_name(added, lanes.added)
     units = (entry.unit for chunk in rank_class.chunks for entry in chunk.layers)
     return _StepEndTimes(
         reductions_s=sum(pricer.unit(unit).reduce.after_passes_s for unit in units if unit),
@@ -106,20 +120,18 @@ def _step_end_times(
         gathers_s=gathers_s,
         norm_s=prices.all_ranks_collective_s(plan, end.norm),
         technique_s=technique_s,
+        lanes=lanes,
     )
 
 
-def _lanes_update_s(
-    lanes: tuple[LaneWorks, ...], pricer: Pricer, device_s: float
-) -> list[tuple[str, float]]:
-    """Seconds that techniques' lanes add to an update, by name.
+def _lanes_update(lanes: tuple[LaneWorks, ...], pricer: Pricer, device_s: float) -> _LanesUpdate:
+    """Techniques' lanes beside ``device_s`` of an update.
 
-    Each unit's work is a chain from when the norm is known. Work in line adds all its seconds; the
-    others what outlasts the device's own ``device_s``, each its share.
+    Each unit's work is a chain from when the norm is known. Work in line adds all its seconds, the
+    others their share of what outlasts the device.
     """
     added: list[tuple[str, float]] = []
-    beside: list[tuple[str, float]] = []
-    chains: list[list[tuple[Lane, float]]] = []
+    chains: list[list[tuple[str, Lane, float]]] = []
     for works in lanes:
         chains.append([])
         for work in works:
@@ -127,13 +139,14 @@ def _lanes_update_s(
             if pricer.in_line(work):
                 added.append((work.technique, seconds))
             else:
-                beside.append((work.technique, seconds))
-                chains[-1].append((work.lane, seconds))
-    exposed_s = max(0.0, chained_lanes_s(chains) - device_s)
-    if exposed_s:
-        share = exposed_s / sum(seconds for _, seconds in beside)
-        added += [(name, seconds * share) for name, seconds in beside]
-    return added
+                chains[-1].append((work.technique, work.lane, seconds))
+    placed = placed_chains(chains)
+    end_s = max((work.start_s + work.seconds for work in placed), default=0.0)
+    beside_s = max(0.0, end_s - device_s)
+    if beside_s:
+        share = beside_s / sum(work.seconds for work in placed)
+        added += [(work.technique, work.seconds * share) for work in placed]
+    return _LanesUpdate(added, placed, beside_s)
 
 
 def _exposed_gathers_s(

@@ -139,12 +139,13 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
     host = Stream(rank=run.stage, kind="host", name="host")
     reduced_s = run.end_s + run.reductions_s
     summed_s = reduced_s + run.pending_reductions_s
+    device_s = run.update_s - run.update_beside_s
     pieces = [
         (wire, "reductions", run.end_s, run.reductions_s, "exposed_dp"),
         (wire, "open sums", reduced_s, run.pending_reductions_s, "exposed_tp"),
         (wire, "tied sum", summed_s, run.tied_reduction_s, "exposed_pp"),
         (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
-        (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
+        (compute, "update", simulation.barrier_s, device_s, "optimizer"),
         (wire, "gathers", simulation.barrier_s + run.update_s, run.gathers_s, "exposed_dp"),
         (host, "step", simulation.step_time_s - simulation.host_s, simulation.host_s, "host"),
     ]
@@ -152,7 +153,25 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
         Span(stream=stream, name=name, start_s=start_s, duration_s=duration_s, term=term)
         for stream, name, start_s, duration_s, term in pieces
         if duration_s > 0
-    ]
+    ] + _update_lane_spans(simulation, run, device_s)
+
+
+def _update_lane_spans(simulation: Simulation, run: StageRun, device_s: float) -> list[Span]:
+    """Lanes beside the update, cut where the device's own work ends."""
+    spans = []
+    for work in run.update_lanes:
+        whole = (work.start_s, work.start_s + work.seconds)
+        for start_s, end_s, is_overlapped in cut(whole, [(0.0, device_s)]):
+            spans.append(
+                Span(
+                    stream=Stream(rank=run.stage, kind=STREAMS[work.lane], name=work.lane),
+                    name=f"update {work.technique}",
+                    start_s=simulation.barrier_s + start_s,
+                    duration_s=end_s - start_s,
+                    term=overlapped_term(work.technique) if is_overlapped else work.technique,
+                )
+            )
+    return spans
 
 
 def _flows(

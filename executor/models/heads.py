@@ -9,9 +9,15 @@ from torch import Tensor
 
 from ...kernels.dense import activation
 from ...kernels.dense.cross_entropy import cross_entropy
-from ...kernels.dense.linear_cross_entropy import LINEAR_CROSS_ENTROPY, linear_cross_entropy
+from ...kernels.dense.linear_cross_entropy import (
+    LINEAR_CROSS_ENTROPY,
+    VocabularySplit,
+    linear_cross_entropy,
+    split_linear_cross_entropy,
+)
 from ...spec.model.layer_parameters import split_range
 from ...spec.model.layers import EMBEDDING_NORM_EPS, EmbeddingLayer, HeadLayer, NormLayer
+from ...spec.report.work_items import chunks_split_loss, loss_chunks
 from .layer import LayerBuild, LayerModule
 from .tensor_parallel import embedding
 
@@ -75,10 +81,11 @@ class Head(LayerModule):
             x = activation.gelu(self.replicated(x, "transform"), tanh=False)
             x = self.apply_norm("transform_norm", "layernorm", layer.norm_eps, x)
         (weight,) = self.weights("projection")
-        plain = not layer.bias and layer.softcap is None
-        fuses = plain and self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)
-        if fuses and weight.requires_grad and targets is not None:
-            return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
+        plain = not layer.bias and layer.softcap is None and weight.requires_grad
+        if plain and targets is not None:
+            loss = self._chunked_loss(x, weight, targets, scale)
+            if loss is not None:
+                return loss
         (logits,) = self.column(x, "projection")
         del x  # nothing needs it where the projection is frozen
         if layer.softcap is not None:
@@ -87,6 +94,24 @@ class Head(LayerModule):
             return logits
         group = self.tp.group if self.tp.size > 1 else None
         return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
+
+    def _chunked_loss(
+        self, x: Tensor, weight: Tensor, targets: Tensor, scale: float
+    ) -> Tensor | None:
+        """Projection and loss by chunks of tokens; None where the logits are made whole."""
+        tp = self.tp
+        if tp.size == 1:
+            if not self.kernels.fuses(LINEAR_CROSS_ENTROPY, x):
+                return None
+            return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
+        start, stop = split_range(self.layer.vocab, tp.size, 0)  # the fullest rank's decide
+        if tp.group is None or not chunks_split_loss(targets.numel(), stop - start):
+            return None
+        chunks = loss_chunks(targets.numel(), stop - start)
+        split = VocabularySplit(
+            start=self.vocab_start, group=tp.group, gather=tp.gather_sequence, reduce=tp.reduce
+        )
+        return split_linear_cross_entropy(x, weight, targets, scale, split, chunks, is_root=True)
 
 
 __all__ = ["Embedding", "Head", "Norm"]

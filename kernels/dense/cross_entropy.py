@@ -35,7 +35,7 @@ class _CrossEntropy(Function):
             with mark(COMMUNICATE_TP):
                 dist.all_reduce(highest, dist.ReduceOp.MAX, group)
         work.sub_(highest)
-        local, outside = _local_targets(targets, vocab_start, work.shape[-1])
+        local, outside = local_targets(targets, vocab_start, work.shape[-1])
         target_logit = work.gather(-1, local).masked_fill_(outside, 0)
         total = work.exp_().sum(-1, keepdim=True)
         if group is not None:
@@ -57,7 +57,7 @@ class _CrossEntropy(Function):
         return work.to(ctx.logits_dtype), None, None, None, None
 
 
-def _local_targets(targets: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
+def local_targets(targets: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
     """Targets as (tokens, 1) indices into this shard, and the out-of-shard mask."""
     local = targets.reshape(-1, 1) - start
     outside = (local < 0).logical_or_(local >= size)

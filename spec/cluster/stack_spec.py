@@ -151,6 +151,8 @@ class StackSpec:
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
     fp32 tensors as large as the logits at the fullest moment of a cross-entropy that is not fused:
     0: it works in place; 3: PyTorch's plain form; more: the module's outputs are kept beside it.
+    ``chunks_split_loss``: where tp splits the vocabulary and logits would be many, projection and
+    loss run over chunks of tokens (``kernels.loss_chunks``).
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order.
     ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
@@ -180,6 +182,7 @@ class StackSpec:
     expert_dispatch: Literal["rows", "tokens"] = "rows"
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     loss_copies: Annotated[float, Field(ge=0)] = 0
+    chunks_split_loss: bool = False
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     dropout: bool = False

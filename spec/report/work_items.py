@@ -222,6 +222,15 @@ CHUNK_MULTIPLE = 256
 """Rows of a chunk of tokens, but for the last one, are a multiple: whole tiles of a product."""
 
 
+LARGEST_SPLIT_LOGITS = 2**30
+"""Logits of a rank's part of a split vocabulary that a loss keeps whole: 4 GiB in float32."""
+
+
+def chunks_split_loss(tokens: int, vocab: int) -> bool:
+    """True if a loss over a split vocabulary, of ``vocab`` local rows, runs over chunks."""
+    return tokens * vocab > LARGEST_SPLIT_LOGITS
+
+
 def loss_chunks(tokens: int, vocab: int) -> tuple[int, ...]:
     """Rows of each chunk of tokens of a fused projection and cross-entropy.
 

@@ -2,7 +2,7 @@
 
 Those are the plan, the change, its pricing, the versions of this package and of its prices, every
 profile and calibration stored on this machine, and the content of the one that its owner stored
-over HTTP: a new measurement makes new rows.
+over HTTP: a new measurement makes new rows. The oldest go where all take too much.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from .... import __version__
 from ....costmodel.pricing.version import PRICING_VERSION
 from ....profiler.store.profiles import profile_folder
+from ....spec.limits import MAX_CACHED_BYTES
 from ...problem.stored_calibrations import calibration_folder
 from .database import store_errors
 from .ids import digest
 from .schema import CACHE, now_ms
+
+TRIM_BYTES = MAX_CACHED_BYTES // 8
+"""A worker that has kept so much more looks what all take."""
 
 
 def row_key(question: dict[str, Any], measured: str) -> str:
@@ -58,6 +62,7 @@ class RowCache:
         self._engine = engine
         postgres = engine.dialect.name == "postgresql"
         self._insert = postgresql.insert if postgres else sqlite.insert
+        self._put_bytes = TRIM_BYTES  # what others before it kept is not known
 
     def get(self, key: str) -> str | None:
         """Get a row, if cached."""
@@ -71,3 +76,17 @@ class RowCache:
         insert: Any = self._insert(CACHE).values(key=key, value=value, made_ms=now_ms())
         with store_errors(), self._engine.begin() as connection:
             connection.execute(insert.on_conflict_do_nothing(index_elements=[CACHE.c.key]))
+            self._put_bytes += len(value)
+            if self._put_bytes >= TRIM_BYTES:
+                connection.execute(_beyond(MAX_CACHED_BYTES))
+                self._put_bytes = 0
+
+
+def _beyond(most_bytes: int) -> sa.Delete:
+    """Delete the oldest rows, so that the others take so much at most."""
+    newest_first = (CACHE.c.made_ms.desc(), CACHE.c.key)
+    taken = sa.func.sum(sa.func.length(CACHE.c.value)).over(order_by=newest_first)
+    rows = sa.select(CACHE.c.key, taken.label("taken")).subquery()
+    return sa.delete(CACHE).where(
+        CACHE.c.key.in_(sa.select(rows.c.key).where(rows.c.taken > most_bytes))
+    )

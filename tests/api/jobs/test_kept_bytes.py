@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from service.library_entries import EnteredJobs
 from service.request_bodies import PLAN
 from service.services import database
 from service.token_service import ANNA, BEN, Asked, with_service
 
+from shardwright.api.server.jobs import row_cache
 from shardwright.api.server.jobs.database import open_engine, prepare
 from shardwright.api.server.jobs.ids import new_id
 from shardwright.api.server.jobs.kept_bytes import DROPPED_BODY, LISTED_BODY, ROW_BYTES
-from shardwright.api.server.jobs.library_queue import workflow_id
 from shardwright.api.server.jobs.new_jobs import NewJob, Quota, RoomError
-from shardwright.api.server.jobs.schema import JOBS, PIECES
+from shardwright.api.server.jobs.row_cache import RowCache
+from shardwright.api.server.jobs.schema import CACHE, JOBS, PIECES
 from shardwright.api.server.jobs.store import JobStore
 from shardwright.api.server.jobs.turns import Turns
 
@@ -36,20 +38,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def store(url: str) -> Iterator[JobStore]:
     engine = open_engine(url)
-    yield JobStore(engine, Turns(_enqueue))
+    yield JobStore(engine, Turns(EnteredJobs()))
     engine.dispose()
-
-
-QUEUED = """INSERT INTO {schema}workflow_status
-(workflow_uuid, status, created_at, updated_at, priority)
-VALUES (:id, 'ENQUEUED', 1, 1, 0)"""
-
-
-def _enqueue(connection: sa.Connection, job_id: str, kind: str, piece: int) -> None:
-    """Enter a job at the library, whose streams refer to it."""
-    schema = "dbos." if connection.dialect.name == "postgresql" else ""
-    name = workflow_id(job_id, piece)
-    connection.execute(sa.text(QUEUED.format(schema=schema)), {"id": name})
 
 
 def _job(kind: str = "what-if", owner: str = "ann", body: str = LONG) -> NewJob:
@@ -139,6 +129,23 @@ def test_jobs_of_a_version_that_kept_all_are_trimmed_at_the_start(
     assert [(row.body, row.given_plan) for row in rows] == [(LONG, None), (DROPPED_BODY, None)]
     assert [row.kept_bytes for row in rows] == [ROW_BYTES + len(LONG) + 2, ROW_BYTES + 2]
     assert _row(store, opened) == before
+
+
+def test_the_oldest_rows_of_sweeps_go_where_all_take_too_much(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = iter(range(1000))
+    monkeypatch.setattr(row_cache, "now_ms", lambda: next(now_ms))
+    monkeypatch.setattr(row_cache, "MAX_CACHED_BYTES", 1000)
+    monkeypatch.setattr(row_cache, "TRIM_BYTES", 300)
+    caches = [RowCache(store.engine), RowCache(store.engine)]  # two workers
+    for number in range(30):
+        caches[number % 2].put(f"key {number:02}", "v" * 100)
+        with store.engine.connect() as connection:
+            kept = list(connection.execute(sa.select(CACHE.c.key).order_by(CACHE.c.key)).scalars())
+        assert len(kept) <= 10 + 2 * 2  # what each may put before it looks again
+        assert kept == [f"key {n:02}" for n in range(number + 1)][-len(kept) :]
+        assert len(kept) >= min(10, number + 1)
 
 
 def test_who_has_no_room_is_told_how_much_and_what_frees_it(tmp_path: Path) -> None:

@@ -268,6 +268,9 @@ def test_a_cancelled_search_gives_its_best(client: sw.Client) -> None:
     assert job.state == "cancelled"
     assert not found.plan.check()
     assert found.prediction.feasible
+    job.forget()
+    with pytest.raises(InputError, match="there is no such job"):
+        job.refresh()
 
 
 @pytest.mark.timeout(120)

@@ -106,10 +106,13 @@ def row() -> MemoryRow:
 def test_factors_multiply_their_own_tensors_and_fragmentation_follows() -> None:
     megatron = stack("megatron")
     assert recalibrated_row(row(), megatron, "H100-SXM-80GB", MEMORY_AS_SHIPPED) == row()
-    found = recalibrated_row(row(), megatron, "H100-SXM-80GB", KNOWN)
-    assert found.allocated_bytes == pytest.approx(10 * GIB * 1.05 + 5 * GIB * 0.9, abs=2)
-    more = found.allocated_bytes - row().allocated_bytes
-    grown = more * (1 + megatron.allocator.fragmentation) + KNOWN.library_bytes
+    # The states grow by 3 GiB and the activations by half a one: neither hides the other.
+    uneven = replace(KNOWN, states=1.3, activations=1.1)
+    found = recalibrated_row(row(), megatron, "H100-SXM-80GB", uneven)
+    assert found.allocated_bytes == pytest.approx(18.5 * GIB, abs=2)
+    fragments = 1 + megatron.allocator.fragmentation
+    assert fragments > 1.01
+    grown = 3.5 * GIB * fragments + uneven.library_bytes
     assert found.reserved_bytes - row().reserved_bytes == pytest.approx(grown, abs=4)
     assert calibrated_bytes({"parameters": 100, "workspace": 100}, KNOWN) == {
         "parameters": 105,

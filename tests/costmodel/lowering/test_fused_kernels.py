@@ -74,6 +74,27 @@ def test_elsewhere_the_loss_stands_apart(fields: dict[str, object]) -> None:
     assert found.backward.flops > 0
 
 
+def test_a_split_vocabularys_loss_goes_in_chunks_where_logits_are_many() -> None:
+    """32,000 words over tp 8: whole until 2^30 logits a rank, whatever fuses."""
+    head = HeadLayer(hidden=4096, vocab=32_000)
+    split = LayerStrategy(tp=8, sequence_parallel="megatron")
+    for used in (FUSED, EAGER):
+        short, long = (
+            lowered(head, used, strategy=split, seq_len=tokens) for tokens in (2**18, 2**20)
+        )
+        assert short.backward.flops > 0 == long.backward.flops
+        assert sum(x.flops for x in (long.forward, long.backward)) == pytest.approx(
+            4 * sum(x.flops for x in (short.forward, short.backward))
+        )
+        chunks = len(loss_chunks(2**20, 4000))
+        reduced = [c for c in long.forward.collectives() if c.kind == "all_reduce"]
+        assert len(reduced) == 2 * chunks == 32
+        gathered, whole = 2**20 * 4096 * 2, 4 * short.forward.peak_bytes
+        assert 2 * gathered < long.forward.peak_bytes < 0.65 * whole
+    megatron = lowered(head, stack("megatron"), strategy=split, seq_len=2**20)
+    assert megatron.backward.flops > 0
+
+
 def test_a_capped_head_is_not_chunked() -> None:
     assert "tanh" in ops(lowered(replace(HEAD, softcap=30.0), FUSED))
 

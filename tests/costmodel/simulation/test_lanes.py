@@ -14,11 +14,12 @@ from toys.parking_price import BUFFERS
 from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.costmodel.pricing.costs import TERMS, PassCost
 from shardwright.costmodel.simulation.event_simulation import simulate_events
-from shardwright.costmodel.simulation.lane_clocks import LaneClocks, chained_lanes_s
+from shardwright.costmodel.simulation.lane_clocks import LaneClocks, placed_chains
 from shardwright.costmodel.simulation.layer_slots import LaneSlot, LayerSlot
 from shardwright.costmodel.simulation.pass_time import lanes_time
 from shardwright.costmodel.simulation.timeline import simulated_timeline
 from shardwright.costmodel.symbolic.lane_work import LANES, Begins, Lane
+from shardwright.spec.techniques.cpu_offload import CpuOffload
 
 SLOWDOWN = 1.25
 KINDS: tuple[Begins, ...] = ("gather", "before", "with", "after", "reduced")
@@ -154,9 +155,10 @@ def test_a_lane_is_in_order_and_alone(layers: list[LayerSlot]) -> None:
 
 def test_chains_of_an_update_are_a_flow_shop() -> None:
     """Two units of 4 s on the host and 3 s up: 4, 8 on one lane; 7, 11 on the other."""
-    chain: list[tuple[Lane, float]] = [("host", 4.0), ("to_device", 3.0)]
-    assert chained_lanes_s([chain, chain]) == 11.0
-    assert chained_lanes_s([]) == 0.0
+    chain: list[tuple[str, Lane, float]] = [("one", "host", 4.0), ("one", "to_device", 3.0)]
+    ends = [work.start_s + work.seconds for work in placed_chains([chain, chain])]
+    assert ends == [4.0, 7.0, 8.0, 11.0]
+    assert placed_chains([]) == ()
 
 
 @pytest.mark.parametrize("cluster", LANE_CLUSTERS)
@@ -189,3 +191,21 @@ def test_a_timeline_draws_each_lane() -> None:
     assert {("host_copy", "to_host"), ("host_copy", "to_device")} <= streams
     terms = {span.term for span in timeline.spans if span.stream.kind == "host_copy"}
     assert terms <= {n for name in (PARKED, OFFLOADED) for n in (name, f"overlapped_{name}")}
+
+
+def test_a_timeline_draws_lanes_beside_the_update() -> None:
+    """The host's work and the weights' way back, up to the end of the longest stage's update."""
+    simulator = simulator_of(lane_space())
+    plan = next(
+        p
+        for p in lane_plans(2)
+        if any(s.techniques.get(OFFLOADED) == CpuOffload() for s in p.layer_strategies())
+    )
+    simulation = simulator.run(plan)
+    assert simulation is not None
+    spans = simulated_timeline(simulation, simulator).spans
+    lanes = [span for span in spans if span.name == f"update {OFFLOADED}"]
+    assert {"host", "to_device"} <= {span.stream.name for span in lanes}
+    assert {span.term for span in lanes} <= {OFFLOADED, f"overlapped_{OFFLOADED}"}
+    ends = [simulation.barrier_s + run.update_s for run in simulation.stages if run.update_beside_s]
+    assert max(span.end_s for span in lanes) == pytest.approx(max(ends))

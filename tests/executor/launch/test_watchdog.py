@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from shardwright.executor.launch import pool as pool_module
 from shardwright.executor.launch.fault_injection import Fault, FaultList, attempt_of, faults_of
+from shardwright.executor.launch.pool import PoolOptions, WorkerPool
 from shardwright.executor.launch.watchdog import SLOW_BEATS, Watchdog
 from shardwright.spec.errors import InputError
 
@@ -82,3 +87,46 @@ def test_a_fault_strikes_at_its_rank_step_moment_and_attempt() -> None:
         faults.inject(1, 3, "update", 1)
     with pytest.raises(InputError, match=r"fault\.step: got 0"):
         Fault(rank=0, step=0, how="kill")
+
+
+class QuietWorker:
+    """A rank that says nothing and has not ended."""
+
+    def ending(self) -> None:
+        """It lives."""
+
+
+class QuietPool(WorkerPool):
+    """A pool of ranks without processes."""
+
+    def _start(self, rank: int, device: str) -> None:
+        self._workers.append(cast("Any", QuietWorker()))
+
+
+def test_a_launcher_that_was_stopped_blames_no_rank_for_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(pool_module, "POLL_S", 0.0)
+    pool = QuietPool(2, options=PoolOptions(silent_after_s=5.0, stalled_after_s=10.0))
+    watch, begun_s = pool._watchdog, pool._now_s()
+    watch.begin("running", "a job", now_s[0])
+
+    def poll(after_s: float) -> None:
+        now_s[0] += after_s
+        pool._poll(None, None, None)
+
+    for after_s in (1.0, 3600.0, 1.0, 60.0, 1.0):  # Ctrl-Z and fg, twice
+        poll(after_s)
+        assert (watch.silent(now_s[0]), watch.stalled(now_s[0])) == ([], False)
+    assert pool._now_s() - begun_s == pytest.approx(3.0)  # nor does it count for deadlines
+    poll(1.9)  # a look that came late is none
+    assert watch.silent(now_s[0]) == []
+    poll(0.2)
+    assert watch.silent(now_s[0]) == [0, 1]
+    for _ in range(5):
+        poll(1.0)
+    assert watch.stalled(now_s[0])
+    pool._workers.clear()
+    pool.kill()
