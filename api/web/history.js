@@ -10,6 +10,7 @@
   const WISHES = [["dtype", plain], ["optimizer", plain], ["trainable", plain],
     ["stack", plain], ["objective", (word) => (word === "throughput" ? "" : word)],
     ["prefer", (word) => "prefer " + word], ["memory_gib", gib("within")], ["host_gib", gib("host")],
+    ["nvme_gib", gib("drives")],
     ["calibration", (word) => "calibration " + word], ["oom_risk", (risk) => "risk " + risk],
     ["pins", (pins) => pins.join(", ")]];
 

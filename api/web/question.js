@@ -90,6 +90,7 @@
         "empty: our own; settings follow, as in megatron:dispatcher=deepep"),
       "/constraints/memory_gib": amount("Memory a device may use", "GiB; empty for all of it"),
       "/constraints/host_gib": amount("Host memory a device may use", "GiB, for offloading; empty for none"),
+      "/constraints/nvme_gib": amount("Room on drives a device may use", "GiB, for offloading; empty for none"),
       "recompute": choice("Recomputation", "recompute", choices.recompute),
       "/constraints/pins": field("Pins", el("input", { type: "text", class: "mono", spellcheck: "false" }),
         "decisions that are fixed, such as tp=8, pp=2"),
@@ -115,7 +116,8 @@
   function bodyOf(fields) {
     const objective = fields["/objective"].control.value;
     const limits = { memory_gib: number(fields["/constraints/memory_gib"]),
-      host_gib: number(fields["/constraints/host_gib"]), pins: pinsOf(fields) };
+      host_gib: number(fields["/constraints/host_gib"]),
+      nvme_gib: number(fields["/constraints/nvme_gib"]), pins: pinsOf(fields) };
     const limited = Object.values(limits).some((limit) => limit !== undefined);
     return {
       model: fields["/model"].value(),
@@ -169,7 +171,7 @@
     }
     const put = (pointer, value) => { fields[pointer].control.value = value || ""; };
     for (const name of ["dtype", "optimizer", "trainable"]) put("/workload/" + name, asked[name]);
-    for (const name of ["memory_gib", "host_gib"]) put("/constraints/" + name, asked[name]);
+    for (const name of ["memory_gib", "host_gib", "nvme_gib"]) put("/constraints/" + name, asked[name]);
     for (const name of ["prefer", "stack"]) put("/" + name, asked[name]);
     const recompute = (asked.pins || []).filter((pin) => pin.startsWith("recompute="));
     const one = recompute.length === 1 ? recompute[0].slice("recompute=".length) : "";
@@ -205,6 +207,7 @@
         at("/workload/trainable"), at("/objective"), at("/prices")),
       el("details", {}, el("summary", {}, "More"), at("/stack"), at("/prefer"),
         el("div", { class: "row" }, at("/constraints/memory_gib"), at("/constraints/host_gib")),
+        at("/constraints/nvme_gib"),
         at("recompute"), at("/constraints/pins"), at("/deadline_s")),
       general, button);
     form.addEventListener("submit", async function (event) {
