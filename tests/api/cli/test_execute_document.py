@@ -20,7 +20,7 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.report.report import BREAKDOWN_TERMS
 
 Execute = Callable[..., dict[str, Any]]
-TYPED = ("--global-batch", "4", "--seq-len", "32", "--pin", "tp=1", "--pin", "pp=1")
+TYPED = ("--global-batch", "4", "--seq-len", "32", "--pin", "dp=2", "--pin", "pp=1")
 """Pinned, for the search is not what is tested."""
 
 

@@ -12,7 +12,7 @@ from service import request_bodies
 from service.services import start_service, stop_service
 
 PLAN = {**request_bodies.QUESTION, "cluster": "local:1", "calibration": "none",
-        "pins": ["tp=1", "pp=1", "recompute=none"]}  # fmt: skip
+        "constraints": {"pins": ["tp=1", "pp=1", "recompute=none"]}}  # fmt: skip
 PROBLEM = "application/problem+json"
 
 

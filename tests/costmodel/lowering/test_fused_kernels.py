@@ -90,7 +90,7 @@ def test_a_split_vocabularys_loss_goes_in_chunks_where_logits_are_many() -> None
         reduced = [c for c in long.forward.collectives() if c.kind == "all_reduce"]
         assert len(reduced) == 2 * chunks == 32
         gathered, whole = 2**20 * 4096 * 2, 4 * short.forward.peak_bytes
-        assert 2 * gathered < long.forward.peak_bytes < 0.65 * whole
+        assert 2 * gathered < long.forward.peak_bytes < 0.8 * whole
     megatron = lowered(head, stack("megatron"), strategy=split, seq_len=2**20)
     assert megatron.backward.flops > 0
 
