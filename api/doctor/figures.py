@@ -8,9 +8,10 @@ from typing import Any
 
 from ...costmodel.kernel_latency.device_latency import DeviceLatency
 from ...costmodel.kernel_latency.roofline import formula_constants
+from ...costmodel.pricing.host_rates import FULL_DUPLEX, LINK_SHARE, NODE_BYTES_PER_S
 from ...datasets.catalogue.device import CPU, Device, device
 from ...datasets.catalogue.fabric import COLLECTIVES, fabric
-from ...datasets.catalogue.node import node, nodes
+from ...datasets.catalogue.node import Node, node, nodes
 from ...datasets.catalogue.source_kind import TYPED, SourceKind, source_kind
 from ...datasets.catalogue.stack import stack, stack_sources
 from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel
@@ -37,6 +38,12 @@ STEP_FIGURES = (
 """Figures of a fabric that price a collective which no curve was measured for."""
 LATENCY_FIGURES = ("launch_s", "latency_s", "bulk_launch_s")
 """What takes the place of a curve's set-up where a person typed the latency."""
+HOST_FIGURES = (
+    ("host_link_share", LINK_SHARE, "assumed: large pinned copies, beside headers of packets"),
+    ("both_ways_slowdown", FULL_DUPLEX, "assumed: full duplex; a profile's rows replace it"),
+    ("host_memory_bytes_per_s", NODE_BYTES_PER_S, "assumed: half of two sockets of DDR4-3200"),
+)
+"""Figures of a host that prices of copies and of its work read, where its memory is granted."""
 NOT_PRICED = ("version", "compile", "optimizer")
 """Entries of a stack that describe it and that no price reads."""
 
@@ -93,7 +100,8 @@ def _device_figures(
 
     for dtype in dict.fromkeys(d if d in item.peak_flops_per_s else "fp32" for d in dtypes):
         yield known(f"peak_flops_per_s.{dtype}", item.peak_flops_per_s[dtype])
-    for name in (*KERNEL_FIGURES, *(["host_link_bytes_per_s"] if networked else [])):
+    copies = bool(group.memory.host_bytes) and item.name != CPU
+    for name in (*KERNEL_FIGURES, *(["host_link_bytes_per_s"] if networked or copies else [])):
         yield known(name, getattr(item, name))
     if DeviceLatency(item, 3).learns:
         yield known("l2_bytes", item.l2_bytes)
@@ -122,11 +130,20 @@ def _node_figures(cluster: ClusterSpec, group: DeviceGroup) -> Iterator[Figure]:
         return
     host, used = node(group.node), {level.fabric for level in _levels(cluster, group)}
     for name in ("pair_link", "link", "rack_link", "network"):
-        value = getattr(host, name)
-        if value in used:
-            yield Figure(
-                part="node", of=host.name, figure=name, value=value, source=host.sources[name]
-            )
+        if getattr(host, name) in used:
+            yield _node_figure(host, name)
+    if group.memory.host_bytes and group.device != CPU:
+        yield _node_figure(host, "devices_per_host_link")
+        for figure, value, source in HOST_FIGURES:
+            yield Figure(part="node", of=host.name, figure=figure, value=value, source=source)
+    if group.memory.nvme_bytes:
+        yield _node_figure(host, "drive_read_bytes_per_s")
+        yield _node_figure(host, "drive_write_bytes_per_s")
+
+
+def _node_figure(host: Node, name: str) -> Figure:
+    value, source = getattr(host, name), host.sources[name]
+    return Figure(part="node", of=host.name, figure=name, value=value, source=source)
 
 
 def _level_figures(level: LinkLevel) -> Iterator[Figure]:

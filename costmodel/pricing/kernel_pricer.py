@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...spec.report.work_items import Kernel, Term, on_host, without_host
+from ...spec.report.work_items import FROM_DRIVE, TO_DRIVE, Kernel, Term, on_host, without_host
 from ..kernel_latency.device_latency import DeviceLatency
 from ..kernel_latency.profile_table import KernelTable, Latency
 from ..kernel_latency.roofline import kernel_seconds
 from ..kernel_latency.stragglers import straggler_seconds
-from .host_rates import copy_curves, host_price
+from .host_rates import copy_curves, drive_curves, drive_price, host_price
 from .machine import Machine
 
 FACTOR_OF: dict[Term, str] = {
@@ -31,6 +31,7 @@ class KernelPricer:
         self._table = KernelTable(machine.profile) if machine.profile is not None else None
         self._latency = DeviceLatency(machine.listed.device, flash_generation)
         self._copies = copy_curves(machine.profile)
+        self._drives = drive_curves(machine.profile)
 
     def latency(self, kernel: Kernel) -> Latency:
         """Seconds of one kernel on the device."""
@@ -41,6 +42,8 @@ class KernelPricer:
         return latency
 
     def _host(self, kernel: Kernel) -> Latency:
+        if kernel.op in (FROM_DRIVE, TO_DRIVE):
+            return drive_price(kernel, self._machine, self._drives)
         if self._machine.is_cpu:
             return self.latency(kernel._replace(op=without_host(kernel.op)))
         return host_price(kernel, self._machine, self._copies)

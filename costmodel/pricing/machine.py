@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ...datasets.catalogue.device import CPU, Device, device
 from ...datasets.catalogue.links import LinkRates, link_rates
+from ...datasets.catalogue.node import Node, node
 from ...spec.cluster.calibration import SHIPPED, Calibration, Factors
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.machine_profile import MachineProfile
@@ -54,6 +55,16 @@ class Machine:
     def listed(self) -> Machine:
         """The machine without rate changes, the reference of measurements."""
         return self if self.rates == NO_RATE_CHANGES else replace(self, rates=NO_RATE_CHANGES)
+
+    @cached_property
+    def node(self) -> Node:
+        """The catalogue's node of the (first) device group."""
+        return node(self.cluster.groups[0].node, where="cluster.groups.0.node")
+
+    @property
+    def devices_per_host_link(self) -> int:
+        """Devices in use that share one link to the host."""
+        return min(self.node.devices_per_host_link, self.cluster.groups[0].devices_per_node)
 
     @property
     def fastest_device(self) -> Device:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from ...datasets.catalogue.links import LinkRates
 from ...spec.choices import Overlap
@@ -24,6 +25,7 @@ from ..symbolic.tape import WorkItem
 from .collective_pricer import CollectivePricer
 from .collectives import outermost_level
 from .costs import GatherCost, PassCost, ReduceCost, TrafficCost, UnitCost
+from .host_rates import both_ways_slowdown
 from .kernel_pricer import KernelPricer
 from .machine import Machine
 from .pass_pricer import PassPricer
@@ -199,6 +201,11 @@ class Pricer:
     def lane_s(self, work: LaneWork) -> float:
         """Seconds of a technique's work on its lane, undisturbed."""
         return sum(self.split(work.items))
+
+    @cached_property
+    def both_ways_slowdown(self) -> float:
+        """Factor by which copies to and from the host slow one another, as they coexist."""
+        return both_ways_slowdown(self.machine.profile)
 
     def in_line(self, work: LaneWork) -> bool:
         """True if work on a lane stops the computation: on cores all but the wire's does."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..pricing.overlap import slowed
 from ..symbolic.lane_work import Begins, Lane
+from .both_ways import HOST_COPIES
 from .layer_slots import LaneSlot
 
 
@@ -95,12 +96,44 @@ class ChainedLaneWork(NamedTuple):
 
 
 def placed_chains(
-    chains: Iterable[Iterable[tuple[str, Lane, float]]],
+    chains: Sequence[Sequence[tuple[str, Lane, float]]], both_ways: float = 1.0
 ) -> tuple[ChainedLaneWork, ...]:
     """Units' chains of work (technique, lane, seconds) from a common start.
 
-    In a chain each piece follows the one before it, and on its lane those of earlier chains.
+    In a chain each piece follows the one before it, and on its lane those of earlier chains. Copies
+    to and from the host that coexist are longer by the factor ``both_ways``, each direction by what
+    of it coexisted when they were not, spread over its copies.
     """
+    placed = _placed(chains)
+    joint_s = _coexisting_s(placed) if both_ways > 1.0 else 0.0
+    if not joint_s:
+        return placed
+    factors: dict[Lane, float] = {}
+    for lane in HOST_COPIES:
+        alone_s = sum(work.seconds for work in placed if work.lane == lane)
+        factors[lane] = 1.0 + (both_ways - 1.0) * joint_s / alone_s
+    return _placed(
+        [[(name, lane, s * factors.get(lane, 1.0)) for name, lane, s in chain] for chain in chains]
+    )
+
+
+def _coexisting_s(placed: tuple[ChainedLaneWork, ...]) -> float:
+    """Seconds in which copies to the host and copies from it both run."""
+    down, up = ([work for work in placed if work.lane == lane] for lane in HOST_COPIES)
+    total_s, first = 0.0, 0
+    for one in down:
+        end_s = one.start_s + one.seconds
+        while first < len(up) and up[first].start_s + up[first].seconds <= one.start_s:
+            first += 1
+        for other in up[first:]:
+            if other.start_s >= end_s:
+                break
+            other_end_s = other.start_s + other.seconds
+            total_s += min(end_s, other_end_s) - max(one.start_s, other.start_s)
+    return total_s
+
+
+def _placed(chains: Iterable[Iterable[tuple[str, Lane, float]]]) -> tuple[ChainedLaneWork, ...]:
     free: dict[Lane, float] = defaultdict(float)
     placed = []
     for chain in chains:

@@ -21,6 +21,7 @@ from ..pricing.pricer import Pricer
 from ..sharding.fsdp_unit import FsdpUnit
 from ..symbolic.lane_work import Begins, Lane, LaneWorks
 from ..symbolic.lowered_pass import LoweredPass
+from .both_ways import with_both_ways
 
 
 class LaneSlot(NamedTuple):
@@ -91,6 +92,7 @@ def layer_slots(
         repeats = layer_key is not None and layer_key == previous_key
         slots.append(slots[-1] if repeats else _slot(chunk, number, kind, pricer))
         previous_key = layer_key
+    slots = with_both_ways(slots, pricer.both_ways_slowdown)
     if not any(slot.cost.beside_pass_s for slot in slots):
         return slots
     return _with_exchanges(slots, chunk, numbers, kind, pricer)

@@ -140,7 +140,7 @@ def _lanes_update(lanes: tuple[LaneWorks, ...], pricer: Pricer, device_s: float)
                 added.append((work.technique, seconds))
             else:
                 chains[-1].append((work.technique, work.lane, seconds))
-    placed = placed_chains(chains)
+    placed = placed_chains(chains, pricer.both_ways_slowdown)
     end_s = max((work.start_s + work.seconds for work in placed), default=0.0)
     beside_s = max(0.0, end_s - device_s)
     if beside_s:

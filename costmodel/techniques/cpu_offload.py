@@ -10,7 +10,7 @@ Parameters gathered for each use may stay there too, copied up before each.
 
 Symbols: n weights of a layer on a rank, b bytes of a master weight and of its gradient, s bytes of
 the optimizer's states of a weight (AdamW in fp32: 8), u uses in a step (forward and backward of
-every micro-batch), L the link's bytes/s one way, H the host's bytes/s a device.
+every micro-batch), L a device's share of the link's bytes/s one way, H the host's bytes/s a device.
 
 Cost once a step: n·b/L for the gradients, clipping and the optimizer's traffic over H (AdamW:
 n·(2b + 3b + 2s)/H), and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before
@@ -36,15 +36,15 @@ Takeaway: it buys memory for a constant time per step, so it pays with many micr
 against more devices or recomputation.
 
 Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters: the device holds
-1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, clipping and update 7.3 GB
-at 25.6 GB/s 284 ms.
+1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 13.4 GB/s, half of a link that two share, are
+121 ms, clipping and update 7.3 GB at 25.6 GB/s 284 ms.
 
 Limits: blocks, not embeddings and heads. But for ``partitioned``, gradients stay on the device
 until the norm is known, for plain clipping; DeepSpeed's 16-bit buffer of reduced gradients beside
 the fp32 ones is not counted, and its copies of gradients after every micro-batch are in line.
-ZeRO-Offload's update delayed by a step would be lossy, and another technique. Devices sharing a PCI
-Express switch share its link, which is not charged. Adafactor and Muon mix elements, so they are
-refused. Frozen weights stay. Rates of the host are assumed (``host_rates``).
+ZeRO-Offload's update delayed by a step would be lossy, and another technique. Devices on a link
+count as copying at the same time, though those of two stages may not. Adafactor and Muon mix
+elements, so they are refused. Frozen weights stay. Rates of the host are assumed (``host_rates``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,15 @@ from ...spec.errors import InputError, nearest_name
 from .fabric import Fabric, fabric
 from .tables import figure, read_table
 
-FIGURES = ("devices_per_node", "link", "network", "host_memory_bytes")
+FIGURES = (
+    "devices_per_node",
+    "link",
+    "network",
+    "host_memory_bytes",
+    "devices_per_host_link",
+    "drive_read_bytes_per_s",
+    "drive_write_bytes_per_s",
+)
 PAIR_FIGURES = ("devices_per_pair", "pair_link")
 RACK_FIGURES = ("devices_per_rack", "rack_link")
 
@@ -20,7 +28,9 @@ class Node:
     """A catalogue node: at most ``devices_per_node`` devices.
 
     ``link`` and ``network`` are fabric names; ``host_memory_bytes`` is the host's memory, which a
-    cluster has only if a person grants it. ``usual_for`` lists the devices whose usual node it is.
+    cluster has only if a person grants it. ``devices_per_host_link`` devices share one link to the
+    host, as behind a PCI Express switch; 1: each has its own. All devices of the node share its
+    drives and their rates. ``usual_for`` lists the devices whose usual node it is.
     Where consecutive devices share a package, ``devices_per_pair`` of them are joined by
     ``pair_link``; where nodes share a rack's own fabric, ``devices_per_rack`` by ``rack_link``.
     """
@@ -32,6 +42,9 @@ class Node:
     link: str
     network: str
     host_memory_bytes: int
+    devices_per_host_link: int
+    drive_read_bytes_per_s: float
+    drive_write_bytes_per_s: float
     sources: Mapping[str, str] = field(hash=False)
     devices_per_pair: int | None = None
     pair_link: str | None = None

@@ -121,13 +121,15 @@ OPTIMIZERS = frozenset(
 
 TO_HOST, TO_DEVICE = "copy_to_host", "copy_to_device"
 """Copies between the memory of a device and that of its host."""
+FROM_DRIVE, TO_DRIVE = "read_drive", "write_drive"
+"""Transfers between the memory of a host and its drives."""
 HOST_PREFIX = "host_"
 """Prefix of operations of the host's processor, in its own memory."""
 
 
 def on_host(op: str) -> bool:
-    """True for work on the host or the host link."""
-    return op in (TO_HOST, TO_DEVICE) or op.startswith(HOST_PREFIX)
+    """True for work on the host, its link or its drives."""
+    return op in (TO_HOST, TO_DEVICE, FROM_DRIVE, TO_DRIVE) or op.startswith(HOST_PREFIX)
 
 
 def without_host(op: str) -> str:

@@ -18,8 +18,10 @@ from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.costmodel.lowering.plan_lowering import Lowering
+from shardwright.costmodel.pricing import host_rates
 from shardwright.costmodel.pricing.host_rates import LINK_SHARE, NODE_BYTES_PER_S
 from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.event_simulation import simulate_events
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.symbolic.tier_bytes import total_bytes
 from shardwright.datasets.catalogue.device import device
@@ -30,6 +32,7 @@ from shardwright.planner.solve.solve import solve
 from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.cluster.stack_spec import OverlapKinds, StackSpec
 from shardwright.spec.errors import InfeasibleError, InputError
+from shardwright.spec.plan.plan import Plan
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique_values import technique_violation, with_value
 from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_violation
@@ -104,17 +107,25 @@ def test_bytes_are_those_of_the_card(
     assert own.whole_bytes == other.whole_bytes == n * ranks * param
 
 
-def simulated(
+def simulator(
     value: CpuOffload | None, micro_batch: int = 4, software: StackSpec = STACK, **given: object
-) -> Simulation:
-    """A step of two equal blocks on two A100 of a node, whose other layers have no states."""
+) -> tuple[Simulator, Plan]:
+    """Of a plan of two equal blocks on two A100 of a node, whose other layers have no states."""
     strategy = with_value(sharded("zero3", 2), NAME, value)
     case = Case(name="", ranks=2, strategies=strategy, micro_batch=micro_batch, **given)  # type: ignore[arg-type]
     found = resolve(Inputs(model="gpt2", cluster="1x2xA100-80GB", global_batch=8, seq_len=16))
     plan = case.plan()
     group = replace(found.cluster.groups[0], name="cpu")
     plan = replace(plan, cluster=replace(found.cluster, groups=(group,)))
-    result = Simulator.for_plan(plan, Machine(plan.cluster), software).run(plan)
+    return Simulator.for_plan(plan, Machine(plan.cluster), software), plan
+
+
+def simulated(
+    value: CpuOffload | None, micro_batch: int = 4, software: StackSpec = STACK, **given: object
+) -> Simulation:
+    """A step of such a plan."""
+    of_plan, plan = simulator(value, micro_batch, software, **given)
+    result = of_plan.run(plan)
     assert result is not None
     return result
 
@@ -131,8 +142,20 @@ def serial(name: str) -> StackSpec:
 
 
 def copy_s(n: int, size: int) -> float:
-    """Seconds of n elements over the host link."""
-    return A100.kernel_launch_s + size * n / (A100.host_link_bytes_per_s * LINK_SHARE)
+    """Seconds of n elements over the host link, which two devices of the node share."""
+    return A100.kernel_launch_s + 2 * size * n / (A100.host_link_bytes_per_s * LINK_SHARE)
+
+
+def test_copies_both_ways_at_once_cost_what_the_link_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that loses half its rate: a step is longer, its events take as long as its passes."""
+    sizes = Sizes(blocks=4, hidden=1024, ffn=4096, vocab=64)
+    duplex = simulated(ALL, sizes=sizes)
+    monkeypatch.setattr(host_rates, "FULL_DUPLEX", 2.0)
+    halved = simulated(ALL, sizes=sizes)
+    assert halved.step_time_s > duplex.step_time_s * 1.001
+    assert breakdown(halved)[NAME] > breakdown(duplex)[NAME]
+    found, _ = simulate_events(*simulator(ALL, sizes=sizes))
+    assert found.step_time_s == pytest.approx(halved.step_time_s, rel=1e-9)
 
 
 def host_elements(run: Simulation) -> int:

@@ -13,6 +13,7 @@ from toys.parking_price import BUFFERS
 
 from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.costmodel.pricing.costs import TERMS, PassCost
+from shardwright.costmodel.simulation.both_ways import with_both_ways
 from shardwright.costmodel.simulation.event_simulation import simulate_events
 from shardwright.costmodel.simulation.lane_clocks import LaneClocks, placed_chains
 from shardwright.costmodel.simulation.layer_slots import LaneSlot, LayerSlot
@@ -118,7 +119,8 @@ def test_work_beside_lanes_is_slower_by_the_stacks_factor() -> None:
 @given(st.lists(SLOTS, min_size=1, max_size=5), st.data())
 @settings(max_examples=200)
 def test_no_pass_is_shorter_for_more_work(layers: list[LayerSlot], data: st.DataObject) -> None:
-    before = lanes_time(layers, SLOWDOWN)
+    both_ways = data.draw(st.sampled_from([1.0, 1.5]))
+    before = lanes_time(with_both_ways(layers, both_ways), SLOWDOWN)
     assert sum(before.terms_s) == pytest.approx(before.time_s)
     assert min(before.terms_s) >= -1e-12
     number = data.draw(st.integers(0, len(layers) - 1))
@@ -136,7 +138,8 @@ def test_no_pass_is_shorter_for_more_work(layers: list[LayerSlot], data: st.Data
         first, *others = changed.lanes
         longer = first._replace(seconds=first.seconds + more)
         changed = changed._replace(lanes=(longer, *others))
-    after = lanes_time([*layers[:number], changed, *layers[number + 1 :]], SLOWDOWN)
+    layers = [*layers[:number], changed, *layers[number + 1 :]]
+    after = lanes_time(with_both_ways(layers, both_ways), SLOWDOWN)
     assert after.time_s >= before.time_s - 1e-9
 
 
@@ -159,6 +162,25 @@ def test_chains_of_an_update_are_a_flow_shop() -> None:
     ends = [work.start_s + work.seconds for work in placed_chains([chain, chain])]
     assert ends == [4.0, 7.0, 8.0, 11.0]
     assert placed_chains([]) == ()
+
+
+def test_copies_both_ways_beside_a_layer_slow_one_another() -> None:
+    """Of 2 s down and 3 s up beside the middle layer each takes 1 s more; alone none does."""
+    down, up = copy("to_host", 2.0, "reduced"), copy("to_device", 3.0, "before")
+    layers = [slot(1.0, down), slot(1.0), slot(1.0, up)]
+    found = with_both_ways(layers, 1.5)
+    assert [work.seconds for layer in found for work in layer.lanes] == [3.0, 4.0]
+    assert with_both_ways(layers, 1.0) is layers
+    apart = [slot(1.0, up), slot(1.0), slot(1.0, down), slot(1.0, copy("drive_read", 5.0, "with"))]
+    assert with_both_ways(apart, 1.5) == apart
+
+
+def test_copies_both_ways_beside_an_update_slow_one_another() -> None:
+    """Down 0 to 2 and 2 to 4, up 2 to 4 and 4 to 6: 2 s at once are 1 s more each way."""
+    chain: list[tuple[str, Lane, float]] = [("one", "to_host", 2.0), ("one", "to_device", 2.0)]
+    ends = [work.start_s + work.seconds for work in placed_chains([chain, chain], 1.5)]
+    assert ends == [2.5, 5.0, 5.0, 7.5]
+    assert placed_chains([chain], 1.5) == placed_chains([chain])
 
 
 @pytest.mark.parametrize("cluster", LANE_CLUSTERS)

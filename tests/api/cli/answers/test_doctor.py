@@ -62,6 +62,25 @@ def test_every_figure_has_a_kind_and_a_source_and_counts_add_up(document: Any) -
     assert set(names.values()) == {1}
 
 
+@pytest.mark.parametrize("tier", ["host", "nvme"])
+def test_a_granted_tier_shows_the_figures_of_its_copies(tier: str) -> None:
+    """Of the link that devices share, or of the drives of their node; none without a grant."""
+    named = {
+        "host": {"devices_per_host_link", "both_ways_slowdown", "host_link_share",
+                 "host_memory_bytes_per_s"},
+        "nvme": {"drive_read_bytes_per_s", "drive_write_bytes_per_s"},
+    }  # fmt: skip
+    keys = {"nodes": 1, "devices_per_node": 8, "device": "A100-80GB"}
+    rows, plain = (
+        {row["figure"]: row for row in doctor_document("gpt2", cluster)["figures"]["rows"]}
+        for cluster in ({**keys, f"{tier}_gib": 64}, keys)
+    )
+    assert rows.keys() - plain.keys() - {"host_link_bytes_per_s"} == named[tier]
+    if tier == "host":
+        assert rows["devices_per_host_link"]["value"] == 2
+        assert {"host_link_bytes_per_s"} <= rows.keys()
+
+
 def test_prices_add_up_by_source(document: Any) -> None:
     for row in document["prices"]:
         total_s = sum(term["seconds"] for term in row["terms"].values())
