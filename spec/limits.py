@@ -20,6 +20,8 @@ MAX_DEGREE = 2**24
 """Ranks of a group, stages, samples of a micro-batch: as many as there can be nodes."""
 MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
 """Nodes of a cluster, devices of a node: link levels are counted, never listed by node."""
+MIN_BYTES_PER_S = 1.0
+"""A typed link's rate; over slower ones steps last longer than numbers count."""
 MAX_PLAN_DEVICES = 2**22
 """Devices in the stages of a plan's file, whose rank groups are laid out: forty times 100,000."""
 MAX_PASSES = 2**21

@@ -8,6 +8,7 @@ when any pass gets longer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ...spec.cluster.stack_spec import StackSpec
@@ -266,11 +267,18 @@ class Simulator:
     def finish(
         self, plan: Plan, chunks: list[tuple[StageChunk, ...]], runs: list[StageRun]
     ) -> Simulation:
-        """Add pending reductions, the global norm, the update, and memory."""
+        """Add pending reductions, the global norm, the update, and memory.
+
+        Raises:
+            InputError: rates so small, or work so large, that no number holds the step's seconds.
+        """
         stack = self.lowering.stack
         barrier_s, norm_s = apply_step_end(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
+        if not math.isfinite(step_time_s):
+            allowed = "rates and sizes with which a step takes less than 1.8e308 s"
+            raise InputError("cluster.levels", "a step that never ends", allowed)
         prefetch = not self.pricer.machine.is_cpu
         technique_values = tuple(price.value for price in self.lowering.techniques.values())
         rows: list[MemoryRow] = []

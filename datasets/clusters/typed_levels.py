@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...spec.cluster.cluster_spec import DeviceGroup, LevelName, LinkLevel
 from ...spec.inputs.typed_keys import TypedKeys
+from ...spec.limits import MIN_BYTES_PER_S
 from ...spec.report.report import Assumption
 from ..catalogue.device import Device
 from ..catalogue.fabric import fabric
@@ -84,6 +85,8 @@ def typed_level(
     if keys.has(f"{prefix}_bandwidth_gb_per_s"):
         key = f"{prefix}_bandwidth_gb_per_s"
         bandwidth = keys.number(key) * 1e9
+        if bandwidth < MIN_BYTES_PER_S:
+            raise keys.error(key, f"at least {MIN_BYTES_PER_S / 1e9:g}, a byte a second", "1e-9")
         if bandwidth > device.memory_bandwidth_bytes_per_s:
             most = device.memory_bandwidth_bytes_per_s / 1e9
             allowed = f"gigabytes, not gigabits, and at most {most:g}, the device's own memory"

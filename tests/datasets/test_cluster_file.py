@@ -238,3 +238,14 @@ def test_zone_links_need_several_zones(tmp_path: Path) -> None:
     text = ZONED.replace("west", "east") + "inter_zone_fabric: 1x100G-ETH\n"
     with pytest.raises(InputError, match="nothing without groups in several zones"):
         parse_cluster(_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("rate", ["1.0e-320", "1.0e-10"])
+def test_a_link_of_no_rate_is_refused_by_name(rate: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "nodes: 1\ndevices_per_node: 2\ndevice: H100\n"
+        f"intra_node_bandwidth_gb_per_s: {rate}\n"
+    )
+    with pytest.raises(InputError, match=r"intra_node_bandwidth_gb_per_s: got .*at least 1e-09"):
+        parse_cluster(str(file))
