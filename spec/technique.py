@@ -7,11 +7,13 @@ service and Python read names, words and help texts here, so nothing slow is imp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .number_family import NumberFamily
+from .program_rules import ProgramRules
+from .program_rules import State as State
 
 if TYPE_CHECKING:
     from .cluster.stack_spec import StackSpec
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from .strategy import LayerStrategy
     from .workload.workload import DtypeRecord
 
+Scope = Literal["layer", "program"]
 OFF = "none"
 """The word of a flag or pin for a technique that is absent from the plan."""
-State = Literal["optimizer", "parameters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,9 @@ class LayerKinds:
     def all_of(cls, *kinds: str) -> LayerKinds:
         """The same kinds in every respect."""
         return cls(plannable=kinds, simulable=kinds, executable=kinds)
+
+
+NO_KINDS = LayerKinds.all_of()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +90,14 @@ def never_joins(strategy: LayerStrategy) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueValue:
-    """Values of a technique, and their rules in a layer's strategy.
+    """Values of a technique, and their rules in a layer's strategy or in a program.
 
     Attributes:
         name: in a plan, and in Python, pins and the service; a flag has it with dashes.
         value: a frozen, hashable dataclass, read from JSON; every default is the usual choice.
-        kinds: the layer kinds that it is for.
+        kinds: the layer kinds that it is for; none of a program's technique.
+        program: rules in a whole program, for a technique of that scope; the rules below are then
+            not asked, but for ``lossy``.
         words: of a flag or pin beside ``none``, as errors list them.
         word_of: the word of a value.
         from_word: the value of a word; None: it is not one.
@@ -111,11 +118,12 @@ class TechniqueValue:
 
     name: str
     value: type[Any]
-    kinds: LayerKinds
     words: tuple[str, ...]
     word_of: Callable[[Any], str]
     from_word: Callable[[str], Any]
     help: str
+    kinds: LayerKinds = NO_KINDS
+    program: ProgramRules | None = None
     metavar: str = "V"
     families: tuple[NumberFamily, ...] = ()
     systems: tuple[str, ...] = ()
@@ -135,6 +143,11 @@ class TechniqueValue:
         return f"--{self.name.replace('_', '-')}"
 
     @property
+    def scope(self) -> Scope:
+        """Where its values stand: in layers' strategies, or in a program."""
+        return "layer" if self.program is None else "program"
+
+    @property
     def forms(self) -> tuple[str, ...]:
         """Words and families, as errors and completion list them."""
         return (*self.words, *(family.form for family in self.families))
@@ -150,6 +163,16 @@ class TechniqueValue:
         value = strategy.techniques.get(self.name)
         return value if isinstance(value, self.value) else None
 
+    def in_program(self, values: Mapping[str, Any]) -> Any:
+        """The value among a program's; None: it is off."""
+        value = values.get(self.name)
+        return value if isinstance(value, self.value) else None
+
+    def text_in_program(self, values: Mapping[str, Any]) -> str:
+        """The word of a flag or pin for a program's values."""
+        value = self.in_program(values)
+        return OFF if value is None else self.word_of(value)
+
     def text_of(self, strategy: LayerStrategy) -> str:
         """The word of a flag or pin for a layer's strategy."""
         value = self.of(strategy)
@@ -159,11 +182,23 @@ class TechniqueValue:
 Values = tuple[TechniqueValue, ...]
 
 
+def of_layers(techniques: Values) -> Values:
+    """Techniques of layers."""
+    return tuple(technique for technique in techniques if technique.program is None)
+
+
+def of_programs(techniques: Values) -> tuple[tuple[TechniqueValue, ProgramRules], ...]:
+    """Techniques of whole programs, with their rules there."""
+    return tuple((t, t.program) for t in techniques if t.program is not None)
+
+
 def layer_kind_violation(
     technique: TechniqueValue, layer: Layer, kinds: tuple[str, ...]
 ) -> str | None:
     """Refusal of a layer's kind; None if it is one of ``kinds``."""
     if layer.kind in kinds:
         return None
+    if technique.program is not None:
+        return f"{technique.name} belongs to a whole program, not to layers"
     wanted = " and ".join(f"{kind}s" for kind in kinds)
     return f"{technique.name} applies to {wanted or 'no layers yet'}, not to the {layer.kind}"

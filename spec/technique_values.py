@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from .errors import one_of
-from .technique import OFF, State, TechniqueValue, Values, layer_kind_violation
+from .technique import OFF, Scope, State, TechniqueValue, Values, layer_kind_violation
 from .techniques import TECHNIQUES
 
 if TYPE_CHECKING:
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
 def by_name(techniques: Values = TECHNIQUES) -> dict[str, TechniqueValue]:
     """Each technique by the name that a plan has for it."""
     return {technique.name: technique for technique in techniques}
+
+
+def technique_scope_violation(
+    name: str, scope: Scope | None, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why a plan may not name a technique there; None if it may.
+
+    Args:
+        name: the technique.
+        scope: of the place; None: nothing stands there yet.
+        techniques: those that are known.
+    """
+    technique = by_name(techniques).get(name)
+    if technique is None or scope is None:
+        return f"technique {name!r} is not built yet"
+    if technique.scope == scope:
+        return None
+    owner = {"layer": "layers", "program": "a whole program"}
+    return f"{name} belongs to {owner[technique.scope]}, not to {owner[scope]}"
 
 
 def technique_violation(
@@ -49,6 +69,15 @@ def technique_violation(
         reason = reason or technique.legality_violation(layer, strategy, stage_ranks, dtype)
         if reason:
             return reason
+    return _twice_claimed(strategy, techniques) if len(strategy.techniques) > 1 else None
+
+
+def _twice_claimed(strategy: LayerStrategy, techniques: Values) -> str | None:
+    """The state of a layer that two of its techniques relocate."""
+    for first, second in combinations(_used(strategy, techniques), 2):
+        if shared := first.relocates(strategy) & second.relocates(strategy):
+            states = " and ".join(sorted(shared))
+            return f"{first.name} and {second.name} both claim the {states}"
     return None
 
 

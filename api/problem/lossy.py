@@ -8,9 +8,9 @@ from dataclasses import replace
 from ...planner.technique import KnownTechniques
 from ...spec.errors import InputError, nearest_name
 from ...spec.plan.plan import Plan
+from ...spec.plan.technique_groups import plan_lossy_values
 from ...spec.report.report import Assumption
 from ...spec.technique import TechniqueValue, Values
-from ...spec.technique_values import lossy_values
 from ...spec.techniques import TECHNIQUES
 
 ALLOW_FLAG = "--allow"
@@ -61,14 +61,8 @@ def _has_lossy(value: TechniqueValue) -> bool:
 
 def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption, ...]:
     """Notes on a plan's lossy values and their bounds, for the top."""
-    strategies = {
-        strategy
-        for _, _, parts in plan.program.chunks()
-        for part in parts
-        for strategy in (part.strategy, *part.by_device_group.values())
-    }
-    bounds = lossy_values(strategies, techniques)
+    bounds = plan_lossy_values(plan, techniques)
     return tuple(
         Assumption(path=f"{LOSSY_PREFIX}.{name.partition('=')[0]}", value=name, why=bound)
-        for name, bound in sorted(bounds.items())
+        for name, bound in bounds.items()
     )

@@ -22,6 +22,7 @@ from ...spec.errors import InputError, one_of
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.program_values import program_stack_violation
 from ...spec.report.report import Assumption
 from ...spec.rules.input_rules import base_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
@@ -151,6 +152,7 @@ def plan_pricing(
     ]
     schedule = plan.program.schedule
     reasons.append(schedule_stack_violation(schedule.kind, stack, schedule.actions is not None))
+    reasons.append(program_stack_violation(plan.program.techniques, stack))
     for reason in filter(None, reasons):
         raise InputError("--stack", stack.name, f"one that can say the plan ({reason})")
     return stack, measured, notes

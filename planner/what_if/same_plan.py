@@ -13,6 +13,7 @@ from dataclasses import replace
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import LayerPlan, Plan, Program, Stage
+from ...spec.program_values import program_stack_violation
 from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation
 from .resized_plan import least_devices, resized_programs, resizes
 from .setting import Setting
@@ -108,6 +109,7 @@ def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
     ]
     schedule = plan.program.schedule
     reasons.append(schedule_stack_violation(schedule.kind, stack, schedule.actions is not None))
+    reasons.append(program_stack_violation(plan.program.techniques, stack))
     for reason in filter(None, reasons):
         raise CannotKeepError(f"{stack.name} cannot say it: {reason}")
 

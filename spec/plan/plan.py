@@ -29,7 +29,7 @@ from ..model.model_spec import Layer, ModelSpec
 from ..parallel.batch_partition import same_batch_partition
 from ..schedules.action_text import order_of
 from ..schedules.stage_order import SPLIT_KINDS, Pass, ScheduleKind, chunk_location, chunk_position
-from ..strategy import LayerStrategy
+from ..strategy import LayerStrategy, Techniques
 from ..technique import Values
 from ..techniques import TECHNIQUES
 from ..workload.workload import Workload
@@ -111,7 +111,7 @@ class Schedule:
 class Program:
     """A model trained on a workload by some stages.
 
-    ``after`` names programs to wait for.
+    ``after`` names programs to wait for; ``techniques`` holds values of the whole program.
     """
 
     name: str = "main"
@@ -121,7 +121,7 @@ class Program:
     after: tuple[str, ...] = ()
     stages: tuple[Stage, ...]
     schedule: Schedule
-    techniques: dict[str, Any] = field(default_factory=dict)
+    techniques: Techniques = field(default_factory=dict)
 
     @property
     def chunks_per_stage(self) -> int:

@@ -6,14 +6,19 @@ Rules for one layer are in :mod:`layer_rules`, those for a model or a cluster in
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from ..model.towers import shared_tables
+from ..program_values import (
+    program_layer_violation,
+    program_pipeline_violation,
+    program_violation,
+)
 from ..recomputation import results_violation
-from ..technique import Values
-from ..technique_values import by_name, technique_violation
+from ..technique import Scope, Values
+from ..technique_values import technique_scope_violation, technique_violation
 from ..techniques import TECHNIQUES
 from .action_rules import action_order_violation
 from .input_rules import (
@@ -82,10 +87,10 @@ def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violati
         _check_devices(violations, path, plan, program)
         if program.model not in broken_models and _check_layers(violations, path, plan, program):
             _check_strategies(violations, path, plan, program, techniques)
-    for path, used, allowed in _technique_maps(plan, techniques):
+    for path, used, scope in _technique_maps(plan):
         for name in used:
-            if name not in allowed:
-                _add(violations, path, f"technique {name!r} is not built yet")
+            if reason := technique_scope_violation(name, scope, techniques):
+                _add(violations, path, reason)
     return violations
 
 
@@ -98,19 +103,16 @@ def _check_models(violations: list[Violation], plan: Plan) -> set[str]:
     return broken
 
 
-def _technique_maps(
-    plan: Plan, techniques: Values
-) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
-    """Path, techniques in use there, and techniques allowed there."""
-    names = by_name(techniques)
-    yield "techniques", plan.techniques, ()
+def _technique_maps(plan: Plan) -> Iterable[tuple[str, Mapping[str, object], Scope | None]]:
+    """Path, techniques in use there, and their scope; None: there are none of it."""
+    yield "techniques", plan.techniques, None
     for index, program in enumerate(plan.programs):
-        yield f"programs.{index}.techniques", program.techniques, ()
+        yield f"programs.{index}.techniques", program.techniques, "program"
         for s, stage in enumerate(program.stages):
             for parts in stage.virtual_stages:
                 for part in parts:
                     for strategy in (part.strategy, *part.by_device_group.values()):
-                        yield f"programs.{index}.stages.{s}", strategy.techniques, names
+                        yield f"programs.{index}.stages.{s}", strategy.techniques, "layer"
 
 
 def _add(violations: list[Violation], path: str, message: str) -> None:
@@ -216,8 +218,12 @@ def _check_strategies(
         shape = (schedule.kind, schedule.actions, stages, chunks, schedule.microbatches)
         if reason := action_order_violation(*shape):
             _add(violations, f"{path}.schedule.actions", reason)
+    if reason := _program_reason(program, model, workload, techniques):
+        _add(violations, f"{path}.techniques", reason)
     for s, stage in enumerate(program.stages):
-        _check_stage(violations, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
+        where = f"{path}.stages.{s}"
+        values = program.techniques
+        _check_stage(violations, where, model, workload, stage, samples, techniques, values)
     strategies = program.layer_strategies()
     for recompute in dict.fromkeys(strategy.recompute for strategy in strategies):
         if reason := results_violation(model, recompute):
@@ -228,6 +234,16 @@ def _check_strategies(
         _add(violations, f"{path}.stages", reason)
 
 
+def _program_reason(
+    program: Program, model: ModelSpec, workload: Workload, techniques: Values
+) -> str | None:
+    """Rule broken by the program's own techniques, its layers apart."""
+    values, schedule = program.techniques, program.schedule
+    shape = schedule.kind, len(program.stages), program.chunks_per_stage, schedule.microbatches
+    reason = program_violation(values, model, workload, techniques)
+    return reason or program_pipeline_violation(values, *shape, techniques)
+
+
 def _check_stage(
     violations: list[Violation],
     where: str,
@@ -236,6 +252,7 @@ def _check_stage(
     stage: Stage,
     samples: int,
     techniques: Values,
+    program_values: Mapping[str, object],
 ) -> None:
     """Check the strategies of a stage on each of its device groups."""
     several = len(stage.devices) > 1
@@ -256,8 +273,10 @@ def _check_stage(
                 else:
                     ranks = stage.device_count
                     reason = layer_violation(layer, strategy, ranks, samples, tokens)
-                context = (layer, strategy, stage.device_count, workload.dtype)
-                if reason := reason or technique_violation(*context, techniques):
+                place = (layer, strategy, stage.device_count)
+                reason = reason or technique_violation(*place, workload.dtype, techniques)
+                reason = reason or program_layer_violation(program_values, *place, techniques)
+                if reason:
                     _add(violations, layers_path, reason)
 
 

@@ -11,6 +11,7 @@ from ..model.model_spec import BlockLayer
 from ..plan.layer_cuts import cut_violation
 from ..plan.plan import Plan, Program
 from ..plan.uniform_strategy import strategy_count
+from ..program_values import program_stack_violation
 from ..strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from ..technique import Values
 from ..techniques import TECHNIQUES
@@ -85,6 +86,8 @@ def _violations(plan: Plan, stack: StackSpec, techniques: Values) -> Iterator[st
     program = plan.programs[0]
     kind, stages = program.schedule.kind, len(program.stages)
     if reason := schedule_stack_violation(kind, stack):
+        yield reason
+    if reason := program_stack_violation(program.techniques, stack, techniques):
         yield reason
     for stage in program.stages:
         parts = (part for parts in stage.virtual_stages for part in parts)
