@@ -15,6 +15,8 @@ from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
+from .program_technique import ProgramPrice
+from .sharding.fsdp_unit import AddedUpdate, FsdpUnit
 from .symbolic.lane_work import NO_LANES, Begins, Lane, LaneWork, LaneWorks
 from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
 from .symbolic.tape import TapeEntry, WorkItem
@@ -22,7 +24,6 @@ from .symbolic.tier_bytes import StateBytes, TierBytes
 
 if TYPE_CHECKING:
     from .layers.layer import LayerSegment
-    from .sharding.fsdp_unit import FsdpUnit
     from .sharding.param_groups import UnitShape
     from .symbolic.layer_shape import LayerShape
 
@@ -99,6 +100,7 @@ class TechniquePrice:
         layer: additions to every micro-batch.
         unit: the layer's states: with other traffic, with work once a step (:func:`with_addition`),
             or with parameters fetched before each gather (:func:`with_fetched_parameters`).
+        program: of a technique whose values stand in programs; the hooks above are then not called.
     """
 
     value: TechniqueValue
@@ -109,6 +111,7 @@ class TechniquePrice:
     ) = None
     layer: Callable[[LayerSegment, LayerShape], LayerAddition] | None = None
     unit: Callable[[UnitShape, FsdpUnit], FsdpUnit] | None = None
+    program: ProgramPrice | None = None
 
     @property
     def name(self) -> str:
@@ -241,6 +244,7 @@ def with_addition(
     resident_tier_bytes: tuple[StateBytes, ...] = (),
     beside_gradient: tuple[AddedLaneWork, ...] = (),
     beside_update: tuple[AddedLaneWork, ...] = (),
+    every: int = 1,
 ) -> FsdpUnit:
     """A unit with a technique's work and state.
 
@@ -254,11 +258,14 @@ def with_addition(
         beside_gradient: work once a step, beside the last micro-batch's backward.
         beside_update: work beside the device's own update, from when the norm is known: each item
             follows the one before it, and on its lane those of earlier units.
+        every: steps of which one has the work of ``update``.
     """
     return replace(
         unit,
         added=chain_passes(unit.added, gradient.lowered(name)),
-        added_update=(*unit.added_update, (name, update)) if update else unit.added_update,
+        added_update=(*unit.added_update, AddedUpdate(name, update, every))
+        if update
+        else unit.added_update,
         added_bytes=unit.added_bytes + resident_bytes,
         added_tier_bytes=(*unit.added_tier_bytes, *resident_tier_bytes),
         gradient_lanes=(*unit.gradient_lanes, *(work.named(name) for work in beside_gradient)),

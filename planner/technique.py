@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..costmodel.technique import TechniquePrices
 from ..spec.cluster.cluster_spec import ClusterSpec
+from ..spec.cluster.stack_spec import StackSpec
 from ..spec.model.layers import Layer
+from ..spec.model.model_spec import ModelSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue, Values
 from ..spec.workload.workload import Workload
@@ -26,6 +28,15 @@ def _on_any(cluster: ClusterSpec) -> str | None:
     return None
 
 
+class ProgramPlace(NamedTuple):
+    """What a whole program's values may depend on."""
+
+    model: ModelSpec
+    workload: Workload
+    cluster: ClusterSpec
+    stack: StackSpec
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
     """Searched values of a technique.
@@ -36,20 +47,27 @@ class TechniqueChoice:
             a workload, beside leaving the technique off; None: only those of pins and lists of
             values.
             The caller drops illegal ones.
-        untried: reason for ``tried`` being None.
+        tried_in_program: the same of a program's technique, for the whole question.
+        untried: reason for both being None.
         device_reason: requirement of a value unmet by a named catalogue device, else None.
         cluster_violation: reason to try nothing on a cluster, else None.
     """
 
     name: str
     tried: Callable[[Layer, LayerStrategy, int, Workload], Iterable[Any]] | None = None
+    tried_in_program: Callable[[ProgramPlace], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
 
+    @property
+    def tries_any(self) -> bool:
+        """True if values are tried that nobody requests."""
+        return self.tried is not None or self.tried_in_program is not None
+
     def untried_reason(self, cluster: ClusterSpec) -> str | None:
         """Reason to try only requested values; None if others are tried too."""
-        return self.untried if self.tried is None else self.cluster_violation(cluster)
+        return self.cluster_violation(cluster) if self.tries_any else self.untried
 
 
 Choices = tuple[TechniqueChoice, ...]
@@ -91,3 +109,8 @@ class KnownTechniques:
     def names(self) -> tuple[str, ...]:
         """Names of the plannable techniques, for pins and lists of values."""
         return tuple(value.name for value, _ in self.plannable)
+
+    @property
+    def of_programs(self) -> tuple[str, ...]:
+        """Names of those whose values stand in whole programs."""
+        return tuple(value.name for value, _ in self.plannable if value.program is not None)

@@ -50,7 +50,7 @@ def program_violation(
         if technique.name in values and technique.in_program(values) is None:
             return f"{technique.name} holds no {technique.value.__name__} value"
     used = list(_used(values, techniques))
-    for technique, rules, value in used:
+    for _, rules, value in used:
         if reason := rules.violation(value, model, workload):
             return reason
     claims = [(technique.name, rules.claims(value)) for technique, rules, value in used]

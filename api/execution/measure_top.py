@@ -112,8 +112,9 @@ def _step_s(plan: Plan, stack: StackSpec, base: Any, factors: Factors) -> float:
     trial: Measured = unfitted(factors)
     if base is not None:
         trial = CorrectedProfile(profile=base, calibration=unfitted(factors))
-    lowering = Lowering(plan.model, plan.workload, stack)
-    simulation = Simulator(lowering, Pricer(Machine(plan.cluster, trial), stack)).run(plan)
+    lowering = Lowering(plan.model, plan.workload, stack, program=plan.program.techniques)
+    pricer = Pricer(Machine(plan.cluster, trial), lowering.stack)
+    simulation = Simulator(lowering, pricer).run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     return simulation.step_time_s

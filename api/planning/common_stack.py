@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...datasets.catalogue.device import CPU, device
 from ...planner.solve.options import SolveOptions
 from ...planner.solve.problem import Problem
-from ...planner.solve.single_group import single_group_plan
+from ...planner.solve.program_search import best_plan
 from ...spec.cluster.calibration import Calibration
 from ...spec.errors import InfeasibleError
 from ...spec.report.report import StackAnswer
@@ -46,7 +46,7 @@ def common_stack_answer(
         machine = replace(problem.machine, measured=None)
         changed = replace(changed, measured=None, machine=machine)
     try:
-        plan, prediction = single_group_plan(changed, options.for_subproblem(deadline_s))
+        plan, prediction = best_plan(changed, options.for_subproblem(deadline_s))
     except InfeasibleError as error:
         return None if error.late else StackAnswer(stack=stack.name)
     return StackAnswer(stack=stack.name, plan=plan, prediction=prediction)

@@ -6,15 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from ...planner.solve.problem import Problem
+from ...planner.space.program_options import device_need
 from ...planner.technique import TechniqueChoice
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 from ...spec.plan.uniform_strategy import applicable_strategy
+from ...spec.program_values import (
+    program_layer_violation,
+    program_pipeline_violation,
+    program_stack_violation,
+    program_violation,
+)
 from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
-from ...spec.technique import OFF, TechniqueValue
+from ...spec.technique import OFF, TechniqueValue, Values
 from ...spec.technique_values import technique_violation, with_word
 
 
@@ -37,8 +44,41 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
         if reason := _technique_violation(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
             raise InputError(value.flag, value.text_of(strategy), allowed, OFF)
+    _check_program_values(problem, plan)
     if violations := plan.check(techniques.values):
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _check_program_values(problem: Problem, plan: Plan) -> None:
+    """Refuse the first value of the program that breaks a rule, naming its flag.
+
+    Raises:
+        InputError: a rule is broken.
+    """
+    values, known = plan.program.techniques, problem.techniques.values
+    for technique, choice in problem.techniques.plannable:
+        if (value := technique.in_program(values)) is None:
+            continue
+        need = device_need(choice, value, problem.cluster)
+        reason = f"it needs {need}" if need else _program_reason(plan, problem, known)
+        if reason:
+            word = technique.text_in_program(values)
+            raise InputError(technique.flag, word, f"what the program can be ({reason})", OFF)
+
+
+def _program_reason(plan: Plan, problem: Problem, known: Values) -> str | None:
+    """Rule that the program's values break in a plan, or None."""
+    program, values = plan.program, plan.program.techniques
+    shape = len(program.stages), program.chunks_per_stage, program.schedule.microbatches
+    reasons = [
+        program_violation(values, problem.model, problem.workload, known),
+        program_pipeline_violation(values, program.schedule.kind, *shape, known),
+        program_stack_violation(values, problem.stack, known),
+    ]
+    layers = zip(problem.model.layers(), program.layer_strategies(), strict=True)
+    ranks, pairs = program.stages[0].device_count, dict.fromkeys(layers)
+    reasons += [program_layer_violation(values, *pair, ranks, known) for pair in pairs]
+    return next((reason for reason in reasons if reason), None)
 
 
 def _unsupported_value(

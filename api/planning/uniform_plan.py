@@ -25,7 +25,7 @@ from ...spec.rules.plan_rules import schedule_stack_violation, schedule_violatio
 from ...spec.schedules.stage_order import ALL_KINDS, V_KINDS, ScheduleKind, chunk_position
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import Values
-from ...spec.technique_values import with_word
+from ...spec.technique_values import value_of_word, with_word
 from ...spec.techniques import TECHNIQUES
 from ..problem.arguments import TYPE_NAMES, check_types
 from .layer_cut import LayerCounts, LayerCut, check_even_cut, chunk_blocks
@@ -121,7 +121,8 @@ def uniform_plan(
     else:
         chunks = cut(problem.model, pp * vpp, strategy)
     shape, batch = (pp, vpp, tp * cp * dp), (micro_batch, microbatches)
-    plan = _build(problem, strategy, chunks, shape, kind, batch)
+    program = _program_values(flags, problem)
+    plan = _build(problem, strategy, chunks, shape, kind, batch, program)
     return plan, tuple(notes)
 
 
@@ -240,12 +241,22 @@ def _strategy(
         recompute=recompute,
     )
     for technique, _ in problem.techniques.plannable:
-        if technique.name in flags.techniques:
+        if technique.name in flags.techniques and technique.program is None:
             word = flags.techniques[technique.name]
             strategy = with_word(strategy, technique, word, technique.flag)
     replicas, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, replicas), replicas)
     return replace(strategy, shard=degrees)
+
+
+def _program_values(flags: UniformStrategy, problem: Problem) -> dict[str, Any]:
+    """Values of the flags of techniques of whole programs."""
+    values = {
+        technique.name: value_of_word(technique, flags.techniques[technique.name], technique.flag)
+        for technique, _ in problem.techniques.plannable
+        if technique.name in flags.techniques and technique.program is not None
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int:
@@ -272,6 +283,7 @@ def _build(
     shape: tuple[int, int, int],
     kind: ScheduleKind,
     batch: tuple[int, int],
+    program: Mapping[str, Any],
 ) -> Plan:
     pp, vpp, ranks = shape
     if reason := schedule_violation(kind, pp, vpp, batch[1], len(problem.model.layers())):
@@ -294,6 +306,7 @@ def _build(
             Program(
                 stages=stages,
                 schedule=Schedule(kind=kind, micro_batch=batch[0], microbatches=batch[1]),
+                techniques=dict(program),
             ),
         ),
     )

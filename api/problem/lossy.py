@@ -30,7 +30,7 @@ def allow_lossy(
     lossy = [
         value.name
         for value, choice in techniques.plannable
-        if choice.tried is not None and _has_lossy(value)
+        if choice.tries_any and _has_lossy(value)
     ]
     caps = dict(techniques.allowed)
     for entry in (entry.strip() for entry in (text or "").split(",")):

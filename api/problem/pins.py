@@ -11,11 +11,13 @@ from typing import Any
 
 from ...planner.solve.problem import Problem
 from ...planner.space.pins import Pin, parse_pin
+from ...planner.space.program_options import device_need
 from ...planner.space.shard_levels import with_degrees
 from ...spec.errors import InputError, nearest_divisor
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.model.towers import layer_contexts
+from ...spec.program_values import program_stack_violation, program_violation, unsupported_program
 from ...spec.recomputation import is_by_operation, resolve_recompute
 from ...spec.rules.executable import unsupported_strategy
 from ...spec.rules.plan_rules import (
@@ -27,7 +29,12 @@ from ...spec.rules.plan_rules import (
 from ...spec.schedules.stage_order import V_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, layer_kind_violation
-from ...spec.technique_values import technique_stack_violation, technique_violation, with_word
+from ...spec.technique_values import (
+    technique_stack_violation,
+    technique_violation,
+    value_of_word,
+    with_word,
+)
 
 PinsLike = str | Iterable[str] | Mapping[str, int | str]
 PIN_FLAG = "--pin"
@@ -96,10 +103,13 @@ def resolve_pins(
             _check_batch(pin, problem, field)
         elif pin.key == "shard":
             _check_shard(pin, pins, problem, executable, field)
+        elif pin.key in problem.techniques.of_programs:
+            _check_program_value(pin, problem, field)
         elif pin.key in problem.techniques.names:
             _check_technique(pin, problem, layers, field)
         if executable and (reason := _unsupported_pin(pin, problem)):
             raise InputError(field, pin.text, f"what --execute can run ({reason})")
+    _check_claims(pins, problem, field)
     _check_schedule(pins, problem, field)
     _check_devices(pins, problem, field)
     return pins
@@ -116,6 +126,10 @@ def _named_results(pin: Pin, problem: Problem, field: str) -> Pin:
 
 
 def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:
+    technique = problem.techniques.value(pin.key)
+    if technique is not None and technique.program is not None:
+        pinned = value_of_word(technique, str(pin.value), pin.key)
+        return unsupported_program({pin.key: pinned}, problem.techniques.values)
     if pin.key == "sp":
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:
@@ -228,6 +242,37 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     if reason := next((reason for reason in reasons if reason), None):
         allowed = f"what these layers can be ({reason})"
         raise InputError(field, pin.text, allowed, f"{pin.key}={OFF}")
+
+
+def _check_program_value(pin: Pin, problem: Problem, field: str) -> None:
+    """Refuse a value illegal for the program, stack or devices."""
+    techniques = problem.techniques
+    value, choice = next(pair for pair in techniques.plannable if pair[0].name == pin.key)
+    pinned = value_of_word(value, str(pin.value), field)
+    if pinned is None:
+        return
+    values, known = {value.name: pinned}, techniques.values
+    need = device_need(choice, pinned, problem.cluster)
+    reason = program_violation(values, problem.model, problem.workload, known)
+    reason = reason or program_stack_violation(values, problem.stack, known)
+    if reason := reason or (f"it needs {need}" if need else None):
+        allowed = f"what the program can be ({reason})"
+        raise InputError(field, pin.text, allowed, f"{pin.key}={OFF}")
+
+
+def _check_claims(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
+    """Refuse pinned values of the program that claim the same state."""
+    techniques = problem.techniques
+    pinned = {pin.key: pin for pin in pins if pin.key in techniques.of_programs}
+    values = {
+        name: value
+        for name, pin in pinned.items()
+        if (technique := techniques.value(name)) is not None
+        and (value := value_of_word(technique, str(pin.value), field)) is not None
+    }
+    if reason := program_violation(values, problem.model, problem.workload, techniques.values):
+        texts = ", ".join(pinned[name].text for name in values)
+        raise InputError(field, texts, f"values that agree ({reason})")
 
 
 def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:

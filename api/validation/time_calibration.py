@@ -117,11 +117,11 @@ def held_out_errors(rows: Sequence[UsableRun], calibration: Calibration) -> dict
 def step_simulator(requested: PlannedRun) -> Callable[[Factors], float]:
     """Step seconds as a function of factors; layers are lowered once."""
     plan, stack = requested.plan, requested.problem.stack
-    lowering = Lowering(plan.model, plan.workload, stack)
+    lowering = Lowering(plan.model, plan.workload, stack, program=plan.program.techniques)
 
     def step_s(factors: Factors) -> float:
         machine = Machine(plan.cluster, unfitted(factors))
-        simulation = Simulator(lowering, Pricer(machine, stack)).run(plan)
+        simulation = Simulator(lowering, Pricer(machine, lowering.stack)).run(plan)
         if simulation is None:
             raise RuntimeError("a simulation without a limit ends")
         return simulation.step_time_s

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ...spec.choices import Recompute, SequenceParallel
@@ -12,10 +14,19 @@ from ...spec.model.towers import LayerContext, layer_contexts
 from ...spec.parallel.batch_partition import group_samples
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_copies, with_table
+from ...spec.program_values import reduced_ranks
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.training import LayerTraining
 from ...spec.workload.workload import Workload
+from ..program_technique import (
+    StepAdditions,
+    StepShape,
+    priced_values,
+    program_stack,
+    program_unit,
+    step_additions,
+)
 from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.param_groups import UnitShape
 from ..sharding.state_layouts import lower_unit
@@ -26,6 +37,7 @@ from .chunk import StageChunk, StageLayer
 from .layer_lowering import LoweredLayer, lower_layer
 from .tower_outputs import chunk_tower_outputs, tower_input_shapes
 
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 MAX_CACHED_CHUNKS = 4096
 """Cached chunks; enumerated plans have many in common."""
 
@@ -33,7 +45,11 @@ MAX_CACHED_CHUNKS = 4096
 class Lowering:
     """Lower layers and units of one model, workload and stack, each once.
 
-    ``techniques``: prices of known techniques.
+    ``techniques``: prices of known techniques; ``program``: values of the whole program, which
+    change ``stack`` too.
+
+    Raises:
+        InputError: a program's value without a price.
     """
 
     def __init__(
@@ -42,13 +58,18 @@ class Lowering:
         workload: Workload,
         stack: StackSpec,
         techniques: TechniquePrices = TECHNIQUES,
+        program: Mapping[str, Any] = NO_VALUES,
     ) -> None:
         self.model = model
         self.workload = workload
-        self.stack = stack
         self.techniques: dict[str, TechniquePrice] = {
             technique.name: technique for technique in techniques
         }
+        self.program = program
+        prices = {t.name: t.program for t in techniques if t.program is not None}
+        self._priced_values = priced_values(program, prices)
+        self._values = tuple(price.value for price in techniques)
+        self.stack = program_stack(stack, self._priced_values)
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
         self.contexts = layer_contexts(model, workload.seq_len)
@@ -150,7 +171,7 @@ class Lowering:
         shape = UnitShape(
             layers=tuple(with_table(self.model, i) if copies else self.layers[i] for i in members),
             strategy=replace(strategy, recompute="none", techniques={}),
-            stage_ranks=ranks,
+            stage_ranks=reduced_ranks(self.program, strategy, ranks, self._values),
             seq_len=self.contexts[members[0]].tokens,
             dtype=self.workload.dtype,
             stack=self.stack,
@@ -159,13 +180,22 @@ class Lowering:
             clips=self.workload.gradient_clip_norm is not None,
         )
         unit, techniques = lower_unit(shape), dict(self._state_techniques(strategy))
-        if not techniques:
-            return unit
-        strategy_with_techniques = replace(shape.strategy, techniques=techniques)
-        return unit_with(
-            replace(shape, strategy=strategy_with_techniques),
-            unit,
-            technique_prices(strategy_with_techniques, self.techniques),
+        if techniques:
+            shape = replace(shape, strategy=replace(shape.strategy, techniques=techniques))
+            unit = unit_with(shape, unit, technique_prices(shape.strategy, self.techniques))
+        return program_unit(shape, unit, self._priced_values)
+
+    def step_additions(self, chunks: tuple[StageChunk, ...], ranks: int) -> StepAdditions:
+        """Additions of the program's values to the step of a rank with these chunks.
+
+        ``ranks``: of its stage.
+        """
+        if not self._priced_values:
+            return ()
+        entries = (entry for chunk in chunks for entry in chunk.layers)
+        units = tuple(entry.unit for entry in entries if entry.unit is not None)
+        return step_additions(
+            StepShape(units, ranks, self.stack, self.workload), self._priced_values
         )
 
     def _state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:

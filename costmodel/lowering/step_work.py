@@ -20,7 +20,8 @@ from ...spec.report.work_items import Collective, streamed
 from ...spec.schedules.stage_order import chunk_location, chunk_position
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
-from ..sharding.fsdp_unit import FsdpUnit
+from ..program_technique import StepAdditions
+from ..sharding.fsdp_unit import AddedUpdate, FsdpUnit
 from ..sharding.optimizers import merged_share, update_work
 from ..sharding.traffic import partial_sum_work
 from ..symbolic.lane_work import LaneWorks
@@ -40,8 +41,11 @@ NORM_AND_LOSS_BYTES = 16
 def step_work(
     plan: Plan, stack: StackSpec, stage: int, techniques: TechniquePrices = TECHNIQUES
 ) -> list[WorkItem]:
-    """Every kernel and collective of one step on a rank of ``stage``."""
-    lowering = Lowering(plan.model, plan.workload, stack, techniques)
+    """Every kernel and collective of one step on a rank of ``stage``.
+
+    Of a step in which all is done that techniques do once in several.
+    """
+    lowering = Lowering(plan.model, plan.workload, stack, techniques, plan.program.techniques)
     chunks = lowering.stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
     work: list[WorkItem] = []
@@ -50,9 +54,11 @@ def step_work(
             omitted_sums = _last_reads(lowering, chunk.layers[number])
             work += _layer_work(chunk, number, micro_batches, omitted_sums)
         work += _messages(plan, stage, index, chunk, micro_batches)
-    end = step_end_work(plan, stack, stage, chunks)
-    added = [item for _, items in end.added for item in items]
+    additions = lowering.step_additions(chunks, plan.program.stages[stage].device_count)
+    end = step_end_work(plan, lowering.stack, stage, chunks, additions)
+    added = [item for update in end.added for item in update.items]
     added += [item for works in end.lanes for item in _lane_items(works)]
+    added += [item for _, step in additions for work in step.beside for item in work.items]
     return [
         *work,
         *end.pending_reductions,
@@ -197,7 +203,7 @@ class StepEndWork(NamedTuple):
     ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that of
     a weight shared by two stages. ``norm``: the global norm with the loss. ``update``: norm,
     clipping, optimizer. ``gathers``: updated parameters that are whole or quantized between steps.
-    ``added``: techniques' work at the update, by name; ``lanes``: beside it, by unit.
+    ``added``: techniques' work at the update; ``lanes``: beside it, by unit.
     """
 
     pending_reductions: tuple[WorkItem, ...]
@@ -205,14 +211,21 @@ class StepEndWork(NamedTuple):
     norm: Collective
     update: tuple[WorkItem, ...]
     gathers: tuple[WorkItem, ...]
-    added: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
+    added: tuple[AddedUpdate, ...] = ()
     lanes: tuple[LaneWorks, ...] = ()
 
 
 def step_end_work(
-    plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
+    plan: Plan,
+    stack: StackSpec,
+    stage: int,
+    chunks: tuple[StageChunk, ...],
+    additions: StepAdditions = (),
 ) -> StepEndWork:
-    """Pending gradient sums, the global norm, the update."""
+    """Pending gradient sums, the global norm, the update.
+
+    ``additions``: of the program's values.
+    """
     entries = [entry for chunk in chunks for entry in chunk.layers]
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
@@ -230,7 +243,8 @@ def step_end_work(
             plan.workload.gradient_clip_norm is not None,
         ),
         gathers=tuple(item for unit in units for item in unit.post_update),
-        added=tuple(pair for unit in units for pair in unit.added_update),
+        added=tuple(added for unit in units for added in unit.added_update)
+        + tuple(AddedUpdate(n, step.update, step.every) for n, step in additions if step.update),
         lanes=tuple(unit.update_lanes for unit in units if unit.update_lanes),
     )
 

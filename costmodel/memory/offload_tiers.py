@@ -17,17 +17,22 @@ from ..symbolic.tier_bytes import TIERS, StateBytes, Tier, TierBytes, total_byte
 
 
 def tier_rows(
-    plan: Plan, rank_location: tuple[int, str], passes: StagePasses, chunks: tuple[StageChunk, ...]
+    plan: Plan,
+    rank_location: tuple[int, str],
+    passes: StagePasses,
+    chunks: tuple[StageChunk, ...],
+    step_states: tuple[StateBytes, ...] = (),
 ) -> tuple[MemoryRow, ...]:
     """Peak bytes of tiers other than the device's; empty if unused.
 
-    A tier absent from the cluster has no capacity. ``passes`` and ``chunks`` are the stage's.
+    A tier absent from the cluster has no capacity. ``passes`` and ``chunks`` are the stage's,
+    ``step_states`` those of its ranks beside its layers'.
     """
     activation_tier_bytes = [
         _sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks
     ]
     units = (entry.unit for chunk in chunks for entry in chunk.layers if entry.unit is not None)
-    states = [state for unit in units for state in unit.added_tier_bytes]
+    states = [*step_states, *(state for unit in units for state in unit.added_tier_bytes)]
     rows = []
     for tier in TIERS:
         chunk_bytes = [total_bytes(size, tier) for size in activation_tier_bytes]

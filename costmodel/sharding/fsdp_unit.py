@@ -50,6 +50,14 @@ class ReduceWork(NamedTuple):
     accumulate_upcast: tuple[WorkItem, ...] = ()
 
 
+class AddedUpdate(NamedTuple):
+    """A technique's work with the update of one step in ``every``."""
+
+    technique: str
+    items: tuple[WorkItem, ...]
+    every: int = 1
+
+
 class ReduceBytes(NamedTuple):
     """Buffers of a reduction, which still holds the last parameter's gradient.
 
@@ -98,7 +106,7 @@ class FsdpUnit:
     tied_elements: int
     overlaps: OverlapKinds
     added: LoweredPass = NO_PASS
-    added_update: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
+    added_update: tuple[AddedUpdate, ...] = ()
     added_bytes: int = 0
     added_tier_bytes: tuple[StateBytes, ...] = ()
     fetched_by: str = ""

@@ -99,8 +99,9 @@ class Simulator:
         techniques: TechniquePrices = TECHNIQUES,
     ) -> Simulator:
         """A simulator for the plan's model and workload, with these techniques' prices."""
-        lowering = Lowering(plan.model, plan.workload, stack, techniques)
-        return cls(lowering, Pricer(machine, stack))
+        program = plan.program.techniques
+        lowering = Lowering(plan.model, plan.workload, stack, techniques, program)
+        return cls(lowering, Pricer(machine, lowering.stack))
 
     def on(self, machine: Machine) -> Simulator:
         """A simulator of the same layers on another machine, with the same stack."""
@@ -128,6 +129,8 @@ class Simulator:
     ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
         """Lowered chunks of every stage and its priced passes, untimed; as ``run``."""
         program = plan.program
+        if program.techniques != self.lowering.program:
+            raise RuntimeError("layers were lowered for other values of the program's techniques")
         stages, micro_batches = len(program.stages), program.schedule.microbatches
         kind, has_actions = program.schedule.kind, program.schedule.actions is not None
         limit = max_microbatches(stages, program.chunks_per_stage, kind, has_actions)
@@ -273,7 +276,7 @@ class Simulator:
             InputError: rates so small, or work so large, that no number holds the step's seconds.
         """
         stack = self.lowering.stack
-        barrier_s, norm_s = apply_step_end(plan, stack, self.prices, chunks, runs)
+        barrier_s, norm_s = apply_step_end(plan, self.lowering, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         if not math.isfinite(step_time_s):
@@ -285,11 +288,15 @@ class Simulator:
         for run, groups in zip(runs, communicators(plan, technique_values), strict=True):
             for rank_class in run.classes:
                 rank_location = (run.stage, rank_class.group)
+                ranks = plan.program.stages[run.stage].device_count
+                added = self.lowering.step_additions(rank_class.chunks, ranks)
                 allocated = stage_peak(
                     plan, stack, run.stage, run.passes, rank_class.chunks, prefetch, self._effects
                 )
+                allocated["workspace"] += sum(step.resident_bytes for _, step in added)
+                states = tuple(s for _, step in added for s in step.resident_tier_bytes)
                 rows.append(memory_row(plan, stack, rank_location, allocated, groups))
-                rows += tier_rows(plan, rank_location, run.passes, rank_class.chunks)
+                rows += tier_rows(plan, rank_location, run.passes, rank_class.chunks, states)
         memory = tuple(rows)
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...spec.schedules.passes import Pass
 from ..lowering.stage_passes import ConcurrentPasses, PassKind, StagePasses
+from ..symbolic.lane_work import Lane
 from .lane_clocks import ChainedLaneWork
 from .pass_time import PASS_TERMS, PassTime, sum_by_name
 from .rank_class import RankClass
+
+
+class StepLane(NamedTuple):
+    """A technique's mean seconds a step on a lane beside whole steps."""
+
+    technique: str
+    lane: Lane
+    seconds: float
+
+
+StepLanes = tuple[StepLane, ...]
 
 
 @dataclass(slots=True)
@@ -21,7 +34,7 @@ class StageRun:
     its stream's time lost to messages: waiting for one in flight, or sending.
     ``reductions_s``: of gradients over replicas, after all passes.
     ``update_technique_s`` of ``update_s`` are techniques', ``update_beside_s`` the time that their
-    ``update_lanes`` outlast the device's own work.
+    ``update_lanes`` outlast the device's own work, and what shows of ``step_lanes``.
     """
 
     stage: int
@@ -41,6 +54,7 @@ class StageRun:
     update_technique_s: dict[str, float] = field(default_factory=dict)
     update_lanes: tuple[ChainedLaneWork, ...] = ()
     update_beside_s: float = 0.0
+    step_lanes: StepLanes = ()
 
     def class_of(self, kind: PassKind) -> RankClass:
         """The slowest class of ranks for a kind of pass."""

@@ -15,16 +15,18 @@ from ...spec.plan.technique_groups import stage_technique_groups
 from ...spec.technique import Values
 from ...spec.techniques import TECHNIQUES
 from ..lowering.chunk import StageChunk
+from ..lowering.plan_lowering import Lowering
 from ..lowering.step_work import step_end_work
 from ..lowering.tied_embeddings import table_stages
 from ..pricing.group_pricer import GroupPricer
-from ..pricing.overlap import slowed
+from ..pricing.overlap import exposed_over_kernels, slowed
 from ..pricing.pricer import Pricer
-from ..symbolic.lane_work import Lane, LaneWorks
+from ..program_technique import StepAdditions
+from ..symbolic.lane_work import Lane, LaneWork, LaneWorks
 from .lane_clocks import ChainedLaneWork, placed_chains
 from .pass_time import sum_by_name
 from .rank_class import RankClass
-from .stage_run import StageRun
+from .stage_run import StageRun, StepLane, StepLanes
 
 
 class _LanesUpdate(NamedTuple):
@@ -49,11 +51,12 @@ class _StepEndTimes(NamedTuple):
     norm_s: float
     technique_s: dict[str, float]
     lanes: _LanesUpdate
+    step_lanes: StepLanes
 
 
 def apply_step_end(
     plan: Plan,
-    stack: StackSpec,
+    lowering: Lowering,
     prices: GroupPricer,
     chunks: list[tuple[StageChunk, ...]],
     runs: list[StageRun],
@@ -62,7 +65,7 @@ def apply_step_end(
 
     Args:
         plan: the plan.
-        stack: framework profile.
+        lowering: of its layers.
         prices: of its machine.
         chunks: the lowered chunks of every stage.
         runs: of every stage, timed.
@@ -79,7 +82,7 @@ def apply_step_end(
             layer_ids = tuple(chunk.layer_ids for chunk in rank_class.chunks)
             key = (layer_ids, tied, rank_class.group, rank_class.link_span)
             if key not in cache:
-                cache[key] = _step_end_times(plan, stack, prices, run.stage, rank_class)
+                cache[key] = _step_end_times(plan, lowering, prices, run.stage, rank_class)
             ends.append(cache[key])
         run.reductions_s = max(end.reductions_s for end in ends)
         run.pending_reductions_s = max(end.pending_reductions_s for end in ends)
@@ -89,28 +92,34 @@ def apply_step_end(
         latest = max(ends, key=lambda end: end.update_s)
         run.update_s, run.update_technique_s = latest.update_s, latest.technique_s
         run.update_lanes, run.update_beside_s = latest.lanes.placed, latest.lanes.beside_s
+        run.step_lanes = latest.step_lanes
     barrier_s = max(run.ready_s for run in runs) + norm_s
     for run in runs:
         layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
-        run.gathers_s = _exposed_gathers_s(stack, prices, run, layers, barrier_s - norm_s)
+        run.gathers_s = _exposed_gathers_s(lowering.stack, prices, run, layers, barrier_s - norm_s)
+        if run.step_lanes:
+            _add_step_lanes(run, barrier_s, prices.whole)
     return barrier_s, norm_s
 
 
 def _step_end_times(
     plan: Plan,
-    stack: StackSpec,
+    lowering: Lowering,
     prices: GroupPricer,
     stage: int,
     rank_class: RankClass,
 ) -> _StepEndTimes:
-    end = step_end_work(plan, stack, stage, rank_class.chunks)
+    ranks = plan.program.stages[stage].device_count
+    additions = lowering.step_additions(rank_class.chunks, ranks)
+    end = step_end_work(plan, lowering.stack, stage, rank_class.chunks, additions)
     pricer = prices.at(rank_class.group, rank_class.link_span)
     copies_s, pending_reductions_s = pricer.split(end.pending_reductions)
     casts_s, gathers_s = pricer.split(end.gathers)
-    added = [(name, sum(pricer.split(items))) for name, items in end.added]
+    added = [(a.technique, sum(pricer.split(a.items)) / a.every) for a in end.added]
     device_s = copies_s + sum(pricer.split(end.update)) + casts_s
     lanes = _lanes_update(end.lanes, pricer, device_s)
-    technique_s = sum_by_name(added, lanes.added)
+    in_line, step_lanes = _step_lanes(additions, pricer)
+    technique_s = sum_by_name(added, lanes.added, in_line)
     units = (entry.unit for chunk in rank_class.chunks for entry in chunk.layers)
     return _StepEndTimes(
         reductions_s=sum(pricer.unit(unit).reduce.after_passes_s for unit in units if unit),
@@ -121,7 +130,43 @@ def _step_end_times(
         norm_s=prices.all_ranks_collective_s(plan, end.norm),
         technique_s=technique_s,
         lanes=lanes,
+        step_lanes=step_lanes,
     )
+
+
+def _step_lanes(
+    additions: StepAdditions, pricer: Pricer
+) -> tuple[list[tuple[str, float]], StepLanes]:
+    """Mean seconds a step of work beside whole steps: what stops the device, and the rest."""
+    in_line: list[tuple[str, float]] = []
+    beside: list[StepLane] = []
+    for name, addition in additions:
+        for lane, items in addition.beside:
+            work = LaneWork(name, lane, items, "with")
+            seconds = pricer.lane_s(work) / addition.every
+            if pricer.in_line(work):
+                in_line.append((name, seconds))
+            elif seconds:
+                beside.append(StepLane(name, lane, seconds))
+    return in_line, tuple(beside)
+
+
+def _add_step_lanes(run: StageRun, barrier_s: float, pricer: Pricer) -> None:
+    """Add what shows of lanes beside whole steps to the update.
+
+    Work of one step in several takes its share of each: exposed seconds are in proportion.
+    """
+    window_s = barrier_s + run.update_s + run.gathers_s + pricer.step_s
+    lanes: dict[Lane, float] = {}
+    for work in run.step_lanes:
+        lanes[work.lane] = lanes.get(work.lane, 0.0) + work.seconds
+    slowdown = pricer.stack.overlap_slowdown
+    exposed_s = max(exposed_over_kernels(s, window_s, slowdown) for s in lanes.values())
+    share = exposed_s / sum(work.seconds for work in run.step_lanes)
+    shown = [(work.technique, work.seconds * share) for work in run.step_lanes]
+    run.update_technique_s = sum_by_name(run.update_technique_s.items(), shown)
+    run.update_beside_s += exposed_s
+    run.update_s += exposed_s
 
 
 def _lanes_update(lanes: tuple[LaneWorks, ...], pricer: Pricer, device_s: float) -> _LanesUpdate:

@@ -153,7 +153,10 @@ def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
         Span(stream=stream, name=name, start_s=start_s, duration_s=duration_s, term=term)
         for stream, name, start_s, duration_s, term in pieces
         if duration_s > 0
-    ] + _update_lane_spans(simulation, run, device_s)
+    ] + [
+        *_update_lane_spans(simulation, run, device_s),
+        *_step_lane_spans(simulation, run),
+    ]
 
 
 def _update_lane_spans(simulation: Simulation, run: StageRun, device_s: float) -> list[Span]:
@@ -168,6 +171,27 @@ def _update_lane_spans(simulation: Simulation, run: StageRun, device_s: float) -
                     name=f"update {work.technique}",
                     start_s=simulation.barrier_s + start_s,
                     duration_s=end_s - start_s,
+                    term=overlapped_term(work.technique) if is_overlapped else work.technique,
+                )
+            )
+    return spans
+
+
+def _step_lane_spans(simulation: Simulation, run: StageRun) -> list[Span]:
+    """Lanes beside the whole step: a step's share from its start on, cut where the update ends."""
+    spans: list[Span] = []
+    free_s: dict[str, float] = {}
+    end_s = simulation.barrier_s + run.update_s - run.update_beside_s
+    for work in run.step_lanes:
+        start_s = free_s.get(work.lane, 0.0)
+        free_s[work.lane] = start_s + work.seconds
+        for first_s, last_s, is_overlapped in cut((start_s, free_s[work.lane]), [(0.0, end_s)]):
+            spans.append(
+                Span(
+                    stream=Stream(rank=run.stage, kind=STREAMS[work.lane], name=work.lane),
+                    name=f"step {work.technique}",
+                    start_s=first_s,
+                    duration_s=last_s - first_s,
                     term=overlapped_term(work.technique) if is_overlapped else work.technique,
                 )
             )

@@ -38,6 +38,7 @@ class ShapeContexts:
     def __init__(self, evaluator: Evaluator) -> None:
         self.request = evaluator.request
         self._rule = evaluator.rule
+        self._stack = evaluator.simulator.lowering.stack
         self._machine = evaluator.simulator.pricer.machine
         self._link_spans: dict[tuple[int, int], int] = {}
         capacities = tier_capacities(self.request.cluster.groups[0].memory)
@@ -79,7 +80,7 @@ class ShapeContexts:
         """Live bytes available on a device of a shape."""
         communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
         capacity = self.request.cluster.groups[0].memory.hbm_bytes
-        return self._rule.live_budget_bytes(capacity, self.request.stack, communicators)
+        return self._rule.live_budget_bytes(capacity, self._stack, communicators)
 
     @property
     def tier_budget(self) -> Budget:

@@ -93,7 +93,7 @@ def build_plan(request: Request, decision: Decision) -> Plan:
         models={"main": request.model},
         cluster=request.cluster,
         workloads={"main": request.workload},
-        programs=(Program(stages=stages, schedule=schedule),),
+        programs=(Program(stages=stages, schedule=schedule, techniques=request.program),),
     )
 
 

@@ -26,6 +26,7 @@ class HeterogeneousCosts:
         self.request = request
         prices: GroupPricer = simulator.prices
         self._rule = evaluator.rule
+        self._stack = simulator.lowering.stack
         self._classes = StageClassTable(prices)
         self.options = StageOptions(request, simulator, self._classes)
         self._tied = shared_tables(request.model)
@@ -81,7 +82,7 @@ class HeterogeneousCosts:
     def budgets(self, shape: PipelineShape) -> list[list[float]]:
         """Live bytes that certainly fit, by stage and rank class."""
         communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
-        rule, stack = self._rule, self.request.stack
+        rule, stack = self._rule, self._stack
 
         def budget(group: str) -> float:
             capacity = self.request.cluster.group(group).memory.hbm_bytes

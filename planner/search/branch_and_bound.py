@@ -128,7 +128,9 @@ class BranchAndBound:
         return self._result(lower_bound, _stopped_by(is_early, is_proven))
 
     def list_shapes(self) -> Nodes:
-        """List all shapes with their quick bounds."""
+        """List all shapes with their quick bounds, once."""
+        if self._nodes is not None:
+            return self._nodes
         shapes, quick = list[PipelineShape](), list[float]()
         for shape in self.space.shapes():
             self.incumbents.check_deadline()

@@ -59,10 +59,15 @@ class SingleGroupParts:
         evaluator: of the request; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best value) now and then.
+        best_value: of another plan, to be beaten: no first plan is sought, and there may be none.
     """
 
     def __init__(
-        self, evaluator: Evaluator, limits: Limits, progress: Progress | None = None
+        self,
+        evaluator: Evaluator,
+        limits: Limits,
+        progress: Progress | None = None,
+        best_value: float = float("inf"),
     ) -> None:
         self.limits = limits
         self.bounds = shape_bounds(evaluator)
@@ -79,8 +84,10 @@ class SingleGroupParts:
             alternatives=limits.alternatives,
             heuristic_passes=limits.heuristic_passes,
             deadline_s=limits.deadline_s,
-            seeks_first=True,
+            seeks_first=best_value == float("inf"),
+            best_value=best_value,
         )
+        self._beats_another = best_value < float("inf")
 
     def _layouts(self, tables: Callable[[PipelineShape], list[OptionTable]]) -> LayoutByLayout:
         return LayoutByLayout(
@@ -218,8 +225,10 @@ class SingleGroupParts:
                 self.improvements,
                 self._progress,
             ),
-            start=self.start,
-            error=lambda any_shape, nearest, late, proven: infeasible_error(
+            start=None if self._beats_another else self.start,
+            error=None
+            if self._beats_another
+            else lambda any_shape, nearest, late, proven: infeasible_error(
                 space, any_shape, nearest, evaluator, late, proven
             ),
         )

@@ -8,15 +8,15 @@ groups are searched alone only, and the report says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Alternative, Assumption, SearchResult
 from .joint_search import JointResult
 from .problem import Problem
+from .program_values import each_once, merged_space
 from .solution import IDLE_DEVICES, Solution
 
 JOINT_LEFT_OUT = {
@@ -128,16 +128,8 @@ def _merged_search(
         lower_bound_s=min(bounds_s),
         gap=best.objective.value / bound - 1 if bound else 0.0,
         stopped_by=next((stop for stop in stops if stop != "proof"), "proof"),
-        space=_merged_space(spaces),
-        left_out=[entry for n, entry in enumerate(left_out) if entry not in left_out[:n]],
+        space=merged_space(spaces),
+        left_out=each_once(left_out),
         objective=replace(best.objective, bound=bound),
         tie_set=best.tie_set,
     )
-
-
-def _merged_space(spaces: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    merged: dict[str, list[Any]] = {}
-    for space in spaces:
-        for axis, values in space.items():
-            merged[axis] = sorted({*merged.get(axis, []), *values})
-    return dict(sorted(merged.items()))

@@ -18,9 +18,9 @@ from ..search.feasibility_probe import PROBE, FeasibilityProbe, SearchParts
 from ..search.work_limits import Limits
 from ..space.objective import Objective, StepCost, StepTime
 from ..space.request import Request
+from ..uniform.build import search_parts
 from .options import DEFAULT_OPTIONS, SolveOptions
 from .problem import Problem
-from .search_parts import search_parts
 
 MIN_ALTERNATIVES = 8
 """Plans of other shapes that a search keeps, even if fewer are reported."""
@@ -41,9 +41,11 @@ def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) ->
         shards_pinned=len(problem.cluster.groups) == 1,
         executable=options.executable,
         techniques=problem.techniques,
+        program=dict(problem.program),
     )
-    lowering = Lowering(problem.model, problem.workload, stack, problem.techniques.prices)
-    simulator = Simulator(lowering, Pricer(problem.machine, stack))
+    prices = problem.techniques.prices
+    lowering = Lowering(problem.model, problem.workload, stack, prices, request.program)
+    simulator = Simulator(lowering, Pricer(problem.machine, lowering.stack))
     return Evaluator(request, simulator, MemoryRule(options.risk).measured_by(problem.measured))
 
 
@@ -53,11 +55,16 @@ def _objective(problem: Problem) -> Objective:
     return StepTime()
 
 
-def make_search(problem: Problem, options: SolveOptions) -> SearchParts:
-    """Parts of the search over one device group, to be watched."""
+def make_search(
+    problem: Problem, options: SolveOptions, best_value: float = float("inf")
+) -> SearchParts:
+    """Parts of the search over one device group, to be watched.
+
+    ``best_value``: of another plan, to be beaten; the result may then have no plans.
+    """
     limits = Limits(deadline_s=options.deadline_s, alternatives=max(MIN_ALTERNATIVES, options.top))
     evaluator = make_evaluator(problem, options)
-    parts = search_parts(evaluator, limits, options.progress)
+    parts = search_parts(evaluator, limits, options.progress, best_value)
     watch_trials(parts, options.watch)
     return parts
 

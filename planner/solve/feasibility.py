@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,18 +17,25 @@ from .engine import make_probe
 from .garbage_collection import garbage_collection_paused
 from .options import DEFAULT_OPTIONS, SolveOptions
 from .problem import Problem
+from .program_values import with_program_values
 
 
 def fit_error(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> InfeasibleError | None:
     """Error if no plan fits any device group, else None."""
     errors = []
-    for part in group_problems(problem):
+    for part in _parts(problem, options):
         with garbage_collection_paused():
             error = make_probe(part, options).fit_error()
         if error is None:
             return None
         errors.append(error)
     return errors[0]
+
+
+def _parts(problem: Problem, options: SolveOptions) -> Iterator[Problem]:
+    """Each device group alone, with each combination of the program's values."""
+    for part in group_problems(problem):
+        yield from with_program_values(part, options)
 
 
 class QuickPlan(NamedTuple):
@@ -69,7 +77,7 @@ class QuickProbe:
     ) -> QuickPlan | None:
         """Cheapest likely plan of any device group; None if none is soon found."""
         plans = []
-        for part in group_problems(problem):
+        for part in _parts(problem, replace(self._options, pins=pins)):
             if self.is_spent:
                 break
             options = replace(self._options, pins=pins, deadline_s=self._left_s())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...costmodel.explain.breakdown import breakdown, predict, source_share
@@ -18,6 +18,13 @@ from .engine import make_joint_engine
 from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
+from .program_values import (
+    each_once,
+    merged_space,
+    no_legal_values,
+    stop_of,
+    with_program_values,
+)
 from .solution import Solution, idle_devices_notes, price_tables, pricing_text
 
 
@@ -56,6 +63,41 @@ def solve_jointly(
 
 
 def _joint_result(problem: Problem, options: SolveOptions, incumbent_s: float) -> JointResult:
+    """The search with each combination of the program's values, each to beat those before it.
+
+    Where a simple plan is preferred, more values must gain more than that.
+    """
+    results: list[JointResult] = []
+    for one in with_program_values(problem, options):
+        margin = (options.simple_within or 0.0) if results and one.program else 0.0
+        result = _searched(one, options, incumbent_s / (1 + margin))
+        if result.solution is not None:
+            incumbent_s = result.solution.prediction.step_time_s
+        results.append(result)
+    return results[0] if len(results) == 1 else _merged(results)
+
+
+def _merged(results: list[JointResult]) -> JointResult:
+    """The last solution, which is the best, and the least of all bounds."""
+    if not results:
+        raise no_legal_values()
+    found = [one.result for one in results]
+    return JointResult(
+        solution=next((one.solution for one in reversed(results) if one.solution), None),
+        result=replace(
+            found[0],
+            lower_bound=min(one.lower_bound for one in found),
+            lower_bound_s=min(one.lower_bound_s for one in found),
+            stopped_by=stop_of(found),
+            simulated=sum(one.simulated for one in found),
+            seconds=sum(one.seconds for one in found),
+        ),
+        space=merged_space(one.space for one in results),
+        left_out=each_once(entry for one in results for entry in one.left_out),
+    )
+
+
+def _searched(problem: Problem, options: SolveOptions, incumbent_s: float) -> JointResult:
     engine = make_joint_engine(problem, options, incumbent_s)
     result = engine.run()
     left_out = engine.space.left_out(has_solver())

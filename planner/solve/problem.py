@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...costmodel.pricing.machine import Machine
 from ...spec.choices import Objective
@@ -13,7 +15,7 @@ from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
 from ...spec.workload.workload import Workload
-from ..technique import KnownTechniques
+from ..technique import KnownTechniques, ProgramPlace
 from ..techniques import SHIPPED
 
 
@@ -33,7 +35,8 @@ class Problem:
     """Resolved problem, with the assumptions behind it.
 
     For a largest size, the one of ``workload`` is the first tried. ``expansion`` describes the
-    whole cluster in words. ``prices`` are None if unknown. ``techniques``: those allowed.
+    whole cluster in words. ``prices`` are None if unknown. ``techniques``: those allowed;
+    ``program``: values of the whole program, which are chosen before layers are searched.
     """
 
     model: ModelSpec
@@ -47,11 +50,17 @@ class Problem:
     objective_choice: ObjectiveChoice = THROUGHPUT
     prices: RentalPrices | None = None
     techniques: KnownTechniques = SHIPPED
+    program: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_single_search(self) -> bool:
         """True for one device group and fixed sizes: one search answers."""
         return len(self.cluster.groups) == 1 and not self.objective_choice.grain
+
+    @property
+    def place(self) -> ProgramPlace:
+        """What values of the whole program may depend on."""
+        return ProgramPlace(self.model, self.workload, self.cluster, self.stack)
 
     def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
         """The problem with another batch or sequence length."""

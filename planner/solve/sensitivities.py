@@ -11,7 +11,7 @@ from ..candidates.evaluator import Outcome
 from ..search.branch_and_bound import BranchAndBound
 from ..search.feasibility_probe import SingleShapeSearch
 from ..search.work_limits import Limits
-from .search_parts import search_parts
+from ..uniform.build import search_parts
 
 MAX_PASSES = 60_000
 """Passes of a step above which there are no sensitivities; ``plan explain`` has them still."""

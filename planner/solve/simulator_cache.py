@@ -8,6 +8,7 @@ The cache changes no figure.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.memory.pass_memory import PassMemoryCache
@@ -25,6 +26,8 @@ from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan
 from ...spec.workload.workload import Workload
 
+ProgramKey = tuple[tuple[str, Any], ...]
+"""Values of the whole program by name, sorted."""
 CACHE_SIZE = 16
 """Simulators and lowerings; a large model's hold some MiB."""
 
@@ -37,7 +40,8 @@ def simulator_for(
     techniques: TechniquePrices = TECHNIQUES,
 ) -> Simulator:
     """Simulator of a plan's model and workload on its cluster."""
-    lowered = plan.model, plan.workload, stack, techniques
+    program = tuple(sorted(plan.program.techniques.items()))
+    lowered = plan.model, plan.workload, stack, techniques, program
     if measured is None or isinstance(measured, Calibration):
         return _cached_simulator(*lowered, plan.cluster, measured, rates)
     # a profile has rows by the thousand, which are no key
@@ -50,12 +54,13 @@ def _cached_simulator(
     workload: Workload,
     stack: StackSpec,
     techniques: TechniquePrices,
+    program: ProgramKey,
     cluster: ClusterSpec,
     measured: Calibration | None,
     rates: RateChanges,
 ) -> Simulator:
     return _build_simulator(
-        model, workload, stack, techniques, Machine(cluster, measured, rates=rates)
+        model, workload, stack, techniques, program, Machine(cluster, measured, rates=rates)
     )
 
 
@@ -64,14 +69,20 @@ def _build_simulator(
     workload: Workload,
     stack: StackSpec,
     techniques: TechniquePrices,
+    program: ProgramKey,
     machine: Machine,
 ) -> Simulator:
-    lowering, pass_memory = _cached_lowering(model, workload, stack, techniques)
-    return Simulator(lowering, Pricer(machine, stack), pass_memory)
+    lowering, pass_memory = _cached_lowering(model, workload, stack, techniques, program)
+    return Simulator(lowering, Pricer(machine, lowering.stack), pass_memory)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _cached_lowering(
-    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: TechniquePrices
+    model: ModelSpec,
+    workload: Workload,
+    stack: StackSpec,
+    techniques: TechniquePrices,
+    program: ProgramKey,
 ) -> tuple[Lowering, PassMemoryCache]:
-    return Lowering(model, workload, stack, techniques), PassMemoryCache(stack)
+    lowering = Lowering(model, workload, stack, techniques, dict(program))
+    return lowering, PassMemoryCache(lowering.stack)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from ...costmodel.explain.breakdown import source_share
-from ...spec.plan.plan import Plan
-from ...spec.report.report import ObjectiveResult, Prediction, SearchResult
+from ...spec.report.report import ObjectiveResult, SearchResult
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.feasibility_probe import SearchParts
 from ..search.result import SolveResult
 from .advice import advice
 from .alternatives import PlanRanking, alternatives, prediction_with_cost, ranking
-from .engine import make_search
-from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
 from .sensitivities import winner_sensitivities
@@ -38,22 +35,6 @@ def single_group_solution(
         advice=advice(problem, options, engine, [best, *ranked.outcomes], result.stopped_by),
         notes=idle_devices_notes(problem, best),
     )
-
-
-def single_group_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction]:
-    """The plan of a problem alone, without what a solution says of its search.
-
-    Raises:
-        InfeasibleError: nothing fits.
-    """
-    with garbage_collection_paused():  # around the call, which lets go of the search at its end
-        return _chosen_plan(problem, options)
-
-
-def _chosen_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction]:
-    parts = make_search(problem, options)
-    best = ranking(parts, parts.engine.run(), options.simple_within).chosen
-    return best.plan, prediction_with_cost(best, parts.engine, problem.prices)
 
 
 def _search_result(

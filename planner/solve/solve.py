@@ -9,10 +9,7 @@ from __future__ import annotations
 import time
 
 from ...spec.errors import InfeasibleError
-from ..search.branch_and_bound import BranchAndBound
-from ..search.feasibility_probe import SearchParts
 from .device_groups import cluster_parts, merged_solution
-from .engine import make_search
 from .feasibility import QuickProbe
 from .garbage_collection import garbage_collection_paused
 from .joint_search import solve_jointly
@@ -20,7 +17,7 @@ from .largest_size import find_largest_size, with_largest_size
 from .nearest_feasible import with_feasible_changes
 from .options import DEFAULT_OPTIONS, SolveOptions
 from .problem import Problem
-from .single_group import single_group_solution
+from .program_search import ProgramSearch
 from .solution import Solution
 
 CHANGE_SHARE, LEAST_TRIES = 3, 400
@@ -36,27 +33,25 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
         KeyboardInterrupt: Ctrl-C before any plan was found.
     """
     start_s = time.monotonic()
-    engine: BranchAndBound | None = None
-    parts: SearchParts | None = None
+    search: ProgramSearch | None = None
     try:
         if problem.objective_choice.grain and not options.is_subproblem:
             return _solve_largest(problem, options)
         if len(problem.cluster.groups) > 1:
             return _solve_device_groups(problem, options)
         with garbage_collection_paused():
-            parts = make_search(problem, options)
-            engine = parts.engine
-            solution = single_group_solution(problem, options, parts, engine.run())
-            engine = parts = None  # so that the end of the block collects them
+            search = ProgramSearch(problem, options)
+            solution = search.solution()
+            search = None  # so that the end of the block collects it
         return solution
     except InfeasibleError as error:
-        if engine is not None and engine.interrupted:
+        if search is not None and search.interrupted:
             raise KeyboardInterrupt from None
         if error.late or options.is_subproblem:
             raise
         infeasible = error
     until_s = None if options.deadline_s is None else start_s + options.deadline_s
-    tries = 0 if engine is None else engine.evaluator.tries
+    tries = 0 if search is None else search.tries
     probe = QuickProbe(options, until_s, CHANGE_SHARE * max(tries, LEAST_TRIES))
     raise with_feasible_changes(infeasible, problem, options.pins, probe)
 

@@ -60,7 +60,10 @@ def _add_strategies(
     shards = {(strategy.shard, strategy.weight_split) for strategy in strategies}
     axes["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
     for technique, _ in space.request.techniques.plannable:
-        axes[technique.name] |= {technique.text_of(strategy) for strategy in strategies}
+        if technique.program is None:
+            axes[technique.name] |= {technique.text_of(strategy) for strategy in strategies}
+        else:
+            axes[technique.name].add(technique.text_in_program(space.request.program))
     if strategies and (index == 0 or isinstance(space.layers[index], BlockLayer)):
         axes["dp"].add(dp)
 

@@ -34,7 +34,12 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 def layer_keys(techniques: KnownTechniques) -> tuple[str, ...]:
     """Keys of pins on layers."""
-    return (*CORE_KEYS, *techniques.names)
+    return (*CORE_KEYS, *(n for n in techniques.names if n not in techniques.of_programs))
+
+
+def plan_keys(techniques: KnownTechniques) -> tuple[str, ...]:
+    """Keys of pins on a whole plan."""
+    return (*PIPELINE_KEYS, *techniques.of_programs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +83,12 @@ def parse_pin(
     key = key.strip().replace("-", "_")
     if not sign or not value.strip():
         raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
-    keys = (*layer_keys(techniques), *PIPELINE_KEYS)
+    whole = plan_keys(techniques)
+    keys = (*layer_keys(techniques), *whole)
     if key not in keys:
         raise InputError(field, key, "one of " + ", ".join(keys), nearest_name(key, keys))
     span = _layer_range(layers, layer_count, field) if at else None
-    if span is not None and key in PIPELINE_KEYS:
+    if span is not None and key in whole:
         raise InputError(
             field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}"
         )

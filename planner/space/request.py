@@ -23,7 +23,8 @@ class Request:
     their pipeline once. ``token_rules``: those of ``layer_splits`` on tokens, for axes without
     pins. ``shards_pinned``: a pinned level other than zero0 has several ranks to shard over.
     ``executable``: only plans of the bundled executor. ``values`` narrows axes to lists of values
-    (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed.
+    (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed; ``program``:
+    values of the whole program, which all of its plans have.
     """
 
     model: ModelSpec
@@ -38,3 +39,4 @@ class Request:
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None
     techniques: KnownTechniques = SHIPPED
+    program: dict[str, Any] = field(default_factory=dict)

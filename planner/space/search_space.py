@@ -17,6 +17,7 @@ from ...spec.limits import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
 from ...spec.model.towers import layer_contexts
 from ...spec.numbers import divisors
+from ...spec.program_values import program_pipeline_violation
 from ...spec.rules.executable import unsupported_layer_together, unsupported_strategy
 from ...spec.rules.plan_rules import (
     schedule_stack_violation,
@@ -146,10 +147,7 @@ class SearchSpace:
                 for count in counts:
                     if self.request.single_fill and count > stages:
                         continue
-                    if (
-                        schedule_violation(kind, stages, chunks, count, len(self.layers))
-                        is not None
-                    ):
+                    if self._pipeline_violation(kind, stages, chunks, count) is not None:
                         continue
                     shape = PipelineShape(stages, ranks, kind, chunks, count)
                     if shape.passes <= MAX_PASSES:
@@ -157,13 +155,26 @@ class SearchSpace:
                     else:
                         self.too_long = True
 
+    def _pipeline_violation(
+        self, kind: ScheduleKind, stages: int, chunks: int, count: int
+    ) -> str | None:
+        request, shape = self.request, (kind, stages, chunks, count)
+        reason = schedule_violation(*shape, len(self.layers))
+        if reason is None and request.program:
+            values = request.techniques.values
+            reason = program_pipeline_violation(request.program, *shape, values)
+        return reason
+
     def gpipe_variant(self, shape: PipelineShape) -> PipelineShape | None:
         """GPipe in place of one-stage 1F1B: same time, maybe less memory.
 
         It holds the activations of all micro-batches, but no gradients during their forwards.
         """
         orders = shape.stages == 1 and shape.microbatches > 1 and shape.kind == "1f1b"
-        return shape._replace(kind="gpipe") if orders and "gpipe" in self.schedule_kinds else None
+        if not orders or "gpipe" not in self.schedule_kinds:
+            return None
+        legal = self._pipeline_violation("gpipe", 1, shape.chunks, shape.microbatches) is None
+        return shape._replace(kind="gpipe") if legal else None
 
     @cached_property
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
+from ...spec.program_values import program_layer_violation
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
@@ -46,10 +47,14 @@ class TechniqueOptions:
         return combinations
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
-        """Reason against a strategy's techniques; None if they are legal."""
+        """Reason against a strategy's techniques, or beside the program's; None if legal."""
+        values, program = self._techniques.values, self._request.program
+        if program:
+            reason = program_layer_violation(program, layer, strategy, ranks, values)
+            if reason is not None:
+                return reason
         if not strategy.techniques:
             return None
-        values = self._techniques.values
         dtype = self._request.workload.dtype
         violation = technique_violation(layer, strategy, ranks, dtype, values)
         if violation is None and self._request.executable:
@@ -101,6 +106,7 @@ class TechniqueOptions:
         request = self._request
         named = {pin.key for pin in request.pins} | set(request.values or ())
         names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}
+        names -= {*self._techniques.of_programs}
         return tuple(price for price in self._techniques.prices if price.name in names)
 
 

@@ -217,7 +217,7 @@ class LayerCosts:
 
 def update_seconds(unit: FsdpUnit, pricer: Pricer) -> float:
     """Techniques' seconds of an update that add up over units: in line, or on the host's lane."""
-    seconds = sum(sum(pricer.split(items)) for _, items in unit.added_update)
+    seconds = sum(sum(pricer.split(added.items)) / added.every for added in unit.added_update)
     lanes = (w for w in unit.update_lanes if w.lane == "host" or pricer.in_line(w))
     return seconds + sum(map(pricer.lane_s, lanes))
 

@@ -15,8 +15,9 @@ from ..candidates.evaluator import Evaluator
 from ..candidates.infeasibility import infeasible_error
 from ..candidates.tied_embeddings import legality_in
 from ..search.branch_and_bound import BranchAndBound
-from ..search.build import shape_bounds
+from ..search.build import SingleGroupParts, shape_bounds
 from ..search.enumeration import Enumeration
+from ..search.feasibility_probe import SearchParts
 from ..search.first_feasible import LeastMemory
 from ..search.incumbents import Incumbents
 from ..search.proof import Improvements, Proof
@@ -93,10 +94,14 @@ class FirstUniform:
 
 
 class UniformParts:
-    """Parts of a search for uniform plans, as those of ``SingleGroupParts``."""
+    """Parts of a search for uniform plans, with the arguments of ``SingleGroupParts``."""
 
     def __init__(
-        self, evaluator: Evaluator, limits: Limits, progress: Progress | None = None
+        self,
+        evaluator: Evaluator,
+        limits: Limits,
+        progress: Progress | None = None,
+        best_value: float = float("inf"),
     ) -> None:
         self.bounds = shape_bounds(evaluator)
         self._limits = limits
@@ -112,8 +117,10 @@ class UniformParts:
             self._space.gpipe_variant,
             alternatives=limits.alternatives,
             deadline_s=limits.deadline_s,
-            seeks_first=True,
+            seeks_first=best_value == float("inf"),
+            best_value=best_value,
         )
+        self._beats_another = best_value < float("inf")
 
     @cached_property
     def likely(self) -> UniformHeuristic:
@@ -156,8 +163,25 @@ class UniformParts:
                 Improvements(),
                 self._progress,
             ),
-            start=self.start,
-            error=lambda any_shape, nearest, late, proven: infeasible_error(
+            start=None if self._beats_another else self.start,
+            error=None
+            if self._beats_another
+            else lambda any_shape, nearest, late, proven: infeasible_error(
                 space, any_shape, nearest, evaluator, late, proven
             ),
         )
+
+
+def search_parts(
+    evaluator: Evaluator,
+    limits: Limits,
+    progress: Progress | None = None,
+    best_value: float = float("inf"),
+) -> SearchParts:
+    """Search over one device group: of uniform plans where the stack runs no others.
+
+    ``best_value``: of another plan, to be beaten.
+    """
+    if evaluator.request.stack.limits.one_strategy:
+        return UniformParts(evaluator, limits, progress, best_value)
+    return SingleGroupParts(evaluator, limits, progress, best_value)

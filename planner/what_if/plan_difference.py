@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.technique import Values
+from ...spec.technique import TechniqueValue, Values
 from ...spec.techniques import TECHNIQUES
 
 
@@ -53,7 +53,7 @@ def _decisions(plan: Plan) -> object:
     program = plan.program
     devices = [[(p.first_rank, p.count) for p in stage.devices] for stage in program.stages]
     chunks = [stage.virtual_stages for stage in program.stages]
-    return devices, chunks, program.schedule
+    return devices, chunks, program.schedule, program.techniques
 
 
 def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
@@ -77,10 +77,18 @@ def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
         "shard": _several(_shard(s, ranks) for s in strategies),
         "sp": _several(sequence) or "none",
         "recompute": _several(s.recompute for s in strategies),
-        **{t.name: _several(t.text_of(s) for s in strategies) for t in techniques},
+        **{t.name: _technique(t, plan, strategies) for t in techniques},
         "schedule": schedule.kind if len(program.stages) > 1 else "-",
         "micro-batch": f"{schedule.micro_batch} x {schedule.microbatches}",
     }
+
+
+def _technique(
+    technique: TechniqueValue, plan: Plan, strategies: tuple[LayerStrategy, ...]
+) -> str:
+    if technique.program is not None:
+        return technique.text_in_program(plan.program.techniques)
+    return _several(technique.text_of(s) for s in strategies)
 
 
 def _shard(strategy: LayerStrategy, ranks: int) -> str:

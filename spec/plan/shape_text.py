@@ -37,7 +37,8 @@ def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))
     for technique in techniques:
-        if used := {technique.text_of(s) for s in every} - {OFF}:
+        words = {technique.text_of(s) for s in every}
+        if used := (words | {technique.text_in_program(program.techniques)}) - {OFF}:
             parts.append(f"{technique.name} " + "/".join(sorted(used)))
     if program.chunks_per_stage > 1:
         parts.insert(2, f"vpp {program.chunks_per_stage}")

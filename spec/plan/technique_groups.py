@@ -43,7 +43,8 @@ def plan_lossy_values(plan: Plan, techniques: Values = TECHNIQUES) -> dict[str, 
     """``NAME=WORD`` of the lossy values of a plan -> their bounds as text, sorted."""
     strategies = (s for stage in plan.program.stages for s in stage_strategies(stage))
     bounds = lossy_values(strategies, techniques)
-    return dict(sorted((bounds | lossy_program_values(plan.program.techniques, techniques)).items()))
+    bounds |= lossy_program_values(plan.program.techniques, techniques)
+    return dict(sorted(bounds.items()))
 
 
 def stage_technique_groups(

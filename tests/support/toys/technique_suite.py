@@ -282,8 +282,8 @@ class TechniqueSuite(ABC):
         for work in (lowered.forward, lowered.backward, unit.added):
             assert work.peak_bytes >= 0
             assert all(entry.technique in ("", self.name) for entry in work.entries)
-        assert {name for name, _ in unit.added_update} <= {self.name}
-        updates = [pricer.split(items) for _, items in unit.added_update]
+        assert {added.technique for added in unit.added_update} <= {self.name}
+        updates = [pricer.split(added.items) for added in unit.added_update]
         passes_s = sum(
             pricer.passes(ways).time_s
             for ways in ((lowered.forward,), (lowered.backward, unit.added))
