@@ -64,7 +64,8 @@ class ProgramPrice:
     Attributes:
         stack: the stack of all layers, where the value replaces its fusions, its overlaps or what
             its allocator keeps.
-        unit: the states of every layer, each after the techniques of its own.
+        unit: the states of every layer, each after the techniques of its own; its shape has all
+            ranks of the stage, also where some are left out of reductions.
         step: additions to a rank's step.
     """
 

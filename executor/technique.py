@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -57,7 +57,8 @@ class NamedState:
 class TechniqueHooks:
     """Hooks of a technique on one rank; these do nothing.
 
-    Layers are numbered as in the plan: those of this rank whose strategies hold the technique.
+    Layers are numbered as in the plan: those of this rank whose strategies hold the technique, or
+    all of its layers where the program does.
     """
 
     def begin_pass(self, item: Pass) -> None:
@@ -104,6 +105,14 @@ class TechniqueHooks:
         The host scales gradients there, after this.
         """
 
+    def around_update(self, update: Callable[[], None], learning_rate: float) -> None:
+        """Update the weights: by the optimizer's own ``update``, or in its place.
+
+        Called once a step, after :meth:`gradients_final`, except in skipped steps. One that does
+        not call ``update`` claims the optimizer among its states.
+        """
+        update()
+
     def host_updated(self, layer: int) -> None:
         """Called once the host has updated a layer's relocated parameters."""
 
@@ -122,6 +131,7 @@ class TechniqueHooks:
 class TechniqueContext:
     """A rank, with the layers that hold a technique and their parameters.
 
+    ``value``: of a program's technique, which all layers hold; None for others.
     ``units``: the fully_shard layers; ``streams``: those that the technique requested, None on
     cores, where work is serial.
     """
@@ -135,6 +145,7 @@ class TechniqueContext:
     parameters: Mapping[int, tuple[LocalParameter, ...]]
     units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
+    value: Any = None
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The technique's process group of this shape on this rank."""

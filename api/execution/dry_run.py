@@ -6,8 +6,15 @@ import shlex
 from typing import Any
 
 from ...executor.groups.rank_layout import plan_devices, plan_world_size, stage_layout
-from ...spec.parallel.rank_groups import RankGroup, replica_group, shard_group, tensor_group
+from ...spec.parallel.rank_groups import (
+    RankGroup,
+    ReducedRanks,
+    replica_group,
+    shard_group,
+    tensor_group,
+)
 from ...spec.plan.plan import Plan, Stage
+from ...spec.plan.technique_groups import plan_reduced_ranks
 from ...spec.strategy import LayerStrategy
 from .dry_run_process import dry_run_stages
 
@@ -41,18 +48,21 @@ def _stage(plan: Plan, number: int, first: int) -> dict[str, Any]:
         "stage": number,
         "ranks": [first, first + stage.device_count - 1],
         "layers": sorted(numbers),
-        "groups": _groups(stage, strategies, first),
+        "groups": _groups(stage, strategies, first, plan_reduced_ranks(plan, number)),
     }
 
 
-def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[dict[str, Any]]:
+def _groups(
+    stage: Stage, strategies: list[LayerStrategy], first: int, reduced: ReducedRanks | None
+) -> list[dict[str, Any]]:
     """List distinct groups of several ranks: purpose and members."""
     groups: dict[tuple[str, RankGroup], None] = {}
     for strategy in strategies:
+        summing = stage.device_count if reduced is None else reduced(strategy)
         for use, group in (
             ("tensor parallel", tensor_group(strategy)),
             ("shard", shard_group(strategy)),
-            ("replicas", replica_group(strategy, stage.device_count)),
+            ("replicas", replica_group(strategy, summing)),
         ):
             if group.size > 1:
                 groups[use, group] = None

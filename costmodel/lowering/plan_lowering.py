@@ -183,7 +183,7 @@ class Lowering:
         if techniques:
             shape = replace(shape, strategy=replace(shape.strategy, techniques=techniques))
             unit = unit_with(shape, unit, technique_prices(shape.strategy, self.techniques))
-        return program_unit(shape, unit, self._priced_values)
+        return program_unit(replace(shape, stage_ranks=ranks), unit, self._priced_values)
 
     def step_additions(self, chunks: tuple[StageChunk, ...], ranks: int) -> StepAdditions:
         """Additions of the program's values to the step of a rank with these chunks.

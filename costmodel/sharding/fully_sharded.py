@@ -11,6 +11,8 @@ Dense parameters and experts do this over separate ranks (see ``param_groups``).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...spec.model.model_spec import EmbeddingLayer, HeadLayer
 from ...spec.report.work_items import streamed
 from ...spec.workload.number_formats import DTYPE_BYTES, weight_bytes
@@ -142,6 +144,22 @@ def unit_update(shape: UnitShape, groups: tuple[ParamGroup, ...], sends_back: bo
             sends_back,
         )
         for group in groups
+    )
+
+
+def without_optimizer(shape: UnitShape, unit: FsdpUnit) -> FsdpUnit:
+    """A unit that a technique updates in place of the optimizer, which then keeps no states.
+
+    Norm and clipping stay. Its own work and states are the technique's to add.
+    """
+    groups = tuple(group for group in param_groups(shape) if group.trained)
+    freed = unit_states(shape, groups)
+    if shape.stack.state_layout != "contiguous":
+        freed += STEP_COUNTER_BYTES * sum(len(group.shards) for group in groups)
+    return replace(
+        unit,
+        optimizer_bytes=unit.optimizer_bytes - freed,
+        update=UpdateShare(replaced=unit.update.elements),
     )
 
 

@@ -134,7 +134,7 @@ class UpdateShare(NamedTuple):
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
     ``gathers`` join their momentum. A technique scales and updates ``host_elements``, whose
-    gradients the norm counts.
+    gradients the norm counts, and updates ``replaced`` ones, which are clipped too.
     """
 
     matrices: int = 0
@@ -143,6 +143,12 @@ class UpdateShare(NamedTuple):
     orthogonal: tuple[MuonMatrices, ...] = ()
     gathers: tuple[WorkItem, ...] = ()
     host_elements: int = 0
+    replaced: int = 0
+
+    @property
+    def elements(self) -> int:
+        """All elements, however they are updated."""
+        return self.matrices + self.vectors + self.momentum + self.host_elements + self.replaced
 
 
 def update_share(
@@ -190,6 +196,7 @@ def merged_share(shares: Iterable[UpdateShare]) -> UpdateShare:
         orthogonal=tuple(MuonMatrices(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
         gathers=tuple(item for share in all_shares for item in share.gathers),
         host_elements=sum(share.host_elements for share in all_shares),
+        replaced=sum(share.replaced for share in all_shares),
     )
 
 
@@ -203,7 +210,7 @@ def update_work(
     whose gradient another stage counts in the norm.
     """
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
-    elements = share.matrices + share.vectors + share.momentum + share.host_elements
+    elements = share.elements
     if not elements:
         return ()
     counted, clipped = elements - tied_copy, elements - share.host_elements

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.parallel.rank_groups import stage_groups
 from ...spec.plan.plan import Plan
-from ...spec.plan.technique_groups import stage_technique_groups
+from ...spec.plan.technique_groups import plan_reduced_ranks, stage_technique_groups
 from ...spec.technique import Values
 from ...spec.techniques import TECHNIQUES
 from ..lowering.chunk import StageChunk
@@ -229,7 +229,9 @@ def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
     counts = []
     for number, stage in enumerate(stages):
         strategies = plan.stage_strategies(number, all_strategies)
-        groups = stage_groups(strategies, stage.device_count, plan.expert_strategies(number))
+        reduced = plan_reduced_ranks(plan, number, techniques)
+        experts = plan.expert_strategies(number)
+        groups = stage_groups(strategies, stage.device_count, experts, reduced)
         tied = len(tied_stages) > 1 and number in tied_stages
         technique_groups = len(stage_technique_groups(plan, number, techniques))
         counts.append(len(groups) + technique_groups + messages + tied + (world > 1))

@@ -6,7 +6,7 @@ the world: each part's squared norm is divided by its number of replicas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
@@ -31,6 +31,9 @@ class UpdateHooks(Protocol):
 
     def gradients_final(self) -> None:
         """Called between clipping and the optimizer."""
+
+    def around_update(self, update: Callable[[], None], learning_rate: float) -> None:
+        """Update the weights, by ``update`` or in its place."""
 
     def host_updated(self, layer: int) -> None:
         """Called once the host has updated a layer."""
@@ -182,11 +185,14 @@ class Updater:
         self._hooks.gradients_final()
         for p, leaf in zip(self.parameters, self._leaves, strict=True):
             leaf.grad = p.grad if p.host_gradient is None else p.host_gradient
-        self.optimizer.step()
-        self.host.step(self._host_factors, self._hooks.host_updated)
+        self._hooks.around_update(self._step, learning_rate)
         for leaf in self._leaves:
             leaf.grad = None
         self.drop_gradients()
+
+    def _step(self) -> None:
+        self.optimizer.step()
+        self.host.step(self._host_factors, self._hooks.host_updated)
 
 
 def _grad(parameter: LocalParameter) -> Tensor:

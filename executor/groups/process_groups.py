@@ -36,7 +36,7 @@ from ...spec.parallel.rank_groups import (
 from ...spec.parallel.sequence_partition import exchanged_tokens
 from ...spec.plan.plan import Plan, Stage
 from ...spec.plan.stage_messages import ActivationBlock, stage_layouts
-from ...spec.plan.technique_groups import stage_technique_groups
+from ...spec.plan.technique_groups import plan_reduced_ranks, stage_technique_groups
 from ...spec.report.trace_marks import BETWEEN_STAGES
 from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
@@ -99,6 +99,9 @@ class ProcessGroups:
         self.stage = self._stage_of(rank)
         self.first_rank, self.stage_ranks = self.layout[self.stage]
         self.local_rank = rank - self.first_rank
+        self._reduced = [
+            plan_reduced_ranks(plan, index, techniques) for index in range(len(self.layout))
+        ]
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._made: set[tuple[int, ...]] = set()
         self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
@@ -138,7 +141,8 @@ class ProcessGroups:
         first, count = self.layout[index]
         layouts = list(stage_layouts(plan, index))
         second = (s for s in layouts if s.shard.secondary_parameters > 1)
-        shapes = {*stage_groups(layouts, count), *(secondary_replicas(s, count) for s in second)}
+        shapes = {*stage_groups(layouts, count, reduced=self._reduced[index])}
+        shapes |= {secondary_replicas(s, count) for s in second}
         for shape in [*sorted(shapes), *expert_routes(plan.expert_strategies(index))]:
             for local in range(count):
                 if shape.position(local) == 0:
@@ -153,7 +157,8 @@ class ProcessGroups:
         first, count = self.layout[index]
         strategies = plan.expert_strategies(index)
         second = (expert_secondary(s, count) for s in dict.fromkeys(strategies))
-        shapes = {*expert_groups(strategies, count), *(s[1] for s in second if s is not None)}
+        shapes = {*expert_groups(strategies, count, self._reduced[index])}
+        shapes |= {s[1] for s in second if s is not None}
         for shape in sorted(shapes):
             for local in range(count):
                 if shape.position(local) == 0:
@@ -294,10 +299,15 @@ class ProcessGroups:
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer; without replicas, one axis."""
-        shape = shard_group(strategy), replica_group(strategy, self.stage_ranks)
+        shape = shard_group(strategy), replica_group(strategy, self.reduced_ranks(strategy))
         if shape not in self._meshes:
             self._meshes[shape] = self._new_mesh(*shape, self._groups)
         return self._meshes[shape]
+
+    def reduced_ranks(self, strategy: LayerStrategy) -> int:
+        """Ranks of this stage that sum a layer's gradients with this one."""
+        reduced = self._reduced[self.stage]
+        return self.stage_ranks if reduced is None else reduced(strategy)
 
     def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer's secondary parameter shards."""
@@ -316,7 +326,7 @@ class ProcessGroups:
 
     def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of the states of a layer's experts."""
-        ranks = self.stage_ranks
+        ranks = self.reduced_ranks(strategy)
         shape = expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks)
         if shape not in self._expert_meshes:
             self._expert_meshes[shape] = self._new_mesh(*shape, self._expert_groups)

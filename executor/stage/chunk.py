@@ -200,12 +200,15 @@ class Chunk(nn.Module):
 
 
 def needs_sharding_wrapper(
-    layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
+    layer: Layer, strategy: LayerStrategy, reduced_ranks: int, dtype: DtypeRecord
 ) -> bool:
-    """True if a layer gathers, reduces or casts; else a plain module."""
-    if experts_of(layer) is not None and strategy.expert_data_parallel(stage_ranks) > 1:
+    """True if a layer gathers, reduces or casts; else a plain module.
+
+    ``reduced_ranks`` of its stage sum gradients.
+    """
+    if experts_of(layer) is not None and strategy.expert_data_parallel(reduced_ranks) > 1:
         return True
-    return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
+    return strategy.state_ranks(reduced_ranks) > 1 or dtype.param != dtype.master
 
 
 def build_chunk(
@@ -227,7 +230,7 @@ def build_chunk(
     wrapped = {
         index
         for index, layer, strategy in layers
-        if needs_sharding_wrapper(layer, strategy, process_groups.stage_ranks, dtype)
+        if needs_sharding_wrapper(layer, strategy, process_groups.reduced_ranks(strategy), dtype)
         and (trainings[index].trains or strategy.shard.optimizer > 1)
     }
     splits = plan.program.splits_backward

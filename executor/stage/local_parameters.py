@@ -111,7 +111,8 @@ def _describe(
 ) -> LocalParameter:
     ranks = process_groups.stage_ranks
     layer = plan.model.layers()[index]
-    wrapped = needs_sharding_wrapper(layer, strategy, ranks, plan.workload.dtype)
+    reduced = process_groups.reduced_ranks(strategy)
+    wrapped = needs_sharding_wrapper(layer, strategy, reduced, plan.workload.dtype)
     split = strategy.weight_split if spec.split_dim is not None else 1
     shards = strategy.shard.optimizer if wrapped else 1
     if spec.expert:

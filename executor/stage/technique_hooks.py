@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from ...kernels.marks import mark
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.plan.technique_groups import used_techniques
-from ...spec.report.trace_marks import technique_mark
+from ...spec.report.trace_marks import UPDATE, technique_mark
 from ...spec.schedules.passes import Pass
 from ...spec.strategy import LayerStrategy
 from ..groups.process_groups import ProcessGroups
@@ -43,11 +44,15 @@ class TechniqueHookList:
     ) -> None:
         self._hooks: dict[str, TechniqueHooks] = {}
         self._pass = Pass(forward=True, chunk=0, micro_batch=0)
-        used = used_techniques(plan)
+        used, values = used_techniques(plan), plan.program.techniques
         for run in options.techniques.runs:
             if run.name not in used:
                 continue
-            members = {n: pair for n, pair in layers.items() if run.name in pair[0].techniques}
+            members = {
+                n: pair
+                for n, pair in layers.items()
+                if run.name in values or run.name in pair[0].techniques
+            }
             context = TechniqueContext(
                 name=run.name,
                 plan=plan,
@@ -58,10 +63,11 @@ class TechniqueHookList:
                 parameters={n: parameters for n, (_, parameters) in members.items()},
                 units={n: unit for n, unit in (units or {}).items() if n in members},
                 streams={name: _stream(options.device) for name in run.streams},
+                value=values.get(run.name),
             )
             self._hooks[run.name] = run.start(context)
         self._names = {
-            n: tuple(name for name in self._hooks if name in strategy.techniques)
+            n: tuple(name for name in self._hooks if name in values or name in strategy.techniques)
             for n, (strategy, _) in layers.items()
         }
 
@@ -122,6 +128,13 @@ class TechniqueHookList:
         """Called between clipping and the optimizer."""
         self._call(self._hooks, lambda hooks: hooks.gradients_final())
 
+    def around_update(self, update: Callable[[], None], learning_rate: float) -> None:
+        """Update the weights, as techniques of the program have it; only their work is marked."""
+        for name, hooks in self._hooks.items():
+            if type(hooks).around_update is not TechniqueHooks.around_update:
+                update = partial(_marked_update, name, hooks, update, learning_rate)
+        update()
+
     def host_updated(self, layer: int) -> None:
         """Called once the host has updated a layer."""
         self._call(self._names[layer], lambda hooks: hooks.host_updated(layer))
@@ -167,6 +180,17 @@ class TechniqueHookList:
         with torch.no_grad():
             for name, entry in states.items():
                 entry.tensor.copy_(tensors[name])
+
+
+def _marked_update(
+    name: str, hooks: TechniqueHooks, update: Callable[[], None], learning_rate: float
+) -> None:
+    def own_update() -> None:
+        with mark(UPDATE):
+            update()
+
+    with mark(technique_mark(name)):
+        hooks.around_update(own_update, learning_rate)
 
 
 def hides_bytes(plan: Plan, device: torch.device, techniques: RunTechniques) -> bool:

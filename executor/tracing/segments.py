@@ -169,7 +169,7 @@ def _enter(around: _Context, name: str) -> _Context:
     if name == RECOMPUTE:
         return replace(around, recompute=True)
     if name == UPDATE:
-        return replace(around, update=True, within=name)
+        return replace(around, area="", update=True, within=name)
     if word == TECHNIQUE:
         technique = name.removeprefix(TECHNIQUE).strip()
         return replace(around, area=technique, name=technique)

@@ -22,7 +22,7 @@ definitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -157,11 +157,18 @@ def batch_group(tp_low: int, tp_high: int) -> RankGroup:
     return RankGroup(tp_high // tp_low, tp_low)
 
 
-def expert_groups(strategies: Iterable[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
+ReducedRanks = Callable[[LayerStrategy], int]
+"""Ranks of a stage that sum the gradients of a layer of a strategy, where it is not all."""
+
+
+def expert_groups(
+    strategies: Iterable[LayerStrategy], stage_ranks: int, reduced: ReducedRanks | None = None
+) -> list[RankGroup]:
     """Groups of several ranks for states of experts."""
     groups: set[RankGroup] = set()
     for strategy in _runs(strategies):
-        groups |= expert_state_groups(strategy, stage_ranks)
+        ranks = stage_ranks if reduced is None else reduced(strategy)
+        groups |= expert_state_groups(strategy, ranks)
     return sorted(group for group in groups if group.size > 1)
 
 
@@ -177,6 +184,7 @@ def stage_groups(
     strategies: list[LayerStrategy],
     stage_ranks: int,
     with_experts: Iterable[LayerStrategy] = (),
+    reduced: ReducedRanks | None = None,
 ) -> list[RankGroup]:
     """Groups of several ranks that a stage with these layers needs, sorted.
 
@@ -184,15 +192,18 @@ def stage_groups(
         strategies: of the layers in order, with the layer before the stage first if any.
         stage_ranks: ranks of the stage.
         with_experts: of the layers that have experts.
+        reduced: ranks that sum gradients; None: all.
     """
     strategies, with_experts = _runs(strategies), _runs(with_experts)
     groups: set[RankGroup] = set()
     for strategy in strategies:
         groups |= {tensor_group(strategy), context_group(strategy)}
-        groups |= state_groups(strategy, stage_ranks)
+        ranks = stage_ranks if reduced is None else reduced(strategy)
+        groups |= state_groups(strategy, ranks)
     for strategy in with_experts:
         groups |= {expert_group(strategy), expert_tensor_group(strategy)}
-        groups |= expert_state_groups(strategy, stage_ranks)
+        ranks = stage_ranks if reduced is None else reduced(strategy)
+        groups |= expert_state_groups(strategy, ranks)
     for before, after in pairwise(strategies):
         groups |= set(redistribute_groups(before, after))
     return sorted(group for group in groups if group.size > 1)

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..parallel.rank_groups import RankGroup
-from ..program_values import lossy_program_values, program_groups, unsupported_program
+from ..parallel.rank_groups import RankGroup, ReducedRanks
+from ..program_values import (
+    lossy_program_values,
+    program_groups,
+    reduced_ranks,
+    unsupported_program,
+)
 from ..strategy import LayerStrategy
 from ..technique import Values
 from ..technique_values import (
@@ -66,6 +71,16 @@ def stage_technique_groups(
             for group in groups
         }
     )
+
+
+def plan_reduced_ranks(
+    plan: Plan, stage: int, techniques: Values = TECHNIQUES
+) -> ReducedRanks | None:
+    """Ranks of a stage that sum gradients, by strategy; None: all of them."""
+    values, ranks = plan.program.techniques, plan.program.stages[stage].device_count
+    if not values:
+        return None
+    return lambda strategy: reduced_ranks(values, strategy, ranks, techniques)
 
 
 def unsupported_plan_technique(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:

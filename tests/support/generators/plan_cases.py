@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shardwright.spec.cluster.cluster_spec import (
     ClusterSpec,
@@ -107,7 +108,7 @@ class Case:
 
     ``micro_batch`` is the samples of a micro-batch over all replicas. ``boundaries`` are the first
     layers of the chunks after the first; even by default. ``techniques`` are those that its
-    strategies may hold.
+    strategies may hold; ``program`` are values of the whole program.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Case:
     clip: float | None = 1.0
     adapters: Lora | None = None
     techniques: Values = TECHNIQUES
+    program: tuple[tuple[str, Any], ...] = ()
 
     @property
     def layer_count(self) -> int:
@@ -181,7 +183,9 @@ class Case:
                     trainable="full" if self.adapters is None else self.adapters,
                 )
             },
-            programs=(Program(stages=stages, schedule=schedule),),
+            programs=(
+                Program(stages=stages, schedule=schedule, techniques=dict(self.program)),
+            ),
         )
         violations = plan.check(self.techniques)
         assert not violations, (self.name, [str(v) for v in violations])

@@ -108,6 +108,7 @@ def space_asked(request: Request) -> Space:
         cluster=request.cluster,
         workload=request.workload,
         stack=request.stack,
+        program=tuple(request.program.items()),
     )
 
 

@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from typing import Any
 
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.memory.feasibility import MemoryRule
@@ -36,6 +37,7 @@ from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.model.model_spec import BlockLayer, Layer, ModelSpec, Moe
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from shardwright.spec.program_values import program_layer_violation, program_pipeline_violation
 from shardwright.spec.rules.plan_rules import (
     layer_violation,
     schedule_violation,
@@ -84,6 +86,7 @@ class Space:
     profile: MachineProfile | None = None
     restrictions: tuple[Restriction, ...] = ()
     techniques: KnownTechniques = SHIPPED
+    program: tuple[tuple[str, Any], ...] = ()
 
     def with_memory(self, hbm_bytes: int) -> Space:
         """The same space on devices with another capacity."""
@@ -197,7 +200,11 @@ def _pipeline_allowed(space: Space, p: Pipeline, layers: int) -> bool:
         return False
     if p.kind not in space.stack.schedules:
         return False
-    return schedule_violation(p.kind, p.stages, p.chunks, p.microbatches, layers) is None
+    shape = p.kind, p.stages, p.chunks, p.microbatches
+    values = space.techniques.values
+    if program_pipeline_violation(dict(space.program), *shape, values) is not None:
+        return False
+    return schedule_violation(*shape, layers) is None
 
 
 def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]:
@@ -244,6 +251,7 @@ def _with_techniques(
         s
         for s in found
         if technique_violation(layer, s, width, space.workload.dtype, values) is None
+        and program_layer_violation(dict(space.program), layer, s, width, values) is None
         and technique_stack_violation(s, space.stack, values) is None
     ]
 
@@ -443,7 +451,7 @@ def build(
         models={"main": space.model},
         cluster=space.cluster,
         workloads={"main": space.workload},
-        programs=(Program(stages=stages, schedule=schedule),),
+        programs=(Program(stages=stages, schedule=schedule, techniques=dict(space.program)),),
     )
 
 
@@ -469,9 +477,9 @@ def _uniform(boundaries: tuple[int, ...], strategies: tuple[LayerStrategy, ...])
 
 def simulator_of(space: Space) -> Simulator:
     """The simulation entry point for plans of a space."""
-    pricer = Pricer(Machine(space.cluster, space.profile), space.stack)
-    lowering = Lowering(space.model, space.workload, space.stack, space.techniques.prices)
-    return Simulator(lowering, pricer)
+    prices, program = space.techniques.prices, dict(space.program)
+    lowering = Lowering(space.model, space.workload, space.stack, prices, program)
+    return Simulator(lowering, Pricer(Machine(space.cluster, space.profile), lowering.stack))
 
 
 def solve(space: Space, check_every: int = 1) -> Answer:

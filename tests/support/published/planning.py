@@ -44,6 +44,7 @@ def request_of(space: Space, **asked: Any) -> Request:
         pins=tuple(pins),
         values=values,
         techniques=space.techniques,
+        program=dict(space.program),
         **asked,
     )
 

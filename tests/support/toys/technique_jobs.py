@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from ranks.rank_jobs import make_engine, recorded_step, traced_bytes
 from toys.census_run import RUNS as CENSUS
+from toys.programs.averaging_run import RUNS as AVERAGING
+from toys.programs.signs_run import RUNS as SIGNS
 from toys.rounding_run import RUNS as ROUNDING
 
 from shardwright.executor.engine.engine import Engine
@@ -21,7 +23,9 @@ from shardwright.spec.plan.plan import plan_of
 
 def techniques_of(name: str) -> RunTechniques:
     """A toy's techniques; the shipped ones for any other name."""
-    return {"gradient_census": CENSUS, "rounded_inputs": ROUNDING}.get(name, SHIPPED)
+    toys = {"gradient_census": CENSUS, "rounded_inputs": ROUNDING}
+    toys |= {"averaged_weights": AVERAGING, "sign_updates": SIGNS}
+    return toys.get(name, SHIPPED)
 
 
 def engine_of(context: RankContext, payload: dict[str, Any]) -> Engine:

@@ -68,7 +68,7 @@ class TechniqueRankSuite(ABC):
             more = {k: v for k, v in payload.items() if k != "plan"}
             check_run(two_ranks, case.plan(), "toys.technique_jobs:train_with", **more)
             return
-        plain = replace(case, strategies=self.without(case)).plan()
+        plain = self.without(case).plan()
         runs = [
             two_ranks.run("toys.technique_jobs:train_with", {**payload, "plan": p.to_document()})[0]
             for p in (case.plan(), plain)
@@ -78,9 +78,10 @@ class TechniqueRankSuite(ABC):
         assert max(abs(a - b) / b for a, b in zip(with_it, without, strict=True)) < self.loss_bound
 
     @staticmethod
-    def without(case: Case) -> Any:
-        """The strategies of a case with every technique off."""
-        return [replace(strategy, techniques={}) for strategy in case.layer_strategies()]
+    def without(case: Case) -> Case:
+        """A case with every technique off."""
+        strategies = [replace(one, techniques={}) for one in case.layer_strategies()]
+        return replace(case, strategies=strategies, program=())
 
 
 class StatefulRankSuite(TechniqueRankSuite):
@@ -107,7 +108,7 @@ class StatefulRankSuite(TechniqueRankSuite):
             two_ranks.run(
                 "toys.technique_jobs:record", {**self.payload(c.plan()), "followed": True}
             )
-            for c in (case, replace(case, strategies=self.without(case)))
+            for c in (case, self.without(case))
         ]
         expected = self.resident_bytes(case.plan())
         assert expected > 0

@@ -115,6 +115,10 @@ class TechniqueSuite(ABC):
     def plain(self) -> Plan:
         return Case(name="plain", sizes=SIZES, ranks=1, micro_batch=4).plan()
 
+    def words_in(self, plan: Plan) -> set[str]:
+        """Words of a plan's layers, off among them."""
+        return {self.value.text_of(strategy) for strategy in plan.layer_strategies()}
+
     def plan_with(self, word: str) -> Plan:
         """A plan all of whose blocks hold a value."""
         strategy = with_value(self.base, self.name, self.named[word])
@@ -159,7 +163,7 @@ class TechniqueSuite(ABC):
             text = canonical_json(plan.to_document())
             again = load_plan(text, "plan", self.known.values)
             assert again == plan
-            assert {self.value.text_of(s) for s in again.layer_strategies()} == {OFF, word}
+            assert self.words_in(again) - {OFF} == {word}
             hashes.add(again.hash)
         assert len(hashes) == 1 + len(self.named)
 
@@ -210,9 +214,8 @@ class TechniqueSuite(ABC):
         broken = [str(violation) for violation in plan.check(())]
         assert broken
         assert all(f"technique '{self.name}' is not built yet" in text for text in broken)
-        unpriced = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"), ())
         with pytest.raises(InputError, match=f"techniques.{self.name}: got no price"):
-            unpriced.run(plan)
+            Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"), ()).run(plan)
         asked = replace(self.problem(), techniques=replace(self.known, choices=()))
         with pytest.raises(InputError, match=f"got {self.name}"):
             resolve_pins((f"{self.name}={self.value.words[0]}",), asked)
@@ -228,20 +231,24 @@ class TechniqueSuite(ABC):
         for word in self.named:
             pins = resolve_pins((*self.pinned, f"{self.name}={word}"), asked)
             solution = solve(asked, SolveOptions(pins=pins))
-            words = [self.value.text_of(s) for s in solution.plan.layer_strategies()]
-            assert words == [OFF, *[word] * SIZES.blocks, OFF]
+            self.check_pinned(solution.plan, word)
             assert solution.plan.check(self.known.values) == []
-            assert solution.search.space[self.name] == sorted({OFF, word})
+            assert {*solution.search.space[self.name]} - {OFF} == {word}
             assert solution.search.lower_bound_s <= solution.prediction.step_time_s
         with pytest.raises(InputError, match=f"--pin {self.name}: got fast-and-free"):
             resolve_pins((f"{self.name}=fast-and-free",), asked)
+
+    def check_pinned(self, plan: Plan, word: str) -> None:
+        """Every block holds the word of a pin, and no other layer does."""
+        words = [self.value.text_of(s) for s in plan.layer_strategies()]
+        assert words == [OFF, *[word] * SIZES.blocks, OFF]
 
     def test_lossy_values_are_taken_only_where_they_are_allowed(self) -> None:
         lossy = {word for word, value in self.named.items() if self.value.lossy(value)}
         for word in self.named:
             notes = lossy_notes(self.plan_with(word), self.known.values)
             assert [note.value for note in notes] == [f"{self.name}={word}"] * (word in lossy)
-        if not lossy or self.choice.tried is None:
+        if not lossy or not self.choice.tries_any:
             with pytest.raises(InputError, match="--allow: got"):
                 allow_lossy(self.known, self.name)
             return
@@ -271,11 +278,20 @@ class TechniqueSuite(ABC):
                     assert time_s >= self._block_s(pricer, OFF, batch)
                 before_s = time_s
 
+    def strategy_with(self, word: str) -> LayerStrategy:
+        """A block's strategy with a word."""
+        return with_value(self.base, self.name, self.named.get(word))
+
+    def program_with(self, word: str) -> dict[str, Any]:
+        """The program's values with a word."""
+        return {}
+
     def _block_s(self, pricer: Pricer, word: str, batch: int) -> float:
         """Seconds of a block's micro-batch both ways, and of what follows its gradients."""
-        own = with_value(self.base, self.name, self.named.get(word))
+        own = self.strategy_with(word)
         workload, prices = self.plain.workload, self.known.prices
-        lowering = Lowering(self.plain.model, workload, stack("shardwright"), prices)
+        program = self.program_with(word)
+        lowering = Lowering(self.plain.model, workload, stack("shardwright"), prices, program)
         lowered = lower_layer(lowering.layers[1], lowering.shape(1, own, None, batch, False))
         unit = lowering.unit((1,), own, self.ranks)
         assert unit.added_bytes >= 0
@@ -303,8 +319,12 @@ class TechniqueSuite(ABC):
                 assert min(terms.values()) >= -1e-9 * simulation.step_time_s
                 assert {*terms} <= {*BREAKDOWN_TERMS, *(v.name for v in self.known.values)}
                 named += terms.get(self.name, 0.0) > 0
-        adds = self.price.layer is not None or self.price.unit is not None
-        assert (named > 0) == adds
+        assert (named > 0) == self.adds_work
+
+    @property
+    def adds_work(self) -> bool:
+        """Whether its values stand in the breakdown."""
+        return self.price.layer is not None or self.price.unit is not None
 
     def test_no_bound_is_above_a_random_plan(self) -> None:
         for space in self.spaces():
