@@ -85,9 +85,7 @@ class PricedValue(NamedTuple):
 PricedValues = tuple[PricedValue, ...]
 
 
-def priced_values(
-    values: Mapping[str, Any], prices: Mapping[str, ProgramPrice]
-) -> PricedValues:
+def priced_values(values: Mapping[str, Any], prices: Mapping[str, ProgramPrice]) -> PricedValues:
     """Prices of a program's values, in their order.
 
     Raises:

@@ -153,9 +153,7 @@ def reduced_ranks(
     return min(every, default=stage_ranks)
 
 
-def lossy_program_values(
-    values: ProgramValues, techniques: Values = TECHNIQUES
-) -> dict[str, str]:
+def lossy_program_values(values: ProgramValues, techniques: Values = TECHNIQUES) -> dict[str, str]:
     """``NAME=WORD`` of the lossy values in use -> their bounds as text."""
     return {
         f"{technique.name}={technique.word_of(value)}": str(bound)

@@ -16,7 +16,7 @@ from ...spec.errors import InputError
 from ..engine.engine import Engine
 from ..stage.local_parameters import LocalParameter
 from .manifest import Manifest
-from .tensor_offsets import parameter_slice, saved_name, state_slice
+from .tensor_offsets import REPLICA, parameter_slice, replica_name, saved_name, state_slice
 from .tensor_slices import TensorSlice, dtype_of
 
 MODEL, OPTIMIZER, RANDOM, TECHNIQUES = "model.", "optimizer.", "random.", "techniques."
@@ -29,10 +29,8 @@ def collect_state(engine: Engine) -> dict[str, TensorSlice]:
     for local in engine.parameters:
         if not local.in_norm or not local.data.numel():
             continue  # the other copy of a tied weight is saved; nothing is left of a short row
-        name, tensor_slice = (
-            saved_name(engine.plan, local),
-            parameter_slice(local, engine.process_groups),
-        )
+        name = replica_name(saved_name(engine.plan, local), local, engine.process_groups)
+        tensor_slice = parameter_slice(local, engine.process_groups)
         slices[MODEL + name] = tensor_slice
         for key, value in engine.updater.optimizer_state(local).items():
             state_part = (
@@ -84,6 +82,7 @@ class EngineRestore:
         self._random: dict[str, Tensor] = {}
         self._states: dict[str, Tensor] = {}
         self._keys = sorted(_optimizer_keys(manifest))
+        self._of_replicas = {n.partition(REPLICA)[0] for n in manifest.tensors if REPLICA in n}
         for local in engine.parameters:
             if local.data.numel():
                 self._want_parameter(local)
@@ -112,7 +111,7 @@ class EngineRestore:
         round_[name] = tensor_slice
 
     def _want_parameter(self, local: LocalParameter) -> None:
-        name = saved_name(self.engine.plan, local)
+        name = self._stored_name(local)
         tensor_slice = parameter_slice(local, self.engine.process_groups)
         self._want(MODEL + name, tensor_slice)
         optimizer_state: dict[str, Tensor] = {}
@@ -129,6 +128,17 @@ class EngineRestore:
             )
             self._want(f"{OPTIMIZER}{key}.{name}", state_part)
         self._moments.append((local, optimizer_state))
+
+    def _stored_name(self, local: LocalParameter) -> str:
+        """A parameter's name in the checkpoint: of its own replica if it has weights of each."""
+        engine, manifest = self.engine, self.manifest
+        whole = saved_name(engine.plan, local)
+        if MODEL + whole not in self._of_replicas:
+            return whole
+        if manifest.run.plan != engine.plan.hash:
+            allowed = "the plan that it was saved under: each replica has weights of its own"
+            raise InputError("--resume", f"{whole} under another plan", allowed)
+        return replica_name(whole, local, engine.process_groups)
 
     def _want_states(self) -> None:
         same_plan = self.manifest.run.plan == self.engine.plan.hash

@@ -20,10 +20,23 @@ from ..stage.local_parameters import LocalParameter
 from ..technique import NamedState
 from .tensor_slices import TensorSlice
 
+REPLICA = "#replica"
+
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:
     """Saved name of a parameter; copies use the owning layer's."""
     return parameter_name(*tied_source(plan.model, parameter.layer, parameter.spec))
+
+
+def replica_name(name: str, local: LocalParameter, process_groups: ProcessGroups) -> str:
+    """A saved name, with the number of a replica that has weights of its own.
+
+    Where a technique of the program leaves replicas out of sums of gradients. The first keeps the
+    plain name, so that its weights are those of the model.
+    """
+    ranks = process_groups.reduced_ranks(local.strategy)
+    number = process_groups.local_rank // ranks
+    return f"{name}{REPLICA}{number}" if number else name
 
 
 def saved_shape(local: LocalParameter) -> tuple[int, ...]:

@@ -141,9 +141,7 @@ def _run(parts: SearchParts, best_value: float) -> SolveResult:
     return engine.run()
 
 
-def _simplest(
-    searched: list[_Searched], options: SolveOptions
-) -> tuple[_Searched, SolveOptions]:
+def _simplest(searched: list[_Searched], options: SolveOptions) -> tuple[_Searched, SolveOptions]:
     """The search that answers, and options of its answer.
 
     Where a simple plan is preferred, that with the fewest values near the best one.
@@ -188,9 +186,7 @@ def _alternative(other: _Searched, chosen: _Searched, solution: Solution) -> Alt
             if value.name in other.problem.program
         )
         text = f"{share:+.1%} with {', '.join(words)}"
-    return Alternative(
-        plan=outcome.plan, prediction=prediction, lost_by=text, fastest=share < 0
-    )
+    return Alternative(plan=outcome.plan, prediction=prediction, lost_by=text, fastest=share < 0)
 
 
 def _merged_search(

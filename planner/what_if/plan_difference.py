@@ -83,9 +83,7 @@ def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
     }
 
 
-def _technique(
-    technique: TechniqueValue, plan: Plan, strategies: tuple[LayerStrategy, ...]
-) -> str:
+def _technique(technique: TechniqueValue, plan: Plan, strategies: tuple[LayerStrategy, ...]) -> str:
     if technique.program is not None:
         return technique.text_in_program(plan.program.techniques)
     return _several(technique.text_of(s) for s in strategies)

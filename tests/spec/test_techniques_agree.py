@@ -31,7 +31,9 @@ def disagreements(listed: dict[str, Roles]) -> list[str]:
             faults.append(f"{role}: {names} instead of {expected}")
     run = [entry.name for entry in listed.get("runs", ())]
     for value in listed["values"]:
-        if bool(value.kinds.executable) != (value.name in run):
+        program = getattr(value, "program", None)
+        is_run = bool(value.kinds.executable) if program is None else program.executable
+        if is_run != (value.name in run):
             faults.append(f"{value.name}: run is {value.name in run}, not as its kinds say")
     return faults
 
@@ -39,6 +41,8 @@ def disagreements(listed: dict[str, Roles]) -> list[str]:
 def test_packages_agree() -> None:
     listed = {role: package.TECHNIQUES for role, package in PACKAGES.items()}
     assert disagreements(listed) == []
+    scopes = {value.name: value.program is None for value in values.TECHNIQUES}
+    assert scopes == {price.name: price.program is None for price in prices.TECHNIQUES}
 
 
 @pytest.mark.parametrize("role", PACKAGES)

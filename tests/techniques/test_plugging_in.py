@@ -16,6 +16,8 @@ import click
 import pytest
 from published.systems_table import missing_rows
 from toys.census_value import MODES, NAME, TECHNIQUE
+from toys.programs.averaging_value import NAME as PROGRAM
+from toys.programs.averaging_value import TECHNIQUE as AVERAGING
 
 from shardwright.api.cli.verbs import technique_option
 from shardwright.api.planning.uniform_plan import CORE_FLAGS, UniformStrategy, strategy_flags
@@ -75,9 +77,45 @@ def test_the_service_describes_its_field(shown: dict[str, Any]) -> None:
     document = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
     described = shown["openapi"]["components"]["schemas"].pop("StrategyBody")
     shipped = document["components"]["schemas"].pop("StrategyBody")
-    assert described["properties"].pop(NAME)["anyOf"][-1] == {"type": "null"}
+    for name in (NAME, PROGRAM, "sign_updates"):
+        assert described["properties"].pop(name)["anyOf"][-1] == {"type": "null"}
     assert described == shipped
     assert shown["openapi"] == document
+
+
+@pytest.mark.parametrize("way", ["simulated", "python", "service"])
+def test_values_of_programs_are_flags_arguments_and_fields(shown: dict[str, Any], way: str) -> None:
+    (line,) = [line for line in shown["help"].splitlines() if "averaged-weights" in line]
+    assert line.split()[:2] == ["--averaged-weights", AVERAGING.metavar]
+    report = shown["program"][way]
+    assert report["plan"]["programs"][0]["techniques"] == {PROGRAM: {"pull": 0.5}}
+    assert report["prediction"] == shown["program"]["python"]["prediction"]
+    assert report["prediction"]["breakdown_s"][PROGRAM] > 0
+    assert report["assumptions"][0]["value"] == f"{PROGRAM}=pull:0.5"
+
+
+def test_pins_and_searches_choose_values_of_programs(shown: dict[str, Any]) -> None:
+    planned, allowed = shown["program"]["planned"], shown["program"]["allowed"]
+    assert planned["plan"]["programs"][0]["techniques"] == {PROGRAM: {"every": 4}}
+    assert planned["search"]["space"][PROGRAM] == ["4"]
+    assert allowed["search"]["space"][PROGRAM] == ["2", "4", "none"]
+
+
+def test_wrong_values_of_programs_are_refused_in_one_line(shown: dict[str, Any]) -> None:
+    parts = {
+        "unknown word": "got 3; allowed: none, 2, 4, pull:0.25..1",
+        "outside the family": "nearest: pull:0.25",
+        "on layers": "without @LAYERS",
+        "two pins": "one value",
+        "a layer's on a program": f"{NAME} belongs to layers, not to a whole program",
+        "a program's on layers": f"{PROGRAM} belongs to a whole program, not to layers",
+        "one state": f"{PROGRAM} and cpu_offload both claim the parameters",
+    }
+    assert {*shown["refused"]} == {*parts}
+    for name, (status, text) in shown["refused"].items():
+        assert status == 2, (name, text)
+        assert parts[name] in text
+        assert text.count("\n") == 1
 
 
 def test_every_way_in_takes_the_tuple() -> None:

@@ -183,9 +183,7 @@ class Case:
                     trainable="full" if self.adapters is None else self.adapters,
                 )
             },
-            programs=(
-                Program(stages=stages, schedule=schedule, techniques=dict(self.program)),
-            ),
+            programs=(Program(stages=stages, schedule=schedule, techniques=dict(self.program)),),
         )
         violations = plan.check(self.techniques)
         assert not violations, (self.name, [str(v) for v in violations])

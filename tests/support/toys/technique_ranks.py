@@ -117,7 +117,8 @@ class StatefulRankSuite(TechniqueRankSuite):
 
     def resident_bytes(self, plan: Plan) -> int:
         """Priced bytes of a rank of the first stage from step to step."""
-        lowering = Lowering(plan.model, plan.workload, executor_stack(True), self.prices)
+        values, software = plan.program.techniques, executor_stack(True)
+        lowering = Lowering(plan.model, plan.workload, software, self.prices, values)
         chunks = lowering.stage(plan, 0)
         units = (entry.unit for chunk in chunks for entry in chunk.layers)
         return sum(unit.added_bytes for unit in units if unit is not None)

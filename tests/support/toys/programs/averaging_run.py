@@ -52,16 +52,11 @@ class LiveAveraging(TechniqueHooks):
                 part.lerp_(piece.view(part.shape), self._value.pull)
 
     def state(self) -> dict[str, NamedState]:
-        """Steps so far, and weights, of which each replica has its own."""
-        states = {
+        """Steps so far."""
+        return {
             f"{layer}.steps": NamedState(tensor=count, placement=Placement(kind="own"))
             for layer, count in self._counts.items()
         }
-        for parts in self._context.parameters.values():
-            for part in parts:
-                entry = NamedState(tensor=part.data, placement=Placement(kind="own"))
-                states[f"weights.{part.name}"] = entry
-        return states
 
 
 RUN = TechniqueRun(name=NAME, start=LiveAveraging)
