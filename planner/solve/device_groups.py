@@ -16,7 +16,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import Alternative, Assumption, SearchResult
 from .joint_search import JointResult
 from .problem import Problem
-from .program_values import each_once, merged_space
+from .program_search import each_once, merged_space
 from .solution import IDLE_DEVICES, Solution
 
 JOINT_LEFT_OUT = {

@@ -17,7 +17,7 @@ from .engine import make_probe
 from .garbage_collection import garbage_collection_paused
 from .options import DEFAULT_OPTIONS, SolveOptions
 from .problem import Problem
-from .program_values import with_program_values
+from .program_search import with_program_values
 
 
 def fit_error(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> InfeasibleError | None:

@@ -18,7 +18,7 @@ from .engine import make_joint_engine
 from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
-from .program_values import (
+from .program_search import (
     each_once,
     merged_space,
     no_legal_values,

@@ -8,8 +8,9 @@ simulated. A question without such values is one search.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...spec.errors import InfeasibleError
 from ...spec.plan.plan import Plan
@@ -17,21 +18,49 @@ from ...spec.report.report import Alternative, Prediction, SearchResult
 from ..relaxation.lp_solver import has_solver
 from ..search.branch_and_bound import BranchAndBound
 from ..search.feasibility_probe import SearchParts
-from ..search.result import SolveResult
+from ..search.result import SolveResult, StoppedBy
+from ..space.program_options import program_options
 from .alternatives import lost_text, prediction_with_cost, ranking
 from .engine import make_search
 from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
-from .program_values import (
-    each_once,
-    merged_space,
-    no_legal_values,
-    stop_of,
-    with_program_values,
-)
 from .single_group import single_group_solution
 from .solution import Solution
+
+
+def with_program_values(problem: Problem, options: SolveOptions) -> Iterator[Problem]:
+    """The problem with each legal combination of values, those with the fewest first."""
+    for values in program_options(
+        problem.techniques, problem.place, options.pins, options.executable
+    ):
+        yield replace(problem, program=values)
+
+
+def no_legal_values() -> InfeasibleError:
+    """Error of a question whose pins leave no values of the whole program."""
+    what = "no legal plan: no values of the whole program agree with pins, stack and devices"
+    return InfeasibleError(what, proven=True)
+
+
+def merged_space(spaces: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Every value of each axis of some spaces."""
+    merged: dict[str, list[Any]] = {}
+    for space in spaces:
+        for axis, values in space.items():
+            merged[axis] = sorted({*merged.get(axis, []), *values})
+    return dict(sorted(merged.items()))
+
+
+def each_once(entries: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Entries without repetitions, in their order."""
+    listed = list(entries)
+    return [entry for n, entry in enumerate(listed) if entry not in listed[:n]]
+
+
+def stop_of(results: Iterable[SolveResult]) -> StoppedBy:
+    """What ended some searches: the first that is no proof."""
+    return next((one.stopped_by for one in results if one.stopped_by != "proof"), "proof")
 
 
 class _Searched(NamedTuple):
