@@ -82,7 +82,7 @@ class _Searched(NamedTuple):
 
 
 class ProgramSearch:
-    """The searches of a problem over one device group.
+    """The searches of a problem over one device group, each run by the caller.
 
     ``interrupted``: True after Ctrl-C; ``tries``: simulations begun.
     """
@@ -90,14 +90,39 @@ class ProgramSearch:
     def __init__(self, problem: Problem, options: SolveOptions) -> None:
         self._problem = problem
         self._options = options
-        self._engine: BranchAndBound | None = None
-        self._before = 0
+        self._searched: list[_Searched] = []
+        self._errors: list[InfeasibleError] = []
         self.interrupted = False
+        self.tries = 0
 
-    @property
-    def tries(self) -> int:
-        """Simulations begun so far."""
-        return self._before + (0 if self._engine is None else self._engine.evaluator.tries)
+    def engines(self) -> Iterator[BranchAndBound]:
+        """Each search in turn; none whose quick bounds pass the best plan of those before it.
+
+        Its result goes to :meth:`add`, or its error to :meth:`fail`, before the next.
+        """
+        problems = list(with_program_values(self._problem, self._options))
+        start_s = time.monotonic()
+        for number, problem in enumerate(problems):
+            best_value = min((one.value for one in self._searched), default=float("inf"))
+            options = _share(self._options, start_s, (number, len(problems)))
+            parts = make_search(problem, options, best_value)
+            self._current = problem, parts
+            if best_value < float("inf") and parts.engine.list_shapes().queue.least >= best_value:
+                self.add(_cut(parts.engine, best_value))
+                continue
+            yield parts.engine
+            self.tries += parts.engine.evaluator.tries
+            self.interrupted = parts.engine.interrupted
+            if self.interrupted:
+                return
+
+    def add(self, result: SolveResult) -> None:
+        """Keep the result of the search in turn."""
+        self._searched.append(_Searched(*self._current, result))
+
+    def fail(self, error: InfeasibleError) -> None:
+        """Keep the error of the search in turn: with these values nothing fits."""
+        self._errors.append(error)
 
     def solution(self) -> Solution:
         """The best plan over all values.
@@ -105,14 +130,12 @@ class ProgramSearch:
         Raises:
             InfeasibleError: nothing fits.
         """
-        searched = self._searched()
-        if len(searched) == 1:
-            only = searched[0]
-            return single_group_solution(only.problem, self._options, only.parts, only.result)
-        chosen, options = _simplest(searched, self._options)
+        chosen, options = self._chosen()
         found = single_group_solution(chosen.problem, options, chosen.parts, chosen.result)
+        if len(self._searched) == 1:
+            return found
         self.interrupted = self.interrupted or chosen.engine.interrupted
-        return _merged(found, chosen, searched, self._options)
+        return _merged(found, chosen, self._searched, self._options)
 
     def plan(self) -> tuple[Plan, Prediction]:
         """The plan of :meth:`solution` alone.
@@ -120,54 +143,37 @@ class ProgramSearch:
         Raises:
             InfeasibleError: nothing fits.
         """
-        chosen, options = _simplest(self._searched(), self._options)
+        chosen, options = self._chosen()
         best = ranking(chosen.parts, chosen.result, options.simple_within).chosen
         return best.plan, prediction_with_cost(best, chosen.engine, self._problem.prices)
 
-    def _searched(self) -> list[_Searched]:
-        problems = list(with_program_values(self._problem, self._options))
-        until_s = _until_s(self._options)
-        searched: list[_Searched] = []
-        errors: list[InfeasibleError] = []
-        for number, problem in enumerate(problems):
-            best_value = min((one.value for one in searched), default=float("inf"))
-            options = _share(self._options, until_s, len(problems) - number)
-            parts = make_search(problem, options, best_value)
-            self._before, self._engine = self.tries, parts.engine
-            try:
-                searched.append(_Searched(problem, parts, _run(parts, best_value)))
-            except InfeasibleError as error:
-                errors.append(error)
-            self.interrupted = parts.engine.interrupted
-            if self.interrupted:
-                break
-        if not searched:
-            raise errors[0] if errors else no_legal_values()
-        return searched
+    def _chosen(self) -> tuple[_Searched, SolveOptions]:
+        if not any(one.result.outcomes for one in self._searched):
+            raise self._errors[0] if self._errors else no_legal_values()
+        return _simplest(self._searched, self._options)
 
 
-def _until_s(options: SolveOptions) -> float | None:
-    return None if options.deadline_s is None else time.monotonic() + options.deadline_s
-
-
-def _share(options: SolveOptions, until_s: float | None, searches: int) -> SolveOptions:
-    """Options of the next of so many searches, with its part of the time that is left."""
-    if until_s is None:
+def _share(options: SolveOptions, start_s: float, turn: tuple[int, int]) -> SolveOptions:
+    """Options of a search by its turn among all, with its part of the time that is left."""
+    number, count = turn
+    if options.deadline_s is None or count == 1:
         return options
-    left_s = max(0.0, until_s - time.monotonic())
-    return replace(options, deadline_s=left_s / searches)
+    left_s = max(0.0, options.deadline_s - (time.monotonic() - start_s))
+    return replace(options, deadline_s=left_s / (count - number))
 
 
-def _run(parts: SearchParts, best_value: float) -> SolveResult:
-    """The search, or nothing of it where its quick bounds pass another's best plan."""
-    engine, start_s = parts.engine, time.monotonic()
-    if best_value < float("inf"):
-        nodes = engine.list_shapes()
-        if nodes.queue.least >= best_value:
-            bound_s = engine.bounds.seconds(best_value, nodes.shapes, None)
-            seconds = time.monotonic() - start_s
-            return SolveResult([], best_value, bound_s, "proof", 0, nodes.shapes, seconds)
-    return engine.run()
+def _cut(engine: BranchAndBound, best_value: float) -> SolveResult:
+    """The result of a search whose bounds pass another's best plan."""
+    shapes = engine.list_shapes().shapes
+    return SolveResult(
+        outcomes=[],
+        lower_bound=best_value,
+        lower_bound_s=engine.bounds.seconds(best_value, shapes, None),
+        stopped_by="proof",
+        simulated=0,
+        shapes=shapes,
+        seconds=time.monotonic() - engine.incumbents.start_s,
+    )
 
 
 def _simplest(searched: list[_Searched], options: SolveOptions) -> tuple[_Searched, SolveOptions]:
@@ -248,4 +254,14 @@ def best_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction
         InfeasibleError: nothing fits.
     """
     with garbage_collection_paused():  # around the call, which lets go of the search at its end
-        return ProgramSearch(problem, options).plan()
+        return _best_plan(problem, options)
+
+
+def _best_plan(problem: Problem, options: SolveOptions) -> tuple[Plan, Prediction]:
+    search = ProgramSearch(problem, options)
+    for engine in search.engines():
+        try:
+            search.add(engine.run())
+        except InfeasibleError as error:
+            search.fail(error)
+    return search.plan()

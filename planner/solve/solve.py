@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from ...spec.errors import InfeasibleError
+from ..search.branch_and_bound import BranchAndBound
 from .device_groups import cluster_parts, merged_solution
 from .feasibility import QuickProbe
 from .garbage_collection import garbage_collection_paused
@@ -34,6 +35,7 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
     """
     start_s = time.monotonic()
     search: ProgramSearch | None = None
+    engine: BranchAndBound | None = None
     try:
         if problem.objective_choice.grain and not options.is_subproblem:
             return _solve_largest(problem, options)
@@ -41,8 +43,13 @@ def solve(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Solution
             return _solve_device_groups(problem, options)
         with garbage_collection_paused():
             search = ProgramSearch(problem, options)
+            for engine in search.engines():
+                try:
+                    search.add(engine.run())
+                except InfeasibleError as error:
+                    search.fail(error)
             solution = search.solution()
-            search = None  # so that the end of the block collects it
+            engine = search = None  # so that the end of the block collects them
         return solution
     except InfeasibleError as error:
         if search is not None and search.interrupted:
