@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
 from ..spec.workload.workload import Workload
-from .sharding.fsdp_unit import FsdpUnit
-from .sharding.param_groups import UnitShape
 from .symbolic.lane_work import Lane
 from .symbolic.tape import WorkItem
 from .symbolic.tier_bytes import StateBytes
+
+if TYPE_CHECKING:
+    from .sharding.fsdp_unit import FsdpUnit
+    from .sharding.param_groups import UnitShape
 
 
 class StepShape(NamedTuple):

@@ -16,7 +16,7 @@ from ..spec.errors import InputError
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
 from .program_technique import ProgramPrice
-from .sharding.fsdp_unit import AddedUpdate, FsdpUnit
+from .symbolic.added_update import AddedUpdate
 from .symbolic.lane_work import NO_LANES, Begins, Lane, LaneWork, LaneWorks
 from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
 from .symbolic.tape import TapeEntry, WorkItem
@@ -24,6 +24,7 @@ from .symbolic.tier_bytes import StateBytes, TierBytes
 
 if TYPE_CHECKING:
     from .layers.layer import LayerSegment
+    from .sharding.fsdp_unit import FsdpUnit
     from .sharding.param_groups import UnitShape
     from .symbolic.layer_shape import LayerShape
 

@@ -21,9 +21,10 @@ from ...spec.schedules.stage_order import chunk_location, chunk_position
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
 from ..program_technique import StepAdditions
-from ..sharding.fsdp_unit import AddedUpdate, FsdpUnit
+from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import merged_share, update_work
 from ..sharding.traffic import partial_sum_work
+from ..symbolic.added_update import AddedUpdate
 from ..symbolic.lane_work import LaneWorks
 from ..symbolic.layer_shape import activation_shape
 from ..symbolic.tape import WorkItem

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...spec.cluster.stack_spec import OverlapKinds
+from ..symbolic.added_update import AddedUpdate
 from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from ..symbolic.tape import WorkItem
@@ -48,14 +49,6 @@ class ReduceWork(NamedTuple):
     accumulate_shard: tuple[WorkItem, ...] = ()
     upcast: tuple[WorkItem, ...] = ()
     accumulate_upcast: tuple[WorkItem, ...] = ()
-
-
-class AddedUpdate(NamedTuple):
-    """A technique's work with the update of one step in ``every``."""
-
-    technique: str
-    items: tuple[WorkItem, ...]
-    every: int = 1
 
 
 class ReduceBytes(NamedTuple):
