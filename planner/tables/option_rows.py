@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...costmodel.lowering.plan_lowering import technique_key
+from ...costmodel.lowering.plan_lowering import TechniqueKey
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.symbolic.tier_bytes import TIERS, StateBytes, TierBytes, total_bytes
 from ...spec.strategy import LayerStrategy
@@ -54,10 +54,10 @@ def option_rows(
     return np.array(rows, dtype=dtype)[indices]
 
 
-def unit_key(strategy: LayerStrategy) -> Hashable:
-    """Key of the communication of a layer's parameters."""
+def unit_key(strategy: LayerStrategy, techniques: TechniqueKey) -> Hashable:
+    """Key of a layer's FSDP unit, under its techniques of states."""
     s = strategy
-    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, technique_key(s))
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, techniques)
 
 
 def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
