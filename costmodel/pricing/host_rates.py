@@ -27,6 +27,8 @@ LINK_SHARE = 0.85
 Express packets carry up to 256 bytes of data beside 24 to 28 of headers, and some are flow
 control. Unmeasured; ``plan profile`` measures it.
 """
+DRIVE_READ_BYTES_PER_S, DRIVE_WRITE_BYTES_PER_S = 6.5e9, 3.5e9
+"""Of a node that is not in the catalogue. Assumed: one data center drive of PCI Express 4.0 x4."""
 NODE_BYTES_PER_S = 204.8e9
 """Of a node's host memory for a stream of reads and writes. Assumed: half of two sockets of
 eight channels of DDR4-3200 (409.6 GB/s). Unmeasured.
@@ -92,9 +94,11 @@ def drive_price(kernel: Kernel, machine: Machine, drives: Mapping[str, Curve]) -
     node_bytes = kernel.traffic_bytes / 2 * machine.cluster.groups[0].devices_per_node
     if kernel.op in drives:
         return Latency(drives[kernel.op].at(node_bytes), "measured")
-    node = machine.node
-    reads = kernel.op == FROM_DRIVE
-    rate = node.drive_read_bytes_per_s if reads else node.drive_write_bytes_per_s
+    node, reads = machine.node, kernel.op == FROM_DRIVE
+    if node is None:
+        rate = DRIVE_READ_BYTES_PER_S if reads else DRIVE_WRITE_BYTES_PER_S
+    else:
+        rate = node.drive_read_bytes_per_s if reads else node.drive_write_bytes_per_s
     return Latency(node_bytes / rate, "analytic")
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ...datasets.catalogue.device import CPU, Device, device
 from ...datasets.catalogue.links import LinkRates, link_rates
-from ...datasets.catalogue.node import Node, node
+from ...datasets.catalogue.node import Node, nodes, usual_node
 from ...spec.cluster.calibration import SHIPPED, Calibration, Factors
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.machine_profile import MachineProfile
@@ -57,13 +57,16 @@ class Machine:
         return self if self.rates == NO_RATE_CHANGES else replace(self, rates=NO_RATE_CHANGES)
 
     @cached_property
-    def node(self) -> Node:
-        """The catalogue's node of the (first) device group."""
-        return node(self.cluster.groups[0].node, where="cluster.groups.0.node")
+    def node(self) -> Node | None:
+        """The catalogue's node of the (first) device group, or else its device's usual one."""
+        group = self.cluster.groups[0]
+        return nodes().get(group.node) or usual_node(group.device)
 
     @property
     def devices_per_host_link(self) -> int:
-        """Devices in use that share one link to the host."""
+        """Devices in use that share one link to the host; 1 on nodes that nobody knows."""
+        if self.node is None:
+            return 1
         return min(self.node.devices_per_host_link, self.cluster.groups[0].devices_per_node)
 
     @property

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright.costmodel.pricing.host_rates import (
+    DRIVE_READ_BYTES_PER_S,
     FULL_DUPLEX,
     LINK_SHARE,
     both_ways_slowdown,
@@ -86,3 +89,14 @@ def test_devices_of_a_node_share_its_drives(op: str, kind: str) -> None:
         assert drive_curves(cached) == {}
         curves = drive_curves(profile(row(f"nvme_{kind}", 0.1)))
         assert drive_price(transfer(op), here, curves) == (pytest.approx(0.1 * count), "measured")
+
+
+@pytest.mark.parametrize(("text", "sharing"), [("1x8xA100-80GB", 2), ("8xH100", 1), ("local:2", 1)])
+def test_a_node_that_the_catalogue_lacks_is_its_devices_usual_one(text: str, sharing: int) -> None:
+    cluster = parse_cluster(text).cluster
+    group = replace(cluster.groups[0], node="typed")
+    here = Machine(replace(cluster, groups=(group,)))
+    assert here.devices_per_host_link == sharing
+    rate = DRIVE_READ_BYTES_PER_S if here.node is None else here.node.drive_read_bytes_per_s
+    price = drive_price(transfer(FROM_DRIVE), here, {})
+    assert price.time_s == pytest.approx(group.devices_per_node * SIZE / rate)

@@ -80,7 +80,13 @@ class Service:
 def start_service(
     folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> Service:
-    """Start ``plan serve`` on a free port and wait until it can compute."""
+    """Start ``plan serve`` on a free port and wait until it can compute.
+
+    Its database is the folder's unless another is named: in the user's, jobs that another service
+    was ended with would go on here.
+    """
+    if "--db" not in arguments:
+        arguments = (*arguments, "--db", f"sqlite:///{folder}/jobs.sqlite")
     process = subprocess.Popen(
         [sys.executable, "-m", "shardwright.api.cli.main", "serve", "--port", "0", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
