@@ -6,9 +6,9 @@ supplies strategies with values, each priced as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ..costmodel.technique import TechniquePrices
 from ..spec.cluster.cluster_spec import ClusterSpec
@@ -16,6 +16,10 @@ from ..spec.model.layers import Layer
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue, Values
 from ..spec.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from ..costmodel.simulation.simulator import Simulator
+    from ..costmodel.symbolic.tier_bytes import Tier
 
 
 def _needs_nothing(value: Any, device: str) -> str | None:
@@ -27,22 +31,49 @@ def _on_any(cluster: ClusterSpec) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a layer's values are chosen.
+
+    Attributes:
+        index: number of the layer in the model.
+        layer: the layer.
+        strategy: its other decisions, sharding left out.
+        ranks: of its stage.
+        samples: of a micro-batch on a replica; several device groups may have unequal ones.
+        workload: of the model.
+        tiers: bytes a device of each granted tier.
+        simulator: lowers and prices the layer on this machine.
+    """
+
+    index: int
+    layer: Layer
+    strategy: LayerStrategy
+    ranks: int
+    samples: int
+    workload: Workload
+    tiers: Mapping[Tier, int]
+    simulator: Simulator
+
+    def with_value(self, name: str, value: Any) -> LayerStrategy:
+        """The layer's decisions with a technique's value, and no other technique."""
+        return replace(self.strategy, techniques={name: value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
     """Searched values of a technique.
 
     Attributes:
         name: the technique.
-        tried: values for a layer, its other decisions (sharding left out), ranks of its stage and
-            a workload, beside leaving the technique off; None: only those of pins and lists of
-            values.
-            The caller drops illegal ones.
+        tried: values at a place, beside leaving the technique off; None: only those of pins and
+            lists of values. The caller drops illegal ones, and those that only add to a layer.
         untried: reason for ``tried`` being None.
         device_reason: requirement of a value unmet by a named catalogue device, else None.
         cluster_violation: reason to try nothing on a cluster, else None.
     """
 
     name: str
-    tried: Callable[[Layer, LayerStrategy, int, Workload], Iterable[Any]] | None = None
+    tried: Callable[[Place], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any

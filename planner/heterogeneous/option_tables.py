@@ -25,10 +25,10 @@ class StageOptions:
     """Strategies and option tables of layer classes on stages."""
 
     def __init__(self, request: Request, simulator: Simulator, classes: StageClassTable) -> None:
-        self.whole = SearchSpace(request)
+        self.whole = SearchSpace(request, simulator)
         cluster = request.cluster
         self.alone = {
-            group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)))
+            group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)), simulator)
             for group in cluster.groups
         }
         self.works = LayerWorkCache(simulator.lowering)
@@ -66,7 +66,7 @@ class StageOptions:
                 continue
             strategies += [
                 s
-                for s in space.sharded(layer_class, ranks, dp)
+                for s in space.sharded(layer_class, ranks, dp, max(1, samples // dp))
                 if experts_of(space.layers[index]) is None
                 or all(c.own % (s.ep * s.etp) == 0 for c in stage)
             ]

@@ -43,8 +43,8 @@ from .work_limits import Limits, WorkSpent
 
 def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
     """Tables, bounds and estimates of shapes on one device group."""
-    space, contexts = SearchSpace(evaluator.request), ShapeContexts(evaluator)
     simulator, rows = evaluator.simulator, evaluator.rows
+    space, contexts = SearchSpace(evaluator.request, simulator), ShapeContexts(evaluator)
     compute = ComputeBounds(space, simulator.lowering, rows.works, simulator.pricer)
     quick = QuickBounds(compute, contexts)
     tables = ShapeTables(space, OptionTables(rows, contexts.tiers), contexts)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ...costmodel.simulation.simulator import Simulator
 from ...spec.cluster.stack_spec import StackLimits
 from ...spec.limits import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
@@ -40,9 +41,12 @@ SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute")
 
 
 class SearchSpace:
-    """Search space of a request."""
+    """Search space of a request.
 
-    def __init__(self, request: Request) -> None:
+    ``simulator``: of the search, for values of techniques; None: one at catalogue rates.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator | None = None) -> None:
         self.request = request
         self.layers = request.model.layers()
         self._trainings = request.workload.layer_trainings(request.model)
@@ -59,12 +63,13 @@ class SearchSpace:
         self.too_long = False
         self._is_limited = request.stack.limits != StackLimits()
         self._levels = group_sizes(request.cluster)
-        self.techniques = TechniqueOptions(request)
+        self.techniques = TechniqueOptions(request, simulator)
         self._work_keys = ("recompute", *request.techniques.names)
         self._splits = Splits(request, tuple(context.tokens for context in self.contexts))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
-        self._sharded: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._sharded: dict[tuple[int, int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._distinct: dict[tuple[int, int, int], list[tuple[LayerStrategy, ...]]] = {}
 
     def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
@@ -219,7 +224,7 @@ class SearchSpace:
 
     def _make_options(self, layer_class: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
         for dp in self.batch_parts(layer_class, ranks, samples):
-            yield from self.sharded(layer_class, ranks, dp)
+            yield from self.sharded(layer_class, ranks, dp, samples // dp)
 
     def batch_parts(self, layer_class: int, ranks: int, samples: int) -> list[int]:
         """Data-parallel degrees of a layer class, descending."""
@@ -230,20 +235,32 @@ class SearchSpace:
             if samples % dp == 0 and self._batch_allowed(index, samples, dp)
         ]
 
-    def sharded(self, layer_class: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of dp replicas, for any micro-batch divisible by dp."""
-        key = (layer_class, ranks, dp)
+    def sharded(
+        self, layer_class: int, ranks: int, dp: int, samples: int
+    ) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of dp replicas, each with so many samples of a micro-batch.
+
+        Without techniques they are the same for any number of samples.
+        """
+        samples = samples if self.techniques.depend_on_samples else 1
+        key = (layer_class, ranks, dp, samples)
         if key not in self._sharded:
             index = self.first_of_class[layer_class]
-            self._sharded[key] = tuple(
+            found = tuple(
                 strategy
                 for split in self._splits.of(index, ranks, dp)
                 if self._is_allowed(index, split, ranks, SPLIT_KEYS)
-                for strategy in self._strategies(index, split, ranks)
+                for strategy in self._strategies(index, split, ranks, samples)
             )
+            known = self._distinct.setdefault((layer_class, ranks, dp), [])
+            if found not in known:  # equal ones are one object: caches ask for it by its id
+                known.append(found)
+            self._sharded[key] = known[known.index(found)]
         return self._sharded[key]
 
-    def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
+    def _strategies(
+        self, index: int, split: LayerStrategy, ranks: int, samples: int
+    ) -> Iterator[LayerStrategy]:
         """A split with every legal and allowed sharding and recomputation."""
         request, layer = self.request, self.layers[index]
         values = request.techniques.values
@@ -251,7 +268,7 @@ class SearchSpace:
             strategy
             for recompute in self._splits.recomputes(index, split, ranks)
             for strategy in self.techniques.strategies(
-                index, layer, replace(split, recompute=recompute), ranks
+                index, replace(split, recompute=recompute), ranks, samples
             )
             if self._is_allowed(index, strategy, ranks, self._work_keys)
         ]
@@ -259,6 +276,8 @@ class SearchSpace:
             for strategy in unsharded:
                 strategy = replace(strategy, shard=shard)
                 if self.techniques.violation(layer, strategy, ranks) is not None:
+                    continue
+                if self.techniques.is_dominated(index, strategy, ranks, samples):
                     continue
                 if self._is_limited and limits_violation(strategy, ranks, 1, request.stack):
                     continue

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.pricing.machine import Machine
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.simulation.simulator import Simulator
 from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
-from ...spec.strategy import LayerStrategy
+from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
     technique_violation,
@@ -14,36 +20,77 @@ from ...spec.technique_values import (
     value_of_word,
     with_value,
 )
-from ..technique import TechniqueChoice
-
-if TYPE_CHECKING:
-    from .request import Request
+from ..technique import Place, TechniqueChoice
+from .dominated_values import DominatedValues
+from .memory_budget import tier_capacities
+from .request import Request
 
 
 class TechniqueOptions:
-    """Add technique values to a layer's strategy."""
+    """Add technique values to a layer's strategy.
 
-    def __init__(self, request: Request) -> None:
+    ``simulator``: of the search; None: one at catalogue rates.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator | None = None) -> None:
         self._request = request
         self._techniques = request.techniques
         self._plannable = self._techniques.plannable
         self._devices = tuple(group.device for group in request.cluster.groups)
+        self._layers = request.model.layers()
+        self._tiers = tier_capacities(request.cluster.groups[0].memory)
+        self._given = simulator
+        self.dominated = DominatedValues(request)
+
+    @cached_property
+    def _simulator(self) -> Simulator:
+        if self._given is not None:
+            return self._given
+        request, prices = self._request, self._techniques.prices
+        lowering = Lowering(request.model, request.workload, request.stack, prices)
+        return Simulator(lowering, Pricer(Machine(request.cluster), request.stack))
+
+    @cached_property
+    def depend_on_samples(self) -> bool:
+        """True if some are in play: values may depend on a micro-batch's samples."""
+        return bool(self.in_play())
+
+    def place(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> Place:
+        """Where a layer's values are chosen; ``samples`` of a micro-batch on a replica."""
+        return Place(
+            index=index,
+            layer=self._layers[index],
+            strategy=strategy,
+            ranks=ranks,
+            samples=samples,
+            workload=self._request.workload,
+            tiers=self._tiers,
+            simulator=self._simulator,
+        )
 
     def strategies(
-        self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int
+        self, index: int, strategy: LayerStrategy, ranks: int, samples: int
     ) -> list[LayerStrategy]:
         """A strategy without techniques, then with every combination of values.
 
-        Legality is decided with the sharding, by :meth:`violation`.
+        Legality is decided with the sharding, by :meth:`violation`; there :meth:`is_dominated`
+        says which values of states only add to the layer.
         """
-        combinations = [strategy]
+        combinations, layer = [strategy], self._layers[index]
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
-                tried = self._values(index, layer, strategy, ranks, value, choice)
+                tried = self._values(index, strategy, ranks, samples, value, choice)
                 combinations += [
                     with_value(one, value.name, added) for added in tried for one in combinations
                 ]
         return combinations
+
+    def is_dominated(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> bool:
+        """True if a layer without one of its techniques of states is as good in every plan."""
+        if not strategy.techniques:
+            return False
+        alone = replace(strategy, techniques={}, shard=Sharding())
+        return self.dominated.of_states(self.place(index, alone, ranks, samples), strategy)
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Reason against a strategy's techniques; None if they are legal."""
@@ -59,24 +106,33 @@ class TechniqueOptions:
     def _values(
         self,
         index: int,
-        layer: Layer,
         strategy: LayerStrategy,
         ranks: int,
+        samples: int,
         value: TechniqueValue,
         choice: TechniqueChoice,
     ) -> list[Any]:
         """Values of one technique: requested ones, in its order, then its own."""
         words = sorted(self._requested(index, value.name), key=lambda word: _rank(value, word))
         values = [value_of_word(value, word, value.name) for word in words]
-        if choice.tried is not None and self._tries(choice):
-            tried = choice.tried(layer, strategy, ranks, self._request.workload)
-            values += [one for one in tried if self._techniques.allows(value, one)]
+        tries = choice.tried if self._tries(choice) else None
+        if not values and tries is None:
+            return []
+        place = self.place(index, strategy, ranks, samples)
+        if tries is not None:
+            values += [one for one in tries(place) if self._techniques.allows(value, one)]
         return [
             one
             for one in dict.fromkeys(values)
             if one is not None
             and not any(choice.device_reason(one, device) for device in self._devices)
+            and not self._adds_to_passes(place, value, one)
         ]
+
+    def _adds_to_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
+        alone = place.with_value(technique.name, value)
+        is_legal = self.violation(place.layer, alone, place.ranks) is None
+        return is_legal and self.dominated.of_passes(place, technique, value)
 
     def _requested(self, index: int, name: str) -> set[str]:
         request = self._request

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from itertools import product
-from types import MappingProxyType
 
+import pytest
 from generators.plan_cases import Sizes
-from oracles.brute_force import Space, simulator_of
+from generators.random_plans import Drawer
+from oracles.brute_force import Space, needed_bytes, simulator_of
+from published.planning import request_of
+from toys import census_choice, parking_choice
 from toys.levers import KNOWN, PACKED, PARKED, SHELVED, VALUES
 from toys.technique_spaces import small_space, with_host
 
 from shardwright.costmodel.lowering.layer_parts import LayerWorkCache
+from shardwright.planner.space.search_space import SearchSpace
 from shardwright.planner.tables.layer_costs import LayerCosts
 from shardwright.planner.tables.option_table import OptionTables
+from shardwright.planner.technique import KnownTechniques
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
 WORDS = ("none", "q1", "q4")
@@ -49,7 +57,7 @@ def test_splits_and_units_are_lowered_once_for_what_touches_them() -> None:
     shelved, parked = (LayerStrategy(techniques={n: by_names[n]}) for n in (SHELVED, PARKED))
     assert lowering.layer(1, shelved, None, 1, 1) is lowering.layer(1, plain, None, 1, 1)
     assert lowering.unit((1,), parked, 1) is lowering.unit((1,), plain, 1)
-    packed = LayerStrategy(techniques=MappingProxyType({PACKED: by_names[PACKED]}))
+    packed = LayerStrategy(techniques={PACKED: by_names[PACKED]})
     assert lowering.layer(1, packed, None, 1, 1) is not lowering.layer(1, plain, None, 1, 1)
 
 
@@ -67,3 +75,47 @@ def test_a_table_of_combinations_is_one_of_each_alone() -> None:
         for name in ("microbatch_s", "step_bound_s", "step_estimate_s", "resident_bytes"):
             assert getattr(alone, name)[0] == getattr(together, name)[row]
         assert (alone.memory_at(2)[:, 0] == together.memory_at(2)[:, row]).all()
+
+
+@pytest.mark.parametrize(
+    ("known", "name", "words"),
+    [
+        (parking_choice.KNOWN, "parked_outputs", ("none", "part:0", "part:0.4", "all")),
+        (census_choice.KNOWN, "gradient_census", ("none", "each", "held")),
+    ],
+)
+def test_values_that_only_add_are_left_out_and_never_better(
+    known: KnownTechniques, name: str, words: tuple[str, ...]
+) -> None:
+    space = with_host(small_space(known, name, words, cluster="1x4xA100-80GB"), 10**10)
+    simulator = simulator_of(space)
+    searched = SearchSpace(request_of(space), simulator)
+    for shape in searched.shapes():
+        for layer_class in searched.first_of_class:
+            samples = space.workload.global_batch // shape.microbatches
+            options = searched.options(layer_class, shape.ranks, samples)
+            assert options
+            assert all(not strategy.techniques for strategy in options)
+    assert searched.describe([*searched.shapes()])[name] == sorted(words)
+    drawer, held = Drawer(space, random.Random(0), ALL_KINDS), 0
+    for _ in range(60):
+        draft = drawer.draft()
+        plain = replace(
+            draft, strategies=tuple(replace(s, techniques={}) for s in draft.strategies)
+        )
+        with_values, without = (simulator.run(one.plan(space)) for one in (draft, plain))
+        assert with_values is not None
+        assert without is not None
+        held += draft != plain
+        assert without.step_time_s <= with_values.step_time_s * (1 + 1e-12)
+        for tier in ("hbm", "host"):
+            assert needed_bytes(without, tier) <= needed_bytes(with_values, tier)
+    assert held > 10
+
+
+def test_a_pinned_value_is_kept_though_it_only_adds() -> None:
+    space = small_space(parking_choice.KNOWN, "parked_outputs", ("all",))
+    searched = SearchSpace(request_of(space), simulator_of(space))
+    options = searched.options(searched.layer_classes[1], 2, 2)
+    assert options
+    assert all(strategy.techniques for strategy in options)

@@ -26,7 +26,7 @@ from shardwright.costmodel.technique import (
     TechniquePrice,
     with_addition,
 )
-from shardwright.planner.technique import KnownTechniques, TechniqueChoice
+from shardwright.planner.technique import KnownTechniques, Place, TechniqueChoice
 from shardwright.spec.report.work_items import TO_DEVICE, TO_HOST, streamed
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import LayerKinds, TechniqueValue
@@ -133,8 +133,8 @@ PRICES = (
 )
 
 
-def _every(value: TechniqueValue) -> Callable[..., Iterable[Any]]:
-    return lambda *place: value.samples
+def _every(value: TechniqueValue) -> Callable[[Place], Iterable[Any]]:
+    return lambda place: value.samples
 
 
 KNOWN = KnownTechniques(
