@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...spec.model.towers import shared_tables
-from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.strategy import LayerStrategy
 from ...spec.technique_values import with_value
 from ..technique import TechniquePrice
 from .plan_lowering import Lowering
@@ -37,23 +37,17 @@ def only_adds_to_passes(
 
 
 def only_adds_to_states(
-    lowering: Lowering,
-    price: TechniquePrice,
-    index: int,
-    strategy: LayerStrategy,
-    shard: Sharding,
-    ranks: int,
+    lowering: Lowering, price: TechniquePrice, index: int, strategy: LayerStrategy, ranks: int
 ) -> bool:
-    """True if a technique changes nothing of a layer's states; other arguments as above.
+    """True if a technique changes nothing of a layer's states; arguments as above.
 
-    ``shard`` is the layer's, over ``ranks`` of its stage. Layers that share a table with another
-    are no case.
+    ``ranks``: of the layer's stage. Layers that share a table with another are no case.
     """
     if price.unit is None:
         return True
     if index in shared_tables(lowering.model):
         return False
-    members, strategy = (index,), replace(strategy, shard=shard)
+    members = (index,)
     own = lowering.uncached_unit(members, strategy, ranks)
     plain = lowering.uncached_unit(members, with_value(strategy, price.name, None), ranks)
     additions: dict[str, Any] = {

@@ -7,6 +7,7 @@ slower and no larger. They are left out before values are combined.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...costmodel.lowering.added_only import only_adds_to_passes, only_adds_to_states
@@ -26,7 +27,8 @@ class DominatedValues:
         self._request = request
         self._values = {value.name: value for value in request.techniques.values}
         self._prices = {price.name: price for price in request.techniques.prices}
-        self._known: dict[tuple[object, ...], bool] = {}
+        self._adds_to_passes: dict[tuple[object, ...], bool] = {}
+        self._adds_to_states: dict[tuple[object, ...], bool] = {}
         self.words: dict[str, set[str]] = {}
 
     def of_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
@@ -34,25 +36,39 @@ class DominatedValues:
         price = self._prices[technique.name]
         if price.touches_states or not self._may_be_off(place.index, technique.name):
             return False
-        if not self._adds_to_passes(place, technique.name, value):
+        if not self._only_adds_to_passes(place, technique.name, value):
             return False
         self._note(technique, value)
         return True
 
-    def of_states(self, place: Place, strategy: LayerStrategy) -> bool:
+    def of_states(
+        self,
+        index: int,
+        strategy: LayerStrategy,
+        ranks: int,
+        place_of: Callable[[], Place],
+    ) -> bool:
         """True if a value in a layer's strategy touches states, and only adds to the layer.
 
         Args:
-            place: of the layer.
-            strategy: its decisions, sharding among them.
+            index: first layer of its class.
+            strategy: of the layer, sharding among its decisions.
+            ranks: of its stage.
+            place_of: makes the place of the layer, where it is asked for.
         """
+        s = strategy
         for name, value in strategy.techniques.items():
             price = self._prices[name]
-            if not price.touches_states or not self._may_be_off(place.index, name):
+            if not price.touches_states or not self._may_be_off(index, name):
                 continue
-            if self._adds_to_passes(place, name, value) and self._adds_to_states(
-                place, strategy, name, value
-            ):
+            key = (index, name, value, s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.shard, ranks)
+            if key not in self._adds_to_states:
+                place = place_of()
+                alone = replace(place.with_value(name, value), shard=strategy.shard)
+                self._adds_to_states[key] = only_adds_to_states(
+                    place.simulator.lowering, price, index, alone, ranks
+                )
+            if self._adds_to_states[key] and self._only_adds_to_passes(place_of(), name, value):
                 self._note(self._values[name], value)
                 return True
         return False
@@ -69,27 +85,11 @@ class DominatedValues:
         if listed is None or word in listed:
             self.words.setdefault(technique.name, set()).add(word)
 
-    def _adds_to_passes(self, place: Place, name: str, value: Any) -> bool:
+    def _only_adds_to_passes(self, place: Place, name: str, value: Any) -> bool:
         lowering, strategy = place.simulator.lowering, place.with_value(name, value)
-        layer_class = lowering.kinds[place.index]
-        return self._once(
-            (layer_class, strategy, place.samples),
-            lambda: only_adds_to_passes(
+        key = (lowering.kinds[place.index], strategy, place.samples)
+        if key not in self._adds_to_passes:
+            self._adds_to_passes[key] = only_adds_to_passes(
                 lowering, self._prices[name], place.index, strategy, place.samples
-            ),
-        )
-
-    def _adds_to_states(self, place: Place, strategy: LayerStrategy, name: str, value: Any) -> bool:
-        lowering = place.simulator.lowering
-        alone = place.with_value(name, value)
-        return self._once(
-            (lowering.kinds[place.index], alone, strategy.shard, place.ranks, "states"),
-            lambda: only_adds_to_states(
-                lowering, self._prices[name], place.index, alone, strategy.shard, place.ranks
-            ),
-        )
-
-    def _once(self, key: tuple[object, ...], find: Callable[[], bool]) -> bool:
-        if key not in self._known:
-            self._known[key] = find()
-        return self._known[key]
+            )
+        return self._adds_to_passes[key]

@@ -89,8 +89,12 @@ class TechniqueOptions:
         """True if a layer without one of its techniques of states is as good in every plan."""
         if not strategy.techniques:
             return False
-        alone = replace(strategy, techniques={}, shard=Sharding())
-        return self.dominated.of_states(self.place(index, alone, ranks, samples), strategy)
+
+        def place() -> Place:
+            alone = replace(strategy, techniques={}, shard=Sharding())
+            return self.place(index, alone, ranks, samples)
+
+        return self.dominated.of_states(index, strategy, ranks, place)
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Reason against a strategy's techniques; None if they are legal."""
