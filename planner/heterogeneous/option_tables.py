@@ -38,6 +38,11 @@ class StageOptions:
         self._builders: dict[tuple[object, ...], OptionTables] = {}
         self._tables: dict[tuple[object, ...], RankClassTables] = {}
 
+    @property
+    def holds_ends(self) -> bool:
+        """True if some options stand for the numbers between theirs."""
+        return any(s.techniques.holds_ends for s in (self.whole, *self.alone.values()))
+
     def strategies(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
         """Legal strategies of a layer class, the same object for equal stages."""
         first = stage[0]

@@ -12,6 +12,7 @@ from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.simulation.simulator import Simulator
 from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
+from ...spec.number_family import NumberFamily
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
@@ -29,7 +30,8 @@ from .request import Request
 class TechniqueOptions:
     """Add technique values to a layer's strategy.
 
-    ``simulator``: of the search; None: one at catalogue rates.
+    ``simulator``: of the search; None: one at catalogue rates. ``holds_ends``: True once some
+    layer's options stand for the numbers between theirs (:meth:`free_families`).
     """
 
     def __init__(self, request: Request, simulator: Simulator | None = None) -> None:
@@ -41,6 +43,7 @@ class TechniqueOptions:
         self._tiers = tier_capacities(request.cluster.groups[0].memory)
         self._given = simulator
         self.dominated = DominatedValues(request)
+        self.holds_ends = False
 
     @cached_property
     def _simulator(self) -> Simulator:
@@ -125,13 +128,17 @@ class TechniqueOptions:
         place = self.place(index, strategy, ranks, samples)
         if tries is not None:
             values += [one for one in tries(place) if self._techniques.allows(value, one)]
-        return [
+        held = [
             one
             for one in dict.fromkeys(values)
             if one is not None
             and not any(choice.device_reason(one, device) for device in self._devices)
             and not self._adds_to_passes(place, value, one)
         ]
+        families = (family for one, family in self.free_families(index) if one is value)
+        if any(family.number_of(one) is not None for family in families for one in held):
+            self.holds_ends = True
+        return held
 
     def _adds_to_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
         alone = place.with_value(technique.name, value)
@@ -145,6 +152,20 @@ class TechniqueOptions:
 
     def _tries(self, choice: TechniqueChoice) -> bool:
         return choice.untried_reason(self._request.cluster) is None
+
+    def free_families(self, index: int) -> tuple[tuple[TechniqueValue, NumberFamily], ...]:
+        """Families of which a layer's search holds the ends, and any number is in the space."""
+        layer = self._layers[index]
+        return tuple(
+            (value, family)
+            for value, choice in self._plannable
+            if choice.tried is not None and self._tries(choice)
+            if layer_kind_violation(value, layer, value.kinds.plannable) is None
+            if value.name not in (self._request.values or {})
+            and not any(p.key == value.name and p.covers(index) for p in self._request.pins)
+            for family in value.families
+            if family.above_chord
+        )
 
     def may_join_backward(self) -> bool:
         """True if the space may hold a value of unsplittable backward."""

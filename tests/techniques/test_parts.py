@@ -22,8 +22,7 @@ from shardwright.planner.tables.option_table import OptionTables
 from shardwright.planner.technique import KnownTechniques
 from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
-
-WORDS = ("none", "q1", "q4")
+from shardwright.spec.technique_values import value_of_word
 
 
 def lever_space(*words: tuple[str, tuple[str, ...]], blocks: int = 2) -> Space:
@@ -35,7 +34,11 @@ def lever_space(*words: tuple[str, tuple[str, ...]], blocks: int = 2) -> Space:
 
 def every_combination() -> tuple[LayerStrategy, ...]:
     """One split with no, one or all quarters of each lever."""
-    choices = [(None, *(v.from_word(w) for w in WORDS[1:])) for v in VALUES]
+    words = (("part:0.25", "all"), ("q1", "q4"), ("q1", "q4"))
+    choices = [
+        (None, *(value_of_word(v, w, v.name) for w in own))
+        for v, own in zip(VALUES, words, strict=True)
+    ]
     return tuple(
         LayerStrategy(
             techniques={v.name: one for v, one in zip(VALUES, values, strict=True) if one}
@@ -45,14 +48,14 @@ def every_combination() -> tuple[LayerStrategy, ...]:
 
 
 def test_splits_and_units_are_lowered_once_for_what_touches_them() -> None:
-    simulator = simulator_of(lever_space((PARKED, WORDS)))
+    simulator = simulator_of(lever_space((PARKED, ("none", "all"))))
     lowering = simulator.lowering
     strategies = every_combination()
-    assert len(strategies) == len(WORDS) ** 3
+    assert len(strategies) == 3**3
     layers = {id(lowering.layer(1, s, None, 1, 1)) for s in strategies}
     units = {id(lowering.unit((1,), s, 1)) for s in strategies}
-    assert len(layers) == len(units) == len(WORDS) ** 2
-    by_names = {v.name: v.from_word("q4") for v in VALUES}
+    assert len(layers) == len(units) == 3**2
+    by_names = {v.name: v.value() for v in VALUES}
     plain = LayerStrategy()
     shelved, parked = (LayerStrategy(techniques={n: by_names[n]}) for n in (SHELVED, PARKED))
     assert lowering.layer(1, shelved, None, 1, 1) is lowering.layer(1, plain, None, 1, 1)
@@ -62,7 +65,7 @@ def test_splits_and_units_are_lowered_once_for_what_touches_them() -> None:
 
 
 def test_a_table_of_combinations_is_one_of_each_alone() -> None:
-    simulator = simulator_of(lever_space((PARKED, WORDS)))
+    simulator = simulator_of(lever_space((PARKED, ("none", "all"))))
     strategies = every_combination()
 
     def tables() -> OptionTables:

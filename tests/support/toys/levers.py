@@ -1,8 +1,9 @@
-"""Three techniques that only tests have, of four values each: of passes, of states, of both.
+"""Three techniques that only tests have: of passes, of states, and of both.
 
-Each buys bytes of a device with time: ``parked_inputs`` moves a share of a block's input to the
-host between its passes, ``shelved_moments`` a share of the optimizer's states between updates, and
-``packed_moments`` keeps a share of them in half the bytes, and reads as many in every forward.
+Each buys bytes of a device with time: ``parked_inputs`` (a family of one number) moves a share of a
+block's input to the host between its passes, ``shelved_moments`` a share of the optimizer's states
+between updates, and ``packed_moments`` keeps a share of them in half the bytes, and reads as much
+of the input in every forward.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from shardwright.costmodel.technique import (
     with_addition,
 )
 from shardwright.planner.technique import KnownTechniques, Place, TechniqueChoice
+from shardwright.spec.cluster.cluster_spec import ClusterSpec
+from shardwright.spec.number_family import NumberFamily
 from shardwright.spec.report.work_items import TO_DEVICE, TO_HOST, streamed
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import LayerKinds, TechniqueValue
@@ -38,9 +41,9 @@ SHARES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedInputs:
-    """Quarters of a block's input that wait on the host."""
+    """The share of a block's input that waits on the host."""
 
-    quarters: Annotated[int, Field(ge=1, le=SHARES)] = SHARES
+    share: Annotated[float, Field(ge=0, le=1)] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,9 @@ def _part(strategy: LayerStrategy, name: str, elements: int) -> int:
 
 def parked(segment: LayerSegment, shape: LayerShape) -> LayerAddition:
     """Copies of a block's input, down beside its forward and up beside the layer before."""
+    value: ParkedInputs = shape.strategy.techniques[PARKED]
     whole = math.prod(activation_shape(shape, shape.strategy, shape.seq_len, segment.hidden))
-    elements = _part(shape.strategy, PARKED, whole)
+    elements = math.floor(value.share * whole)
     size = elements * DTYPE_BYTES[shape.dtype]
     down = streamed(TO_HOST, elements, 2 * size, shape.dtype)
     up = streamed(TO_DEVICE, elements, 2 * size, shape.dtype)
@@ -121,8 +125,25 @@ def _technique(name: str, value: Callable[..., Any], what: str) -> TechniqueValu
     )
 
 
+FAMILY = NumberFamily(
+    word="part",
+    low=0.0,
+    high=1.0,
+    make=lambda share: ParkedInputs(share=share),
+    number_of=lambda value: value.share,
+    above_chord=True,
+)
 VALUES = (
-    _technique(PARKED, ParkedInputs, "blocks' inputs on the host"),
+    TechniqueValue(
+        name=PARKED,
+        value=ParkedInputs,
+        kinds=LayerKinds.all_of("block"),
+        words=("all",),
+        word_of=lambda one: "all" if one.share == 1 else FAMILY.word_of(one.share),
+        from_word=lambda word: ParkedInputs() if word == "all" else None,
+        families=(FAMILY,),
+        help="Blocks' inputs on the host: none, all or part:SHARE.",
+    ),
     _technique(SHELVED, ShelvedMoments, "optimizer states on the host"),
     _technique(PACKED, PackedMoments, "optimizer states in half the bytes"),
 )
@@ -133,12 +154,19 @@ PRICES = (
 )
 
 
-def _every(value: TechniqueValue) -> Callable[[Place], Iterable[Any]]:
-    return lambda place: value.samples
+def _choice(value: TechniqueValue, needs_host: bool) -> TechniqueChoice:
+    def cluster_violation(cluster: ClusterSpec) -> str | None:
+        granted = all(group.memory.host_bytes for group in cluster.groups)
+        return "the cluster has no memory of its hosts" if needs_host and not granted else None
+
+    def tried(place: Place) -> Iterable[Any]:
+        return value.samples
+
+    return TechniqueChoice(name=value.name, tried=tried, cluster_violation=cluster_violation)
 
 
 KNOWN = KnownTechniques(
     values=VALUES,
     prices=PRICES,
-    choices=tuple(TechniqueChoice(name=value.name, tried=_every(value)) for value in VALUES),
+    choices=tuple(_choice(value, value.name != PACKED) for value in VALUES),
 )
