@@ -41,34 +41,40 @@ class DominatedValues:
         self._note(technique, value)
         return True
 
-    def of_states(
+    def in_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
+        """True for a value that touches states, and only adds to the layer's passes."""
+        price, name = self._prices[technique.name], technique.name
+        if not price.touches_states or not self._may_be_off(place.index, name):
+            return False
+        return self._only_adds_to_passes(place, name, value)
+
+    def in_states(
         self,
         index: int,
         strategy: LayerStrategy,
         ranks: int,
+        adding: frozenset[tuple[str, Any]],
         place_of: Callable[[], Place],
     ) -> bool:
-        """True if a value in a layer's strategy touches states, and only adds to the layer.
+        """True if a value in a layer's strategy only adds to its states too.
 
         Args:
             index: first layer of its class.
             strategy: of the layer, sharding among its decisions.
             ranks: of its stage.
+            adding: values that only add to passes, :meth:`in_passes`.
             place_of: makes the place of the layer, where it is asked for.
         """
         s = strategy
-        for name, value in strategy.techniques.items():
-            price = self._prices[name]
-            if not price.touches_states or not self._may_be_off(index, name):
-                continue
+        for name, value in adding.intersection(strategy.techniques.items()):
             key = (index, name, value, s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.shard, ranks)
             if key not in self._adds_to_states:
                 place = place_of()
                 alone = replace(place.with_value(name, value), shard=strategy.shard)
                 self._adds_to_states[key] = only_adds_to_states(
-                    place.simulator.lowering, price, index, alone, ranks
+                    place.simulator.lowering, self._prices[name], index, alone, ranks
                 )
-            if self._adds_to_states[key] and self._only_adds_to_passes(place_of(), name, value):
+            if self._adds_to_states[key]:
                 self._note(self._values[name], value)
                 return True
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,31 @@ from ..technique import Place, TechniqueChoice
 from .dominated_values import DominatedValues
 from .memory_budget import tier_capacities
 from .request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValues:
+    """Values of techniques that options hold at a place.
+
+    ``values``: names and values; ``adding``: those of them that touch states, and only add to the
+    layer's passes.
+    """
+
+    values: tuple[tuple[str, tuple[Any, ...]], ...]
+    adding: frozenset[tuple[str, Any]]
+
+    def combined(self, strategy: LayerStrategy) -> list[LayerStrategy]:
+        """A strategy without techniques, then with every combination of the values.
+
+        Legality is decided with the sharding, by :meth:`TechniqueOptions.violation`; there
+        :meth:`TechniqueOptions.is_dominated` says which values of states only add to the layer.
+        """
+        combinations = [strategy]
+        for name, values in self.values:
+            combinations += [
+                with_value(one, name, added) for added in values for one in combinations
+            ]
+        return combinations
 
 
 class TechniqueOptions:
@@ -71,33 +96,31 @@ class TechniqueOptions:
             simulator=self._simulator,
         )
 
-    def strategies(
-        self, index: int, strategy: LayerStrategy, ranks: int, samples: int
-    ) -> list[LayerStrategy]:
-        """A strategy without techniques, then with every combination of values.
-
-        Legality is decided with the sharding, by :meth:`violation`; there :meth:`is_dominated`
-        says which values of states only add to the layer.
-        """
-        combinations, layer = [strategy], self._layers[index]
+    def held(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> HeldValues:
+        """Values that a layer's options hold beside its other decisions, sharding left out."""
+        layer, held, adding = self._layers[index], list[tuple[str, tuple[Any, ...]]](), set()
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
-                tried = self._values(index, strategy, ranks, samples, value, choice)
-                combinations += [
-                    with_value(one, value.name, added) for added in tried for one in combinations
-                ]
-        return combinations
+                values = self._values(index, strategy, ranks, samples, value, choice)
+                if values:
+                    place = self.place(index, strategy, ranks, samples)
+                    added = (one for one in values if self.dominated.in_passes(place, value, one))
+                    adding.update((value.name, one) for one in added)
+                    held.append((value.name, tuple(values)))
+        return HeldValues(tuple(held), frozenset(adding))
 
-    def is_dominated(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> bool:
+    def is_dominated(
+        self, index: int, strategy: LayerStrategy, ranks: int, held: HeldValues
+    ) -> bool:
         """True if a layer without one of its techniques of states is as good in every plan."""
-        if not strategy.techniques:
+        if not held.adding or not strategy.techniques:
             return False
 
         def place() -> Place:
             alone = replace(strategy, techniques={}, shard=Sharding())
-            return self.place(index, alone, ranks, samples)
+            return self.place(index, alone, ranks, 1)
 
-        return self.dominated.of_states(index, strategy, ranks, place)
+        return self.dominated.in_states(index, strategy, ranks, held.adding, place)
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Reason against a strategy's techniques; None if they are legal."""
