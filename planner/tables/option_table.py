@@ -17,7 +17,7 @@ import numpy as np
 from ...spec.strategy import LayerStrategy
 from .arrays import NO_TIERS, Bools, Floats, Ints, Records, granted_columns, masked, with_tiers
 from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext
-from .option_rows import option_rows
+from .option_rows import StrategyArrays, option_rows
 from .pass_kinds import ENDS, STEP_END
 
 CP_STEP = 2**32
@@ -105,6 +105,7 @@ class OptionTables:
         self._tiers = tiers
         self.pricer = rows.pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
+        self._layouts = StrategyArrays(layout_number)
 
     def table(
         self,
@@ -155,13 +156,13 @@ class OptionTables:
         costs, (stage, microbatches, overlaps_passes) = self.rows, context
         units = option_rows(
             strategies,
-            costs.unit_number,
+            costs.unit_number.numbers(strategies),
             lambda s: costs.unit(members, s, stage.ranks, stage.link_span),
             UNIT_COST,
         )
         splits = option_rows(
             strategies,
-            costs.split_number,
+            costs.split_number.numbers(strategies),
             lambda s: costs.split(layer, s, stage, adds_to_tied),
             SPLIT_COST,
         )
@@ -176,7 +177,7 @@ class OptionTables:
             resident_bytes=units["resident_bytes"],
             kept_bytes=splits["kept_bytes"],
             extra_bytes=units[waiting],
-            layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
+            layouts=self._layouts(strategies),
             resident_tier_bytes=granted_columns(units["resident_tier_bytes"], self._tiers),
             kept_tier_bytes=granted_columns(splits["kept_tier_bytes"], self._tiers),
         )
@@ -196,9 +197,11 @@ class OptionTables:
         added["backward_one_s"] = added["backward_many_s"] = units["gradient_line_s"]
         costs, rows = self.rows, np.flatnonzero(units["adds_to_gradients"])
         if len(rows):
+            units_of = costs.unit_number.numbers(strategies)
+            pairs = costs.split_number.numbers(strategies) * (units_of.max() + 1) + units_of
             beside = option_rows(
                 [strategies[row] for row in rows.tolist()],
-                lambda s: (costs.split_number(s), costs.unit_number(s)),
+                pairs[rows],
                 lambda s: self._gradient_seconds(layer, s, context, members, accumulates),
                 GRADIENT_COST,
             )

@@ -231,13 +231,13 @@ class PassTables:
         adds_to_tied = adds_to_tied and not members
         unit = option_rows(
             strategies,
-            costs.unit_number,
+            costs.unit_number.numbers(strategies),
             lambda s: costs.unit(members, s, context.ranks, context.link_span),
             UNIT_COST,
         )
         split = option_rows(
             strategies,
-            costs.split_number,
+            costs.split_number.numbers(strategies),
             lambda s: costs.split(layer, s, context, adds_to_tied),
             SPLIT_COST,
         )
@@ -245,7 +245,7 @@ class PassTables:
         if splits:
             weight_passes = option_rows(
                 strategies,
-                costs.split_number,
+                costs.split_number.numbers(strategies),
                 lambda s: costs.weight_passes(layer, s, context, adds_to_tied),
                 WEIGHT_PASS_COST,
             )
