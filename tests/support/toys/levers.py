@@ -1,9 +1,9 @@
 """Three techniques that only tests have: of passes, of states, and of both.
 
 Each buys bytes of a device with time: ``parked_inputs`` (a family of one number) moves a share of a
-block's input to the host between its passes, ``shelved_moments`` a share of the optimizer's states
-between updates, and ``packed_moments`` keeps a share of them in half the bytes, and reads as much
-of the input in every forward.
+block's input to the host between its passes, ``shelved_moments`` a share of one of the
+optimizer's moments between updates, and ``packed_moments`` keeps a share of the other in half the
+bytes, and reads as much of the input in every forward.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from shardwright.costmodel.layers.layer import LayerSegment
 from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
-from shardwright.costmodel.sharding.param_groups import UnitShape
+from shardwright.costmodel.sharding.param_groups import UnitShape, param_groups
 from shardwright.costmodel.symbolic.layer_shape import LayerShape, activation_shape
 from shardwright.costmodel.symbolic.tier_bytes import StateBytes
 from shardwright.costmodel.technique import (
@@ -48,14 +48,14 @@ class ParkedInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShelvedMoments:
-    """Quarters of the optimizer's states that wait on the host."""
+    """Quarters of a moment that wait on the host."""
 
     quarters: Annotated[int, Field(ge=1, le=SHARES)] = SHARES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedMoments:
-    """Quarters of the optimizer's states in half the bytes."""
+    """Quarters of a moment in half the bytes."""
 
     quarters: Annotated[int, Field(ge=1, le=SHARES)] = SHARES
 
@@ -81,9 +81,16 @@ def parked(segment: LayerSegment, shape: LayerShape) -> LayerAddition:
     )
 
 
+def _moment_bytes(shape: UnitShape, name: str) -> int:
+    """Bytes of a technique's quarters of one fp32 moment."""
+    value: Any = shape.strategy.techniques[name]
+    elements = sum(part.shard for part in param_groups(shape) if part.trained)
+    return int(value.quarters) * elements
+
+
 def shelved(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
-    """States of which a part comes up for the update and goes down after it."""
-    size = _part(shape.strategy, SHELVED, states.optimizer_bytes)
+    """A moment of which a part comes up for the update and goes down after it."""
+    size = _moment_bytes(shape, SHELVED)
     up, down = (streamed(op, size, 2 * size, "int8") for op in (TO_DEVICE, TO_HOST))
     return with_addition(
         replace(states, optimizer_bytes=states.optimizer_bytes - size),
@@ -97,8 +104,8 @@ def shelved(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
 
 
 def packed(shape: UnitShape, states: FsdpUnit) -> FsdpUnit:
-    """States of which a part is unpacked for the update, and packed after it."""
-    size = _part(shape.strategy, PACKED, states.optimizer_bytes)
+    """Another moment of which a part is unpacked for the update, and packed after it."""
+    size = _moment_bytes(shape, PACKED)
     unpacks = streamed("cast", size, 3 * size // 2, "int8")
     without = replace(states, optimizer_bytes=states.optimizer_bytes - size // 2)
     return with_addition(without, PACKED, update=(unpacks, unpacks))
@@ -144,8 +151,8 @@ VALUES = (
         families=(FAMILY,),
         help="Blocks' inputs on the host: none, all or part:SHARE.",
     ),
-    _technique(SHELVED, ShelvedMoments, "optimizer states on the host"),
-    _technique(PACKED, PackedMoments, "optimizer states in half the bytes"),
+    _technique(SHELVED, ShelvedMoments, "a moment on the host"),
+    _technique(PACKED, PackedMoments, "a moment in half the bytes"),
 )
 PRICES = (
     TechniquePrice(value=VALUES[0], layer=parked),
