@@ -119,6 +119,16 @@ class TechniquePrice:
         """The technique's name."""
         return self.value.name
 
+    @property
+    def touches_passes(self) -> bool:
+        """True if a layer's own work depends on the value."""
+        return any(hook is not None for hook in (self.stack, self.host_work, self.layer))
+
+    @property
+    def touches_states(self) -> bool:
+        """True if a layer's FSDP unit depends on the value."""
+        return self.unit is not None
+
 
 TechniquePrices = tuple[TechniquePrice, ...]
 

@@ -6,9 +6,9 @@ supplies strategies with values, each priced as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..costmodel.technique import TechniquePrices
 from ..spec.cluster.cluster_spec import ClusterSpec
@@ -18,6 +18,10 @@ from ..spec.model.model_spec import ModelSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue, Values
 from ..spec.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from ..costmodel.simulation.simulator import Simulator
+    from ..costmodel.symbolic.tier_bytes import Tier
 
 
 def _needs_nothing(value: Any, device: str) -> str | None:
@@ -38,15 +42,42 @@ class ProgramPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a layer's values are chosen.
+
+    Attributes:
+        index: number of the layer in the model.
+        layer: the layer.
+        strategy: its other decisions, sharding left out.
+        ranks: of its stage.
+        samples: of a micro-batch on a replica; several device groups may have unequal ones.
+        workload: of the model.
+        tiers: bytes a device of each granted tier.
+        simulator: lowers and prices the layer on this machine.
+    """
+
+    index: int
+    layer: Layer
+    strategy: LayerStrategy
+    ranks: int
+    samples: int
+    workload: Workload
+    tiers: Mapping[Tier, int]
+    simulator: Simulator
+
+    def with_value(self, name: str, value: Any) -> LayerStrategy:
+        """The layer's decisions with a technique's value, and no other technique."""
+        return replace(self.strategy, techniques={name: value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
     """Searched values of a technique.
 
     Attributes:
         name: the technique.
-        tried: values for a layer, its other decisions (sharding left out), ranks of its stage and
-            a workload, beside leaving the technique off; None: only those of pins and lists of
-            values.
-            The caller drops illegal ones.
+        tried: values at a place, beside leaving the technique off; None: only those of pins and
+            lists of values. The caller drops illegal ones, and those that only add to a layer.
         tried_in_program: the same of a program's technique, for the whole question.
         untried: reason for both being None.
         device_reason: requirement of a value unmet by a named catalogue device, else None.
@@ -54,7 +85,7 @@ class TechniqueChoice:
     """
 
     name: str
-    tried: Callable[[Layer, LayerStrategy, int, Workload], Iterable[Any]] | None = None
+    tried: Callable[[Place], Iterable[Any]] | None = None
     tried_in_program: Callable[[ProgramPlace], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing

@@ -21,14 +21,18 @@ class NumberFamily:
         low: the least number.
         high: the greatest number.
         make: the value of a number; two numbers may not have one value.
-        above_chord: True if the cost of a value between two others lies on or above the straight
-            line between theirs. Then a search may hold the ends alone, whose bounds hold for all.
+        number_of: the number of a value; None: it is not one of the family.
+        above_chord: True if the work of a value on every stream, before any of it hides, and its
+            bytes of every tier lie on or above the straight line between those of two others.
+            Then a search holds the ends alone, whose bounds hold for all numbers, and refines the
+            number on the plans that it finds: what hides is best somewhere between.
     """
 
     word: str
     low: float
     high: float
     make: Callable[[float], Any]
+    number_of: Callable[[Any], float | None]
     above_chord: bool = False
 
     @property

@@ -203,7 +203,14 @@ class LayerStrategy:
     etp: Degree = 1
     shard: Sharding = Sharding()
     recompute: RecomputeText = "none"
-    techniques: Techniques = field(default_factory=dict, hash=False)
+    techniques: Techniques = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        degrees = (self.tp, self.cp, self.ep, self.etp)
+        rest = (self.sequence_parallel, self.shard, self.recompute)
+        if not self.techniques:
+            return hash((degrees, rest))
+        return hash((degrees, rest, frozenset(self.techniques.items())))
 
     @property
     def megatron_sp(self) -> bool:

@@ -23,7 +23,7 @@ from ..symbolic.layer_shape import LayerShape
 from ..symbolic.lowered_pass import LoweredPass
 from ..technique import AddedPasses, added_passes, within_parts
 from .layer_lowering import lower_accumulating, lower_layer
-from .plan_lowering import Lowering, split_key, split_only
+from .plan_lowering import Lowering, split_only
 
 Passes = tuple[LoweredPass, ...]
 
@@ -176,7 +176,9 @@ class LayerWorkCache:
         """
         batch = samples // strategy.data_parallel(ranks)
         shape_key = (self._lowering.kinds[index], batch, shares_weight)
-        key = (*shape_key, split_key(strategy))
+        split_key = self._lowering.split_key
+        split = split_key(strategy)
+        key = (*shape_key, split)
         if key not in self._works:
 
             def part(segment: LayerSegment, part_shape: LayerShape) -> LoweredSubLayer:
@@ -185,7 +187,7 @@ class LayerWorkCache:
                     self._parts[part_key] = LoweredSubLayer(segment, part_shape)
                 return self._parts[part_key]
 
-            shape = self._lowering.shape(index, split_only(strategy), None, batch, shares_weight)
+            shape = self._lowering.shape(index, split_only(split), None, batch, shares_weight)
             self._works[key] = assemble_layer_work(self._lowering.layers[index], shape, part)
         return self._works[key]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...spec.choices import Recompute, SequenceParallel
 from ...spec.cluster.stack_spec import StackSpec
@@ -40,6 +40,19 @@ from .tower_outputs import chunk_tower_outputs, tower_input_shapes
 NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 MAX_CACHED_CHUNKS = 4096
 """Cached chunks; enumerated plans have many in common."""
+TechniqueKey = tuple[tuple[str, Any], ...]
+
+
+class SplitKey(NamedTuple):
+    """Decisions behind a layer's own work, as fields of its strategy."""
+
+    tp: int
+    sequence_parallel: SequenceParallel
+    cp: int
+    ep: int
+    etp: int
+    techniques: TechniqueKey
+    recompute: Recompute
 
 
 class Lowering:
@@ -103,9 +116,10 @@ class Lowering:
         starts_tower = context.begins_tower and not context.sources
         layout = None if starts_tower else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
-        key = (self.kinds[index], split_key(strategy), layout, batch, shares_weight, copies)
+        split = self.split_key(strategy)
+        key = (self.kinds[index], split, layout, batch, shares_weight, copies)
         if key not in self._lowered:
-            shape = self.shape(index, split_only(strategy), layout, batch, shares_weight)
+            shape = self.shape(index, split_only(split), layout, batch, shares_weight)
             # Cached simulators serve several threads. The first result wins: ids of layers are keys
             # elsewhere, so no layer with one may be discarded.
             layer = with_table(self.model, index) if copies else self.layers[index]
@@ -162,7 +176,7 @@ class Lowering:
     ) -> tuple[object, ...]:
         kinds = tuple(self.kinds[i] for i in members)
         degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
-        techniques = self._state_techniques(strategy)
+        techniques = self.state_techniques(strategy)
         return (kinds, degrees, strategy.shard, ranks, techniques, copies)
 
     def _new_unit(
@@ -179,7 +193,7 @@ class Lowering:
             trainings=tuple(self.trainings[i] for i in members),
             clips=self.workload.gradient_clip_norm is not None,
         )
-        unit, techniques = lower_unit(shape), dict(self._state_techniques(strategy))
+        unit, techniques = lower_unit(shape), dict(self.state_techniques(strategy))
         if techniques:
             shape = replace(shape, strategy=replace(shape.strategy, techniques=techniques))
             unit = unit_with(shape, unit, technique_prices(shape.strategy, self.techniques))
@@ -198,11 +212,27 @@ class Lowering:
             StepShape(units, ranks, self.stack, self.workload), self._priced_values
         )
 
-    def _state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
+    def split_key(self, strategy: LayerStrategy) -> SplitKey:
+        """Decisions behind a layer's own work; no sharding, nor techniques of states alone."""
+        s = strategy
+        techniques = self._touching(strategy, lambda price: price.touches_passes)
+        return SplitKey(s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, techniques, s.recompute)
+
+    def state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
+        """Techniques behind a layer's FSDP unit, in order."""
+        return self._touching(strategy, lambda price: price.touches_states)
+
+    def _touching(
+        self, strategy: LayerStrategy, touches: Callable[[TechniquePrice], bool]
+    ) -> TechniqueKey:
+        """A strategy's techniques of this kind; unknown ones too, which are refused by name."""
+        if not strategy.techniques:
+            return ()
+        known = self.techniques
         return tuple(
             (name, value)
             for name, value in technique_key(strategy)
-            if name not in self.techniques or self.techniques[name].unit is not None
+            if name not in known or touches(known[name])
         )
 
     def chunk(
@@ -327,31 +357,11 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
     return LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel, cp=before.cp)
 
 
-TechniqueKey = tuple[tuple[str, Any], ...]
-
-
 def technique_key(strategy: LayerStrategy) -> TechniqueKey:
     """Names and values of a strategy's techniques, sorted by name."""
     return tuple(sorted(strategy.techniques.items())) if strategy.techniques else ()
 
 
-def split_only(strategy: LayerStrategy) -> LayerStrategy:
-    """A strategy with only the fields of :func:`split_key`."""
-    tp, sequence_parallel, cp, ep, etp, techniques, recompute = split_key(strategy)
-    return LayerStrategy(
-        tp=tp,
-        sequence_parallel=sequence_parallel,
-        cp=cp,
-        ep=ep,
-        etp=etp,
-        recompute=recompute,
-        techniques=dict(techniques),
-    )
-
-
-def split_key(
-    strategy: LayerStrategy,
-) -> tuple[int, SequenceParallel, int, int, int, TechniqueKey, Recompute]:
-    """Decisions behind a layer's own work, recomputation last; no sharding."""
-    s = strategy
-    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, technique_key(s), s.recompute)
+def split_only(split: SplitKey) -> LayerStrategy:
+    """A strategy with only the decisions of a split."""
+    return LayerStrategy(**(split._asdict() | {"techniques": dict(split.techniques)}))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
 from ...costmodel.lowering.layer_parts import LayerWorkCache
-from ...costmodel.lowering.plan_lowering import Lowering, split_key
+from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.lowering.step_work import norm_sum
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.simulation.overlapped_passes import (
@@ -105,7 +105,7 @@ class ComputeBounds:
         self._layer_works = layer_works
         self._pricer = pricer
         self._counts = Counter(space.layer_classes)
-        self._split_number = KeyIndex(lambda strategy: split_key(strategy)[:-1])
+        self._split_number = KeyIndex(lambda strategy: lowering.split_key(strategy)[:-1])
         self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
         self._works: dict[tuple[int, int, bool, int, bool], ModelCompute] = {}
         self._ends: dict[int, float] = {}
@@ -176,7 +176,8 @@ class ComputeBounds:
         """
         ranks, samples, link_span, overlaps_passes = context
         batch = samples // strategy.data_parallel(ranks)
-        key = (index, split_key(strategy), batch, link_span, adds_to_tied, overlaps_passes)
+        split = self._lowering.split_key(strategy)
+        key = (index, split, batch, link_span, adds_to_tied, overlaps_passes)
         if key not in self._passes:
             work = self._layer_works.of(index, strategy, ranks, samples, adds_to_tied)
             pricer = self._pricer.with_link_span(link_span)

@@ -25,7 +25,7 @@ def legality_in(space: SearchSpace) -> LayerLegality:
         samples = space.request.workload.global_batch // shape.microbatches
 
         def is_legal(layer: int, strategy: LayerStrategy) -> bool:
-            return strategy in space.options(space.layer_classes[layer], shape.ranks, samples)
+            return space.is_option(space.layer_classes[layer], shape.ranks, samples, strategy)
 
         return is_legal
 

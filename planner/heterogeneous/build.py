@@ -55,7 +55,11 @@ def heterogeneous_search(
     )
     bounds, work = HeterogeneousBounds(costs), WorkSpent(evaluator)
     enumeration = Enumeration(
-        lambda shape: HeterogeneousPlans(costs, shape), incumbents, work, limits.enumerated_shape
+        lambda shape: HeterogeneousPlans(costs, shape),
+        incumbents,
+        work,
+        limits.enumerated_shape,
+        lambda: not costs.options.holds_ends,
     )
     layouts = HeterogeneousLayouts(
         costs.layer_classes, costs.stage_plan, evaluator.rule.excess_bytes

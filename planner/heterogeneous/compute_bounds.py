@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from ...costmodel.lowering.plan_lowering import split_key
 from ...costmodel.simulation.overlapped_passes import min_overlapped_s
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.recomputation import recompute_rank
@@ -30,6 +29,7 @@ class StageComputeBounds:
         self._classes = classes
         self._simulator = simulator
         self._shared = shared
+        self._split_key = simulator.lowering.split_key
         space = options.whole
         self._counts = Counter(space.layer_classes)
         self._main = max(self._counts, key=lambda number: self._counts[number])
@@ -86,7 +86,7 @@ class StageComputeBounds:
         if key not in self._seconds:
             splits: dict[tuple[object, ...], LayerStrategy] = {}
             for s in self._options.strategies(layer_class, stage):
-                split = split_key(s)[:-1]
+                split = self._split_key(s)[:-1]
                 least = splits.get(split)
                 if least is None or recompute_rank(s.recompute) < recompute_rank(least.recompute):
                     splits[split] = s
@@ -110,7 +110,8 @@ class StageComputeBounds:
         ranks, samples = rank_class.own, rank_class.samples
         replicas = strategy.data_parallel(ranks)
         context = (rank_class.group, rank_class.link_span, replicas, samples)
-        key = (layer_class, split_key(strategy), ranks, *context, adds_to_tied, overlaps_passes)
+        split = self._split_key(strategy)
+        key = (layer_class, split, ranks, *context, adds_to_tied, overlaps_passes)
         if key not in self._seconds:
             index = self._options.whole.first_of_class[layer_class]
             work = self._options.works.of(index, strategy, ranks, samples, adds_to_tied)

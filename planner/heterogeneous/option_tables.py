@@ -25,10 +25,10 @@ class StageOptions:
     """Strategies and option tables of layer classes on stages."""
 
     def __init__(self, request: Request, simulator: Simulator, classes: StageClassTable) -> None:
-        self.whole = SearchSpace(request)
+        self.whole = SearchSpace(request, simulator)
         cluster = request.cluster
         self.alone = {
-            group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)))
+            group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)), simulator)
             for group in cluster.groups
         }
         self.works = LayerWorkCache(simulator.lowering)
@@ -37,6 +37,11 @@ class StageOptions:
         self._strategies: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
         self._builders: dict[tuple[object, ...], OptionTables] = {}
         self._tables: dict[tuple[object, ...], RankClassTables] = {}
+
+    @property
+    def holds_ends(self) -> bool:
+        """True if some options stand for the numbers between theirs."""
+        return any(s.techniques.holds_ends for s in (self.whole, *self.alone.values()))
 
     def strategies(self, layer_class: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
         """Legal strategies of a layer class, the same object for equal stages."""
@@ -66,7 +71,7 @@ class StageOptions:
                 continue
             strategies += [
                 s
-                for s in space.sharded(layer_class, ranks, dp)
+                for s in space.sharded(layer_class, ranks, dp, max(1, samples // dp))
                 if experts_of(space.layers[index]) is None
                 or all(c.own % (s.ep * s.etp) == 0 for c in stage)
             ]

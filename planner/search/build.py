@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 
+from ...spec.strategy import LayerStrategy
 from ..bounds.compute_bounds import ComputeBounds
 from ..bounds.quick_bounds import QuickBounds
 from ..bounds.shape_bounds import ShapeBounds
@@ -13,13 +14,14 @@ from ..bounds.shape_context import ShapeContexts
 from ..bounds.shape_relaxations import ShapeRelaxations
 from ..bounds.shape_tables import ShapeTables
 from ..bounds.shape_values import ShapeValues
-from ..candidates.evaluator import Evaluator, Outcome
+from ..candidates.evaluator import Decision, Evaluator, Outcome
 from ..candidates.infeasibility import infeasible_error
 from ..candidates.tied_embeddings import legality_in
 from ..heuristics.layout_by_layout import LayoutByLayout
 from ..heuristics.local_search import LocalSearch
 from ..heuristics.lp_rounding import LpRounding
 from ..heuristics.min_memory import MinMemory
+from ..heuristics.number_refinement import NumberRefinement
 from ..heuristics.uniform_plan import UniformPlan
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
@@ -31,7 +33,7 @@ from .first_feasible import FirstFeasible, LeastMemory
 from .incumbents import Incumbents
 from .intensification import Intensification, RemainingShapes, free_bytes
 from .likely_shapes import LikelyShapes
-from .proof import Improvements, Proof
+from .proof import Improvements, PlanImprovement, Proof
 from .refined_bounds import RefinedBounds
 from .relaxed_shapes import RoughShapes, ShapesByBound
 from .result import SolveResult
@@ -43,8 +45,8 @@ from .work_limits import Limits, WorkSpent
 
 def shape_bounds(evaluator: Evaluator) -> ShapeBounds:
     """Tables, bounds and estimates of shapes on one device group."""
-    space, contexts = SearchSpace(evaluator.request), ShapeContexts(evaluator)
     simulator, rows = evaluator.simulator, evaluator.rows
+    space, contexts = SearchSpace(evaluator.request, simulator), ShapeContexts(evaluator)
     compute = ComputeBounds(space, simulator.lowering, rows.works, simulator.pricer)
     quick = QuickBounds(compute, contexts)
     tables = ShapeTables(space, OptionTables(rows, contexts.tiers), contexts)
@@ -157,6 +159,7 @@ class SingleGroupParts:
             self.incumbents,
             self._work,
             self.limits.enumerated_shape,
+            lambda: not self._space.techniques.holds_ends,
         )
 
     @cached_property
@@ -193,7 +196,26 @@ class SingleGroupParts:
             limits.deadline_s,
         )
         others = () if self._space.is_large else (self.intensification,)
-        return Improvements(*others, *((smaller,) if limits.smaller_requests else ()))
+        searches = (smaller,) if limits.smaller_requests else ()
+        return Improvements(*others, *searches, PlanImprovement(self.number_refinement.run))
+
+    @cached_property
+    def number_refinement(self) -> NumberRefinement:
+        """Search of the numbers between the values that options hold."""
+        space = self._space
+
+        def is_legal(layer: int, strategy: LayerStrategy, decision: Decision) -> bool:
+            ranks = decision.shape.ranks
+            return space.techniques.violation(space.layers[layer], strategy, ranks) is None
+
+        families = space.techniques.free_families
+        return NumberRefinement(
+            families,
+            space.layer_classes,
+            is_legal,
+            self.incumbents.ranked,
+            self.incumbents.try_once,
+        )
 
     @cached_property
     def start(self) -> FirstFeasible:

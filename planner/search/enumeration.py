@@ -21,7 +21,8 @@ ROUNDING = 1e-12
 class Enumeration:
     """Enumeration of shapes within work limits.
 
-    ``whole``: shapes enumerated completely.
+    ``whole``: shapes enumerated completely. ``is_all``: whether options are all of a layer's
+    values; if some stand for numbers between them, enumeration proves nothing.
     """
 
     def __init__(
@@ -30,7 +31,9 @@ class Enumeration:
         incumbents: Incumbents,
         work: WorkSpent,
         most: int,
+        is_all: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_all = is_all
         self._plans_of = plans_of
         self._incumbents = incumbents
         self._work = work
@@ -38,7 +41,7 @@ class Enumeration:
         self.whole: set[PipelineShape] = set()
 
     def run(self, shape: PipelineShape, quota: Quota) -> bool:
-        """Simulate every possibly best plan; False if there are too many."""
+        """Simulate every possibly best plan; False if others are left."""
         plans, incumbents = self._plans_of(shape), self._incumbents
         count = plans.count
         is_over = self._work.enumerated + count > quota.enumerated
@@ -54,7 +57,7 @@ class Enumeration:
                     return False
                 incumbents.try_decision(decision)
         self.whole.add(shape)
-        return True
+        return self._is_all()
 
 
 class SingleGroupPlans:

@@ -22,6 +22,17 @@ class Improvement(Protocol):
         ...
 
 
+class PlanImprovement:
+    """An improvement of the plans found, whatever shapes are left."""
+
+    def __init__(self, improve: Callable[[], None]) -> None:
+        self._improve = improve
+
+    def run(self, nodes: Nodes, done: set[int]) -> None:
+        """Improve them."""
+        self._improve()
+
+
 class Improvements:
     """Several improvements, one after the other."""
 

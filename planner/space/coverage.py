@@ -16,6 +16,7 @@ MAX_UNEVEN_LAYERS = 16
 """Most layers of a model whose virtual stages have every boundary."""
 
 if TYPE_CHECKING:
+    from ...spec.strategy import LayerStrategy
     from .pipeline_shape import PipelineShape
     from .search_space import Request, SearchSpace
 
@@ -36,24 +37,31 @@ def describe(space: SearchSpace, shapes: list[PipelineShape]) -> dict[str, list[
         "schedule": {s.kind for s in shapes},
         **{axis: set() for axis in (*AXES, *space.request.techniques.names)},
     }
-    seen: set[tuple[int, int, int]] = set()
+    seen: set[int] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
         for layer_class, index in space.first_of_class.items():
             for dp in space.batch_parts(layer_class, ranks, samples):
                 if index == 0:
                     axes["micro_batch"].add(samples // dp)
-                if (layer_class, ranks, dp) not in seen:  # shared between micro-batches
-                    seen.add((layer_class, ranks, dp))
-                    _add_strategies(axes, space, layer_class, ranks, dp)
+                strategies = space.sharded(layer_class, ranks, dp, samples // dp)
+                if id(strategies) not in seen:  # shared between micro-batches
+                    seen.add(id(strategies))
+                    _add_strategies(axes, space, layer_class, strategies, ranks, dp)
+    for name, words in space.techniques.dominated.words.items():
+        axes[name] |= words
     return {axis: sorted(values) for axis, values in sorted(axes.items())}
 
 
 def _add_strategies(
-    axes: dict[str, set[Any]], space: SearchSpace, layer_class: int, ranks: int, dp: int
+    axes: dict[str, set[Any]],
+    space: SearchSpace,
+    layer_class: int,
+    strategies: tuple[LayerStrategy, ...],
+    ranks: int,
+    dp: int,
 ) -> None:
     """Add a layer class's strategy values on so many ranks and replicas."""
     index = space.first_of_class[layer_class]
-    strategies = space.sharded(layer_class, ranks, dp)
     for axis in ("tp", "cp", "ep", "etp", "recompute"):
         axes[axis] |= {getattr(strategy, axis) for strategy in strategies}
     axes["sp"] |= {strategy.sequence_parallel for strategy in strategies}

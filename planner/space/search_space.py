@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ...costmodel.simulation.simulator import Simulator
 from ...spec.cluster.stack_spec import StackLimits
 from ...spec.limits import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
@@ -34,16 +35,19 @@ from .pins import CORE_KEYS, UNSHARDED, layer_allows, pinned_shardings, value_al
 from .pipeline_shape import PipelineShape as PipelineShape
 from .request import Request as Request
 from .shard_levels import group_sizes
-from .technique_options import TechniqueOptions
+from .technique_options import HeldValues, TechniqueOptions
 
 FEW_OPTIONS = 128
 SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute"))
 
 
 class SearchSpace:
-    """Search space of a request."""
+    """Search space of a request.
 
-    def __init__(self, request: Request) -> None:
+    ``simulator``: of the search, for values of techniques; None: one at catalogue rates.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator | None = None) -> None:
         self.request = request
         self.layers = request.model.layers()
         self._trainings = request.workload.layer_trainings(request.model)
@@ -60,12 +64,15 @@ class SearchSpace:
         self.too_long = False
         self._is_limited = request.stack.limits != StackLimits()
         self._levels = group_sizes(request.cluster)
-        self.techniques = TechniqueOptions(request)
+        self.techniques = TechniqueOptions(request, simulator)
         self._work_keys = ("recompute", *request.techniques.names)
         self._splits = Splits(request, tuple(context.tokens for context in self.contexts))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
-        self._sharded: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._sharded: dict[tuple[int, int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._joined: dict[tuple[int, ...], tuple[LayerStrategy, ...]] = {}
+        self._of_splits: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
+        self._sets: dict[int, frozenset[LayerStrategy]] = {}
 
     def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
@@ -230,7 +237,7 @@ class SearchSpace:
 
     def _make_options(self, layer_class: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
         for dp in self.batch_parts(layer_class, ranks, samples):
-            yield from self.sharded(layer_class, ranks, dp)
+            yield from self.sharded(layer_class, ranks, dp, samples // dp)
 
     def batch_parts(self, layer_class: int, ranks: int, samples: int) -> list[int]:
         """Data-parallel degrees of a layer class, descending."""
@@ -241,35 +248,76 @@ class SearchSpace:
             if samples % dp == 0 and self._batch_allowed(index, samples, dp)
         ]
 
-    def sharded(self, layer_class: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of dp replicas, for any micro-batch divisible by dp."""
-        key = (layer_class, ranks, dp)
+    def sharded(
+        self, layer_class: int, ranks: int, dp: int, samples: int
+    ) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of dp replicas, each with so many samples of a micro-batch.
+
+        Without techniques they are the same for any number of samples.
+        """
+        samples = samples if self.techniques.depend_on_samples else 1
+        key = (layer_class, ranks, dp, samples)
         if key not in self._sharded:
             index = self.first_of_class[layer_class]
-            self._sharded[key] = tuple(
-                strategy
+            parts = tuple(
+                self._of_split(index, split, ranks, samples)
                 for split in self._splits.of(index, ranks, dp)
                 if self._is_allowed(index, split, ranks, SPLIT_KEYS)
-                for strategy in self._strategies(index, split, ranks)
             )
+            same = (layer_class, ranks, dp, *map(id, parts))
+            if same not in self._joined:  # equal ones are one object: caches ask for it by its id
+                self._joined[same] = tuple(strategy for part in parts for strategy in part)
+            self._sharded[key] = self._joined[same]
         return self._sharded[key]
 
-    def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
-        """A split with every legal and allowed sharding and recomputation."""
+    def is_option(
+        self, layer_class: int, ranks: int, samples: int, strategy: LayerStrategy
+    ) -> bool:
+        """True if a strategy is one of :meth:`options`."""
+        dp = strategy.data_parallel(ranks)
+        if dp < 1 or dp not in self.batch_parts(layer_class, ranks, samples):
+            return False
+        options = self.sharded(layer_class, ranks, dp, samples // dp)
+        if id(options) not in self._sets:
+            self._sets[id(options)] = frozenset(options)
+        return strategy in self._sets[id(options)]
+
+    def _of_split(
+        self, index: int, split: LayerStrategy, ranks: int, samples: int
+    ) -> tuple[LayerStrategy, ...]:
+        """Strategies of a split; the same object where the same values are held."""
+        recomputes = [
+            replace(split, recompute=word) for word in self._splits.recomputes(index, split, ranks)
+        ]
+        held = tuple(self.techniques.held(index, one, ranks, samples) for one in recomputes)
+        key = (index, split, ranks, held)
+        if key not in self._of_splits:
+            values = list(zip(recomputes, held, strict=True))
+            self._of_splits[key] = tuple(self._strategies(index, split, ranks, values))
+        return self._of_splits[key]
+
+    def _strategies(
+        self,
+        index: int,
+        split: LayerStrategy,
+        ranks: int,
+        recomputes: list[tuple[LayerStrategy, HeldValues]],
+    ) -> Iterator[LayerStrategy]:
+        """A split with every legal and allowed sharding, recomputation and technique."""
         request, layer = self.request, self.layers[index]
         values = request.techniques.values
         unsharded = [
-            strategy
-            for recompute in self._splits.recomputes(index, split, ranks)
-            for strategy in self.techniques.strategies(
-                index, layer, replace(split, recompute=recompute), ranks
-            )
+            (strategy, held)
+            for recomputed, held in recomputes
+            for strategy in held.combined(recomputed)
             if self._is_allowed(index, strategy, ranks, self._work_keys)
         ]
         for shard in self._shardings(index, split, ranks):
-            for strategy in unsharded:
+            for strategy, held in unsharded:
                 strategy = replace(strategy, shard=shard)
                 if self.techniques.violation(layer, strategy, ranks) is not None:
+                    continue
+                if self.techniques.is_dominated(index, strategy, ranks, held):
                     continue
                 if self._is_limited and limits_violation(strategy, ranks, 1, request.stack):
                     continue

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.pricing.machine import Machine
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.simulation.simulator import Simulator
 from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
+from ...spec.number_family import NumberFamily
 from ...spec.program_values import program_layer_violation
-from ...spec.strategy import LayerStrategy
+from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
     technique_violation,
@@ -15,36 +22,108 @@ from ...spec.technique_values import (
     value_of_word,
     with_value,
 )
-from ..technique import TechniqueChoice
+from ..technique import Place, TechniqueChoice
+from .dominated_values import DominatedValues
+from .memory_budget import tier_capacities
+from .request import Request
 
-if TYPE_CHECKING:
-    from .request import Request
+
+@dataclass(frozen=True, slots=True)
+class HeldValues:
+    """Values of techniques that options hold at a place.
+
+    ``values``: names and values; ``adding``: those of them that touch states, and only add to the
+    layer's passes.
+    """
+
+    values: tuple[tuple[str, tuple[Any, ...]], ...]
+    adding: frozenset[tuple[str, Any]]
+
+    def combined(self, strategy: LayerStrategy) -> list[LayerStrategy]:
+        """A strategy without techniques, then with every combination of the values.
+
+        Legality is decided with the sharding, by :meth:`TechniqueOptions.violation`; there
+        :meth:`TechniqueOptions.is_dominated` says which values of states only add to the layer.
+        """
+        combinations = [strategy]
+        for name, values in self.values:
+            combinations += [
+                with_value(one, name, added) for added in values for one in combinations
+            ]
+        return combinations
 
 
 class TechniqueOptions:
-    """Add technique values to a layer's strategy."""
+    """Add technique values to a layer's strategy.
 
-    def __init__(self, request: Request) -> None:
+    ``simulator``: of the search; None: one at catalogue rates. ``holds_ends``: True once some
+    layer's options stand for the numbers between theirs (:meth:`free_families`).
+    """
+
+    def __init__(self, request: Request, simulator: Simulator | None = None) -> None:
         self._request = request
         self._techniques = request.techniques
         self._plannable = self._techniques.plannable
         self._devices = tuple(group.device for group in request.cluster.groups)
+        self._layers = request.model.layers()
+        self._tiers = tier_capacities(request.cluster.groups[0].memory)
+        self._given = simulator
+        self.dominated = DominatedValues(request)
+        self.holds_ends = False
 
-    def strategies(
-        self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int
-    ) -> list[LayerStrategy]:
-        """A strategy without techniques, then with every combination of values.
+    @cached_property
+    def _simulator(self) -> Simulator:
+        if self._given is not None:
+            return self._given
+        request, prices = self._request, self._techniques.prices
+        lowering = Lowering(
+            request.model, request.workload, request.stack, prices, program=request.program
+        )
+        return Simulator(lowering, Pricer(Machine(request.cluster), lowering.stack))
 
-        Legality is decided with the sharding, by :meth:`violation`.
-        """
-        combinations = [strategy]
+    @cached_property
+    def depend_on_samples(self) -> bool:
+        """True if some are in play: values may depend on a micro-batch's samples."""
+        return bool(self.in_play())
+
+    def place(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> Place:
+        """Where a layer's values are chosen; ``samples`` of a micro-batch on a replica."""
+        return Place(
+            index=index,
+            layer=self._layers[index],
+            strategy=strategy,
+            ranks=ranks,
+            samples=samples,
+            workload=self._request.workload,
+            tiers=self._tiers,
+            simulator=self._simulator,
+        )
+
+    def held(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> HeldValues:
+        """Values that a layer's options hold beside its other decisions, sharding left out."""
+        layer, held, adding = self._layers[index], list[tuple[str, tuple[Any, ...]]](), set()
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
-                tried = self._values(index, layer, strategy, ranks, value, choice)
-                combinations += [
-                    with_value(one, value.name, added) for added in tried for one in combinations
-                ]
-        return combinations
+                values = self._values(index, strategy, ranks, samples, value, choice)
+                if values:
+                    place = self.place(index, strategy, ranks, samples)
+                    added = (one for one in values if self.dominated.in_passes(place, value, one))
+                    adding.update((value.name, one) for one in added)
+                    held.append((value.name, tuple(values)))
+        return HeldValues(tuple(held), frozenset(adding))
+
+    def is_dominated(
+        self, index: int, strategy: LayerStrategy, ranks: int, held: HeldValues
+    ) -> bool:
+        """True if a layer without one of its techniques of states is as good in every plan."""
+        if not held.adding or not strategy.techniques:
+            return False
+
+        def place() -> Place:
+            alone = replace(strategy, techniques={}, shard=Sharding())
+            return self.place(index, alone, ranks, 1)
+
+        return self.dominated.in_states(index, strategy, ranks, held.adding, place)
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Reason against a strategy's techniques, or beside the program's; None if legal."""
@@ -64,24 +143,37 @@ class TechniqueOptions:
     def _values(
         self,
         index: int,
-        layer: Layer,
         strategy: LayerStrategy,
         ranks: int,
+        samples: int,
         value: TechniqueValue,
         choice: TechniqueChoice,
     ) -> list[Any]:
         """Values of one technique: requested ones, in its order, then its own."""
         words = sorted(self._requested(index, value.name), key=lambda word: _rank(value, word))
         values = [value_of_word(value, word, value.name) for word in words]
-        if choice.tried is not None and self._tries(choice):
-            tried = choice.tried(layer, strategy, ranks, self._request.workload)
-            values += [one for one in tried if self._techniques.allows(value, one)]
-        return [
+        tries = choice.tried if self._tries(choice) else None
+        if not values and tries is None:
+            return []
+        place = self.place(index, strategy, ranks, samples)
+        if tries is not None:
+            values += [one for one in tries(place) if self._techniques.allows(value, one)]
+        held = [
             one
             for one in dict.fromkeys(values)
             if one is not None
             and not any(choice.device_reason(one, device) for device in self._devices)
+            and not self._adds_to_passes(place, value, one)
         ]
+        families = (family for one, family in self.free_families(index) if one is value)
+        if any(family.number_of(one) is not None for family in families for one in held):
+            self.holds_ends = True
+        return held
+
+    def _adds_to_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
+        alone = place.with_value(technique.name, value)
+        is_legal = self.violation(place.layer, alone, place.ranks) is None
+        return is_legal and self.dominated.of_passes(place, technique, value)
 
     def _requested(self, index: int, name: str) -> set[str]:
         request = self._request
@@ -90,6 +182,20 @@ class TechniqueOptions:
 
     def _tries(self, choice: TechniqueChoice) -> bool:
         return choice.untried_reason(self._request.cluster) is None
+
+    def free_families(self, index: int) -> tuple[tuple[TechniqueValue, NumberFamily], ...]:
+        """Families of which a layer's search holds the ends, and any number is in the space."""
+        layer = self._layers[index]
+        return tuple(
+            (value, family)
+            for value, choice in self._plannable
+            if choice.tried is not None and self._tries(choice)
+            if layer_kind_violation(value, layer, value.kinds.plannable) is None
+            if value.name not in (self._request.values or {})
+            and not any(p.key == value.name and p.covers(index) for p in self._request.pins)
+            for family in value.families
+            if family.above_chord
+        )
 
     def may_join_backward(self) -> bool:
         """True if the space may hold a value of unsplittable backward."""

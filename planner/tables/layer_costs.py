@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
-from ...costmodel.lowering.plan_lowering import Lowering, split_key
+from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.simulation.layer_slots import traffic_seconds
 from ...costmodel.symbolic.lane_work import NO_LANES
-from ...costmodel.symbolic.lowered_pass import LoweredPass
+from ...costmodel.symbolic.lowered_pass import NO_PASS, LoweredPass
 from ...costmodel.symbolic.tier_bytes import TIERS
 from ...spec.strategy import LayerStrategy
 from .arrays import record
@@ -71,6 +71,8 @@ UNIT_COST = np.dtype(
         ("hides_gather", np.bool_),
         ("hides_reduction", np.bool_),
         ("resident_tier_bytes", np.float64, (len(TIERS),)),
+        ("gradient_line_s", np.float64),
+        ("adds_to_gradients", np.bool_),
     ],
     align=True,
 )
@@ -78,7 +80,8 @@ UNIT_COST = np.dtype(
 several; parameters gathered for a backward, and the bytes while they are; communication by kind of
 pass (at the step's end copies are techniques' updates); lanes' work before a gather; True if every
 micro-batch starts gradients anew, if gathers and if reductions run beside other layers; bytes that
-live on each of ``TIERS``."""
+live on each of ``TIERS``; techniques' copies of gradients in line, and True if techniques add work
+to the backward that completes them."""
 NO_UNIT: np.void = np.zeros(1, UNIT_COST)[0]
 NO_UNIT["starts_anew"] = True
 NO_UNIT.setflags(write=False)
@@ -100,7 +103,8 @@ class LayerCosts:
 
     def __init__(self, lowering: Lowering, works: LayerWorkCache, pricer: Pricer) -> None:
         self.lowering, self.works, self.pricer = lowering, works, pricer
-        self.split_number, self.unit_number = KeyIndex(split_key), KeyIndex(unit_key)
+        self.split_number = KeyIndex(lowering.split_key)
+        self.unit_number = KeyIndex(lambda s: unit_key(s, lowering.state_techniques(s)))
         self._splits: dict[tuple[Hashable, ...], np.void] = {}
         self._weight_passes: dict[tuple[Hashable, ...], np.void] = {}
         self._units: dict[tuple[Hashable, ...], np.void] = {}
@@ -211,6 +215,8 @@ class LayerCosts:
             pricer.hides_gather(unit),
             pricer.hides_reduction(unit),
             bytes_by_tier(unit.added_tier_bytes),
+            pricer.in_line_s(unit.gradient_lanes),
+            unit.added != NO_PASS,
         )
         return record(row, UNIT_COST)
 

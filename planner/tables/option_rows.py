@@ -7,24 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ...costmodel.lowering.plan_lowering import technique_key
+from ...costmodel.lowering.plan_lowering import TechniqueKey
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.symbolic.tier_bytes import TIERS, StateBytes, TierBytes, total_bytes
 from ...spec.strategy import LayerStrategy
-from .arrays import Records
+from .arrays import Ints, Records
 
 
 class KeyIndex:
     """Numbers of strategy keys, equal for equal keys.
 
     Each key is computed once an object, since tables ask for the same strategies again and again.
-    The cache holds the object, so that its id stays its own.
+    The caches hold the objects, so that their ids stay their own.
     """
 
     def __init__(self, key_of: Callable[[LayerStrategy], Hashable]) -> None:
         self._key_of = key_of
         self._numbers: dict[Hashable, int] = {}
         self._cache: dict[int, tuple[int, LayerStrategy]] = {}
+        self._arrays = StrategyArrays(self)
 
     def __call__(self, strategy: LayerStrategy) -> int:
         """The number of a strategy's key."""
@@ -34,30 +35,50 @@ class KeyIndex:
             entry = self._cache[id(strategy)] = (number, strategy)
         return entry[0]
 
+    def numbers(self, strategies: tuple[LayerStrategy, ...]) -> Ints:
+        """Numbers of strategies, made once a tuple."""
+        return self._arrays(strategies)
+
+
+class StrategyArrays:
+    """A number of each of some strategies, made once a tuple."""
+
+    def __init__(self, number_of: Callable[[LayerStrategy], int]) -> None:
+        self._number_of = number_of
+        self._cache: dict[int, tuple[Ints, tuple[LayerStrategy, ...]]] = {}
+
+    def __call__(self, strategies: tuple[LayerStrategy, ...]) -> Ints:
+        """The numbers of some strategies."""
+        entry = self._cache.get(id(strategies))
+        if entry is None:
+            array = np.array([self._number_of(s) for s in strategies], dtype=np.int64)
+            entry = self._cache[id(strategies)] = (array, strategies)
+        return entry[0]
+
 
 def option_rows(
     strategies: Sequence[LayerStrategy],
-    key_of: Callable[[LayerStrategy], Hashable],
+    numbers: Ints,
     row_of: Callable[[LayerStrategy], np.void | tuple[Any, ...]],
     dtype: np.dtype[np.void],
 ) -> Records:
-    """A row for every strategy, made once for each distinct key."""
-    numbers: dict[Hashable, int] = {}
-    rows: list[np.void | tuple[Any, ...]] = []
-    indices = []
-    for strategy in strategies:
-        key = key_of(strategy)
-        if key not in numbers:
-            numbers[key] = len(rows)
-            rows.append(row_of(strategy))
-        indices.append(numbers[key])
-    return np.array(rows, dtype=dtype)[indices]
+    """Rows of strategies as an array of ``dtype``; equal numbers have one row.
+
+    Args:
+        strategies: of the rows.
+        numbers: of their keys.
+        row_of: the row of a strategy.
+        dtype: of a row.
+    """
+    _, first, indices = np.unique(numbers, return_index=True, return_inverse=True)
+    rows = np.array([row_of(strategies[row]) for row in first.tolist()], dtype=dtype)
+    return rows[indices]
 
 
-def unit_key(strategy: LayerStrategy) -> Hashable:
-    """Key of the communication of a layer's parameters."""
+def unit_key(strategy: LayerStrategy, techniques: TechniqueKey) -> Hashable:
+    """Key of a layer's FSDP unit, under its techniques of states."""
     s = strategy
-    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, technique_key(s))
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, techniques)
 
 
 def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:

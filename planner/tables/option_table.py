@@ -16,17 +16,16 @@ import numpy as np
 
 from ...spec.strategy import LayerStrategy
 from .arrays import NO_TIERS, Bools, Floats, Ints, Records, granted_columns, masked, with_tiers
-from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext, update_seconds
-from .option_rows import option_rows
+from .layer_costs import SPLIT_COST, UNIT_COST, LayerCosts, StageContext
+from .option_rows import StrategyArrays, option_rows
 from .pass_kinds import ENDS, STEP_END
 
 CP_STEP = 2**32
 """Above twice any tensor-parallel degree."""
-TECHNIQUE_COST = np.dtype(
-    [("backward_one_s", np.float64), ("backward_many_s", np.float64), ("update_s", np.float64)]
-)
+GRADIENT_COST = np.dtype([("backward_one_s", np.float64), ("backward_many_s", np.float64)])
+TECHNIQUE_COST = np.dtype([*GRADIENT_COST.descr, ("update_s", np.float64)])
 """Seconds that techniques add to the last micro-batch's backward, with one micro-batch and with
-several, and to the update."""
+several, and to the update. Only work in the backward itself depends on split and unit together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,7 @@ class OptionTables:
         self._tiers = tiers
         self.pricer = rows.pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
+        self._layouts = StrategyArrays(layout_number)
 
     def table(
         self,
@@ -156,25 +156,18 @@ class OptionTables:
         costs, (stage, microbatches, overlaps_passes) = self.rows, context
         units = option_rows(
             strategies,
-            costs.unit_number,
+            costs.unit_number.numbers(strategies),
             lambda s: costs.unit(members, s, stage.ranks, stage.link_span),
             UNIT_COST,
         )
         splits = option_rows(
             strategies,
-            costs.split_number,
+            costs.split_number.numbers(strategies),
             lambda s: costs.split(layer, s, stage, adds_to_tied),
             SPLIT_COST,
         )
-        added = np.zeros(len(strategies), TECHNIQUE_COST)
-        if members and any(strategy.techniques for strategy in strategies):
-            accumulates = microbatches > 1 and not units["starts_anew"].all()
-            added = option_rows(
-                strategies,
-                lambda s: (costs.split_number(s), costs.unit_number(s)),
-                lambda s: self._technique_cost(layer, s, stage, members, accumulates),
-                TECHNIQUE_COST,
-            )
+        accumulates = microbatches > 1 and not units["starts_anew"].all()
+        added = self._technique_costs(layer, strategies, stage, members, units, accumulates)
         layer_seconds = _LayerSeconds.of(splits, added, units["starts_anew"], overlaps_passes)
         seconds = self._seconds(layer_seconds, units, microbatches)
         waiting = "waiting_many_bytes" if microbatches > 1 else "waiting_one_bytes"
@@ -184,30 +177,54 @@ class OptionTables:
             resident_bytes=units["resident_bytes"],
             kept_bytes=splits["kept_bytes"],
             extra_bytes=units[waiting],
-            layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
+            layouts=self._layouts(strategies),
             resident_tier_bytes=granted_columns(units["resident_tier_bytes"], self._tiers),
             kept_tier_bytes=granted_columns(splits["kept_tier_bytes"], self._tiers),
         )
 
-    def _technique_cost(
+    def _technique_costs(
+        self,
+        layer: int,
+        strategies: tuple[LayerStrategy, ...],
+        context: StageContext,
+        members: tuple[int, ...],
+        units: Records,
+        accumulates: bool,
+    ) -> Records:
+        """``TECHNIQUE_COST`` of strategies; ``accumulates``: True if some backward adds up."""
+        added = np.zeros(len(strategies), TECHNIQUE_COST)
+        added["update_s"] = units["copy_s"][:, STEP_END]
+        added["backward_one_s"] = added["backward_many_s"] = units["gradient_line_s"]
+        costs, rows = self.rows, np.flatnonzero(units["adds_to_gradients"])
+        if len(rows):
+            units_of = costs.unit_number.numbers(strategies)
+            pairs = costs.split_number.numbers(strategies) * (units_of.max() + 1) + units_of
+            beside = option_rows(
+                [strategies[row] for row in rows.tolist()],
+                pairs[rows],
+                lambda s: self._gradient_seconds(layer, s, context, members, accumulates),
+                GRADIENT_COST,
+            )
+            for name in GRADIENT_COST.names or ():
+                added[name][rows] += beside[name]
+        return added
+
+    def _gradient_seconds(
         self,
         layer: int,
         strategy: LayerStrategy,
         context: StageContext,
         members: tuple[int, ...],
         accumulates: bool,
-    ) -> tuple[float, float, float]:
-        """A ``TECHNIQUE_COST``; ``accumulates``: True if some backward adds to gradients."""
+    ) -> tuple[float, float]:
+        """A ``GRADIENT_COST``; ``accumulates``: True if some backward adds to gradients."""
         costs, (ranks, samples, link_span) = self.rows, context
         pricer = self.pricer.with_link_span(link_span)
         unit = costs.lowering.uncached_unit(members, strategy, ranks)
         work = costs.works.of(layer, strategy, ranks, samples, not members)
-        one = work.backward(accumulates=False)
-        many = work.backward(accumulates=accumulates)
-        update_s = update_seconds(unit, pricer)
-        line_s = pricer.in_line_s(unit.gradient_lanes)
-        one_s, many_s = (pricer.longer_s(passes, unit.added) + line_s for passes in (one, many))
-        return one_s, many_s, update_s
+        passes = (work.backward(accumulates=False), work.backward(accumulates=accumulates))
+        one_s, many_s = (pricer.longer_s(backward, unit.added) for backward in passes)
+        return one_s, many_s
 
     def _seconds(
         self, layer_seconds: _LayerSeconds, units: Records, microbatches: int

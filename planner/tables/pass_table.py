@@ -30,6 +30,7 @@ from .arrays import NO_TIERS, Bools, Floats, Records, granted_columns, masked, w
 from .layer_costs import SPLIT_COST, UNIT_COST, WEIGHT_PASS_COST, LayerCosts, StageContext
 from .option_rows import option_rows
 from .pass_kinds import DIRECTIONS, ENDS, KINDS, SENDING, STEP_END
+from .value_chords import ValueChords
 
 PASS_COLUMNS = np.dtype(
     [
@@ -207,6 +208,7 @@ class PassTables:
         self._layer_costs = rows
         self._tiers = tiers
         self._pricer = rows.pricer
+        self._chords = ValueChords()
 
     def table(
         self,
@@ -231,13 +233,13 @@ class PassTables:
         adds_to_tied = adds_to_tied and not members
         unit = option_rows(
             strategies,
-            costs.unit_number,
+            costs.unit_number.numbers(strategies),
             lambda s: costs.unit(members, s, context.ranks, context.link_span),
             UNIT_COST,
         )
         split = option_rows(
             strategies,
-            costs.split_number,
+            costs.split_number.numbers(strategies),
             lambda s: costs.split(layer, s, context, adds_to_tied),
             SPLIT_COST,
         )
@@ -245,10 +247,14 @@ class PassTables:
         if splits:
             weight_passes = option_rows(
                 strategies,
-                costs.split_number,
+                costs.split_number.numbers(strategies),
                 lambda s: costs.weight_passes(layer, s, context, adds_to_tied),
                 WEIGHT_PASS_COST,
             )
+        kept = self._chords.ends(strategies, split, weight_passes, unit)
+        if not kept.all():
+            split, weight_passes, unit = split[kept], weight_passes[kept], unit[kept]
+            strategies = tuple(s for s, keep in zip(strategies, kept, strict=True) if keep)
         # where gradients are contiguous, those of earlier micro-batches are resident
         accumulated = 0.0 if costs.contiguous else 1.0
         table = PassTable(

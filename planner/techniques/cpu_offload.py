@@ -11,20 +11,15 @@ from collections.abc import Iterable
 
 from ...costmodel.techniques.cpu_offload import OPTIMIZERS
 from ...spec.cluster.cluster_spec import ClusterSpec
-from ...spec.model.layers import Layer
-from ...spec.strategy import LayerStrategy
 from ...spec.techniques.cpu_offload import NAME, CpuOffload
-from ...spec.workload.workload import Workload
-from ..technique import TechniqueChoice
+from ..technique import Place, TechniqueChoice
 
 UNGRANTED = "the cluster has no memory of its hosts to use: --host-gib G grants it"
 
 
-def tried(
-    layer: Layer, strategy: LayerStrategy, ranks: int, workload: Workload
-) -> Iterable[CpuOffload]:
+def tried(place: Place) -> Iterable[CpuOffload]:
     """The optimizer's states on the host, then parameters too."""
-    if workload.optimizer not in OPTIMIZERS:
+    if place.workload.optimizer not in OPTIMIZERS:
         return ()
     return (CpuOffload(), CpuOffload(parameters=True))
 

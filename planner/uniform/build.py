@@ -149,7 +149,13 @@ class UniformParts:
         space, incumbents, evaluator = self._space, self.incumbents, self._evaluator
         bounds = UniformBounds(self._values, self._plans, incumbents)
         work = WorkSpent(evaluator)
-        enumeration = Enumeration(self._plans, incumbents, work, PROOF.enumerated)
+        enumeration = Enumeration(
+            self._plans,
+            incumbents,
+            work,
+            PROOF.enumerated,
+            lambda: not space.techniques.holds_ends,
+        )
         return BranchAndBound(
             space=space,
             bounds=bounds,

@@ -51,12 +51,8 @@ class UniformStrategies:
 
     def _make(self, shape: PipelineShape, samples: int) -> UniformRows:
         space, request = self._space, self._space.request
-        legal = {
-            layer_class: frozenset(space.options(layer_class, shape.ranks, samples))
-            for layer_class in space.first_of_class
-        }
         uniform: list[LayerStrategy] = []
-        by_class: dict[int, list[LayerStrategy]] = {c: [] for c in legal}
+        by_class: dict[int, list[LayerStrategy]] = {c: [] for c in space.first_of_class}
         for strategy in space.options(self._freest, shape.ranks, samples):
             limits = (strategy, shape.ranks, shape.stages, request.stack)
             if not self._accepts(strategy, shape) or limits_violation(*limits) is not None:
@@ -65,7 +61,7 @@ class UniformStrategies:
                 c: applicable_strategy(space.layers[index], strategy, request.techniques.values)
                 for c, index in space.first_of_class.items()
             }
-            if all(taken[c] in legal[c] for c in taken):
+            if all(space.is_option(c, shape.ranks, samples, taken[c]) for c in taken):
                 uniform.append(strategy)
                 for c, one in taken.items():
                     by_class[c].append(one)

@@ -113,7 +113,15 @@ def space_asked(request: Request) -> Space:
 
 
 def _row(table: OptionTable, draft: Draft, number: int) -> OptionTable:
+    """The row of a plan's layer, or of the layer that dominates it: with fewer techniques."""
     wanted = draft.strategies[number]
-    rows = np.array([strategy == wanted for strategy in table.strategies])
-    assert rows.sum() == 1, (wanted, number)
-    return table.only(rows)
+    plain, values = replace(wanted, techniques={}), {*wanted.techniques.items()}
+    held = [
+        len(values & {*strategy.techniques.items()})
+        if {*strategy.techniques.items()} <= values and replace(strategy, techniques={}) == plain
+        else -1
+        for strategy in table.strategies
+    ]
+    assert max(held) >= 0, (wanted, number)
+    assert held.count(max(held)) == 1, (wanted, number)
+    return table.only(np.array(held) == max(held))

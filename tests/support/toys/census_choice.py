@@ -7,15 +7,10 @@ from collections.abc import Iterable
 from toys.census_price import PRICE
 from toys.census_value import MODES, NAME, TECHNIQUE, GradientCensus
 
-from shardwright.planner.technique import KnownTechniques, TechniqueChoice
-from shardwright.spec.model.model_spec import Layer
-from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.workload.workload import Workload
+from shardwright.planner.technique import KnownTechniques, Place, TechniqueChoice
 
 
-def tried(
-    layer: Layer, strategy: LayerStrategy, ranks: int, workload: Workload
-) -> Iterable[GradientCensus]:
+def tried(place: Place) -> Iterable[GradientCensus]:
     """Every mode."""
     return (GradientCensus(mode=mode) for mode in MODES)
 

@@ -10,8 +10,13 @@ from functools import cache
 from generators.random_plans import Drawer
 from oracles.brute_force import Restriction, Space
 from toys.parking_choice import KNOWN as PARKING
+from toys.parking_price import PRICE as PARKING_PRICE
+from toys.parking_price import layer as parked
 from toys.technique_spaces import small_space, with_host
 
+from shardwright.costmodel.layers.layer import LayerSegment
+from shardwright.costmodel.symbolic.layer_shape import LayerShape
+from shardwright.costmodel.technique import LayerAddition
 from shardwright.planner.technique import KnownTechniques
 from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.plan.plan import Plan
@@ -19,9 +24,16 @@ from shardwright.spec.schedules.stage_order import SCHEDULE_KINDS
 
 LANE_CLUSTERS = ("1x4xA100-80GB", "2x2xH100", "2x2xT4")
 PARKED, OFFLOADED = "parked_outputs", "cpu_offload"
+
+
+def _freeing(segment: LayerSegment, shape: LayerShape) -> LayerAddition:
+    """Parking that frees a byte: a value that only adds is in no table of a search."""
+    return replace(parked(segment, shape), kept_bytes=-1)
+
+
 LANE_TECHNIQUES = KnownTechniques(
     values=(*SHIPPED.values, *PARKING.values),
-    prices=(*SHIPPED.prices, *PARKING.prices),
+    prices=(*SHIPPED.prices, replace(PARKING_PRICE, layer=_freeing)),
     choices=(*SHIPPED.choices, *PARKING.choices),
 )
 

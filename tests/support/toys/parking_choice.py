@@ -7,15 +7,10 @@ from collections.abc import Iterable
 from toys.parking_price import PRICE
 from toys.parking_value import FAMILY, NAME, TECHNIQUE, ParkedOutputs
 
-from shardwright.planner.technique import KnownTechniques, TechniqueChoice
-from shardwright.spec.model.model_spec import Layer
-from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.workload.workload import Workload
+from shardwright.planner.technique import KnownTechniques, Place, TechniqueChoice
 
 
-def tried(
-    layer: Layer, strategy: LayerStrategy, ranks: int, workload: Workload
-) -> Iterable[ParkedOutputs]:
+def tried(place: Place) -> Iterable[ParkedOutputs]:
     """Nothing and everything."""
     return FAMILY.ends
 

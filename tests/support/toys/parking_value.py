@@ -45,6 +45,7 @@ FAMILY = NumberFamily(
     low=0.0,
     high=1.0,
     make=lambda share: ParkedOutputs(share=share),
+    number_of=lambda value: value.share,
     above_chord=True,
 )
 TECHNIQUE = TechniqueValue(

@@ -9,7 +9,7 @@ from shardwright.planner.technique import KnownTechniques, TechniqueChoice
 
 CHOICE = TechniqueChoice(
     name=NAME,
-    tried=lambda layer, strategy, ranks, workload: (RoundedInputs(),),
+    tried=lambda place: (RoundedInputs(),),
     device_reason=lambda value, device: "a device with bf16" if device.startswith("V100") else None,
 )
 KNOWN = KnownTechniques(values=(TECHNIQUE,), prices=(PRICE,), choices=(CHOICE,))
