@@ -1,7 +1,8 @@
-"""Ranks in network namespaces that a bridge joins, each with a link held to a rate.
+"""Ranks in network namespaces, their links held to the rates of a cluster.
 
-A namespace stands for a node: what its ranks send and receive passes a token bucket of the kernel
-(tc-tbf) each way. Needs root and iproute2.
+A namespace stands for a device, which has one link a level as a cluster's devices do: what it sends
+to another and receives from it passes a token bucket of the kernel (tc-tbf) each way, on the link of
+the innermost level that holds both. A bridge joins a level's links. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from shardwright.spec.cluster.cluster_spec import ClusterSpec, LinkLevel
+
 SUBNET = "10.213.78"
 PORT = 29500
 """Of the ranks' store; every network is new, so it is free."""
@@ -24,6 +27,8 @@ BURST_BYTES = 1 << 16
 QUEUE_S = 0.1
 """Longest wait in a bucket's queue before packets are dropped."""
 POLL_S = 0.1
+ALONE = LinkLevel(level="intra_node", group_size=1, fabric="loopback", bandwidth_bytes_per_s=1e6)
+"""What one device's namespace needs of a machine."""
 
 
 def lacking() -> str | None:
@@ -33,31 +38,42 @@ def lacking() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
-        with HeldLinks(1, 1e6):
+        with HeldLinks([ALONE]):
             return None
     except RuntimeError as error:
         return f"no network namespaces here: {error}"
 
 
+def held_levels(cluster: ClusterSpec) -> list[LinkLevel]:
+    """A cluster's levels of several devices, innermost first.
+
+    Raises:
+        ValueError: one has no typed rate.
+    """
+    levels = [level for level in cluster.levels if level.group_size > 1]
+    for level in levels:
+        if level.bandwidth_bytes_per_s is None or level.oversubscription > 1:
+            raise ValueError(f"a held level needs a typed rate without oversubscription: {level}")
+    return levels
+
+
 class HeldLinks:
-    """``nodes`` namespaces on one bridge, for as long as the context lasts.
+    """A namespace for each device, for as long as the context lasts.
 
     Args:
-        bytes_per_s: rate of each node's link, each way, headers included.
+        levels: that hold them, innermost first; rates are of bytes with headers, each way.
     """
 
-    def __init__(self, nodes: int, bytes_per_s: float) -> None:
-        tag = uuid.uuid4().hex[:6]
-        self._bridge = f"sw{tag}b"
-        self._names = [f"sw{tag}n{number}" for number in range(nodes)]
-        self._outer = [f"sw{tag}o{number}" for number in range(nodes)]
-        self._inner = [f"sw{tag}i{number}" for number in range(nodes)]
-        self._bytes_per_s = bytes_per_s
+    def __init__(self, levels: Sequence[LinkLevel]) -> None:
+        tag, count = uuid.uuid4().hex[:6], levels[-1].group_size
+        self._tag, self._levels = f"sw{tag}", levels
+        self._names = [f"{self._tag}n{number}" for number in range(count)]
 
     def __enter__(self) -> HeldLinks:
         try:
-            _call("ip", "link", "add", self._bridge, "type", "bridge")
-            _call("ip", "link", "set", self._bridge, "up")
+            for depth in range(len(self._levels)):
+                _call("ip", "link", "add", self._bridge(depth), "type", "bridge")
+                _call("ip", "link", "set", self._bridge(depth), "up")
             for number in range(len(self._names)):
                 self._add(number)
         except BaseException:
@@ -73,25 +89,45 @@ class HeldLinks:
     ) -> None:
         self._remove()
 
+    def _bridge(self, depth: int) -> str:
+        return f"{self._tag}b{depth}"
+
+    def _end(self, side: str, number: int, depth: int) -> str:
+        """An end of a cable: the outer is the bridge's, the inner the device's."""
+        return f"{self._tag}{side}{number}_{depth}"
+
     def _add(self, number: int) -> None:
-        name, outer, inner = self._names[number], self._outer[number], self._inner[number]
+        name = self._names[number]
+        inside = ("ip", "-n", name)
         _call("ip", "netns", "add", name)
-        _call("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
-        _call("ip", "link", "set", outer, "master", self._bridge, "up")
-        _call("ip", "-n", name, "address", "add", f"{address(number)}/24", "dev", inner)
-        for device in (inner, "lo"):
-            _call("ip", "-n", name, "link", "set", device, "up")
-        bucket = ["root", "tbf", "rate", f"{round(8 * self._bytes_per_s)}bit"]
-        bucket += ["burst", str(BURST_BYTES), "latency", f"{QUEUE_S * 1e3:g}ms"]
-        _call("tc", "qdisc", "add", "dev", outer, *bucket)
-        _call("tc", "-n", name, "qdisc", "add", "dev", inner, *bucket)
+        _call(*inside, "link", "set", "lo", "up")
+        for depth, level in enumerate(self._levels):
+            outer, inner = self._end("o", number, depth), self._end("i", number, depth)
+            _call("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
+            _call("ip", "link", "set", outer, "master", self._bridge(depth), "up")
+            _call(*inside, "address", "add", f"{address(number)}/32", "dev", inner)
+            _call(*inside, "link", "set", inner, "up")
+            bucket = ["root", "tbf", "rate", f"{round(8 * (level.bandwidth_bytes_per_s or 0))}bit"]
+            bucket += ["burst", str(BURST_BYTES), "latency", f"{QUEUE_S * 1e3:g}ms"]
+            _call("tc", "qdisc", "add", "dev", outer, *bucket)
+            _call("tc", "-n", name, "qdisc", "add", "dev", inner, *bucket)
+        for other in range(len(self._names)):
+            if other != number:
+                inner = self._end("i", number, self._depth(number, other))
+                _call(*inside, "route", "add", f"{address(other)}/32", "dev", inner)
+
+    def _depth(self, one: int, other: int) -> int:
+        """The innermost level that holds both devices."""
+        sizes = [level.group_size for level in self._levels]
+        return next(n for n, size in enumerate(sizes) if one // size == other // size)
 
     def _remove(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it was not made
-            for name in self._names:  # a cable goes with an end
-                _call("ip", "netns", "delete", name)
-        with contextlib.suppress(RuntimeError):
-            _call("ip", "link", "delete", self._bridge)
+        made = [("ip", "netns", "delete", name) for name in self._names]  # cables go with an end
+        for depth in range(len(self._levels)):
+            made.append(("ip", "link", "delete", self._bridge(depth)))
+        for command in made:
+            with contextlib.suppress(RuntimeError):  # it was not made
+                _call(*command)
 
     def run(self, command: Sequence[str], folder: Path, timeout_s: float) -> None:
         """Run Python with these arguments as one rank in every namespace, as torchrun would.
@@ -121,7 +157,7 @@ class HeldLinks:
         numbers = {"RANK": rank, "WORLD_SIZE": len(self._names), "MASTER_PORT": PORT}
         numbers |= {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "OMP_NUM_THREADS": 1}
         environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
-        environment |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": self._inner[rank]}
+        environment |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": self._end("i", rank, 0)}
         environment |= {"PYTHONSAFEPATH": "1"}
         environment |= {"RES_OPTIONS": "timeout:1 attempts:1"}  # no name server answers in there
         inside = ["ip", "netns", "exec", self._names[rank], sys.executable, *command]

@@ -16,7 +16,7 @@ from generators.plan_cases import Case, Sizes
 from harness.paths import BENCHMARKS
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, unmeasured
 from harness.work import Work
-from support.held_links import HeldLinks, lacking
+from support.held_links import HeldLinks, held_levels, lacking
 
 from shardwright.api.cli.profile import DEFAULT_BUDGET_S
 from shardwright.costmodel.explain.breakdown import breakdown
@@ -113,7 +113,7 @@ def _times(work: Work, plans: dict[str, Plan]) -> dict[str, dict[str, list[float
     os.environ["PYTHONPATH"] = os.pathsep.join(
         path for path in (str(BENCHMARKS), os.environ.get("PYTHONPATH", "")) if path
     )
-    with tempfile.TemporaryDirectory() as name, HeldLinks(NODES, BYTES_PER_S) as links:
+    with tempfile.TemporaryDirectory() as name, HeldLinks(held_levels(held_cluster())) as links:
         question, answer = Path(name, "question.json"), Path(name, "answer.json")
         question.write_text(json.dumps(asked))
         command = ["-m", "support.late_messages", str(question), str(answer)]
