@@ -1,22 +1,27 @@
 """Ranks in network namespaces, their links held to the rates of a cluster.
 
 A namespace stands for a device, which has one link a level as a cluster's devices do: what it sends
-to another and receives from it passes a token bucket of the kernel (tc-tbf) each way, on the link of
-the innermost level that holds both. A bridge joins a level's links. Needs root and iproute2.
+to another and receives from it passes a token bucket of the kernel (tc-tbf) each way, on the link
+of the innermost level that holds both. A bridge joins a level's links. Needs root and iproute2.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+from harness.paths import BENCHMARKS
 
 from shardwright.spec.cluster.cluster_spec import ClusterSpec, LinkLevel
 
@@ -163,6 +168,24 @@ class HeldLinks:
         inside = ["ip", "netns", "exec", self._names[rank], sys.executable, *command]
         with (folder / f"rank{rank}.txt").open("w") as printed:
             return subprocess.Popen(inside, env=environment, stdout=printed, stderr=printed)
+
+
+def answered(levels: Sequence[LinkLevel], module: str, asked: Any, timeout_s: float) -> Any:
+    """What ranks over held links answer; rank 0 of ``module`` writes it.
+
+    Each runs ``python -m MODULE QUESTION.json ANSWER.json``.
+
+    Raises:
+        RuntimeError: as :meth:`HeldLinks.run`.
+    """
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        path for path in (str(BENCHMARKS), os.environ.get("PYTHONPATH", "")) if path
+    )
+    with tempfile.TemporaryDirectory() as name, HeldLinks(levels) as links:
+        question, answer = Path(name, "question.json"), Path(name, "answer.json")
+        question.write_text(json.dumps(asked))
+        links.run(["-m", module, str(question), str(answer)], Path(name), timeout_s)
+        return json.loads(answer.read_text())
 
 
 def address(number: int) -> str:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from items.executor.throttled_ranks import CASES, WITHOUT, held_plan
 from support import held_links
 
+from shardwright.executor.techniques import TECHNIQUES
 from shardwright.spec.cluster.cluster_spec import (
     ClusterSpec,
     DeviceGroup,
@@ -16,6 +18,7 @@ from shardwright.spec.cluster.cluster_spec import (
     LinkLevel,
     MemoryTiers,
 )
+from shardwright.spec.plan.technique_groups import used_techniques
 
 RATES = {2: 20e6, 4: 5e6}
 SENT_BYTES = 1 << 20
@@ -75,3 +78,9 @@ def test_levels_without_typed_rates_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="typed rate"):
             held_links.held_levels(ClusterSpec(groups=(group,), levels=(untyped,)))
+
+
+def test_every_technique_that_runs_is_measured_over_held_links() -> None:
+    measured = {name for case in CASES for name in used_techniques(held_plan(case))}
+    assert {run.name for run in TECHNIQUES} == measured | {*WITHOUT}
+    assert not measured & {*WITHOUT}
