@@ -75,7 +75,8 @@ class LayerAddition:
     """Additions of a technique to every micro-batch through a layer.
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of the
-    layer's own are released in between, and are back before the backward. ``kept_tier_bytes`` are
+    layer's own are released in between, and are back before the backward; ``releases_input``: its
+    saved input among them. ``kept_tier_bytes`` are
     held in between on other tiers. ``beside_forward`` and ``beside_backward`` run on lanes, whose
     buffers of ``beside_bytes`` live beside the layer's passes where lanes run beside them.
     """
@@ -86,6 +87,7 @@ class LayerAddition:
     beside_backward: tuple[AddedLaneWork, ...] = ()
     kept_bytes: int = 0
     kept_tier_bytes: TierBytes = ()
+    releases_input: bool = False
     beside_bytes: int = 0
 
 
@@ -223,11 +225,13 @@ class AddedPasses:
     lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
     """Beside the forward, and beside the backward."""
     beside_bytes: int = 0
+    releases_input: bool = False
 
 
 def added_passes(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> AddedPasses | None:
     """Additions of techniques to every micro-batch through a layer, or None."""
     forward, backward, kept_bytes, beside_bytes = NO_PASS, NO_PASS, 0, 0
+    releases_input = False
     tier_bytes: TierBytes = ()
     forward_lanes: LaneWorks = ()
     backward_lanes: LaneWorks = ()
@@ -237,6 +241,7 @@ def added_passes(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> A
             backward = chain_passes(backward, addition.backward.lowered(price.name))
             kept_bytes += addition.kept_bytes
             beside_bytes += addition.beside_bytes
+            releases_input |= addition.releases_input
             tier_bytes += addition.kept_tier_bytes
             forward_lanes += tuple(work.named(price.name) for work in addition.beside_forward)
             backward_lanes += tuple(work.named(price.name) for work in addition.beside_backward)
@@ -246,7 +251,9 @@ def added_passes(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> A
     if not shape.training.backward:
         return AddedPasses(forward, NO_PASS, 0, (), (forward_lanes, ()), beside_bytes)
     forward = replace(forward, change_bytes=kept_bytes)
-    return AddedPasses(forward, backward, kept_bytes, tier_bytes, lanes, beside_bytes)
+    return AddedPasses(
+        forward, backward, kept_bytes, tier_bytes, lanes, beside_bytes, releases_input
+    )
 
 
 def added_backward(backward: LoweredPass, added: AddedPasses) -> LoweredPass:

@@ -182,7 +182,7 @@ def _run(
     lanes, beside_bytes = (NO_LANES, 0) if added is None else (added.lanes, added.beside_bytes)
     forward = _take_pass(tape, start_bytes, shape, forward=True)
     forward = forward if added is None else chain_passes(forward, added.forward)
-    keeps_input = input_storage() is not None
+    keeps_input = input_storage() is not None and (added is None or not added.releases_input)
     if not shape.training.backward:
         skipped, empty = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
         ends = input_bytes, output_bytes, keeps_input
