@@ -46,12 +46,15 @@ from ...spec.techniques.activation_swap import NAME, swap_of, swapped_tokens
 from ...spec.techniques.activation_swap import TECHNIQUE as VALUE
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ..layers.layer import LayerSegment
+from ..ops.attention import LOG_SUM_EXP
 from ..symbolic.layer_shape import LayerShape
 from ..symbolic.tape import WorkItem
 from ..technique import AddedLaneWork, AddedWork, LayerAddition, LowerLayer, TechniquePrice
 
 ATTENTION = "attention"
 BUFFERS = 2
+BYTES = "int8"
+"""Activations of all types move as bytes."""
 
 
 def addition(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> LayerAddition:
@@ -65,22 +68,25 @@ def addition(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> Layer
     tokens = shape.seq_len // ranks
     swapped = swapped_tokens(swap, tokens)
     kept = whole.input_bytes if whole.keeps_input else 0
-    attention = dict(whole.result_bytes).get(ATTENTION, 0)
+    results = dict(whole.result_bytes)
+    attention = results.get(ATTENTION, 0)
     others = whole.forward.change_bytes - whole.output_bytes - attention
     always = kept + attention
     copied = always + others * swapped // tokens
-    dtype = shape.dtype
-    elements = copied // DTYPE_BYTES[dtype]
-    down, up = (streamed(op, elements, 2 * copied, dtype) for op in (TO_HOST, TO_DEVICE))
-    again = _made_again(layer, plain, lower, (tokens - swapped) * ranks) if swapped < tokens else ()
+    down, up = (streamed(op, copied, 2 * copied, BYTES) for op in (TO_HOST, TO_DEVICE))
+    again: tuple[WorkItem, ...] = ()
     missing = others - others * swapped // tokens
+    if swapped < tokens:
+        again = _made_again(layer, plain, lower, (tokens - swapped) * ranks)
     if again and swapped:
-        again = (*again, streamed("copy", missing // DTYPE_BYTES[dtype], 2 * missing, dtype))
+        if ranks > 1:  # later tokens of every shard, put together
+            output = (attention - results[LOG_SUM_EXP]) // tokens * (tokens - swapped)
+            elements = output // DTYPE_BYTES[shape.dtype]
+            again = (streamed("copy", elements, 2 * output, shape.dtype), *again)
+        again = (*again, streamed("copy", missing, 2 * missing, BYTES))
     return LayerAddition(
         backward=AddedWork(items=again, scratch_bytes=missing if swapped else 0),
-        beside_forward=(
-            AddedLaneWork(lane="to_host", items=(down,), begins="after", lag=BUFFERS),
-        ),
+        beside_forward=(AddedLaneWork(lane="to_host", items=(down,), begins="after", lag=BUFFERS),),
         beside_backward=(AddedLaneWork(lane="to_device", items=(up,), begins="before"),),
         kept_bytes=-(always + others),
         releases_input=whole.keeps_input,
