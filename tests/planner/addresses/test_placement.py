@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from generators.request_lists import GREEDY_FAILS, layered_step, random_requests
+from oracles.request_lists import GREEDY_FAILS, layered_step, random_requests
 
 from shardwright.planner.addresses.bi_level import bi_level
 from shardwright.planner.addresses.caching_allocator import MIB, caching_allocator_bytes
@@ -101,7 +101,7 @@ def test_the_integer_program_finds_the_smallest_arena(seed: int) -> None:
     assert found.arena_bytes == smallest(requests)
 
 
-@pytest.mark.parametrize("seed", (0, 1))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_sections_are_placed_as_blocks(seed: int) -> None:
     trace = layered_step(seed)
     by_sections = bi_level(trace, solve_flat, solve_flat)
