@@ -123,6 +123,10 @@ class TechniqueHooks:
         """Tensors that persist between steps, by the technique's names."""
         return {}
 
+    def report(self) -> dict[str, Any]:
+        """JSON-ready facts about the rank's steps, for the run's result; empty: none."""
+        return {}
+
     def close(self) -> None:
         """Free resources; no use afterwards."""
 

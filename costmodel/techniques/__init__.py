@@ -8,7 +8,7 @@ Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
 from __future__ import annotations
 
 from ..technique import TechniquePrices
-from . import compile, cpu_offload
+from . import address_plan, compile, cpu_offload
 
-TECHNIQUES: TechniquePrices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: TechniquePrices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE, address_plan.TECHNIQUE)
 """One entry a module, in the order of ``spec.techniques``."""

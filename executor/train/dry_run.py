@@ -126,6 +126,20 @@ class _DryStep(NamedTuple):
 
 
 def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
+    with stepped_engine(plan, stage, options) as engine:
+        live = LiveBytes(engine.resident_tensors(), pauses=False)
+        with live, live.following_resizes(), Recorder() as seen:
+            resident = live.live_bytes
+            engine.dry_run_step()
+        return _DryStep(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
+
+
+@contextmanager
+def stepped_engine(plan: Plan, stage: int, options: BuildOptions) -> Iterator[Engine]:
+    """The engine of a stage's first rank without contents, after one step.
+
+    That step makes the optimizer's state, and what libraries cache.
+    """
     rank = stage_layout(plan)[stage][0]
     with alone_in_world(rank, plan_world_size(plan)):
         process_groups = ProcessGroups(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
@@ -133,13 +147,9 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
         _forget_tables()  # of tensors with contents
         with FakeTensorMode():
             engine = Engine(plan, rank, options, _records(plan), process_groups=process_groups)
-            engine.dry_run_step()  # makes the optimizer's state, and what libraries cache
-            live = LiveBytes(engine.resident_tensors(), pauses=False)
-            with live, live.following_resizes(), Recorder() as seen:
-                resident = live.live_bytes
-                engine.dry_run_step()
+            engine.dry_run_step()
+            yield engine
             _forget_tables()
-        return _DryStep(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
 
 
 def _make_meshes(plan: Plan, stage: int, process_groups: ProcessGroups) -> None:

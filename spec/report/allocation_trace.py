@@ -1,11 +1,12 @@
 """Allocation requests of one rank's step: bytes, and from when until when each lives.
 
-Times are numbers of events (a birth or a death), in order. Only what is born in a pass and dies
-within the step is a request: what lives from step to step has no place among them.
+Times are numbers of events (a birth or a death), in order. Requests are born in a pass; one that
+outlives the step has no place in an arena, for the next step makes it again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,29 +26,35 @@ class AllocationTrace:
 
     Attributes:
         requests: all of them.
-        passes: number of the first request of each pass, in the order of the plan.
-        sections: events at which a layer's forward or backward begins, in order.
+        lasting: numbers of those that outlive the step.
+        sections: events at which passes, and layers in them, begin or end, in order.
+        passes: number of the section that begins each pass, in the order of the plan.
     """
 
     requests: tuple[Request, ...]
-    passes: tuple[int, ...] = (0,)
+    lasting: frozenset[int] = frozenset()
     sections: tuple[int, ...] = ()
+    passes: tuple[int, ...] = ()
 
-    def aligned(self, alignment: int) -> AllocationTrace:
-        """The trace with bytes rounded up to a multiple."""
+    def placed(self, alignment: int = 1) -> AllocationTrace:
+        """The requests that have a place, with bytes rounded up to a multiple."""
         rounded = tuple(
-            r._replace(bytes=-(-r.bytes // alignment) * alignment) for r in self.requests
+            r._replace(bytes=-(-r.bytes // alignment) * alignment)
+            for number, r in enumerate(self.requests)
+            if number not in self.lasting
         )
-        return AllocationTrace(requests=rounded, passes=self.passes, sections=self.sections)
+        return AllocationTrace(requests=rounded, sections=self.sections)
 
-    def pass_starts(self) -> tuple[int, ...]:
-        """Number of the first request of each pass, and the number of all."""
-        return (*self.passes, len(self.requests))
+    def section_starts(self) -> tuple[int, ...]:
+        """Number of the first request of each section, and the number of all."""
+        births = [request.birth for request in self.requests]
+        return (*(bisect_left(births, event) for event in self.sections), len(births))
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form."""
         return {
             "requests": [list(request) for request in self.requests],
+            "lasting": sorted(self.lasting),
             "passes": list(self.passes),
             "sections": list(self.sections),
         }
@@ -57,6 +64,7 @@ class AllocationTrace:
         """The inverse of :meth:`to_document`."""
         return cls(
             requests=tuple(Request(*row) for row in document["requests"]),
+            lasting=frozenset(document["lasting"]),
             passes=tuple(document["passes"]),
             sections=tuple(document["sections"]),
         )

@@ -9,7 +9,7 @@ texts are read here.
 from __future__ import annotations
 
 from ..technique import Values
-from . import compile, cpu_offload
+from . import address_plan, compile, cpu_offload
 
-TECHNIQUES: Values = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: Values = (compile.TECHNIQUE, cpu_offload.TECHNIQUE, address_plan.TECHNIQUE)
 """One entry a module, by the name in a plan; the other packages list theirs in this order."""

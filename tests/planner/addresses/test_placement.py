@@ -125,7 +125,7 @@ def test_a_solution_is_the_same_each_time() -> None:
     assert first.live_bytes == most_live_bytes(trace.requests)
     again = AllocationTrace.from_document(trace.to_document())
     assert again == trace
-    assert again.aligned(512).requests[0].bytes % 512 == 0
+    assert again.placed(512).requests[0].bytes % 512 == 0
 
 
 def test_rules_of_the_caching_allocator() -> None:

@@ -39,5 +39,4 @@ def layered_step(seed: int, layers: int = 6) -> AllocationTrace:
             found += [Request(size, section + n, back) for n, size in enumerate(saved)]
         found += [Request(size, section + 1 + a, section + 1 + b) for size, a, b in inner]
     found.sort(key=lambda request: request.birth)
-    half = sum(request.birth < layers * events for request in found)
-    return AllocationTrace(requests=tuple(found), passes=(0, half), sections=tuple(sections))
+    return AllocationTrace(requests=tuple(found), passes=(0, layers), sections=tuple(sections))
