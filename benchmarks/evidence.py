@@ -75,6 +75,7 @@ NAMES = (
     "accuracy",
     "heterogeneous_runs",
     "message_order",
+    "throttled_ranks",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
