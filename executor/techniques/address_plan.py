@@ -84,7 +84,7 @@ class AddressHooks(TechniqueHooks):
 
     def close(self) -> None:
         """Give the arena back once its tensors are gone."""
-        self._arena.forget()
+        self._arena.close()
 
 
 def start(context: TechniqueContext) -> TechniqueHooks:

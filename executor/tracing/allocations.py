@@ -22,8 +22,8 @@ from ...spec.schedules.passes import Pass
 from ..technique import TechniqueHooks
 from .recorder import LiveBytes, MemoryChange
 
-
 LATER_BIRTHS = 2
+"""Requests during which another thread may still hold what it no longer uses."""
 
 
 class AllocationMarks(TechniqueHooks):

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ...kernels.addresses.arena import CoreArena
 from ...spec.codec import from_document
+from ...spec.errors import NotBuiltError
 from ...spec.plan.plan import plan_of
 from ...spec.report.allocation_trace import AllocationTrace, most_live_bytes
-from ...spec.techniques.address_plan import NAME
 from ..engine.engine import Engine
 from ..launch.preflight import preflight
 from ..launch.rank_context import RankContext
-from ..technique import RunTechniques, TechniqueRun
+from ..technique import RunTechniques
 from ..techniques import SHIPPED
-from ..techniques.address_plan import require_cores
 from ..tracing.allocations import RecordingHooks, recorded_trace
+from .address_rehearsal import with_address_hooks
 from .job import TrainSettings, make_batches, make_engine, require_executable
 
 RECORDED_STEPS = 3
@@ -34,19 +33,20 @@ def record(
     settings = from_document(TrainSettings, wanted, "settings")
     plan = plan_of(payload["plan"], "plan", techniques.values)
     require_executable(plan, techniques)
-    require_cores(context.device)
     preflight(plan, context.device, techniques.values)
+    if context.device.type != "cpu":
+        raise NotBuiltError(f"planned addresses on {context.device.type} devices", "use cores")
     arena = CoreArena()
-    recording = TechniqueRun(name=NAME, start=lambda context: RecordingHooks(arena))
-    others = tuple(run for run in techniques.runs if run.name != NAME)
-    runs = replace(techniques, runs=(*others, recording))
-    engine = make_engine(plan, context, settings, make_batches(plan, settings), runs)
+    planned, runs = with_address_hooks(plan, techniques)
+    batch, own = make_batches(plan, settings), runs(RecordingHooks(arena))
+    engine = make_engine(planned, context, settings, batch, own)
     try:
         engine.step()  # makes what lasts, as the first step of a run does
         traces = [_recorded(engine, arena) for _ in range(RECORDED_STEPS)]
         return min(traces, key=_size).to_document()
     finally:
         engine.close()
+        arena.close()
 
 
 def _recorded(engine: Engine, arena: CoreArena) -> AllocationTrace:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...spec.errors import ShardwrightError
+from ...spec.errors import NotBuiltError, ShardwrightError
 from ...spec.plan.plan import Plan, load_plan
 from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.program_values import address_technique
 from ...spec.report.allocation_trace import AllocationTrace
-from ...spec.techniques.address_plan import NAME, AddressPlan
 from ..stage.options import BuildOptions
-from ..technique import RunTechniques, TechniqueRun
+from ..technique import RunTechniques, TechniqueHooks, TechniqueRun
 from ..techniques import SHIPPED
 from ..tracing.allocations import AllocationMarks
 from ..tracing.recorder import LiveBytes
@@ -29,22 +30,31 @@ def rehearse_addresses(
 ) -> list[AllocationTrace]:
     """Requests of a step of each stage, whether the plan has planned addresses or not."""
     flash = flash and not table_blocks(plan.model)
-    program = replace(plan.program, techniques={**plan.program.techniques, NAME: AddressPlan()})
-    planned = replace(plan, programs=(program,))
-    return [_trace(planned, stage, flash, techniques) for stage in range(len(plan.program.stages))]
+    planned, runs = with_address_hooks(plan, techniques)
+    return [_trace(planned, stage, flash, runs) for stage in range(len(plan.program.stages))]
 
 
-def _trace(plan: Plan, stage: int, flash: bool, techniques: RunTechniques) -> AllocationTrace:
+def with_address_hooks(
+    plan: Plan, techniques: RunTechniques
+) -> tuple[Plan, Callable[[TechniqueHooks], RunTechniques]]:
+    """The plan with planned addresses, and techniques whose run of them has given hooks."""
+    technique = address_technique(techniques.values)
+    if technique is None:
+        raise NotBuiltError("planned addresses without a technique that has them")
+    values = {technique.name: technique.value(), **plan.program.techniques}
+    program = replace(plan.program, techniques=values)
+
+    def runs(hooks: TechniqueHooks) -> RunTechniques:
+        return techniques.with_run(TechniqueRun(name=technique.name, start=lambda context: hooks))
+
+    return replace(plan, programs=(program,)), runs
+
+
+def _trace(
+    plan: Plan, stage: int, flash: bool, runs: Callable[[TechniqueHooks], RunTechniques]
+) -> AllocationTrace:
     marks = AllocationMarks()
-    marking = TechniqueRun(name=NAME, start=lambda context: marks)
-    others = tuple(run for run in techniques.runs if run.name != NAME)
-    options = BuildOptions(
-        seed=0,
-        device=HOST,
-        flash=flash,
-        prefetch=False,
-        techniques=replace(techniques, runs=(*others, marking)),
-    )
+    options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=runs(marks))
     with stepped_engine(plan, stage, options) as engine:
         live = LiveBytes(engine.resident_tensors(), pauses=False)
         marks.sections.clear()

@@ -26,6 +26,7 @@ from ...spec.errors import ShardwrightError
 from ...spec.model.experts import experts_of
 from ...spec.plan.plan import Plan, load_plan
 from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.program_values import address_technique
 from ...spec.report.work_items import Collective
 from ..data.tasks import plan_task
 from ..engine.engine import Engine
@@ -33,7 +34,7 @@ from ..groups.process_groups import ProcessGroups
 from ..groups.rank_layout import plan_world_size, stage_layout
 from ..models.moe.routing import clear_row_numbers
 from ..stage.options import BuildOptions
-from ..technique import RunTechniques
+from ..technique import RunTechniques, TechniqueRun
 from ..techniques import SHIPPED
 from ..tracing.recorder import LiveBytes, Recorder
 
@@ -53,6 +54,8 @@ def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED)
         most micro-batches in flight.
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
+    if (technique := address_technique(techniques.values)) is not None:  # no tensor has an address
+        techniques = techniques.with_run(TechniqueRun(name=technique.name))
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
     return [_dry_run_stages(plan, stages, options) for stages in _identical_stages(plan)]
 

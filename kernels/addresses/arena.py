@@ -28,10 +28,10 @@ class AllocatorEvent(NamedTuple):
 class ArenaCounts(NamedTuple):
     """Requests by how they were answered.
 
-    ``served`` from the arena. The rest is torch's own memory: ``lasting`` ones by plan; ``extra`` ones that their section does not have
-    next; ``occupied`` where something lived yet; ``other`` outside passes or on other threads.
-    ``missing`` ones were planned, but not asked for. ``waited``: ends that another thread was waited
-    for.
+    ``served`` from the arena. The rest is torch's own memory: ``lasting`` ones by plan; ``extra``
+    ones that their section does not have next; ``occupied`` where something lived yet; ``other``
+    outside passes or on other threads. ``missing`` ones were planned, but not asked for.
+    ``waited``: ends that another thread was waited for.
     """
 
     served: int
@@ -54,7 +54,7 @@ class CoreArena:
     def __init__(self) -> None:
         self._library = _library()
         if not self._library.arena_install():
-            raise RunError("address_plan: another allocator of cores is registered already")
+            raise RunError("planned addresses: another allocator of cores is registered already")
 
     def plan(self, addresses: RankAddresses) -> None:
         """Take addresses for the passes of a step.
@@ -68,11 +68,18 @@ class CoreArena:
         size = ctypes.c_int64(addresses.arena_bytes)
         first = (ctypes.c_int64(passes), _numbers(addresses.passes), ctypes.c_int64(sections))
         if not self._library.arena_plan(*first, *arrays, size):
-            raise RunError(f"address_plan: no room for an arena of {addresses.arena_bytes} bytes")
+            raise RunError(
+                f"planned addresses: no room for an arena of {addresses.arena_bytes} bytes"
+            )
 
     def forget(self) -> None:
         """Give all memory back to torch's own allocator, once nothing lives in the arena."""
         self._library.arena_forget()
+
+    def close(self) -> None:
+        """Forget the plan, and let torch's own allocator answer again."""
+        self.forget()
+        self._library.arena_remove()
 
     def begin(self, number: int) -> None:
         """Begin a pass of the step on this thread."""

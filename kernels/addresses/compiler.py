@@ -46,8 +46,8 @@ def _compiler() -> str:
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise RunError(
-            f"address_plan needs a C++ compiler, and {' or '.join(names)} is not here: install one "
-            "(apt-get install g++), or run without --address-plan"
+            f"planned addresses need a C++ compiler, and {' or '.join(names)} is not here: "
+            "install one (apt-get install g++), or run the plan without them"
         )
     return found
 
@@ -62,5 +62,5 @@ def _compile(compiler: str, source: Path, target: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     if done.returncode:
         last = next((line for line in done.stderr.splitlines() if "error" in line), "nothing said")
-        raise RunError(f"address_plan: {compiler} could not compile {source.name}: {last}")
+        raise RunError(f"planned addresses: {compiler} could not compile {source.name}: {last}")
     own.replace(target)

@@ -106,5 +106,5 @@ def _pulp() -> tuple[Any, Any]:
         return import_module("pulp"), int(feasible)
     except ImportError as error:
         raise RunError(
-            f"address_plan needs a solver of integer programs: pip install pulp highspy ({error})"
+            f"planned addresses need an integer solver: pip install pulp highspy ({error})"
         ) from error

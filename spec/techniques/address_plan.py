@@ -31,11 +31,12 @@ def from_word(word: str) -> AddressPlan | None:
 TECHNIQUE = TechniqueValue(
     name=NAME,
     value=AddressPlan,
-    program=ProgramRules(),
+    program=ProgramRules(plans_addresses=True),
     words=(MIP,),
     word_of=lambda value: MIP,
     from_word=from_word,
     help="Addresses of a step's tensors: none (the allocator's) or mip (planned).",
     metavar="A",
     systems=("MEMO",),
+    slow_start=True,
 )
