@@ -1,8 +1,8 @@
 """Bi-level placement: layers' passes first, then the step with each of them as one block.
 
-What is born and dies within one section, a layer's forward or backward, is placed there. Sections
-with equal requests, as those of equal layers, are solved once. In the step each is one block of
-that size, beside the requests that outlive their sections.
+What is born and dies within one section, a layer's forward or backward, is placed there, in groups
+that overlap in time. Groups with equal requests, as those of equal layers, are solved once. In the
+step each is one block of that size, beside the requests that outlive their sections.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def bi_level(trace: AllocationTrace, inner: Solver, outer: Solver) -> Placement:
 
     Args:
         trace: the step.
-        inner: places the requests of a section.
-        outer: places sections and what outlives them.
+        inner: places the requests of a group.
+        outer: places groups and what outlives their sections.
     """
     requests = trace.requests
     members = _members(trace)
@@ -50,14 +50,19 @@ def bi_level(trace: AllocationTrace, inner: Solver, outer: Solver) -> Placement:
 
 
 def _members(trace: AllocationTrace) -> list[list[int]]:
-    """Numbers of the requests that live within each section, sections with none left out."""
-    members: dict[int, list[int]] = {}
+    """Numbers of the requests that live within a section, in groups that overlap in time."""
+    groups: list[list[int]] = []
+    section, until = -1, 0
     for number, request in enumerate(trace.requests):
-        section = bisect_right(trace.sections, request.birth)
-        ends = section < len(trace.sections) and request.death <= trace.sections[section]
-        if section and ends:
-            members.setdefault(section, []).append(number)
-    return list(members.values())
+        own = bisect_right(trace.sections, request.birth)
+        if not 0 < own < len(trace.sections) or request.death > trace.sections[own]:
+            continue
+        if own != section or request.birth >= until:
+            groups.append([])
+            section, until = own, 0
+        groups[-1].append(number)
+        until = max(until, request.death)
+    return groups
 
 
 def _relative(requests: Sequence[Request]) -> tuple[Request, ...]:

@@ -12,8 +12,8 @@ from .heuristics import ORDERS, best_fit, first_fit, greedy, local_search
 from .mip import solve_mip
 from .placement import Placement, overlapping_pair
 
-FEW = 400
-"""Requests up to which orders of greedy placement are changed."""
+FEW, MANY = 400, 3_000
+"""Requests of a part, and of a step, up to which orders of greedy placement are changed."""
 SLACK = 1.002
 """A placement within this factor of the bound is good enough to stop at."""
 
@@ -51,6 +51,8 @@ def solve_addresses(trace: AllocationTrace) -> AddressSolution:
     best = solve_flat(requests)
     if best.arena_bytes > least * SLACK and trace.sections:
         best = _smaller(best, bi_level(trace, solve_flat, solve_flat))
+    if best.arena_bytes > least * SLACK and FEW < len(requests) <= MANY:
+        best = _smaller(best, local_search(requests, least))
     if (pair := overlapping_pair(requests, best.offsets)) is not None:
         raise RuntimeError(f"requests {pair} were placed over each other")
     return AddressSolution(
@@ -68,10 +70,11 @@ def solve_flat(requests: Sequence[Request]) -> Placement:
     best = greedy(requests)
     for name in ORDERS:
         if best.arena_bytes <= least * SLACK:
-            return best
+            break
         best = _smaller(best, greedy(requests, name))
     for heuristic in (first_fit, best_fit):
-        best = _smaller(best, heuristic(requests))
+        if best.arena_bytes > least:
+            best = _smaller(best, heuristic(requests))
     if best.arena_bytes > least * SLACK and len(requests) <= FEW:
         best = _smaller(best, local_search(requests, least))
         best = solve_mip(requests, best) or best
