@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from ..kernels.dispatch import Dispatcher
 from ..spec.parallel.rank_groups import RankGroup
 from ..spec.plan.plan import Plan
 from ..spec.schedules.passes import Pass
@@ -137,7 +138,7 @@ class TechniqueContext:
 
     ``value``: of a program's technique, which all layers hold; None for others.
     ``units``: the fully_shard layers; ``streams``: those that the technique requested, None on
-    cores, where work is serial.
+    cores, where work is serial; ``kernels``: the run's.
     """
 
     name: str
@@ -149,6 +150,7 @@ class TechniqueContext:
     parameters: Mapping[int, tuple[LocalParameter, ...]]
     units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
+    kernels: Dispatcher
     value: Any = None
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:

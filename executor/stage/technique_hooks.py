@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
@@ -46,6 +47,7 @@ class TechniqueHookList:
         self._hooks: dict[str, TechniqueHooks] = {}
         self._pass = Pass(forward=True, chunk=0, micro_batch=0)
         used, values = used_techniques(plan), plan.program.techniques
+        kernels = Dispatcher(options.kernels)
         for run in options.techniques.runs:
             if run.name not in used:
                 continue
@@ -64,6 +66,7 @@ class TechniqueHookList:
                 parameters={n: parameters for n, (_, parameters) in members.items()},
                 units={n: unit for n, unit in (units or {}).items() if n in members},
                 streams={name: _stream(options.device) for name in run.streams},
+                kernels=kernels,
                 value=values.get(run.name),
             )
             self._hooks[run.name] = run.start(context)

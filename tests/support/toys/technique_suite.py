@@ -195,14 +195,14 @@ class TechniqueSuite(ABC):
         layers = self.plain.model.layers()
         places = [*self.refused, Refused(word=self.value.words[0], because="applies to", layer=0)]
         for place in places:
-            strategy = with_value(place.strategy, self.name, self.named[place.word])
+            strategy = with_value(place.strategy, self.name, self.value.from_word(place.word))
             reason = self._reason(layers[place.layer], strategy, place)
             assert reason is not None, place
             assert place.because in reason
             assert "\n" not in reason
             assert len(reason) < LONGEST_REASON
-        alone = with_value(LayerStrategy(), self.name, next(iter(self.named.values())))
-        usual = Refused(word="", because="")
+        alone = with_value(self.base, self.name, next(iter(self.named.values())))
+        usual = Refused(word="", because="", ranks=self.ranks)
         assert self._reason(layers[1], alone, usual) is None
 
     def _reason(self, layer: Layer, strategy: LayerStrategy, place: Refused) -> str | None:
