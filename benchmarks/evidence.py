@@ -59,6 +59,7 @@ NAMES = (
     "checkpoints",
     "faults",
     "tracked_peak",
+    "addresses",
     "damaged_files",
     "code_mutants",
     "service_hostile",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -124,6 +124,10 @@ class TechniqueHooks:
         """Tensors that persist between steps, by the technique's names."""
         return {}
 
+    def report(self) -> dict[str, Any]:
+        """JSON-ready facts about the rank's steps, for the run's result; empty: none."""
+        return {}
+
     def close(self) -> None:
         """Free resources; no use afterwards."""
 
@@ -203,3 +207,7 @@ class RunTechniques:
     def of(self, strategy: LayerStrategy) -> Runs:
         """Runs of a strategy's techniques, in their order."""
         return tuple(run for run in self.runs if run.name in strategy.techniques)
+
+    def with_run(self, run: TechniqueRun) -> RunTechniques:
+        """The same techniques, one of them run in another way."""
+        return replace(self, runs=(*(own for own in self.runs if own.name != run.name), run))

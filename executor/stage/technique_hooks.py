@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -145,6 +146,11 @@ class TechniqueHookList:
     def end_step(self) -> None:
         """Called after the update."""
         self._call(self._hooks, lambda hooks: hooks.end_step())
+
+    def report(self) -> dict[str, Any]:
+        """Facts about the rank's steps, by technique."""
+        reports = {name: hooks.report() for name, hooks in self._hooks.items()}
+        return {name: facts for name, facts in reports.items() if facts}
 
     def close(self) -> None:
         """Free resources; no use afterwards."""

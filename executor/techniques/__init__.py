@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Runs, RunTechniques
-from . import activation_swap, compile, cpu_offload, quantized_communication
+from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
 
 TECHNIQUES: Runs = (
     compile.TECHNIQUE,
     cpu_offload.TECHNIQUE,
     activation_swap.TECHNIQUE,
     quantized_communication.TECHNIQUE,
+    address_plan.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""
 
