@@ -70,6 +70,7 @@ NAMES = (
     "service_load",
     "service_soak",
     "planner_speed",
+    "levers_search",
     "planner_scale",
     "galvatron_speed",
     "simulate_speed",
