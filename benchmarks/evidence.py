@@ -49,6 +49,7 @@ NAMES = (
     "schedules",
     "lanes",
     "tiers",
+    "activation_swap",
     "published",
     "coverage",
     "published_families",
