@@ -50,6 +50,7 @@ NAMES = (
     "lanes",
     "tiers",
     "activation_swap",
+    "quantized_communication",
     "published",
     "coverage",
     "published_families",
