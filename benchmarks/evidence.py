@@ -58,6 +58,7 @@ NAMES = (
     "kernels",
     "validation",
     "distributed",
+    "activation_swap_ranks",
     "checkpoints",
     "faults",
     "tracked_peak",
