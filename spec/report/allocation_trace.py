@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 
@@ -70,13 +71,15 @@ class AllocationTrace:
         )
 
 
+def live_bytes(requests: Sequence[Request]) -> list[int]:
+    """Bytes that live after each event, up to the last death."""
+    changes = [0] * (max((max(r.birth, r.death) for r in requests), default=0) + 1)
+    for request in requests:
+        changes[request.birth] += request.bytes
+        changes[max(request.death, request.birth)] -= request.bytes
+    return list(accumulate(changes))
+
+
 def most_live_bytes(requests: Sequence[Request]) -> int:
     """Most bytes live at once, below which no arena can be."""
-    events = [(r.birth, 1, r.bytes) for r in requests] + [
-        (r.death, 0, -r.bytes) for r in requests if r.death > r.birth
-    ]
-    live = most = 0
-    for _, _, change in sorted(events):
-        live += change
-        most = max(most, live)
-    return most
+    return max(live_bytes(requests), default=0)
