@@ -252,7 +252,7 @@ TECHNIQUE = TechniqueValue(
     help="Weights and gradients of blocks in 4 or 8 bits on the wire: none, int8 (weights), "
     "sdp4bit (with zero1 or zero2) or zero++ (with hpz); @N says ranks of a node, 8 if left out.",
     metavar="Q",
-    systems=("SDP4Bit", "ZeRO++"),
+    systems=("SDP4Bit",),
     legality_violation=legality_violation,
     lossy=lossy,
     groups=groups,
