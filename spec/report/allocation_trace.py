@@ -46,6 +46,19 @@ class AllocationTrace:
         )
         return AllocationTrace(requests=rounded, sections=self.sections)
 
+    def numbered(self) -> AllocationTrace:
+        """The trace with numbers of requests as times: what lives together is the same."""
+        births = [request.birth for request in self.requests]
+        return AllocationTrace(
+            requests=tuple(
+                Request(request.bytes, number, max(number + 1, bisect_left(births, request.death)))
+                for number, request in enumerate(self.requests)
+            ),
+            lasting=self.lasting,
+            sections=self.section_starts()[:-1],
+            passes=self.passes,
+        )
+
     def section_starts(self) -> tuple[int, ...]:
         """Number of the first request of each section, and the number of all."""
         births = [request.birth for request in self.requests]
