@@ -29,6 +29,7 @@ from shardwright.spec.techniques.activation_swap import NAME, ActivationSwap
 from shardwright.spec.units import GIB
 
 STACK = stack("shardwright")
+FULL = LayerStrategy(recompute="full")
 SHARDS = LayerStrategy(tp=8, sequence_parallel="megatron")
 MILLION = 2**20
 HOST_BYTES = 300_000
@@ -52,7 +53,7 @@ class TestActivationSwap(TechniqueSuite):
     asked = MappingProxyType({"host_gib": 1, "dtype": "bf16"})
     pinned = ("pp=1", "tp=1", "recompute=none")
     refused = (
-        Refused(word="swap", because="swaps or recomputes", strategy=LayerStrategy(recompute="full")),
+        Refused(word="swap", because="swaps or recomputes", strategy=FULL),
         Refused(word="swap", because="beside cp", strategy=LayerStrategy(cp=2), ranks=2),
     )
 
