@@ -36,7 +36,7 @@ Crowd: the most bytes that live with a request, as a part of the most in the ste
 layers and large gathers are placed best from their fullest moments on.
 """
 
-PLACEMENTS = 60_000
+PLACEMENTS = 40_000
 """Single placements of :func:`local_search` at most, over all orders that it tries."""
 SEED = 0
 PEAK_SHARE = 0.6

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
 import torch
 from generators.plan_cases import Case, Sizes, sharded
+from rich.console import Console
 
 from shardwright.api.execution import addresses
 from shardwright.api.planning.report import simulate_plan
+from shardwright.api.terminal.run import print_dry_run
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.executor.techniques.address_plan import require_cores, require_room
 from shardwright.executor.train.address_rehearsal import rehearse_addresses
@@ -95,6 +98,18 @@ def test_a_dry_run_gives_rehearsed_addresses_until_there_are_recorded_ones(
     assert again["source"] == "recorded"
     assert again["solutions"][0]["ranks"] == [0, 1]
     assert again["solutions"][0]["offsets"] == row["offsets"]
+    for document, of in ((found, "stage 0"), (again, "ranks 0-1")):
+        assert of in printed(plan, document)
+
+
+def printed(plan: Plan, document: dict[str, Any]) -> str:
+    """What a person is told of a dry run with addresses."""
+    stages = [{"stage": 0, "ranks": [0, 1], "layers": [0, 1], "groups": []}]
+    dry = {"ranks": 2, "device": "cpu", "steps": 1, "stages": stages, "rehearsal": None}
+    out = Console(file=StringIO(), width=120)
+    print_dry_run(out, {**dry, "command": "", "addresses": document})
+    assert isinstance(out.file, StringIO)
+    return out.file.getvalue()
 
 
 def test_a_solved_arena_stands_in_reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
