@@ -95,9 +95,7 @@ def fill_by_likeness(lengths: Array, vectors: Array, labels: Array, size: int) -
     return np.unique(windows, return_inverse=True)[1]
 
 
-def _refill(
-    lengths: Array, old: Array, room: Array, far: Array, left: Array, size: int
-) -> Array:
+def _refill(lengths: Array, old: Array, room: Array, far: Array, left: Array, size: int) -> Array:
     """Windows of loose pieces; the fullest of the emptied windows stay together where they can."""
     keep = far[np.argsort(room[far], kind="stable")]
     for count in range(len(keep), -1, -max(1, len(keep) // 8)):

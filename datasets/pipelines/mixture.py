@@ -72,7 +72,11 @@ def targets(value: Mixture, available: Mapping[str, int]) -> dict[str, int]:
     total = value.tokens
     if total is None:
         total = int(
-            min(value.epochs * available[n] / weight for n, weight in value.weights.items() if weight)
+            min(
+                value.epochs * available[n] / weight
+                for n, weight in value.weights.items()
+                if weight
+            )
         )
     return {name: round(total * weight) for name, weight in value.weights.items()}
 

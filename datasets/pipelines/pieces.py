@@ -8,8 +8,7 @@ import unicodedata
 PIECE = re.compile(r"[^\n]*?(?:\n|[.!?]+ |[。！？])|[^\n]+\Z")
 """The shortest text with a line's or sentence's end. Ends lie inside pieces, so removing some leaves
 the others as they are."""
-DIGITS = re.compile(r"\d+")
-NOT_WORD = re.compile(r"[\W_]+")
+NOT_LETTERS = re.compile(r"[\W\d_]+")
 
 
 def pieces(text: str) -> list[str]:
@@ -18,6 +17,7 @@ def pieces(text: str) -> list[str]:
 
 
 def normalized(piece: str) -> str:
-    """A piece without case, punctuation, spacing and the values of numbers."""
-    plain = unicodedata.normalize("NFKC", piece).casefold()
-    return NOT_WORD.sub(" ", DIGITS.sub("0", plain)).strip()
+    """A piece without case, punctuation, spacing and numbers."""
+    if not piece.isascii():
+        piece = unicodedata.normalize("NFKC", piece).casefold()
+    return NOT_LETTERS.sub(" ", piece.lower()).strip()

@@ -39,7 +39,7 @@ def _hashes(value: RepeatedSentences, document: TextDocument) -> list[tuple[str,
     """Pieces, with a hash where they are long enough."""
     found: list[tuple[str, int | None]] = []
     for piece in pieces(document.text):
-        plain = normalized(piece)
+        plain = normalized(piece) if len(piece) >= 2 * value.words else ""
         is_long = plain.count(" ") >= value.words - 1 and bool(plain)
         found.append((piece, _hash(plain) if is_long else None))
     return found

@@ -79,9 +79,7 @@ def _stream(lengths: Any) -> Arrays:
 class _Shards:
     """Token files of whole windows, written in any order."""
 
-    def __init__(
-        self, context: StageContext, total: int, size: int, vocab: int, end: int
-    ) -> None:
+    def __init__(self, context: StageContext, total: int, size: int, vocab: int, end: int) -> None:
         self._tokens = max(1, SHARD_TOKENS // max(1, size)) * size if size < total else SHARD_TOKENS
         self._files = []
         dtype = np.uint16 if vocab <= NARROW else np.uint32

@@ -79,7 +79,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 def commit_folder(partial: Path, folder: Path) -> None:
     """Give a finished folder its name; whoever sees the name sees all of it."""
     for path in partial.iterdir():
-        if path.is_file():
+        if path.is_file() and path.stat().st_size:
             flush_to_disk(path)
     flush_to_disk(partial)
     partial.replace(folder)

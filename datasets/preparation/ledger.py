@@ -24,7 +24,13 @@ def amounts(document: TextDocument) -> Amounts:
 def empty_row() -> Row:
     """A row without documents."""
     zeros = dict.fromkeys(UNITS, 0)
-    return {"in": zeros.copy(), "out": zeros.copy(), "added": zeros.copy(), "cut": {}, "dropped": {}}
+    return {
+        "in": zeros.copy(),
+        "out": zeros.copy(),
+        "added": zeros.copy(),
+        "cut": {},
+        "dropped": {},
+    }
 
 
 def record(row: Row, before: TextDocument, after: list[TextDocument], reason: str) -> None:

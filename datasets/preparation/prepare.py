@@ -113,7 +113,9 @@ def _begin(job: Job, files: list[SourceFile], out: Path) -> None:
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError("--out", str(out), f"a folder that may be written ({error.strerror})") from None
+        raise InputError(
+            "--out", str(out), f"a folder that may be written ({error.strerror})"
+        ) from None
     write_atomically(work / JOB, text)
 
 
@@ -175,7 +177,8 @@ class _Preparation:
         ])  # fmt: skip
         for piece in partial.glob("piece-*"):
             piece.unlink()
-        self._commit("read", partial, folder, start_s, {})
+        facts, seconds = _seen(partial)
+        self._commit("read", partial, folder, start_s, facts, seconds)
 
     def _stage(self, number: int, source: Path, folder: Path) -> None:
         start_s = time.monotonic()
@@ -184,9 +187,7 @@ class _Preparation:
         partial.mkdir(exist_ok=True)
         firsts = self._firsts(source)
         shared = {"stage": number, "source": str(source), "folder": str(partial)}
-        tasks = [
-            {**shared, "number": bucket, "first": firsts[bucket]} for bucket in range(BUCKETS)
-        ]
+        tasks = [{**shared, "number": bucket, "first": firsts[bucket]} for bucket in range(BUCKETS)]
         facts: dict[str, Any] = {}
         if stage.decide is not None:
             self._do(use.name, [{**task, "do": "sketch"} for task in tasks])
@@ -225,7 +226,13 @@ class _Preparation:
         self._workers.do(tasks, on_done)
 
     def _commit(
-        self, name: str, partial: Path, folder: Path, start_s: float, facts: dict[str, Any]
+        self,
+        name: str,
+        partial: Path,
+        folder: Path,
+        start_s: float,
+        facts: dict[str, Any],
+        parts: dict[str, float] | None = None,
     ) -> None:
         buckets = read_rows(partial)
         domains = sorted({domain for rows in buckets for domain in rows})
@@ -238,11 +245,27 @@ class _Preparation:
             "total": ledger.summed(by_domain.values()),
             "domains": by_domain,
             "facts": facts,
-            "seconds": time.monotonic() - start_s,
+            "seconds": {"all": time.monotonic() - start_s, **(parts or {})},
         }
         write_atomically(partial / STAGE_FACTS, json.dumps(document, sort_keys=True))
         commit_folder(partial, folder)
         self._on_event({"event": "stage", **document})
+
+
+def _seen(folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """Characters of all texts by domain and size class, sampled or not; seconds of reading them."""
+    total: dict[str, list[int]] = {}
+    drawn = 0
+    seconds = {"scan_s": 0.0, "draw_s": 0.0}
+    for path in sorted(folder.glob("seen-*.json")):
+        part = json.loads(path.read_bytes())
+        for domain, counts in part["seen"].items():
+            earlier = total.get(domain, [0] * len(counts))
+            total[domain] = [one + more for one, more in zip(earlier, counts, strict=True)]
+        drawn += part["drawn"]
+        seconds = {name: so_far + part[name] for name, so_far in seconds.items()}
+        path.unlink()
+    return {"seen": total, "drawn": drawn}, seconds
 
 
 def _emptied(folder: Path) -> Path:

@@ -67,7 +67,10 @@ def write_result(job: Job, out: Path, outputs: Path, stages: list[dict[str, Any]
     document = {
         **facts,
         "digest": "sha256:" + hashlib.sha256(text.encode()).hexdigest(),
-        "seconds": {stage["name"]: round(stage["seconds"], 3) for stage in stages},
+        "seconds": {
+            stage["name"]: {part: round(s, 3) for part, s in stage["seconds"].items()}
+            for stage in stages
+        },
     }
     write_atomically(out / DATA, dump_pretty(document, LEADING))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...spec.codec import write_atomically
-from ..pipelines.shingles import mixed, word_hashes
+import numpy as np
+
+from ..pipelines.shingles import mixed, ngram_hashes
 from ..recipes.data_stage import Bucket, DataStage, StageContext, Stages
 from ..recipes.recipe import Recipe, StageUse, recipe_of, stage_named
 from ..recipes.text_document import Outcome, TextDocument, text_digest
@@ -31,6 +35,8 @@ from .buckets import (
 
 ENCODED_AT_ONCE = 64
 SAMPLE_STEPS = 1 << 32
+SIZE_CLASSES = 40
+SAMPLED_LINES = 3
 DECISIONS = "decisions.npz"
 WINDOWS = "windows.npz"
 
@@ -86,23 +92,58 @@ def job_of(document: Mapping[str, Any], stages: Stages) -> Job:
 def read_task(job: Job, files: list[SourceFile], folder: Path, number: int) -> None:
     """Read files and part their documents into pieces of buckets."""
     parted: list[list[TextDocument]] = [[] for _ in range(BUCKETS)]
-    for document in _read(job, files):
+    reading = _Reading(job)
+    for document in reading.documents(files):
         parted[bucket_of(document.digest)].append(document)
+    seen = {
+        "seen": reading.seen,
+        "drawn": reading.drawn,
+        "scan_s": reading.scan_s,
+        "draw_s": reading.draw_s,
+    }
+    (folder / f"seen-{number:06d}.json").write_text(json.dumps(seen, sort_keys=True))
     for bucket, documents in enumerate(parted):
         if documents:
             write_documents(folder / f"piece-{bucket:02d}-{number:06d}.jsonl", documents)
 
 
-def _read(job: Job, files: list[SourceFile]) -> Iterator[TextDocument]:
-    tokenizer = load_tokenizer(job.recipe.tokenizer, job.folder)
-    batch: list[TextDocument] = []
-    for file in files:
-        source = job.recipe.sources[file.source]
+def size_class(size: int) -> int:
+    """Class of a text by its length, which doubles."""
+    return min(SIZE_CLASSES - 1, size.bit_length())
+
+
+class _Reading:
+    """Documents of files, sampled.
+
+    ``seen``: characters of all texts by domain and size class; ``drawn``: of the sample. ``scan_s``, ``draw_s``: seconds of
+    reading them, and of drawing the sample.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.seen = {domain: [0] * SIZE_CLASSES for domain in job.recipe.domains}
+        self.scan_s = self.draw_s = 0.0
+        self.drawn = 0
+
+    def documents(self, files: list[SourceFile]) -> Iterator[TextDocument]:
+        """Sampled documents of files, with their tokens counted."""
+        tokenizer = load_tokenizer(self._job.recipe.tokenizer, self._job.folder)
+        drawn = (document for file in files for document in self._drawn(file))
+        while batch := list(islice(drawn, ENCODED_AT_ONCE)):
+            yield from _counted(batch, tokenizer)
+
+    def _drawn(self, file: SourceFile) -> Iterator[TextDocument]:
+        source = self._job.recipe.sources[file.source]
+        start_s = time.perf_counter()
         for name, text in read_texts(file, source):
-            if not text.strip() or not is_sampled(text, job.share):
-                continue
-            batch.append(
-                TextDocument(
+            read_s = time.perf_counter()
+            self.seen[source.domain][size_class(len(text))] += len(text)
+            is_drawn = bool(text.strip()) and is_sampled(text, self._job.share)
+            self.scan_s += read_s - start_s
+            self.draw_s += time.perf_counter() - read_s
+            if is_drawn:
+                self.drawn += len(text)
+                yield TextDocument(
                     source=source.name,
                     domain=source.domain,
                     name=name.encode("utf-8", "replace").decode(),
@@ -110,23 +151,21 @@ def _read(job: Job, files: list[SourceFile]) -> Iterator[TextDocument]:
                     digest=text_digest(text),
                     tokens=0,
                 )
-            )
-            if len(batch) == ENCODED_AT_ONCE:
-                yield from _counted(batch, tokenizer)
-                batch = []
-    yield from _counted(batch, tokenizer)
+            start_s = time.perf_counter()
+        self.scan_s += time.perf_counter() - start_s
 
 
 def is_sampled(text: str, share: float) -> bool:
     """True for a share of all texts; near copies are drawn together.
 
-    The draw is the least hash of the text's words, which two texts have in common as often as their
-    sets of words are alike (Broder 1997).
+    The draw is the least hash of three lines in a row, which two texts have in common as often as
+    their sets of such lines are alike (Broder 1997).
     """
     if share >= 1:
         return True
-    words = word_hashes(text)
-    least = int(mixed(mixed(words).min(keepdims=True))[0]) if len(words) else 0
+    lines = [line for line in map(bytes.strip, text.encode("utf-8").split(b"\n")) if line]
+    hashes = np.fromiter(map(zlib.crc32, lines), dtype=np.uint64, count=len(lines))
+    least = int(mixed(ngram_hashes(hashes, SAMPLED_LINES).min(keepdims=True))[0])
     return least % SAMPLE_STEPS < share * SAMPLE_STEPS
 
 
@@ -192,7 +231,8 @@ def _after(document: TextDocument, outcome: Outcome, tokenizer: Any) -> list[Tex
 
 
 def _write_rows(folder: Path, number: int, rows: dict[str, ledger.Row]) -> None:
-    write_atomically(folder / f"rows-{number:02d}.json", json.dumps(rows, sort_keys=True))
+    # Flushed when the stage is committed, as all that it wrote.
+    (folder / f"rows-{number:02d}.json").write_text(json.dumps(rows, sort_keys=True))
 
 
 def read_rows(folder: Path) -> list[dict[str, ledger.Row]]:
