@@ -21,8 +21,9 @@ from ...spec.errors import InputError, RunError
 
 MODULE = "shardwright.datasets.preparation.child"
 ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
-} | {"TOKENIZERS_PARALLELISM": "false"}
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"),
+    "TOKENIZERS_PARALLELISM": "false",
+}
 """Of libraries: more would change the last bits of sums, and so the bytes."""
 EXTRA = "pip install 'shardwright[data]'"
 EventCallback = Callable[[dict[str, Any]], None]

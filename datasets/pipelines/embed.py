@@ -48,4 +48,5 @@ def embedding(sketches: Sequence[Arrays], dimensions: int, seed: int) -> Array:
 def unit(vectors: Array) -> Array:
     """Rows of length 1; rows of zeros stay."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(norms, 1e-12)
+    scaled: Array = vectors / np.maximum(norms, 1e-12)
+    return scaled

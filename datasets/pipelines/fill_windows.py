@@ -140,7 +140,8 @@ def _along(vectors: Array) -> Array:
         if norm == 0.0:
             break
         direction = direction / norm
-    return centered @ direction
+    along: Array = centered @ direction
+    return along
 
 
 def fill_part(lengths: Array, vectors: Array, size: int, count: int | None = None) -> Array:

@@ -35,7 +35,7 @@ def identify(text: str) -> tuple[str, float]:
     if not _loaded:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        _loaded.append(LanguageIdentifier.from_pickled_model(MODEL_FILE, norm_probs=True))
+        _loaded.append(LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True))
     language, probability = _loaded[0].classify(text[:READ_CHARACTERS])
     return str(language), float(probability)
 

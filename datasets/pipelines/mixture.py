@@ -17,7 +17,7 @@ from .arrays import joined, texts_array
 
 SUM_TOLERANCE = 1e-6
 MANY_EPOCHS = 4.0
-"""Repetitions beyond which tokens are worth less and less (Muennighoff et al., arXiv:2305.16264)."""
+"""Repetitions beyond which tokens are worth ever less (Muennighoff et al., arXiv:2305.16264)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

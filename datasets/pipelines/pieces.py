@@ -6,8 +6,8 @@ import re
 import unicodedata
 
 PIECE = re.compile(r"[^\n]*?(?:\n|[.!?]+ |[。！？])|[^\n]+\Z")
-"""The shortest text with a line's or sentence's end. Ends lie inside pieces, so removing some leaves
-the others as they are."""
+"""The shortest text with a line's or sentence's end. Ends lie inside pieces, so removing some
+leaves the others as they are."""
 NOT_LETTERS = re.compile(r"[\W\d_]+")
 
 

@@ -25,8 +25,8 @@ class Rules:
 
     ``most_symbols``: share of characters that are neither letters, digits nor spaces.
     ``most_repeated_lines``: share of lines that occurred before. ``most_repeated_ngrams``: share of
-    runs of ``ngram`` words that occurred before. ``words``: any of them, as whole words; ``addresses``:
-    any of them in the text or in the document's name. ``but``: domains that are left alone.
+    runs of ``ngram`` words that occurred before. ``words``: any of them, as whole words;
+    ``addresses``: any of them in the text or the document's name. ``but``: domains left alone.
     """
 
     least_words: Annotated[int, Field(ge=0)] = 20

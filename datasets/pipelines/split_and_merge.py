@@ -1,4 +1,4 @@
-"""Clusters that split and merge by a distance until they are still (ISODATA; Ball and Hall 1965)."""
+"""Clusters that split and merge by a distance until still (ISODATA; Ball and Hall 1965)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _decide(value: Any, sketches: Sequence[Arrays], context: StageContext) -> Ar
         **{name: pieces[name] for name in ("window", "offset", "document", "start", "length")},
     }
     if context.outputs is not None:
-        np.savez(context.outputs / "documents.npz", **documents)
+        np.savez(context.outputs / "documents.npz", allow_pickle=False, **documents)
     ends = np.array([tokenizer.end, tokenizer.vocab, total, size])
     return {"facts": ends, "used": np.array([int(pieces["length"].sum())])}
 

@@ -29,8 +29,8 @@ Order = Literal["likeness", "random", "concat", "fit"]
 class Windows:
     """Settings.
 
-    ``tokens``: of a window. ``order``: likeness, or one of the plain ways: ``random`` and ``concat``
-    lay documents end to end, shuffled or by source, ``fit`` takes the fullest window with room.
+    ``tokens``: of a window. ``order``: likeness, or one of the plain ways: ``random`` and
+    ``concat`` lay documents end to end, shuffled or by source, ``fit`` takes the fullest window.
     ``distance``: of clusters' centers, below which they merge and beyond which a document begins
     one. ``rounds``: of clustering at most. ``dimensions``: of embeddings.
     """

@@ -20,7 +20,15 @@ from ..recipes.data_stage import Stages
 from ..recipes.recipe import Recipe
 from ..sources.source_files import SourceFile, source_files
 from . import ledger
-from .buckets import BUCKETS, StoredSketches, commit_folder, read_arrays, write_arrays
+from .buckets import (
+    BUCKETS,
+    StoredSketches,
+    bucket_path,
+    commit_folder,
+    read_arrays,
+    read_documents,
+    write_arrays,
+)
 from .result import DATA, finished_hash, write_result
 from .tasks import DECISIONS, Job, read_rows
 from .workers import Workers
@@ -145,6 +153,10 @@ class _Preparation:
 
     def run(self) -> None:
         """Read the sources, and run every stage that is not done."""
+        if not is_whole(self._work):
+            self._on_event({"event": "again"})
+            for path in self._work.glob("*-*"):
+                shutil.rmtree(path)
         source = self._work / _name(0, "read")
         if not (source / STAGE_FACTS).exists():
             self._read(source)
@@ -247,7 +259,7 @@ class _Preparation:
             "facts": facts,
             "seconds": {"all": time.monotonic() - start_s, **(parts or {})},
         }
-        write_atomically(partial / STAGE_FACTS, json.dumps(document, sort_keys=True))
+        (partial / STAGE_FACTS).write_text(json.dumps(document, sort_keys=True))
         commit_folder(partial, folder)
         self._on_event({"event": "stage", **document})
 
@@ -266,6 +278,20 @@ def _seen(folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
         seconds = {name: so_far + part[name] for name, so_far in seconds.items()}
         path.unlink()
     return {"seen": total, "drawn": drawn}, seconds
+
+
+def is_whole(work: Path) -> bool:
+    """True if the documents of the last finished stage are as many as it counted."""
+    done = sorted(work.glob("[0-9][0-9]-*"))
+    try:
+        rows = read_rows(done[-1]) if done else []
+        return all(
+            sum(1 for _ in read_documents(bucket_path(done[-1], number)))
+            == sum(row["out"]["documents"] for row in found.values())
+            for number, found in enumerate(rows)
+        )
+    except (OSError, ValueError):
+        return False
 
 
 def _emptied(folder: Path) -> Path:

@@ -115,8 +115,8 @@ def size_class(size: int) -> int:
 class _Reading:
     """Documents of files, sampled.
 
-    ``seen``: characters of all texts by domain and size class; ``drawn``: of the sample. ``scan_s``, ``draw_s``: seconds of
-    reading them, and of drawing the sample.
+    ``seen``: characters of all texts by domain and size class; ``drawn``: of the sample.
+    ``scan_s``, ``draw_s``: seconds of reading them, and of drawing the sample.
     """
 
     def __init__(self, job: Job) -> None:

@@ -86,7 +86,7 @@ def _files(root: Path, pattern: str) -> list[Path]:
 
 def needed_libraries(files: list[SourceFile]) -> dict[str, str]:
     """Modules that the files' formats need, with the format."""
-    needs = {NEEDS[file.format]: file.format for file in files if file.format in NEEDS}
+    needs = {NEEDS[file.format]: str(file.format) for file in files if file.format in NEEDS}
     if any(file.path.name.casefold().endswith(".zst") for file in files):
         needs["zstandard"] = "jsonl.zst"
-    return {module: str(kind) for module, kind in needs.items()}
+    return needs
