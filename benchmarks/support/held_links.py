@@ -1,8 +1,9 @@
 """Ranks in network namespaces, their links held to the rates of a cluster.
 
-A namespace stands for a device, which has one link a level as a cluster's devices do: what it sends
-to another and receives from it passes a token bucket of the kernel (tc-tbf) each way, on the link
-of the innermost level that holds both. A bridge joins a level's links. Needs root and iproute2.
+A namespace stands for a device, a bridge for what a link level joins. A device, or a whole bridge
+of the level below, is joined by one cable, held each way by a token bucket of the kernel (tc-tbf)
+to the rate of as many devices as share it: as rings that run side by side, or equal groups at
+once, would have it. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ BURST_BYTES = 1 << 16
 QUEUE_S = 0.1
 """Longest wait in a bucket's queue before packets are dropped."""
 POLL_S = 0.1
+DEVICE = "eth0"
+"""A device's end of its cable."""
 ALONE = LinkLevel(level="intra_node", group_size=1, fabric="loopback", bandwidth_bytes_per_s=1e6)
 """What one device's namespace needs of a machine."""
 
@@ -70,17 +73,18 @@ class HeldLinks:
     """
 
     def __init__(self, levels: Sequence[LinkLevel]) -> None:
-        tag, count = uuid.uuid4().hex[:6], levels[-1].group_size
-        self._tag, self._levels = f"sw{tag}", levels
-        self._names = [f"{self._tag}n{number}" for number in range(count)]
+        self._tag, self._levels = f"sw{uuid.uuid4().hex[:6]}", levels
+        self._count = levels[-1].group_size
 
     def __enter__(self) -> HeldLinks:
         try:
-            for depth in range(len(self._levels)):
-                _call("ip", "link", "add", self._bridge(depth), "type", "bridge")
-                _call("ip", "link", "set", self._bridge(depth), "up")
-            for number in range(len(self._names)):
-                self._add(number)
+            for bridge in self._bridges():
+                _call("ip", "link", "add", bridge, "type", "bridge")
+                _call("ip", "link", "set", bridge, "up")
+            for number in range(self._count):
+                self._add_device(number)
+            for depth in range(1, len(self._levels)):
+                self._join_bridges(depth)
         except BaseException:
             self._remove()
             raise
@@ -94,42 +98,51 @@ class HeldLinks:
     ) -> None:
         self._remove()
 
-    def _bridge(self, depth: int) -> str:
-        return f"{self._tag}b{depth}"
+    def _name(self, number: int) -> str:
+        return f"{self._tag}n{number}"
 
-    def _end(self, side: str, number: int, depth: int) -> str:
-        """An end of a cable: the outer is the bridge's, the inner the device's."""
-        return f"{self._tag}{side}{number}_{depth}"
+    def _bridge(self, depth: int, device: int) -> str:
+        """The bridge of a level that a device is on."""
+        return f"{self._tag}b{depth}_{device // self._levels[depth].group_size}"
 
-    def _add(self, number: int) -> None:
-        name = self._names[number]
+    def _bridges(self) -> list[str]:
+        depths = range(len(self._levels))
+        return sorted({self._bridge(d, number) for d in depths for number in range(self._count)})
+
+    def _add_device(self, number: int) -> None:
+        name, outer = self._name(number), f"{self._tag}o{number}"
         inside = ("ip", "-n", name)
         _call("ip", "netns", "add", name)
-        _call(*inside, "link", "set", "lo", "up")
-        for depth, level in enumerate(self._levels):
-            outer, inner = self._end("o", number, depth), self._end("i", number, depth)
-            _call("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
-            _call("ip", "link", "set", outer, "master", self._bridge(depth), "up")
-            _call(*inside, "address", "add", f"{address(number)}/32", "dev", inner)
-            _call(*inside, "link", "set", inner, "up")
-            bucket = ["root", "tbf", "rate", f"{round(8 * (level.bandwidth_bytes_per_s or 0))}bit"]
-            bucket += ["burst", str(BURST_BYTES), "latency", f"{QUEUE_S * 1e3:g}ms"]
-            _call("tc", "qdisc", "add", "dev", outer, *bucket)
-            _call("tc", "-n", name, "qdisc", "add", "dev", inner, *bucket)
-        for other in range(len(self._names)):
-            if other != number:
-                inner = self._end("i", number, self._depth(number, other))
-                _call(*inside, "route", "add", f"{address(other)}/32", "dev", inner)
+        _call("ip", "link", "add", outer, "type", "veth", "peer", "name", DEVICE, "netns", name)
+        _call("ip", "link", "set", outer, "master", self._bridge(0, number), "up")
+        _call(*inside, "address", "add", f"{address(number)}/24", "dev", DEVICE)
+        for device in (DEVICE, "lo"):
+            _call(*inside, "link", "set", device, "up")
+        self._hold(("tc",), outer, 0)
+        self._hold(("tc", "-n", name), DEVICE, 0)
 
-    def _depth(self, one: int, other: int) -> int:
-        """The innermost level that holds both devices."""
-        sizes = [level.group_size for level in self._levels]
-        return next(n for n, size in enumerate(sizes) if one // size == other // size)
+    def _join_bridges(self, depth: int) -> None:
+        """Join the bridges of the level below by those of a level."""
+        for device in range(0, self._count, self._levels[depth - 1].group_size):
+            lower, upper = f"{self._tag}l{depth}_{device}", f"{self._tag}u{depth}_{device}"
+            _call("ip", "link", "add", lower, "type", "veth", "peer", "name", upper)
+            for end, on in ((lower, depth - 1), (upper, depth)):
+                _call("ip", "link", "set", end, "master", self._bridge(on, device), "up")
+                self._hold(("tc",), end, depth)
+
+    def _hold(self, tc: tuple[str, ...], device: str, depth: int) -> None:
+        sharing = self._levels[depth - 1].group_size if depth else 1
+        bits = round(8 * sharing * (self._levels[depth].bandwidth_bytes_per_s or 0))
+        bucket = ["rate", f"{bits}bit", "burst", str(BURST_BYTES), "latency"]
+        _call(*tc, "qdisc", "add", "dev", device, "root", "tbf", *bucket, f"{QUEUE_S * 1e3:g}ms")
 
     def _remove(self) -> None:
-        made = [("ip", "netns", "delete", name) for name in self._names]  # cables go with an end
-        for depth in range(len(self._levels)):
-            made.append(("ip", "link", "delete", self._bridge(depth)))
+        names = map(self._name, range(self._count))
+        made = [("ip", "netns", "delete", name) for name in names]  # cables go with an end
+        for depth in range(1, len(self._levels)):
+            for device in range(0, self._count, self._levels[depth - 1].group_size):
+                made.append(("ip", "link", "delete", f"{self._tag}l{depth}_{device}"))
+        made += [("ip", "link", "delete", bridge) for bridge in self._bridges()]
         for command in made:
             with contextlib.suppress(RuntimeError):  # it was not made
                 _call(*command)
@@ -142,7 +155,7 @@ class HeldLinks:
         Raises:
             RuntimeError: a rank failed or took too long; all are ended.
         """
-        ranks = [self._start(number, command, folder) for number in range(len(self._names))]
+        ranks = [self._start(number, command, folder) for number in range(self._count)]
         end_s = time.monotonic() + timeout_s
         try:
             while any(rank.poll() is None for rank in ranks) and time.monotonic() < end_s:
@@ -159,13 +172,13 @@ class HeldLinks:
             raise RuntimeError(f"ranks ended with {codes}: " + "\n".join(printed))
 
     def _start(self, rank: int, command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
-        numbers = {"RANK": rank, "WORLD_SIZE": len(self._names), "MASTER_PORT": PORT}
+        numbers = {"RANK": rank, "WORLD_SIZE": self._count, "MASTER_PORT": PORT}
         numbers |= {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "OMP_NUM_THREADS": 1}
         environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
-        environment |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": self._end("i", rank, 0)}
+        environment |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": DEVICE}
         environment |= {"PYTHONSAFEPATH": "1"}
         environment |= {"RES_OPTIONS": "timeout:1 attempts:1"}  # no name server answers in there
-        inside = ["ip", "netns", "exec", self._names[rank], sys.executable, *command]
+        inside = ["ip", "netns", "exec", self._name(rank), sys.executable, *command]
         with (folder / f"rank{rank}.txt").open("w") as printed:
             return subprocess.Popen(inside, env=environment, stdout=printed, stderr=printed)
 

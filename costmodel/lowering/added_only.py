@@ -13,6 +13,7 @@ from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
 from ...spec.technique_values import with_value
 from ..technique import TechniquePrice
+from .layer_lowering import lower_layer
 from .plan_lowering import Lowering
 
 
@@ -30,10 +31,9 @@ def only_adds_to_passes(
     """
     if price.stack is not None or price.host_work is not None:
         return False
-    if price.layer is None:
-        return True
     shape = lowering.shape(index, strategy, None, batch, False)
-    return price.layer(lowering.layers[index], shape).kept_bytes >= 0
+    addition = price.addition(lowering.layers[index], shape, lower_layer)
+    return addition is None or addition.kept_bytes >= 0
 
 
 def only_adds_to_states(

@@ -8,7 +8,11 @@ Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
 from __future__ import annotations
 
 from ..technique import TechniquePrices
-from . import compile, cpu_offload
+from . import activation_swap, compile, cpu_offload
 
-TECHNIQUES: TechniquePrices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: TechniquePrices = (
+    compile.TECHNIQUE,
+    cpu_offload.TECHNIQUE,
+    activation_swap.TECHNIQUE,
+)
 """One entry a module, in the order of ``spec.techniques``."""

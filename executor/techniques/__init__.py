@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Runs, RunTechniques
-from . import compile, cpu_offload
+from . import activation_swap, compile, cpu_offload
 
-TECHNIQUES: Runs = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: Runs = (compile.TECHNIQUE, cpu_offload.TECHNIQUE, activation_swap.TECHNIQUE)
 """One entry a module, in the order of ``spec.techniques``."""
 
 SHIPPED = RunTechniques(values=VALUES, runs=TECHNIQUES)

@@ -180,6 +180,7 @@ _DTYPE_NAMES = {
     torch.float16: "fp16",
     torch.int64: "int64",
     torch.bool: "bool",
+    torch.int8: "int8",
 }
 
 

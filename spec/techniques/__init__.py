@@ -9,7 +9,11 @@ texts are read here.
 from __future__ import annotations
 
 from ..technique import Values
-from . import compile, cpu_offload
+from . import activation_swap, compile, cpu_offload
 
-TECHNIQUES: Values = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: Values = (
+    compile.TECHNIQUE,
+    cpu_offload.TECHNIQUE,
+    activation_swap.TECHNIQUE,
+)
 """One entry a module, by the name in a plan; the other packages list theirs in this order."""
