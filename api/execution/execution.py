@@ -170,7 +170,7 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     }
     if "traced" in result:
         document["comparison"] = _comparison(plan, simulated, result)
-    for name in ("checkpoint", "verify", "stopped", "losses_file"):
+    for name in ("checkpoint", "verify", "stopped", "losses_file", "recipe_hash"):
         if name in result:
             document[name] = result[name]
     return document
