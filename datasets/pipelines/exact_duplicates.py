@@ -10,7 +10,7 @@ import numpy as np
 
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, dropped, kept
-from .arrays import joined, texts_array
+from ..text_mining.arrays import joined, texts_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

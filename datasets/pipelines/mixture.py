@@ -13,7 +13,7 @@ from pydantic import Field
 from ...spec.errors import InputError, nearest_name
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, dropped
-from .arrays import joined, texts_array
+from ..text_mining.arrays import joined, texts_array
 
 SUM_TOLERANCE = 1e-6
 MANY_EPOCHS = 4.0

@@ -15,9 +15,9 @@ from pydantic import Field
 from ...spec.errors import InputError
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, dropped, kept
-from .arrays import all_rows, joined, ragged, texts_array
-from .families import candidate_pairs, jaccard, keepers
-from .shingles import shingles
+from ..text_mining.arrays import all_rows, joined, ragged, texts_array
+from ..text_mining.families import candidate_pairs, jaccard, keepers
+from ..text_mining.shingles import shingles
 
 HASHED_AT_ONCE = 8192
 LOW_BITS = np.uint64(2**32 - 1)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, TextDocument, kept
-from .pieces import normalized, pieces
+from ..text_mining.pieces import normalized, pieces
 
 CUT = "sentences that many documents have"
 

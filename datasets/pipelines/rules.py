@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, TextDocument, dropped, kept
-from .shingles import ngram_hashes, word_hashes
+from ..text_mining.shingles import ngram_hashes, word_hashes
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

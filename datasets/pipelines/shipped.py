@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from ..recipes.data_stage import Stages
 from . import (
+    contamination,
     exact_duplicates,
     language,
     mixture,
     near_duplicates,
+    personal_data,
+    quality,
     repeated_sentences,
+    repository_order,
     rules,
     tokens,
     windows,
@@ -20,6 +24,10 @@ STAGES: Stages = (
     repeated_sentences.STAGE,
     rules.STAGE,
     language.STAGE,
+    personal_data.STAGE,
+    quality.STAGE,
+    repository_order.STAGE,
+    contamination.STAGE,
     mixture.STAGE,
     windows.STAGE,
     tokens.STAGE,

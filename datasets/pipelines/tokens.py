@@ -11,7 +11,7 @@ import numpy as np
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, kept
 from ..sources.tokenizer import load_tokenizer
-from .arrays import all_rows, joined, ragged, texts_array
+from ..text_mining.arrays import all_rows, joined, ragged, texts_array
 
 SHARD_TOKENS = 1 << 24
 NARROW = 1 << 16

@@ -17,10 +17,10 @@ from pydantic import Field
 from ...spec.limits import MAX_SEQ_LEN
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
 from ..recipes.text_document import Outcome, kept
-from .arrays import joined, ragged
-from .embed import embedding, word_counts
-from .fill_windows import Pieces, cut_long, fill_best, fill_by_likeness, fill_in_order
-from .split_and_merge import clusters
+from ..text_mining.arrays import joined, ragged
+from ..text_mining.embed import embedding, word_counts
+from ..text_mining.fill_windows import Pieces, cut_long, fill_best, fill_by_likeness, fill_in_order
+from ..text_mining.split_and_merge import clusters
 
 Order = Literal["likeness", "random", "concat", "fit"]
 

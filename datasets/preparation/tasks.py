@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..pipelines.shingles import mixed, ngram_hashes
 from ..recipes.data_stage import Bucket, DataStage, StageContext, Stages
 from ..recipes.recipe import Recipe, StageUse, recipe_of, stage_named
 from ..recipes.text_document import Outcome, TextDocument, text_digest
 from ..sources.readers import read_texts
 from ..sources.source_files import SourceFile
 from ..sources.tokenizer import load_tokenizer
+from ..text_mining.shingles import mixed, ngram_hashes
 from . import ledger
 from .buckets import (
     BUCKETS,

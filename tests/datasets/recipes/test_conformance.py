@@ -38,6 +38,20 @@ class TestLanguage(DataStageSuite):
     pytest.importorskip("py3langid", reason="no py3langid here: the extra data brings it")
 
 
+class TestPersonalData(DataStageSuite):
+    stage = "personal_data"
+
+
+class TestContamination(DataStageSuite):
+    stage = "contamination"
+    settings: ClassVar[Record] = {"benchmarks": ["source0/shard-0.jsonl"], "ngram": 6}
+
+
+class TestRepositoryOrder(DataStageSuite):
+    stage = "repository_order"
+    settings: ClassVar[Record] = {"domains": ["domain0"]}
+
+
 class TestMixture(DataStageSuite):
     stage = "mixture"
     settings: ClassVar[Record] = {"weights": {"domain0": 0.8, "domain1": 0.2}, "epochs": 1.5}

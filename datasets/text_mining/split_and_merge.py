@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .embed import unit
+from ..text_mining.embed import unit
 
 Array = np.ndarray[Any, Any]
 STILL = 1e-3

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..recipes.data_stage import Arrays
-from .arrays import joined
+from ..text_mining.arrays import joined
 from .shingles import mixed, word_hashes
 
 COLUMNS = 1 << 15
