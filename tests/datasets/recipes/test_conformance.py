@@ -44,7 +44,14 @@ class TestPersonalData(DataStageSuite):
 
 class TestContamination(DataStageSuite):
     stage = "contamination"
-    settings: ClassVar[Record] = {"benchmarks": ["source0/shard-0.jsonl"], "ngram": 6}
+    settings: ClassVar[Record] = {"benchmarks": ["seeds.jsonl"], "ngram": 40}
+
+
+class TestQuality(DataStageSuite):
+    stage = "quality"
+    settings: ClassVar[Record] = {"good": ["seeds.jsonl"], "but": ["domain1"]}
+
+    pytest.importorskip("scipy", reason="no scipy here: the extra data brings it")
 
 
 class TestRepositoryOrder(DataStageSuite):

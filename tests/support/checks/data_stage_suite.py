@@ -42,7 +42,9 @@ def generated_texts(count: int, seed: int) -> list[Record]:
 
 
 def written(folder: Path, records: list[Record], shards: int, seed: int) -> None:
-    """The records of two sources, in an order and number of shards by choice."""
+    """The records of two sources, in an order and number of shards by choice; some as seeds."""
+    (folder / "seeds.jsonl").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "seeds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records[:3]))
     for part in (0, 1):
         mine = [record for record in records if record["part"] == part]
         random.Random(seed).shuffle(mine)
