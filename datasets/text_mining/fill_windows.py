@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .window_search import fill_alike
+
 Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 48
 """Windows of a part of a cluster that are filled together: time stays linear in documents."""
@@ -80,8 +82,7 @@ def fill_by_likeness(lengths: Array, vectors: Array, labels: Array, size: int) -
     windows = np.full(len(lengths), -1, dtype=np.int64)
     rooms: list[int] = []
     for part in _parts(lengths, vectors, labels, size):
-        found = improve(fill_part(lengths[part], vectors[part], size), lengths[part],
-                        vectors[part], size)  # fmt: skip
+        found = fill_alike(lengths[part], vectors[part], size)
         for window in np.unique(found[found >= 0]).tolist():
             members = part[found == window]
             windows[members] = len(rooms)
@@ -142,92 +143,3 @@ def _along(vectors: Array) -> Array:
         direction = direction / norm
     along: Array = centered @ direction
     return along
-
-
-def fill_part(lengths: Array, vectors: Array, size: int, count: int | None = None) -> Array:
-    """Greedy filling of ``count`` windows (as many as the tokens need); -1 where none has room."""
-    count = count or max(1, -(-int(lengths.sum()) // size))
-    rooms = np.full(count, size, dtype=np.int64)
-    sums = np.zeros((count, vectors.shape[1]))
-    norms = np.zeros(count)
-    windows = np.full(len(lengths), -1, dtype=np.int64)
-    for piece in np.argsort(-lengths, kind="stable").tolist():
-        has_room = rooms >= lengths[piece]
-        if not has_room.any():
-            continue
-        likeness = np.where(norms > 0, sums @ vectors[piece] / np.maximum(norms, 1e-12), 1.0)
-        gain = np.where(has_room, (1 + likeness) * rooms, -np.inf)
-        best = int(gain.argmax())
-        windows[piece] = best
-        rooms[best] -= lengths[piece]
-        sums[best] += vectors[piece]
-        norms[best] = np.linalg.norm(sums[best])
-    return windows
-
-
-def improve(windows: Array, lengths: Array, vectors: Array, size: int, rounds: int = 2) -> Array:
-    """Windows after moves and swaps of two pieces, each of which raises likeness.
-
-    Likeness of a window is the sum of its pairs' cosines; a piece's is its product with the rest.
-    """
-    windows = windows.copy()
-    placed = np.flatnonzero(windows >= 0)
-    if not len(placed):
-        return windows
-    count = int(windows.max()) + 1
-    sums = np.zeros((count, vectors.shape[1]))
-    np.add.at(sums, windows[placed], vectors[placed])
-    rooms = size - np.bincount(windows[placed], lengths[placed], minlength=count).astype(np.int64)
-    for _ in range(rounds):
-        changed = False
-        for piece in placed.tolist():
-            changed |= _improve_one(piece, placed, windows, lengths, vectors, sums, rooms)
-        if not changed:
-            break
-    return windows
-
-
-def _improve_one(
-    piece: int, placed: Array, windows: Array, lengths: Array, vectors: Array, sums: Array,
-    rooms: Array,
-) -> bool:  # fmt: skip
-    mine, vector = int(windows[piece]), vectors[piece]
-    pulls = sums @ vector
-    here = pulls[mine] - vector @ vector
-    moves = np.where(rooms >= lengths[piece], pulls - here, -np.inf)
-    moves[mine] = -np.inf
-    to = int(moves.argmax())
-    others = placed[windows[placed] != mine]
-    theirs = windows[others]
-    fits = (lengths[others] <= rooms[mine] + lengths[piece]) & (
-        lengths[piece] <= rooms[theirs] + lengths[others]
-    )
-    mate, gain = -1, -np.inf
-    if fits.any():
-        others, theirs = others[fits], theirs[fits]
-        both = vectors[others] @ vector
-        own = np.sum(sums[theirs] * vectors[others], axis=1) - np.sum(vectors[others] ** 2, axis=1)
-        there = vectors[others] @ sums[mine] - both
-        gains = (pulls[theirs] - both) + there - here - own
-        best = int(gains.argmax())
-        mate, gain = int(others[best]), float(gains[best])
-    if max(float(moves[to]), gain) <= 1e-9:
-        return False
-    if gain > moves[to]:
-        other = int(windows[mate])
-        _move(mate, mine, windows, lengths, vectors, sums, rooms)
-        _move(piece, other, windows, lengths, vectors, sums, rooms)
-    else:
-        _move(piece, to, windows, lengths, vectors, sums, rooms)
-    return True
-
-
-def _move(
-    piece: int, to: int, windows: Array, lengths: Array, vectors: Array, sums: Array, rooms: Array
-) -> None:
-    source = int(windows[piece])
-    sums[source] -= vectors[piece]
-    sums[to] += vectors[piece]
-    rooms[source] += lengths[piece]
-    rooms[to] -= lengths[piece]
-    windows[piece] = to
