@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..pipelines.mixture import targets
 from ..recipes.data_stage import DataStage, Stages
-from ..recipes.recipe import Recipe
+from ..recipes.recipe import LAST_STAGES, Recipe
 from .prepare import PrepareSettings, prepare
 from .result import read_data
 from .tasks import Job
@@ -37,7 +38,7 @@ def estimate(
     """
     job = Job(recipe=recipe, folder=folder, share=settings.share, stages=stages)
     loading = {job.stage(number).name: _load(job.stage(number)) for number in range(len(job.uses))}
-    sample = _for_sample(recipe, settings.share)
+    sample = replace(recipe, mixture=None)  # reckoned: a sample may lack a domain
     smaller = replace(settings, share=settings.share / SMALLER)
     prepare(sample, folder, scratch / "smaller", stages, smaller, on_event)
     prepare(sample, folder, scratch / "sample", stages, settings, on_event)
@@ -46,15 +47,18 @@ def estimate(
     seen = sum(map(sum, read["facts"]["seen"].values()))
     drawn = read["facts"]["drawn"]
     scale = seen / drawn if drawn else 0.0
-    rows = list(_rows(whole, few, scale, loading))
+    rows = _rows(whole, few, scale, loading)
+    mixture, ratio = _mixture(recipe, _left(whole, scale))
+    if recipe.mixture is not None:
+        rows = _mixed(rows, ratio)
     return {
         "kind": "data_estimate",
         "recipe_hash": recipe.hash,
         "share": settings.share,
         "sampled": read["total"]["in"],
         "scale": scale,
-        "stages": rows,
-        "seconds": sum(row["seconds"] for row in rows),
+        "stages": [_shown(row) for row in rows],
+        "seconds": sum(row["fixed"] + row["grows"] for row in rows),
         "lengths": {
             domain: [
                 [most, round(scale * count), round(scale * tokens)]
@@ -62,8 +66,69 @@ def estimate(
             ]
             for domain, lengths in whole["lengths"].items()
         },
-        "mixture": next((s["facts"] for s in whole["stages"] if s["name"] == "mixture"), {}),
+        "mixture": mixture,
     }
+
+
+def _left(whole: dict[str, Any], scale: float) -> dict[str, int]:
+    """Tokens of each domain behind the stages on texts."""
+    last = [s for s in whole["stages"] if s["name"] not in LAST_STAGES][-1]
+    rows = last["domains"].items()
+    return {domain: round(scale * row["out"]["tokens"]) for domain, row in rows}
+
+
+def _mixture(recipe: Recipe, available: dict[str, int]) -> tuple[dict[str, Any], float]:
+    """What a mixture takes of each domain, and of all tokens.
+
+    A domain that the sample holds nothing of is left out, and the others take its share.
+    """
+    if recipe.mixture is None:
+        return {}, 1.0
+    weights = {n: w for n, w in recipe.mixture.weights.items() if not w or available.get(n)}
+    total = sum(weights.values())
+    if not total:
+        return {}, 1.0
+    value = replace(recipe.mixture, weights={n: w / total for n, w in weights.items()})
+    wanted = targets(value, available)
+    found = {
+        name: {
+            "available": available.get(name, 0),
+            "tokens": tokens,
+            "share": tokens / max(1, sum(wanted.values())),
+            "weight": recipe.mixture.weights[name],
+            "epochs": tokens / available[name] if available.get(name) else 0.0,
+        }
+        for name, tokens in wanted.items()
+    }
+    return found, sum(wanted.values()) / max(1, sum(available.values()))
+
+
+def _mixed(rows: list[dict[str, Any]], ratio: float) -> list[dict[str, Any]]:
+    """Rows with that of a mixture, and those behind it by what it takes.
+
+    Drawing costs what the cheapest pass over all documents does.
+    """
+    texts = [row for row in rows if row["name"] not in LAST_STAGES]
+    last = [row for row in rows if row["name"] in LAST_STAGES]
+    cheapest = min((row["grows"] for row in texts[1:] or texts), default=0.0)
+    given = texts[-1]["out"]
+    taken = {unit: round(ratio * amount) for unit, amount in given.items()}
+    drawn = {"name": "mixture", "in": given, "out": taken, "fixed": 0.0, "grows": cheapest}
+    behind = [
+        {
+            **row,
+            "in": {unit: round(ratio * amount) for unit, amount in row["in"].items()},
+            "out": {unit: round(ratio * amount) for unit, amount in row["out"].items()},
+            "grows": ratio * row["grows"],
+        }
+        for row in last
+    ]
+    return [*texts, drawn, *behind]
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    amounts = {name: row[name] for name in ("name", "in", "out")}
+    return {**amounts, "seconds": row["fixed"] + row["grows"]}
 
 
 def _load(stage: DataStage) -> float:
@@ -74,17 +139,11 @@ def _load(stage: DataStage) -> float:
     return time.perf_counter() - start_s
 
 
-def _for_sample(recipe: Recipe, share: float) -> Recipe:
-    """The recipe with amounts of a sample."""
-    mixture = recipe.mixture
-    if mixture is None or mixture.tokens is None:
-        return recipe
-    return replace(recipe, mixture=replace(mixture, tokens=max(1, round(mixture.tokens * share))))
-
-
 def _rows(
     whole: dict[str, Any], few: dict[str, Any], scale: float, loading: Mapping[str, float]
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
+    """Amounts of each stage, seconds that are fixed and seconds that grow with the data."""
+    rows = []
     for stage, smaller in zip(whole["stages"], few["stages"], strict=True):
         name, total = stage["name"], stage["total"]
         sizes = [each["total"]["in"]["bytes"] for each in (smaller, stage)]
@@ -92,12 +151,16 @@ def _rows(
         fixed, each_byte = _line(sizes, seconds)
         if name == "read":  # all of it was read
             fixed += whole["seconds"][name]["scan_s"]
-        yield {
-            "name": name,
-            "in": {unit: round(scale * total["in"][unit]) for unit in UNITS},
-            "out": {unit: round(scale * total["out"][unit]) for unit in UNITS},
-            "seconds": loading.get(name, 0.0) + fixed + each_byte * scale * sizes[1],
-        }
+        rows.append(
+            {
+                "name": name,
+                "in": {unit: round(scale * total["in"][unit]) for unit in UNITS},
+                "out": {unit: round(scale * total["out"][unit]) for unit in UNITS},
+                "fixed": loading.get(name, 0.0) + fixed,
+                "grows": each_byte * scale * sizes[1],
+            }
+        )
+    return rows
 
 
 def _growing(seconds: dict[str, float]) -> float:
