@@ -26,6 +26,7 @@ def embedding(sketches: Sequence[Arrays], dimensions: int, seed: int) -> Array:
     """Unit vectors of all documents, (documents, dimensions)."""
     from scipy.sparse import csr_matrix
     from sklearn.decomposition import TruncatedSVD
+    from threadpoolctl import threadpool_limits
 
     counts = joined(sketches, "counts").astype(np.float64)
     columns = joined(sketches, "values")
@@ -42,7 +43,8 @@ def embedding(sketches: Sequence[Arrays], dimensions: int, seed: int) -> Array:
     matrix = csr_matrix((weights / np.repeat(np.maximum(norms, 1e-12), sizes), columns, bounds),
                         shape=(rows, COLUMNS))  # fmt: skip
     svd = TruncatedSVD(dimensions, algorithm="randomized", n_iter=4, random_state=seed)
-    return unit(svd.fit_transform(matrix))
+    with threadpool_limits(1):  # more threads would change the last bits of sums
+        return unit(svd.fit_transform(matrix))
 
 
 def unit(vectors: Array) -> Array:

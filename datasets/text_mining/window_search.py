@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-FEW = 256
+FEW = 64
 """Pieces up to which several starts are tried, and improved until still."""
 ROUNDS_OF_FEW, ROUNDS_OF_MANY = 20, 2
 SEEDED_STARTS = 4

@@ -29,8 +29,10 @@ from support.window_program import best_likeness
 
 from shardwright.api.recipes.prepare_data import prepare_data, recipe_at
 from shardwright.datasets.pipelines import near_duplicates
+from shardwright.datasets.pipelines.shipped import STAGES
 from shardwright.datasets.pipelines.windows import Windows, likeness_windows, manifest
 from shardwright.datasets.preparation.ledger import is_balanced
+from shardwright.datasets.preparation.prepare import PrepareSettings, prepare
 from shardwright.datasets.recipes.data_stage import Bucket, StageContext
 from shardwright.datasets.recipes.text_document import TextDocument, text_digest
 from shardwright.datasets.text_mining.arrays import ragged
@@ -175,7 +177,7 @@ def _same_bytes(place: Path, sources: Mapping[str, Records], kills: int) -> list
             path = _recipe_file(place / f"{order}-{shards}", sources, shards, order)
             for jobs in (1, 2):
                 out = path.parent / f"out{jobs}"
-                prepare_data(recipe_at(path), path.parent, out, jobs)
+                _prepared(path, out, jobs)
                 results.append(content(out))
     alike = sum(result == results[0] for result in results)
     document = json.loads(results[0]["data.json"])
@@ -196,32 +198,35 @@ def _same_bytes(place: Path, sources: Mapping[str, Records], kills: int) -> list
     ]  # fmt: skip
 
 
+def _prepared(path: Path, out: Path, jobs: int = 1) -> None:
+    prepare(recipe_at(path), path.parent, out, STAGES, PrepareSettings(jobs=jobs))
+
+
 def _killed(path: Path, place: Path, kills: int, wanted: dict[str, bytes]) -> tuple[int, int]:
+    """Results that are the same after a kill, and kills that hit a run under way."""
     command = [sys.executable, "-m", "shardwright.api.cli.main", "data", str(path)]
     start_s = time.monotonic()
-    _finished([*command, "--out", str(place / "timed")])
+    subprocess.run([*command, "--out", str(place / "timed")], check=True, capture_output=True)
     whole_s = time.monotonic() - start_s
     draw, same, hit = random.Random(1), 0, 0
     for number in range(kills):
         out = place / f"killed{number}"
-        killed = [*command, "--out", str(out), "--jobs", str(1 + number % 2)]
         child = subprocess.Popen(
-            killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            [*command, "--out", str(out)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
-            child.wait(draw.uniform(0.1, 0.95) * whole_s)
+            child.wait(draw.uniform(0.2, 0.95) * whole_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            hit += 1
-        _finished([*command, "--out", str(out)])
+            hit += out.exists()
+        _prepared(path, out)
         same += content(out) == wanted
         shutil.rmtree(out)
     return same, hit
-
-
-def _finished(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def _whole(place: Path, sources: Mapping[str, Records]) -> list[Row]:
@@ -320,7 +325,7 @@ def _other_vectors(documents: list[TextDocument]) -> Any:
     seen = np.asarray((matrix > 0).sum(axis=0)).reshape(-1)
     matrix = matrix.multiply(np.log((1 + shape[0]) / (1 + seen))).tocsr()
     made = SparseRandomProjection(256, random_state=0, dense_output=True).fit_transform(matrix)
-    return unit(made - made.mean(axis=0))
+    return unit(made)
 
 
 def _scores(pieces: Any, windows: Any, size: int, vectors: Any, domains: Any) -> dict[str, float]:

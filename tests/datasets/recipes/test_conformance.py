@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import ClassVar
 
 import pytest
 from checks.data_stage_suite import DataStageSuite, Record
 
 from shardwright.datasets.pipelines.shipped import STAGES
+
+
+def lacking(module: str) -> pytest.MarkDecorator:
+    """Skips where a library of the extra data lacks, and says so in one line."""
+    why = f"no {module} here: the extra data brings it"
+    return pytest.mark.skipif(find_spec(module) is None, reason=why)
 
 
 class TestExactDuplicates(DataStageSuite):
@@ -18,7 +25,7 @@ class TestNearDuplicates(DataStageSuite):
     stage = "near_duplicates"
     settings: ClassVar[Record] = {"jaccard": 0.5, "words": 3}
 
-    pytest.importorskip("datasketch", reason="no datasketch here: the extra data brings it")
+    pytestmark = lacking("datasketch")
 
 
 class TestRepeatedSentences(DataStageSuite):
@@ -35,7 +42,7 @@ class TestLanguage(DataStageSuite):
     stage = "language"
     settings: ClassVar[Record] = {"languages": ["en", "la"], "probability": 0.3}
 
-    pytest.importorskip("py3langid", reason="no py3langid here: the extra data brings it")
+    pytestmark = lacking("py3langid")
 
 
 class TestPersonalData(DataStageSuite):
@@ -51,7 +58,7 @@ class TestQuality(DataStageSuite):
     stage = "quality"
     settings: ClassVar[Record] = {"good": ["seeds.jsonl"], "but": ["domain1"]}
 
-    pytest.importorskip("scipy", reason="no scipy here: the extra data brings it")
+    pytestmark = lacking("scipy")
 
 
 class TestRepositoryOrder(DataStageSuite):
@@ -68,7 +75,7 @@ class TestWindows(DataStageSuite):
     stage = "windows"
     settings: ClassVar[Record] = {"tokens": 512}
 
-    pytest.importorskip("sklearn", reason="no scikit-learn here: the extra data brings it")
+    pytestmark = lacking("sklearn")
 
 
 class TestTokens(DataStageSuite):
