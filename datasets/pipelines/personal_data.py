@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from ..recipes.data_stage import Arrays, Bucket, DataStage, StageContext
@@ -70,8 +71,12 @@ def replaced(text: str, kinds: tuple[PersonalKind, ...]) -> str:
     """The text with what was found replaced."""
     for kind, (pattern, is_one) in FINDERS.items():
         if kind in kinds:
-            text = pattern.sub(lambda m, k=kind, t=is_one: f"<{k}>" if t(m[0]) else m[0], text)
+            text = pattern.sub(partial(_marked, kind, is_one), text)
     return text
+
+
+def _marked(kind: str, is_one: Callable[[str], bool], match: re.Match[str]) -> str:
+    return f"<{kind}>" if is_one(match[0]) else match[0]
 
 
 def _run(

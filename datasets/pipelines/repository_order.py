@@ -61,7 +61,7 @@ def _decide(value: RepositoryOrder, sketches: Sequence[Arrays], context: StageCo
             name, _, path = place.tobytes().decode("utf-8", "surrogatepass").partition("\0")
             repositories.setdefault(name, {}).setdefault(path, (document, text))
     which = np.full(count, -2, dtype=np.int64)
-    texts = []
+    texts: list[Any] = []
     for name in sorted(repositories):
         files = repositories[name]
         paths = sorted(files)

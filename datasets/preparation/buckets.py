@@ -65,7 +65,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write named arrays, whole or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.npz")
     with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez(file, allow_pickle=False, **arrays)
     partial.replace(path)
 
 

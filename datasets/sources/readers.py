@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ...spec.errors import InputError
 from ..recipes.recipe import TextSource
@@ -16,6 +16,7 @@ Texts = Iterator[tuple[str, str]]
 """Name and text of each document."""
 ROWS_AT_ONCE = 256
 MAX_RECORD_BYTES = 1 << 28
+COMPRESSED_AT_ONCE = 1 << 16
 
 
 def read_texts(file: SourceFile, source: TextSource) -> Texts:
@@ -43,31 +44,57 @@ def _decoded(data: bytes) -> str:
 def _opened(file: SourceFile) -> BinaryIO:
     ending = file.path.name.casefold()
     if ending.endswith(".gz"):
-        return gzip.open(file.path, "rb")  # type: ignore[return-value]
+        return gzip.open(file.path, "rb")
     if ending.endswith(".zst"):
-        import zstandard
-
-        return _ZstFile(file, zstandard.ZstdError)  # type: ignore[return-value]
+        return io.BufferedReader(_ZstFile(file), 1 << 20)
     return file.path.open("rb")
 
 
-class _ZstFile(io.BufferedReader):
-    """A decompressed file whose faults are OSErrors."""
+class _ZstFile(io.RawIOBase):
+    """A decompressed file; one that ends inside a frame is an OSError, not a short file."""
 
-    def __init__(self, file: SourceFile, error: type[Exception]) -> None:
+    def __init__(self, file: SourceFile) -> None:
         import zstandard
 
-        self._error = error
-        raw = zstandard.ZstdDecompressor().stream_reader(
-            file.path.open("rb"), read_across_frames=True, closefd=True
-        )
-        super().__init__(raw, 1 << 20)
+        super().__init__()
+        self._source = file.path.open("rb")
+        self._error, self._new = zstandard.ZstdError, zstandard.ZstdDecompressor
+        self._frame: Any = None
+        self._rest = b""
 
-    def readline(self, size: int | None = -1, /) -> bytes:
+    def readable(self) -> bool:
+        """True: it is read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; 0 at the end."""
+        while not self._rest:
+            data = self._source.read(COMPRESSED_AT_ONCE)
+            if not data:
+                if self._frame is not None:
+                    raise OSError("the file ends early")
+                return 0
+            self._rest = self._decompressed(data)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def _decompressed(self, data: bytes) -> bytes:
+        parts = []
         try:
-            return super().readline(-1 if size is None else size)
+            while data:
+                self._frame = self._frame or self._new().decompressobj()
+                parts.append(self._frame.decompress(data))
+                data = self._frame.unused_data if self._frame.eof else b""
+                self._frame = None if self._frame.eof else self._frame
         except self._error as error:
             raise OSError(str(error)) from None
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+        super().close()
 
 
 def _jsonl(file: SourceFile, source: TextSource) -> Texts:
