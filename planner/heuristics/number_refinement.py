@@ -20,9 +20,9 @@ from ...spec.technique_values import with_value
 from ..candidates.evaluator import Decision, Outcome
 from .heuristic import TryDecision
 
-STARTS, SWEEPS = 3, 2
+STARTS, SWEEPS = 2, 2
 """Plans that are refined, and times that their stages are gone through."""
-MAX_TRIES, MAX_SIMULATED_PASSES = 600, 2_000_000
+MAX_TRIES, MAX_SIMULATED_PASSES = 240, 2_000_000
 """Simulations of a refinement, and passes of all their steps."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 TOLERANCE = 10**-DIGITS

@@ -89,7 +89,13 @@ def from_word(word: str) -> Any:
     return AveragedWeights(every=int(word)) if word in WORDS else None
 
 
-FAMILY = NumberFamily(word="pull", low=0.25, high=1.0, make=lambda pull: AveragedWeights(pull=pull))
+FAMILY = NumberFamily(
+    word="pull",
+    low=0.25,
+    high=1.0,
+    make=lambda pull: AveragedWeights(pull=pull),
+    number_of=lambda value: value.pull,
+)
 TECHNIQUE = TechniqueValue(
     name=NAME,
     value=AveragedWeights,
