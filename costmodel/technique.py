@@ -24,6 +24,7 @@ from .symbolic.tier_bytes import StateBytes, TierBytes
 
 if TYPE_CHECKING:
     from .layers.layer import LayerSegment
+    from .lowering.layer_lowering import LoweredLayer
     from .sharding.fsdp_unit import FsdpUnit
     from .sharding.param_groups import UnitShape
     from .symbolic.layer_shape import LayerShape
@@ -74,8 +75,10 @@ class LayerAddition:
     """Additions of a technique to every micro-batch through a layer.
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of the
-    layer's own are released in between, and are back before the backward. ``kept_tier_bytes`` are
-    held in between on other tiers. ``beside_forward`` and ``beside_backward`` run on lanes.
+    layer's own are released in between, and are back before the backward; ``releases_input``: its
+    saved input among them. ``kept_tier_bytes`` are
+    held in between on other tiers. ``beside_forward`` and ``beside_backward`` run on lanes, whose
+    buffers of ``beside_bytes`` live beside the layer's passes where lanes run beside them.
     """
 
     forward: AddedWork = NO_WORK
@@ -84,6 +87,12 @@ class LayerAddition:
     beside_backward: tuple[AddedLaneWork, ...] = ()
     kept_bytes: int = 0
     kept_tier_bytes: TierBytes = ()
+    releases_input: bool = False
+    beside_bytes: int = 0
+
+
+LowerLayer = Callable[["LayerSegment", "LayerShape"], "LoweredLayer"]
+"""Lowers a layer's micro-batch under its shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +108,7 @@ class TechniquePrice:
         host_work: the host's part of a pass (entries, kernels among them that add gradients to
             others, True if forward); None: all are eager launches.
         layer: additions to every micro-batch.
+        lowered_layer: the same, of a technique whose additions follow from layers as lowered.
         unit: the layer's states: with other traffic, with work once a step (:func:`with_addition`),
             or with parameters fetched before each gather (:func:`with_fetched_parameters`).
         program: of a technique whose values stand in programs; the hooks above are then not called.
@@ -111,6 +121,7 @@ class TechniquePrice:
         Callable[[LayerStrategy, tuple[TapeEntry, ...], int, bool], HostWork | None] | None
     ) = None
     layer: Callable[[LayerSegment, LayerShape], LayerAddition] | None = None
+    lowered_layer: Callable[[LayerSegment, LayerShape, LowerLayer], LayerAddition] | None = None
     unit: Callable[[UnitShape, FsdpUnit], FsdpUnit] | None = None
     program: ProgramPrice | None = None
 
@@ -122,12 +133,23 @@ class TechniquePrice:
     @property
     def touches_passes(self) -> bool:
         """True if a layer's own work depends on the value."""
-        return any(hook is not None for hook in (self.stack, self.host_work, self.layer))
+        hooks = self.stack, self.host_work, self.layer, self.lowered_layer
+        return any(hook is not None for hook in hooks)
 
     @property
     def touches_states(self) -> bool:
         """True if a layer's FSDP unit depends on the value."""
         return self.unit is not None
+
+    def addition(
+        self, layer: LayerSegment, shape: LayerShape, lower: LowerLayer
+    ) -> LayerAddition | None:
+        """Its additions to every micro-batch through a layer, or None."""
+        if self.layer is not None:
+            return self.layer(layer, shape)
+        if self.lowered_layer is not None:
+            return self.lowered_layer(layer, shape, lower)
+        return None
 
 
 TechniquePrices = tuple[TechniquePrice, ...]
@@ -186,7 +208,7 @@ def host_work_of(
 def within_parts(prices: TechniquePrices) -> TechniquePrices:
     """Prices for parts of a layer, without whole-layer additions."""
     return tuple(
-        replace(price, layer=None, unit=None)
+        replace(price, layer=None, lowered_layer=None, unit=None)
         for price in prices
         if price.stack is not None or price.host_work is not None
     )
@@ -202,20 +224,24 @@ class AddedPasses:
     kept_tier_bytes: TierBytes = ()
     lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
     """Beside the forward, and beside the backward."""
+    beside_bytes: int = 0
+    releases_input: bool = False
 
 
-def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
+def added_passes(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> AddedPasses | None:
     """Additions of techniques to every micro-batch through a layer, or None."""
-    forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
+    forward, backward, kept_bytes, beside_bytes = NO_PASS, NO_PASS, 0, 0
+    releases_input = False
     tier_bytes: TierBytes = ()
     forward_lanes: LaneWorks = ()
     backward_lanes: LaneWorks = ()
     for price in shape.prices:
-        if price.layer is not None:
-            addition = price.layer(layer, shape)
+        if (addition := price.addition(layer, shape, lower)) is not None:
             forward = chain_passes(forward, addition.forward.lowered(price.name))
             backward = chain_passes(backward, addition.backward.lowered(price.name))
             kept_bytes += addition.kept_bytes
+            beside_bytes += addition.beside_bytes
+            releases_input |= addition.releases_input
             tier_bytes += addition.kept_tier_bytes
             forward_lanes += tuple(work.named(price.name) for work in addition.beside_forward)
             backward_lanes += tuple(work.named(price.name) for work in addition.beside_backward)
@@ -223,9 +249,11 @@ def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
     if (forward, backward, kept_bytes, tier_bytes, *lanes) == (NO_PASS, NO_PASS, 0, (), (), ()):
         return None
     if not shape.training.backward:
-        return AddedPasses(forward, NO_PASS, 0, lanes=(forward_lanes, ()))
+        return AddedPasses(forward, NO_PASS, 0, (), (forward_lanes, ()), beside_bytes)
     forward = replace(forward, change_bytes=kept_bytes)
-    return AddedPasses(forward, backward, kept_bytes, tier_bytes, lanes)
+    return AddedPasses(
+        forward, backward, kept_bytes, tier_bytes, lanes, beside_bytes, releases_input
+    )
 
 
 def added_backward(backward: LoweredPass, added: AddedPasses) -> LoweredPass:

@@ -13,6 +13,7 @@ from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
 from ..sharding.fsdp_unit import FsdpUnit
 from ..technique import TechniquePrice
+from .layer_lowering import lower_layer
 from .plan_lowering import Lowering
 
 
@@ -30,10 +31,9 @@ def only_adds_to_passes(
     """
     if price.stack is not None or price.host_work is not None:
         return False
-    if price.layer is None:
-        return True
     shape = lowering.shape(index, strategy, None, batch, False)
-    return price.layer(lowering.layers[index], shape).kept_bytes >= 0
+    addition = price.addition(lowering.layers[index], shape, lower_layer)
+    return addition is None or addition.kept_bytes >= 0
 
 
 def only_adds_to_states(
@@ -54,11 +54,10 @@ def only_adds_to_states(
     if index in shared_tables(lowering.model):
         return False
     own = lowering.uncached_unit((index,), strategy, ranks)
+    names = "added", "added_update", "added_bytes", "added_tier_bytes"
     additions: dict[str, Any] = {
-        name: getattr(plain, name)
-        for name in ("added", "added_update", "added_bytes", "added_tier_bytes")
+        name: getattr(plain, name) for name in (*names, "gradient_lanes", "update_lanes")
     }
-    lanes = {"gradient_lanes": plain.gradient_lanes, "update_lanes": plain.update_lanes}
-    if replace(own, **additions, **lanes) != plain:
+    if replace(own, **additions) != plain:
         return False
     return own.added_bytes >= plain.added_bytes and all(s >= 0 for _, s, _ in own.added_tier_bytes)

@@ -43,7 +43,8 @@ class LoweredLayer:
 
     ``keeps_input``: the forward saves its input for the backward. An embedding's tokens belong to
     the batch: its ``input_bytes`` are 0. ``tier_bytes``: techniques' bytes on other tiers between
-    the passes; ``lanes``: their work beside the forward, and beside the backward.
+    the passes; ``lanes``: their work beside the forward, and beside the backward, which has buffers
+    of ``beside_bytes``.
     ``result_bytes``: of every named result.
     """
 
@@ -57,6 +58,7 @@ class LoweredLayer:
     tier_bytes: TierBytes = ()
     result_bytes: ResultBytes = ()
     lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
+    beside_bytes: int = 0
 
     @property
     def redistributes_input(self) -> bool:
@@ -93,6 +95,7 @@ def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
         tier_bytes=first.tier_bytes,
         result_bytes=first.result_bytes,
         lanes=first.lanes,
+        beside_bytes=first.beside_bytes,
     )
 
 
@@ -136,6 +139,7 @@ class _TracedLayer(NamedTuple):
     tier_bytes: TierBytes = ()
     result_bytes: ResultBytes = ()
     lanes: tuple[LaneWorks, LaneWorks] = NO_LANES
+    beside_bytes: int = 0
 
 
 def _run(
@@ -174,15 +178,15 @@ def _run(
         outs = run_layer(c, layer, weight_strategy, x, shape.seq_len, source_inputs)
     del x, source_inputs
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
-    added = added_passes(layer, shape)
-    lanes = NO_LANES if added is None else added.lanes
+    added = added_passes(layer, shape, lower_layer)
+    lanes, beside_bytes = (NO_LANES, 0) if added is None else (added.lanes, added.beside_bytes)
     forward = _take_pass(tape, start_bytes, shape, forward=True)
     forward = forward if added is None else chain_passes(forward, added.forward)
-    keeps_input = input_storage() is not None
+    keeps_input = input_storage() is not None and (added is None or not added.releases_input)
     if not shape.training.backward:
         skipped, empty = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
         ends = input_bytes, output_bytes, keeps_input
-        return _TracedLayer(forward, skipped, empty, *ends, lanes=lanes)
+        return _TracedLayer(forward, skipped, empty, *ends, (), (), lanes, beside_bytes)
     _set_output_gradients(tape, outs)
     del outs
     tower_inputs.set_gradients()
@@ -196,7 +200,7 @@ def _run(
     backward = backward if added is None else added_backward(backward, added)
     tier_bytes = () if added is None else added.kept_tier_bytes
     sizes = (input_bytes, output_bytes, keeps_input, tier_bytes, tuple(tape.result_bytes.items()))
-    return _TracedLayer(forward, backward, weight, *sizes, lanes=lanes)
+    return _TracedLayer(forward, backward, weight, *sizes, lanes, beside_bytes)
 
 
 def _tape(shape: LayerShape, accumulating: bool, splits: bool) -> Tape:

@@ -218,7 +218,7 @@ def assemble_layer_work(
         recomputes=bool(block) and shape.strategy.recompute == "full",
         stops_early=shape.stack.recompute_stops_early and not _last_sum_keeps(block, shape),
         output_bytes=last_forward[-1].lowered.output_bytes,
-        added=added_passes(layer, shape) if block else None,
+        added=added_passes(layer, shape, lower_layer) if block else None,
     )
 
 

@@ -91,7 +91,8 @@ class PassMemoryModel:
             following = gathers[number + 1] if number + 1 < len(gathers) else None
             prefetched_bytes = self._prefetched_bytes(following)
             ledger.add(COMMUNICATION, prefetched_bytes)
-            self._layer_forward(ledger, entry.lowered, number == 0 and chunk.input_bytes > 0)
+            received = number == 0 and chunk.input_bytes > 0
+            self._layer_forward(ledger, entry.lowered, received, self._beside_bytes(entry.lowered))
             ledger.live[COMMUNICATION] -= prefetched_bytes
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(PARAMETERS, -entry.unit.whole_bytes)
@@ -100,7 +101,9 @@ class PassMemoryModel:
         ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if not s.kept))
 
     @staticmethod
-    def _layer_forward(ledger: Ledger, lowered: LoweredLayer, received: bool) -> None:
+    def _layer_forward(
+        ledger: Ledger, lowered: LoweredLayer, received: bool, beside_bytes: int
+    ) -> None:
         """Run a layer forward on ``ledger``.
 
         An input ``received`` by the chunk is kept for the backward. A redistributing layer releases
@@ -110,7 +113,7 @@ class PassMemoryModel:
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
         if lowered.redistributes_input:
             ledger.add(ACTIVATIONS, kept_bytes)
-        ledger.touch(lowered.forward.peak_bytes)
+        ledger.touch(lowered.forward.peak_bytes + beside_bytes)
         ledger.add(ACTIVATIONS, lowered.forward.change_bytes)
         if not lowered.redistributes_input:
             ledger.add(ACTIVATIONS, kept_bytes)
@@ -136,7 +139,7 @@ class PassMemoryModel:
             prefetched_bytes = self._prefetched_backward(chunk, number)
             ledger.add(COMMUNICATION, prefetched_bytes)
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
-                self._layer_backward(ledger, lowered)
+                self._layer_backward(ledger, lowered, self._beside_bytes(entry.lowered))
             ledger.live[COMMUNICATION] -= prefetched_bytes
             unit = self._finished_unit(chunk, number)
             if unit is not None and kind.part == "input":
@@ -186,8 +189,12 @@ class PassMemoryModel:
             return 0
         return unit.flat_bytes + unit.fetched_bytes
 
-    def _layer_backward(self, ledger: Ledger, backward: LoweredPass) -> None:
-        ledger.touch(backward.peak_bytes)
+    def _beside_bytes(self, lowered: LoweredLayer) -> int:
+        """Buffers of lanes beside a layer's pass, where they run beside it."""
+        return lowered.beside_bytes if self.prefetch else 0
+
+    def _layer_backward(self, ledger: Ledger, backward: LoweredPass, beside_bytes: int = 0) -> None:
+        ledger.touch(backward.peak_bytes + beside_bytes)
         gradient_bytes = backward.gradient_bytes
         ledger.add(ACTIVATIONS, backward.change_bytes - gradient_bytes)
         ledger.add(GRADIENTS, 0 if self.contiguous else gradient_bytes)

@@ -19,6 +19,8 @@ from .context import OpContext
 from .unfused_attention import unfused_attention
 
 ATTENTION = ("attention",)
+LOG_SUM_EXP = "log_sum_exp"
+"""What of the result's bytes are logarithms."""
 
 
 def attention(
@@ -63,6 +65,7 @@ def flash_attention(
     kept = t.kept_result(ATTENTION)
     out, log_sum = flash_forward(c, scores, inputs) if kept is None else kept
     t.keep_result(ATTENTION, out, log_sum)
+    t.result_bytes[LOG_SUM_EXP] = log_sum.size_bytes
     del kept
     joined = out.view(seq, batch, heads * value.shape[-1])
 

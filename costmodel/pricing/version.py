@@ -1,8 +1,9 @@
 """Version of the pricing, raised by every change that moves prices.
 
-1: a stage's message waits for its reductions. 2: it leaves when its layers' own work is done.
+1: a stage's message waits for its reductions. 2: it leaves when its layers' own work is done. 3:
+reduce-scatters of cores over a network are all-reduces.
 """
 
 from __future__ import annotations
 
-PRICING_VERSION = 2
+PRICING_VERSION = 3

@@ -15,7 +15,7 @@ from ...kernels.attention.rope import Angles, apply_rope
 from ...kernels.dense import norm
 from ...spec.model.mixers import Attention
 from ...spec.parallel.sequence_partition import IndexRanges, count
-from .core_attention import Attend, core_attention
+from .core_attention import Attend
 
 if TYPE_CHECKING:
     from .block import Block
@@ -75,7 +75,7 @@ def _attend(
     if bias is not None:
         attend = partial(_biased, bias, causal)
     recompute = block.recompute == "selective"
-    return core_attention(block.sequence, attend, spec.heads, recompute, query, key, value, causal)
+    return block.core(block.sequence, attend, spec.heads, recompute, query, key, value, causal)
 
 
 def _biased(bias: Tensor, causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from ...spec.model.model_spec import BlockLayer
 from ...spec.recomputation import kept_results, recomputes_block
 from ...spec.rules.executable import RUN_MODELS, unsupported_block
 from .attention import attention_mixer, cross_attention
+from .core_attention import core_attention
 from .latent_attention import latent_attention
 from .layer import LayerBuild, LayerModule
 from .mlp import mlp
@@ -65,6 +66,8 @@ class Block(LayerModule):
         self.sequence = build.sequence
         self.expert_ranks = build.experts
         self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
+        self.core = core_attention
+        """Core attention of the mixer; a technique may replace it."""
         self.body: Callable[..., Any] = Block._run
         """The block's computation; a technique may replace it."""
 

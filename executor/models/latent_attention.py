@@ -16,7 +16,6 @@ from torch.autograd import Function
 from ...kernels.attention.rope import Angles, rotate_heads
 from ...spec.model.mixers import LatentAttention
 from ...spec.parallel.sequence_partition import count
-from .core_attention import core_attention
 from .tensor_parallel import TensorParallel
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def latent_attention(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     key, value = _KeysAndValues.apply(heads, rotary_key, spec.nope_dim)  # type: ignore[no-untyped-call]
     del down, latent, up, heads, rotary_key
     recompute = block.recompute == "selective"
-    attended = core_attention(
+    attended = block.core(
         block.sequence, block.attend, spec.heads, recompute, query, key, value
     )
     return block.row(attended, "output")

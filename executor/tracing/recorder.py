@@ -180,6 +180,8 @@ _DTYPE_NAMES = {
     torch.float16: "fp16",
     torch.int64: "int64",
     torch.bool: "bool",
+    torch.int8: "int8",
+    torch.uint8: "int8",
 }
 
 

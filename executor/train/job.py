@@ -27,6 +27,7 @@ from ..checkpoint.loader import FoundCheckpoint
 from ..checkpoint.reference_state import fill_reference
 from ..checkpoint.session import CheckpointSession, run_facts
 from ..checkpoint.settings import CheckpointSettings
+from ..data.prepared import recipe_hash
 from ..data.records import data_batches, random_batches
 from ..data.tasks import Batch
 from ..engine.engine import Engine, StepResult
@@ -180,6 +181,7 @@ def _trained(
     )
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    reports = _technique_reports(plan, engine)
     if stopped is not None:
         result = _stopped_result(settings, engine, context, steps, growth, stopped, checkpoints)
         return _Ran(result, steps, {}, None)
@@ -195,9 +197,20 @@ def _trained(
     if context.rank:
         return _Ran(None, steps, gradients, checkpoints.resumed)
     result = _result(settings, engine, steps, peaks, growth, traced)
+    if reports:
+        result["techniques"] = reports
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
     return _Ran(result, steps, gradients, checkpoints.resumed)
+
+
+def _technique_reports(plan: Plan, engine: Engine) -> dict[str, list[Any]]:
+    """What techniques say of each rank's steps, by name; collective where a plan has any."""
+    if not used_techniques(plan):
+        return {}
+    ranks = gather_json(engine.technique_hooks.report(), engine.options.device)
+    names = dict.fromkeys(name for report in ranks for name in report)
+    return {name: [report.get(name) for report in ranks] for name in names}
 
 
 def _loss_file(
@@ -252,8 +265,14 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--lr": str(settings.adamw.learning_rate),
         "--trace": str(settings.trace or settings.trace_file is not None),
         "--checkpoint, --every, --resume": str(settings.checkpoint),
-        TEXT: text_digest(batch, plan.workload.global_batch),
+        TEXT: text_digest(batch, plan.workload.global_batch) + _recipe(settings),
     }
+
+
+def _recipe(settings: TrainSettings) -> str:
+    """Recipe of prepared data, for the manifests of checkpoints."""
+    found = None if settings.data is None else recipe_hash(Path(settings.data))
+    return "" if found is None else f", recipe {found}"
 
 
 def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
@@ -356,6 +375,8 @@ def _result(
         "rss_growth_bytes": growth,
         "kernels": [choice.to_document() for choice in engine.kernels.choices()],
     }
+    if settings.data is not None and (found := recipe_hash(Path(settings.data))) is not None:
+        result["recipe_hash"] = found
     if settings.loss_folder is not None:
         result["losses_file"] = str(settings.loss_folder / LOSSES_NAME)
     return result if traced is None else {**result, "traced": traced}

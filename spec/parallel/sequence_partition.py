@@ -48,6 +48,12 @@ def partition_range(spans: IndexRanges, parts: int, index: int) -> IndexRanges:
     return merge_ranges(_between(spans, *split_range(count(spans), parts, index)))
 
 
+def later_tokens(spans: IndexRanges, parts: int, skipped: int) -> IndexRanges:
+    """The numbers but for the first ``skipped`` of each of ``parts`` parts."""
+    pieces = (partition_range(spans, parts, index) for index in range(parts))
+    return merge_ranges(span for piece in pieces for span in _between(piece, skipped, count(piece)))
+
+
 def positions_of(spans: IndexRanges, subset: IndexRanges) -> IndexRanges:
     """Positions of ``subset`` numbers among those of ``spans``, a superset."""
     return merge_ranges(_positions(spans, subset))

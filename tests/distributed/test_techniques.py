@@ -22,6 +22,7 @@ from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques import TECHNIQUES as VALUES
+from shardwright.spec.techniques.activation_swap import ActivationSwap
 
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
 
@@ -96,3 +97,23 @@ class TestRoundedInputs(StatefulRankSuite):
 
 def _sum(value: object) -> float:
     return sum(map(_sum, value)) if isinstance(value, list) else float(value)  # type: ignore[arg-type]
+
+
+def swapped(strategy: LayerStrategy, share: float) -> LayerStrategy:
+    return with_value(strategy, "activation_swap", ActivationSwap(share=share))
+
+
+class TestActivationSwap(TechniqueRankSuite):
+    values, prices, name = VALUES, PRICES, "activation_swap"
+    cases = (
+        Case(
+            name="shares of both kinds",
+            strategies=[
+                LayerStrategy(),
+                swapped(sharded("zero3", 2), 0.5),
+                swapped(sharded("zero2", 2), 1.0),
+                LayerStrategy(),
+            ],
+        ),
+        Case(name="sequence shards", strategies=swapped(TP2, 0.25)),
+    )

@@ -29,6 +29,7 @@ from shardwright.spec.model.model_spec import (
 )
 from shardwright.spec.rules.input_rules import workload_violation
 from shardwright.spec.rules.model_rules import model_problems
+from shardwright.spec.workload.training import LayerTraining, Lora
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=8)
@@ -167,3 +168,9 @@ def test_an_image_needs_room_in_the_text() -> None:
     reason = workload_violation(model, workload)
     assert reason == "seq_len 16 has no room for the 17 tokens of an image"
     assert workload_violation(model, replace(workload, seq_len=17)) is None
+
+
+def test_a_layer_trains_its_weights_or_adapters_beside_them() -> None:
+    adapted = LayerTraining(weights=False, adapters=Lora(rank=4))
+    trained = [LayerTraining(), adapted, LayerTraining(weights=False)]
+    assert [one.trains for one in trained] == [True, True, False]

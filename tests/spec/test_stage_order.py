@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.event_oracle import makespan
 
+from shardwright.spec.report.trace_marks import pass_key
 from shardwright.spec.rules.plan_rules import schedule_violation
 from shardwright.spec.schedules.stage_order import (
     SCHEDULE_KINDS,
@@ -139,3 +140,8 @@ def test_illegal_shapes_are_refused_by_name(
     reason = schedule_violation(*shape, 8)
     assert reason is not None
     assert word in reason
+
+
+def test_names_of_passes_say_direction_chunk_and_micro_batch() -> None:
+    passes = (Pass(True, 1, 3), Pass(False, 0, 2), Pass(False, 0, 2, "weight"))
+    assert [pass_key(one) for one in passes] == ["F 1 3", "B 0 2", "W 0 2"]

@@ -6,17 +6,12 @@ different times where micro-batches are few, so that four ranks need little more
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 from generators.plan_cases import Case, Sizes
-from harness.paths import BENCHMARKS
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, unmeasured
 from harness.work import Work
-from support.held_links import HeldLinks, lacking
+from support.held_links import answered, held_levels, lacking
 
 from shardwright.api.cli.profile import DEFAULT_BUDGET_S
 from shardwright.costmodel.explain.breakdown import breakdown
@@ -110,15 +105,9 @@ def _times(work: Work, plans: dict[str, Plan]) -> dict[str, dict[str, list[float
         "rounds": work.sized(ROUNDS, 1),
         "steps": STEPS,
     }
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        path for path in (str(BENCHMARKS), os.environ.get("PYTHONPATH", "")) if path
-    )
-    with tempfile.TemporaryDirectory() as name, HeldLinks(NODES, BYTES_PER_S) as links:
-        question, answer = Path(name, "question.json"), Path(name, "answer.json")
-        question.write_text(json.dumps(asked))
-        command = ["-m", "support.late_messages", str(question), str(answer)]
-        links.run(command, Path(name), TIMEOUT_S)
-        found: dict[str, dict[str, list[float]]] = json.loads(answer.read_text())
+    levels = held_levels(held_cluster())
+    found: dict[str, dict[str, list[float]]]
+    found = answered(levels, "support.late_messages", asked, TIMEOUT_S)
     return found
 
 

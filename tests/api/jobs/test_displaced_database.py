@@ -19,6 +19,7 @@ from shardwright.api.server.jobs import readiness
 from shardwright.api.server.jobs.database import (
     StoreError,
     check_writable,
+    checked_url,
     open_engine,
     prepare,
 )
@@ -156,3 +157,9 @@ def test_a_probe_is_answered_in_time(
 
     asyncio.run(run())
     ready[1].dispose()
+
+
+@pytest.mark.parametrize("name", ["postgresql", "postgresql+psycopg"])
+def test_names_of_one_kind_of_database_are_one(name: str) -> None:
+    address = "anna:secret@host:5433/plans?sslmode=require"
+    assert checked_url(f"{name}://{address}") == f"postgresql://{address}"

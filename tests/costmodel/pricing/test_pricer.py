@@ -173,6 +173,16 @@ def test_no_collective_beats_its_links(cluster: str) -> None:
         assert wire / seconds <= fastest
 
 
+def test_cores_over_a_network_scatter_what_they_have_summed() -> None:
+    for cluster, factor in (("2x2xcpu", 1.0), ("2x2xA100-80GB", 0.5)):
+        machine = Machine(parse_cluster(cluster).cluster)
+        part, whole = (
+            collective_seconds(collective(kind, 4, 1, 2**28), machine)
+            for kind in ("reduce_scatter", "all_reduce")
+        )
+        assert part / whole == pytest.approx(factor, rel=0.15)
+
+
 def test_the_worked_number_of_the_collectives() -> None:
     """All-gather of 256 MiB over 8 H100 of one node: 0.73 ms."""
     machine = Machine(parse_cluster("1x8xH100-80GB").cluster)

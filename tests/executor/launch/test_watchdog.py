@@ -11,7 +11,7 @@ from shardwright.executor.launch import pool as pool_module
 from shardwright.executor.launch.fault_injection import Fault, FaultList, attempt_of, faults_of
 from shardwright.executor.launch.pool import PoolOptions, WorkerPool
 from shardwright.executor.launch.watchdog import SLOW_BEATS, Watchdog
-from shardwright.spec.errors import InputError
+from shardwright.spec.errors import InputError, RunError
 
 STAGES = [range(2), range(2, 3)]
 
@@ -101,6 +101,19 @@ class QuietPool(WorkerPool):
 
     def _start(self, rank: int, device: str) -> None:
         self._workers.append(cast("Any", QuietWorker()))
+
+
+def test_a_pool_whose_job_fails_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(signals: object) -> None:
+        raise RunError("rank 1 is lost")
+
+    pool, kills = QuietPool(2), list[bool]()
+    monkeypatch.setattr(pool, "_await_ready", lost)
+    monkeypatch.setattr(pool, "kill", lambda: kills.append(True))
+    with pytest.raises(RunError, match="rank 1 is lost"):
+        pool.run("shardwright.executor.train.job:train", {})
+    pool._folder.close()
+    assert kills == [True]
 
 
 def test_a_launcher_that_was_stopped_blames_no_rank_for_the_time(

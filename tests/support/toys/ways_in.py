@@ -101,13 +101,14 @@ def program_ways_in(typed: Callable[..., str]) -> dict[str, object]:
     }
     _, answer = run_operation("simulation", json.dumps(body).encode(), 60.0)
     asked = {**QUESTION, PROGRAM: "pull:0.5", "calibration": "none"}
-    pins = (*PINS, "--pin", f"{PROGRAM}=4")
+    few = (*PINS, "--pin", "shard=zero2")
+    pins = (*few, "--pin", f"{PROGRAM}=4")
     return {
         "simulated": json.loads(typed("simulate", *flags, *OUT)),
         "python": sw.simulate(FREE, CLUSTER, **asked).report.to_document(),
         "service": json.loads(answer),
         "planned": json.loads(typed(*FREE_FLAGS, *pins, *OUT)),
-        "allowed": json.loads(typed(*FREE_FLAGS, *PINS, "--allow", PROGRAM, *OUT)),
+        "allowed": json.loads(typed(*FREE_FLAGS, *few, "--allow", PROGRAM, *OUT)),
     }
 
 

@@ -94,7 +94,7 @@ FAMILY = NumberFamily(
     low=0.25,
     high=1.0,
     make=lambda pull: AveragedWeights(pull=pull),
-    number_of=lambda value: value.pull,
+    number_of=lambda value: value.pull if value.every == 2 else None,
 )
 TECHNIQUE = TechniqueValue(
     name=NAME,
