@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from ...spec.errors import InputError
 from ..recipes.recipe import TextSource
@@ -44,7 +44,7 @@ def _decoded(data: bytes) -> str:
 def _opened(file: SourceFile) -> BinaryIO:
     ending = file.path.name.casefold()
     if ending.endswith(".gz"):
-        return gzip.open(file.path, "rb")
+        return cast("BinaryIO", gzip.open(file.path, "rb"))
     if ending.endswith(".zst"):
         return io.BufferedReader(_ZstFile(file), 1 << 20)
     return file.path.open("rb")
