@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from ..kernels.dispatch import Dispatcher
 from ..spec.parallel.rank_groups import RankGroup
 from ..spec.plan.plan import Plan
 from ..spec.schedules.passes import Pass
@@ -123,6 +124,10 @@ class TechniqueHooks:
         """Tensors that persist between steps, by the technique's names."""
         return {}
 
+    def report(self) -> dict[str, Any]:
+        """JSON-ready facts about the rank's steps, for the run's result; empty: none."""
+        return {}
+
     def close(self) -> None:
         """Free resources; no use afterwards."""
 
@@ -133,7 +138,7 @@ class TechniqueContext:
 
     ``value``: of a program's technique, which all layers hold; None for others.
     ``units``: the fully_shard layers; ``streams``: those that the technique requested, None on
-    cores, where work is serial.
+    cores, where work is serial; ``kernels``: the run's.
     """
 
     name: str
@@ -145,6 +150,7 @@ class TechniqueContext:
     parameters: Mapping[int, tuple[LocalParameter, ...]]
     units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
+    kernels: Dispatcher
     value: Any = None
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
@@ -201,3 +207,7 @@ class RunTechniques:
     def of(self, strategy: LayerStrategy) -> Runs:
         """Runs of a strategy's techniques, in their order."""
         return tuple(run for run in self.runs if run.name in strategy.techniques)
+
+    def with_run(self, run: TechniqueRun) -> RunTechniques:
+        """The same techniques, one of them run in another way."""
+        return replace(self, runs=(*(own for own in self.runs if own.name != run.name), run))

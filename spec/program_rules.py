@@ -71,6 +71,7 @@ class ProgramRules:
         reduced_ranks: consecutive ranks of a stage that sum the gradients of a layer; the replicas
             beyond them are left out, and hold weights of their own. At least those that split the
             layer's weights and states.
+        plans_addresses: True if a run needs the addresses of its requests, planned before it.
     """
 
     executable: bool = True
@@ -81,3 +82,4 @@ class ProgramRules:
     groups: Callable[[Any, LayerStrategy, int], tuple[RankGroup, ...]] = _no_groups
     claims: Callable[[Any], frozenset[State]] = _claims_nothing
     reduced_ranks: Callable[[Any, LayerStrategy, int], int] = _all_ranks
+    plans_addresses: bool = False

@@ -160,3 +160,14 @@ def lossy_program_values(values: ProgramValues, techniques: Values = TECHNIQUES)
         for technique, _, value in _used(values, techniques)
         if (bound := technique.lossy(value)) is not None
     }
+
+
+def address_technique(techniques: Values = TECHNIQUES) -> TechniqueValue | None:
+    """The technique whose runs need planned addresses; None if there is none."""
+    found = (technique for technique, rules in of_programs(techniques) if rules.plans_addresses)
+    return next(found, None)
+
+
+def plans_addresses(values: ProgramValues, techniques: Values = TECHNIQUES) -> bool:
+    """True if a program's run needs the addresses of its requests, planned before it."""
+    return any(rules.plans_addresses for _, rules, _ in _used(values, techniques))

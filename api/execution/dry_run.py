@@ -16,6 +16,7 @@ from ...spec.parallel.rank_groups import (
 from ...spec.plan.plan import Plan, Stage
 from ...spec.plan.technique_groups import plan_reduced_ranks
 from ...spec.strategy import LayerStrategy
+from .addresses import address_document
 from .dry_run_process import dry_run_stages
 
 
@@ -23,11 +24,12 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
     """Describe ranks, groups and stages of a run of a plan.
 
     ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
-    kernels; None without torch. ``path`` is the plan's file, for the command that starts the ranks
-    by hand.
+    kernels; None without torch. ``addresses``: of their requests, where the plan has them planned.
+    ``path`` is the plan's file, for the command that starts the ranks by hand.
     """
     layout = stage_layout(plan)
     file = shlex.quote(path)
+    addresses = address_document(plan)
     return {
         "plan_hash": plan.hash,
         "device": ", ".join(dict.fromkeys(plan_devices(plan))),
@@ -35,6 +37,7 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
         "steps": steps,
         "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],
         "rehearsal": dry_run_stages(plan),
+        **({} if addresses is None else {"addresses": addresses}),
         "command": f"torchrun --nproc-per-node {plan_world_size(plan)} "
         f"-m shardwright.executor.worker {file} --steps {steps}",
     }

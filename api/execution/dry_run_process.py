@@ -24,10 +24,19 @@ def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
     Raises:
         RunError: the rehearsal failed.
     """
+    return stage_documents(plan, MODULE)
+
+
+def stage_documents(plan: Plan, module: str) -> list[dict[str, Any]] | None:
+    """Return what a module of the executor says of a plan's stages; None without torch.
+
+    Raises:
+        RunError: the rehearsal failed.
+    """
     if importlib.util.find_spec("torch") is None:
         return None
     done = subprocess.run(
-        [sys.executable, "-P", "-m", MODULE],
+        [sys.executable, "-P", "-m", module],
         input=canonical_json(plan),
         capture_output=True,
         text=True,
@@ -41,4 +50,4 @@ def dry_run_stages(plan: Plan) -> list[dict[str, Any]] | None:
     return stages
 
 
-__all__ = ["NEEDS_TORCH", "dry_run_stages"]
+__all__ = ["NEEDS_TORCH", "dry_run_stages", "stage_documents"]

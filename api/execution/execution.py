@@ -27,6 +27,7 @@ from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Prediction
 from ...spec.workload.learning_rate import LearningRate
 from ..planning.report import Simulated, simulate_plan
+from .addresses import require_addresses
 
 DEFAULT_STEPS = 10
 EventCallback = Callable[[dict[str, Any]], None]
@@ -121,6 +122,7 @@ def execute_plan(
         if rank == 0:
             on_event(event)
 
+    require_addresses(plan, payload, on_event)
     result = run_plan(plan, payload, relay)
     return _document(plan, simulated, result)
 
@@ -170,7 +172,8 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     }
     if "traced" in result:
         document["comparison"] = _comparison(plan, simulated, result)
-    for name in ("checkpoint", "verify", "stopped", "losses_file", "recipe_hash"):
+    names = ("checkpoint", "verify", "stopped", "losses_file", "techniques", "recipe_hash")
+    for name in names:
         if name in result:
             document[name] = result[name]
     return document

@@ -219,7 +219,7 @@ def _check_shard(
 def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
     """Refuse a technique illegal for layers, stack or devices.
 
-    It is tried alone and fully sharded.
+    It is tried alone and sharded, with whole parameters, without, and with a second copy.
     """
     techniques = problem.techniques
     value, choice = next(pair for pair in techniques.plannable if pair[0].name == pin.key)
@@ -228,10 +228,13 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     covered = {x: None for n, x in enumerate(layers) if pin.covers(n)}
     plannable = [x for x in covered if layer_kind_violation(value, x, kinds) is None]
     dtype, groups = problem.workload.dtype, problem.cluster.groups
-    sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
+    sharded = [
+        (replace(alone, shard=Sharding.from_text(text, ranks)), ranks)
+        for text, ranks in (("zero3", 2), ("zero2", 2), ("hpz:2", 4))
+    ]
     reasons = [
         technique_violation(x, alone, 1, dtype, techniques.values)
-        if technique_violation(x, sharded, 2, dtype, techniques.values)
+        if all(technique_violation(x, s, ranks, dtype, techniques.values) for s, ranks in sharded)
         else None
         for x in plannable
     ]

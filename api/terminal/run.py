@@ -56,6 +56,8 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     out.print(table)
     if "mfu" in measured:
         out.print(_mfu_formula(measured))
+    for reports in document.get("techniques", {}).values():
+        _print_arena(out, [report for report in reports if report and "arena_bytes" in report])
     if file := document.get("losses_file"):
         out.print(f"every step's loss: {file}", soft_wrap=True)
     if kernels := kernels_text(document.get("kernels", ())):
@@ -144,6 +146,8 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
         out.print(NEEDS_TORCH)
     else:
         _print_dry_run_stages(out, document["rehearsal"])
+    if "addresses" in document:
+        _print_addresses(out, document["addresses"])
     out.print(f"by hand: {document['command']}")
 
 
@@ -167,6 +171,30 @@ def _print_dry_run_stages(out: Console, rows: list[dict[str, Any]]) -> None:
             sent.add_row(ranges(row["stages"]), item["kind"], *map(str, cells), size, item["dtype"])
     out.print("what a rank sends most of in a step (all of it: --json):")
     out.print(sent)
+
+
+def _print_arena(out: Console, reports: list[dict[str, Any]]) -> None:
+    """Print how many requests of passes had their planned addresses."""
+    if not reports:
+        return
+    served, unplanned = (sum(r[key] for r in reports) for key in ("served", "unplanned"))
+    largest = max(report["arena_bytes"] for report in reports)
+    out.print(
+        f"planned addresses: {served} requests from arenas of up to {format_bytes(largest)}, "
+        f"{unplanned} not as planned",
+        soft_wrap=True,
+    )
+
+
+def _print_addresses(out: Console, addresses: dict[str, Any]) -> None:
+    """Print the arena of each solution beside its live bytes."""
+    table = columns("of", "requests", "live", "arena", "by", right=("requests", "live", "arena"))
+    for row in addresses["solutions"]:
+        of = f"stage {row['stage']}" if "stage" in row else f"ranks {ranges(row['ranks'])}"
+        sizes = (format_bytes(row[key]) for key in ("live_bytes", "arena_bytes"))
+        table.add_row(of, str(row["requests"]), *sizes, row["by"])
+    out.print(f"planned addresses of a step's requests, {addresses['source']} (offsets: --json):")
+    out.print(table)
 
 
 def _group_text(group: dict[str, Any]) -> str:

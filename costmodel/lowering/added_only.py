@@ -11,7 +11,7 @@ from typing import Any
 
 from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
-from ...spec.technique_values import with_value
+from ..sharding.fsdp_unit import FsdpUnit
 from ..technique import TechniquePrice
 from .layer_lowering import lower_layer
 from .plan_lowering import Lowering
@@ -37,24 +37,27 @@ def only_adds_to_passes(
 
 
 def only_adds_to_states(
-    lowering: Lowering, price: TechniquePrice, index: int, strategy: LayerStrategy, ranks: int
+    lowering: Lowering,
+    price: TechniquePrice,
+    index: int,
+    strategy: LayerStrategy,
+    ranks: int,
+    plain: FsdpUnit,
 ) -> bool:
     """True if a technique changes nothing of a layer's states; arguments as above.
 
-    ``ranks``: of the layer's stage. Layers that share a table with another are no case.
+    ``ranks``: of the layer's stage; ``plain``: the layer's states without the technique. Layers
+    that share a table with another are no case.
     """
     if price.unit is None:
         return True
     if index in shared_tables(lowering.model):
         return False
-    members = (index,)
-    own = lowering.uncached_unit(members, strategy, ranks)
-    plain = lowering.uncached_unit(members, with_value(strategy, price.name, None), ranks)
+    own = lowering.uncached_unit((index,), strategy, ranks)
+    names = "added", "added_update", "added_bytes", "added_tier_bytes"
     additions: dict[str, Any] = {
-        name: getattr(plain, name)
-        for name in ("added", "added_update", "added_bytes", "added_tier_bytes")
+        name: getattr(plain, name) for name in (*names, "gradient_lanes", "update_lanes")
     }
-    lanes = {"gradient_lanes": plain.gradient_lanes, "update_lanes": plain.update_lanes}
-    if replace(own, **additions, **lanes) != plain:
+    if replace(own, **additions) != plain:
         return False
     return own.added_bytes >= plain.added_bytes and all(s >= 0 for _, s, _ in own.added_tier_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -78,6 +78,8 @@ class Lowering:
         self.techniques: dict[str, TechniquePrice] = {
             technique.name: technique for technique in techniques
         }
+        self._of_states_alone = {t.name for t in techniques if not t.touches_passes}
+        self._of_passes_alone = {t.name for t in techniques if not t.touches_states}
         self.program = program
         prices = {t.name: t.program for t in techniques if t.program is not None}
         self._priced_values = priced_values(program, prices)
@@ -215,25 +217,12 @@ class Lowering:
     def split_key(self, strategy: LayerStrategy) -> SplitKey:
         """Decisions behind a layer's own work; no sharding, nor techniques of states alone."""
         s = strategy
-        techniques = self._touching(strategy, lambda price: price.touches_passes)
+        techniques = _without(strategy, self._of_states_alone)
         return SplitKey(s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, techniques, s.recompute)
 
     def state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
         """Techniques behind a layer's FSDP unit, in order."""
-        return self._touching(strategy, lambda price: price.touches_states)
-
-    def _touching(
-        self, strategy: LayerStrategy, touches: Callable[[TechniquePrice], bool]
-    ) -> TechniqueKey:
-        """A strategy's techniques of this kind; unknown ones too, which are refused by name."""
-        if not strategy.techniques:
-            return ()
-        known = self.techniques
-        return tuple(
-            (name, value)
-            for name, value in technique_key(strategy)
-            if name not in known or touches(known[name])
-        )
+        return _without(strategy, self._of_passes_alone)
 
     def chunk(
         self,
@@ -360,6 +349,13 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
 def technique_key(strategy: LayerStrategy) -> TechniqueKey:
     """Names and values of a strategy's techniques, sorted by name."""
     return tuple(sorted(strategy.techniques.items())) if strategy.techniques else ()
+
+
+def _without(strategy: LayerStrategy, names: set[str]) -> TechniqueKey:
+    """A strategy's other techniques; unknown ones too, which are refused by name."""
+    if not strategy.techniques:
+        return ()
+    return tuple([item for item in technique_key(strategy) if item[0] not in names])
 
 
 def split_only(split: SplitKey) -> LayerStrategy:

@@ -8,11 +8,13 @@ Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
 from __future__ import annotations
 
 from ..technique import TechniquePrices
-from . import activation_swap, compile, cpu_offload
+from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
 
 TECHNIQUES: TechniquePrices = (
     compile.TECHNIQUE,
     cpu_offload.TECHNIQUE,
     activation_swap.TECHNIQUE,
+    quantized_communication.TECHNIQUE,
+    address_plan.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""

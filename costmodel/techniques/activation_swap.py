@@ -39,6 +39,7 @@ turn swap as the others do. Devices on a link count as copying at once.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...spec.recomputation import INPUT, OPS_PREFIX
 from ...spec.report.work_items import TO_DEVICE, TO_HOST, streamed
@@ -48,8 +49,17 @@ from ...spec.workload.number_formats import DTYPE_BYTES
 from ..layers.layer import LayerSegment
 from ..ops.attention import LOG_SUM_EXP
 from ..symbolic.layer_shape import LayerShape
-from ..symbolic.tape import WorkItem
-from ..technique import AddedLaneWork, AddedWork, LayerAddition, LowerLayer, TechniquePrice
+from ..technique import (
+    NO_WORK,
+    AddedLaneWork,
+    AddedWork,
+    LayerAddition,
+    LowerLayer,
+    TechniquePrice,
+)
+
+if TYPE_CHECKING:
+    from ..lowering.layer_lowering import LoweredLayer
 
 ATTENTION = "attention"
 BUFFERS = 2
@@ -57,52 +67,100 @@ BYTES = "int8"
 """Activations of all types move as bytes."""
 
 
+class _Activations(NamedTuple):
+    """A block's activations on a rank; the first two go whole, ``others`` by tokens.
+
+    ``logarithms``: those of ``attention``'s bytes that are log-sum-exps; ``swapped`` of ``tokens``
+    go, on each of ``shards`` of the sequence.
+    """
+
+    block_input: int
+    attention: int
+    logarithms: int
+    others: int
+    tokens: int
+    swapped: int
+    shards: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.block_input + self.attention + self.others
+
+    @property
+    def missing_bytes(self) -> int:
+        """Of the tokens that are made again."""
+        return self.others - self.others * self.swapped // self.tokens
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.total_bytes - self.missing_bytes
+
+    @property
+    def later_output_bytes(self) -> int:
+        """Core attention's output for the tokens that are made again."""
+        output_bytes = self.attention - self.logarithms
+        return output_bytes // self.tokens * (self.tokens - self.swapped)
+
+
 def addition(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> LayerAddition:
     """Copies of a block's activations each way, and the work of those made again."""
-    swap = swap_of(shape.strategy)
-    if swap is None:
-        raise ValueError(f"a layer without {NAME}")
     plain = replace(shape, strategy=replace(shape.strategy, techniques={}), prices=())
     whole = lower(layer, plain)
-    ranks = shape.strategy.sequence_split
-    tokens = shape.seq_len // ranks
-    swapped = swapped_tokens(swap, tokens)
-    kept = whole.input_bytes if whole.keeps_input else 0
-    results = dict(whole.result_bytes)
-    attention = results.get(ATTENTION, 0)
-    others = whole.forward.change_bytes - whole.output_bytes - attention
-    always = kept + attention
-    copied = always + others * swapped // tokens
+    sizes = _activations(whole, shape)
+    copied = sizes.copied_bytes
     down, up = (streamed(op, copied, 2 * copied, BYTES) for op in (TO_HOST, TO_DEVICE))
-    again: tuple[WorkItem, ...] = ()
-    missing = others - others * swapped // tokens
-    if swapped < tokens:
-        again = _made_again(layer, plain, lower, (tokens - swapped) * ranks)
-    if again and swapped:
-        if ranks > 1:  # later tokens of every shard, put together
-            output = (attention - results[LOG_SUM_EXP]) // tokens * (tokens - swapped)
-            elements = output // DTYPE_BYTES[shape.dtype]
-            again = (streamed("copy", elements, 2 * output, shape.dtype), *again)
-        again = (*again, streamed("copy", missing, 2 * missing, BYTES))
     return LayerAddition(
-        backward=AddedWork(items=again, scratch_bytes=missing if swapped else 0),
+        backward=_made_again(layer, plain, lower, sizes),
         beside_forward=(AddedLaneWork(lane="to_host", items=(down,), begins="after", lag=BUFFERS),),
         beside_backward=(AddedLaneWork(lane="to_device", items=(up,), begins="before"),),
-        kept_bytes=-(always + others),
-        releases_input=whole.keeps_input,
+        kept_bytes=-sizes.total_bytes,
         kept_tier_bytes=(("host", copied),),
-        beside_bytes=always + others,
+        releases_input=whole.keeps_input,
+        beside_bytes=sizes.total_bytes,
+    )
+
+
+def _activations(whole: LoweredLayer, shape: LayerShape) -> _Activations:
+    swap, results = swap_of(shape.strategy), dict(whole.result_bytes)
+    if swap is None:
+        raise ValueError(f"a layer without {NAME}")
+    shards = shape.strategy.sequence_split
+    tokens, attention = shape.seq_len // shards, results.get(ATTENTION, 0)
+    return _Activations(
+        block_input=whole.input_bytes if whole.keeps_input else 0,
+        attention=attention,
+        logarithms=results.get(LOG_SUM_EXP, 0),
+        others=whole.forward.change_bytes - whole.output_bytes - attention,
+        tokens=tokens,
+        swapped=swapped_tokens(swap, tokens),
+        shards=shards,
     )
 
 
 def _made_again(
-    layer: LayerSegment, plain: LayerShape, lower: LowerLayer, tokens: int
-) -> tuple[WorkItem, ...]:
-    """Work of a block's forward on so many tokens of the sequence, core attention left out."""
-    recompute = f"{OPS_PREFIX}{INPUT},{ATTENTION}"
-    strategy = replace(plain.strategy, recompute=recompute)
-    lowered = lower(layer, replace(plain, strategy=strategy, seq_len=tokens))
-    return tuple(entry.work for entry in lowered.backward.entries if entry.recomputed)
+    layer: LayerSegment, plain: LayerShape, lower: LowerLayer, sizes: _Activations
+) -> AddedWork:
+    """The block's forward on the tokens that were not copied, core attention left out."""
+    if sizes.swapped == sizes.tokens:
+        return NO_WORK
+    later = replace(plain, seq_len=(sizes.tokens - sizes.swapped) * sizes.shards)
+    without = replace(plain.strategy, recompute=f"{OPS_PREFIX}{INPUT},{ATTENTION}")
+    backward = lower(layer, replace(later, strategy=without)).backward
+    items = tuple(entry.work for entry in backward.entries if entry.recomputed)
+    if not sizes.swapped:
+        return AddedWork(items=items)
+    whole = lower(layer, later)
+    made = whole.forward
+    scratch_bytes = made.peak_bytes - dict(whole.result_bytes).get(ATTENTION, 0)
+    if made.peak_bytes == made.change_bytes + whole.output_bytes:  # at the last sum, which is not
+        scratch_bytes -= whole.output_bytes
+    if sizes.shards > 1:  # the output for later tokens of every shard, put together
+        output_bytes = sizes.later_output_bytes
+        elements = output_bytes // DTYPE_BYTES[plain.dtype]
+        items = (streamed("copy", elements, 2 * output_bytes, plain.dtype), *items)
+        scratch_bytes += output_bytes
+    join = streamed("copy", sizes.missing_bytes, 2 * sizes.missing_bytes, BYTES)
+    return AddedWork(items=(*items, join), scratch_bytes=scratch_bytes)
 
 
 TECHNIQUE = TechniquePrice(value=VALUE, at_least="work", lowered_layer=addition)

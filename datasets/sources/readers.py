@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 from ...spec.errors import InputError
 from ..recipes.recipe import TextSource
@@ -41,10 +41,10 @@ def _decoded(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _opened(file: SourceFile) -> BinaryIO:
+def _opened(file: SourceFile) -> IO[bytes]:
     ending = file.path.name.casefold()
     if ending.endswith(".gz"):
-        return cast("BinaryIO", gzip.open(file.path, "rb"))
+        return cast("IO[bytes]", gzip.open(file.path, "rb"))
     if ending.endswith(".zst"):
         return io.BufferedReader(_ZstFile(file), 1 << 20)
     return file.path.open("rb")
@@ -186,7 +186,7 @@ def _warc(file: SourceFile, source: TextSource) -> Texts:
                     yield fields.get("warc-target-uri", ""), text
 
 
-def _fields(records: BinaryIO) -> dict[str, str]:
+def _fields(records: IO[bytes]) -> dict[str, str]:
     fields: dict[str, str] = {}
     while (line := records.readline(1 << 16)).strip():
         name, _, value = line.decode("utf-8", "replace").partition(":")

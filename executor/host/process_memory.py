@@ -1,12 +1,14 @@
-"""Memory of this process, as the operating system reports it."""
+"""Memory of this process and of its host, as the operating system reports it."""
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from pathlib import Path
 
 KIB = 1024
+AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
 def resident_bytes() -> int:
@@ -22,6 +24,15 @@ def peak_resident_bytes() -> int:
         return peak
     unit = 1 if sys.platform == "darwin" else KIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def available_bytes() -> int | None:
+    """Bytes of the host's memory that may still be allocated; None if unknown."""
+    try:
+        match = AVAILABLE.search(Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return None if match is None else int(match[1]) * KIB
 
 
 def reset_peak() -> None:

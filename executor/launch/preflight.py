@@ -8,11 +8,9 @@ gradients and optimizer states must fit free memory; without activations, so pas
 from __future__ import annotations
 
 import math
-import re
 import socket
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -27,9 +25,8 @@ from ...spec.technique_values import relocated_states
 from ...spec.techniques import TECHNIQUES
 from ...spec.units import format_bytes
 from ...spec.workload.number_formats import DTYPE_BYTES
+from ..host.process_memory import available_bytes
 from .consistency import gather_json
-
-AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
 class RankLocation(NamedTuple):
@@ -58,11 +55,7 @@ def free_bytes(device: torch.device) -> int | None:
     """Bytes that a rank may still allocate; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        match = AVAILABLE.search(Path("/proc/meminfo").read_text())
-    except OSError:
-        return None
-    return None if match is None else int(match[1]) * 1024
+    return available_bytes()
 
 
 def check_locations(

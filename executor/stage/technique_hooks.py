@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
@@ -45,6 +47,7 @@ class TechniqueHookList:
         self._hooks: dict[str, TechniqueHooks] = {}
         self._pass = Pass(forward=True, chunk=0, micro_batch=0)
         used, values = used_techniques(plan), plan.program.techniques
+        kernels = Dispatcher(options.kernels)
         for run in options.techniques.runs:
             if run.name not in used:
                 continue
@@ -63,6 +66,7 @@ class TechniqueHookList:
                 parameters={n: parameters for n, (_, parameters) in members.items()},
                 units={n: unit for n, unit in (units or {}).items() if n in members},
                 streams={name: _stream(options.device) for name in run.streams},
+                kernels=kernels,
                 value=values.get(run.name),
             )
             self._hooks[run.name] = run.start(context)
@@ -142,6 +146,11 @@ class TechniqueHookList:
     def end_step(self) -> None:
         """Called after the update."""
         self._call(self._hooks, lambda hooks: hooks.end_step())
+
+    def report(self) -> dict[str, Any]:
+        """Facts about the rank's steps, by technique."""
+        reports = {name: hooks.report() for name, hooks in self._hooks.items()}
+        return {name: facts for name, facts in reports.items() if facts}
 
     def close(self) -> None:
         """Free resources; no use afterwards."""

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Runs, RunTechniques
-from . import activation_swap, compile, cpu_offload
+from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
 
-TECHNIQUES: Runs = (compile.TECHNIQUE, cpu_offload.TECHNIQUE, activation_swap.TECHNIQUE)
+TECHNIQUES: Runs = (
+    compile.TECHNIQUE,
+    cpu_offload.TECHNIQUE,
+    activation_swap.TECHNIQUE,
+    quantized_communication.TECHNIQUE,
+    address_plan.TECHNIQUE,
+)
 """One entry a module, in the order of ``spec.techniques``."""
 
 SHIPPED = RunTechniques(values=VALUES, runs=TECHNIQUES)

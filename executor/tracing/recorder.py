@@ -181,6 +181,7 @@ _DTYPE_NAMES = {
     torch.int64: "int64",
     torch.bool: "bool",
     torch.int8: "int8",
+    torch.uint8: "int8",
 }
 
 

@@ -26,6 +26,7 @@ from ...spec.errors import ShardwrightError
 from ...spec.model.experts import experts_of
 from ...spec.plan.plan import Plan, load_plan
 from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.program_values import address_technique
 from ...spec.report.work_items import Collective
 from ..data.tasks import plan_task
 from ..engine.engine import Engine
@@ -33,7 +34,7 @@ from ..groups.process_groups import ProcessGroups
 from ..groups.rank_layout import plan_world_size, stage_layout
 from ..models.moe.routing import clear_row_numbers
 from ..stage.options import BuildOptions
-from ..technique import RunTechniques
+from ..technique import RunTechniques, TechniqueRun
 from ..techniques import SHIPPED
 from ..tracing.recorder import LiveBytes, Recorder
 
@@ -53,6 +54,8 @@ def dry_run(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED)
         most micro-batches in flight.
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
+    if (technique := address_technique(techniques.values)) is not None:  # no tensor has an address
+        techniques = techniques.with_run(TechniqueRun(name=technique.name))
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
     return [_dry_run_stages(plan, stages, options) for stages in _identical_stages(plan)]
 
@@ -126,6 +129,20 @@ class _DryStep(NamedTuple):
 
 
 def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
+    with stepped_engine(plan, stage, options) as engine:
+        live = LiveBytes(engine.resident_tensors(), pauses=False)
+        with live, live.following_resizes(), Recorder() as seen:
+            resident = live.live_bytes
+            engine.dry_run_step()
+        return _DryStep(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
+
+
+@contextmanager
+def stepped_engine(plan: Plan, stage: int, options: BuildOptions) -> Iterator[Engine]:
+    """The engine of a stage's first rank without contents, after one step.
+
+    That step makes the optimizer's state, and what libraries cache.
+    """
     rank = stage_layout(plan)[stage][0]
     with alone_in_world(rank, plan_world_size(plan)):
         process_groups = ProcessGroups(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
@@ -133,13 +150,9 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _DryStep:
         _forget_tables()  # of tensors with contents
         with FakeTensorMode():
             engine = Engine(plan, rank, options, _records(plan), process_groups=process_groups)
-            engine.dry_run_step()  # makes the optimizer's state, and what libraries cache
-            live = LiveBytes(engine.resident_tensors(), pauses=False)
-            with live, live.following_resizes(), Recorder() as seen:
-                resident = live.live_bytes
-                engine.dry_run_step()
+            engine.dry_run_step()
+            yield engine
             _forget_tables()
-        return _DryStep(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
 
 
 def _make_meshes(plan: Plan, stage: int, process_groups: ProcessGroups) -> None:

@@ -181,6 +181,7 @@ def _trained(
     )
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    reports = _technique_reports(plan, engine)
     if stopped is not None:
         result = _stopped_result(settings, engine, context, steps, growth, stopped, checkpoints)
         return _Ran(result, steps, {}, None)
@@ -196,9 +197,20 @@ def _trained(
     if context.rank:
         return _Ran(None, steps, gradients, checkpoints.resumed)
     result = _result(settings, engine, steps, peaks, growth, traced)
+    if reports:
+        result["techniques"] = reports
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
     return _Ran(result, steps, gradients, checkpoints.resumed)
+
+
+def _technique_reports(plan: Plan, engine: Engine) -> dict[str, list[Any]]:
+    """What techniques say of each rank's steps, by name; collective where a plan has any."""
+    if not used_techniques(plan):
+        return {}
+    ranks = gather_json(engine.technique_hooks.report(), engine.options.device)
+    names = dict.fromkeys(name for report in ranks for name in report)
+    return {name: [report.get(name) for report in ranks] for name in names}
 
 
 def _loss_file(

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
 from ...costmodel.lowering.layer_parts import LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering
@@ -35,7 +37,7 @@ from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import rate_name
 from ..space.pipeline_shape import PipelineShape
 from ..space.search_space import SearchSpace
-from ..tables.option_rows import KeyIndex
+from ..tables.option_rows import KeyIndex, StrategyArrays
 
 ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
@@ -106,6 +108,7 @@ class ComputeBounds:
         self._pricer = pricer
         self._counts = Counter(space.layer_classes)
         self._split_number = KeyIndex(lambda strategy: lowering.split_key(strategy)[:-1])
+        self._recompute_rank = StrategyArrays(lambda s: recompute_rank(s.recompute))
         self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
         self._works: dict[tuple[int, int, bool, int, bool], ModelCompute] = {}
         self._ends: dict[int, float] = {}
@@ -153,13 +156,12 @@ class ComputeBounds:
         Forward, forward and backward together, and overlapped.
         """
         index = self._space.first_of_class[layer_class]
-        splits: dict[int, LayerStrategy] = {}
-        for s in self._space.options(layer_class, *context[:2]):
-            key = self._split_number(s)
-            least = splits.get(key)
-            if least is None or recompute_rank(s.recompute) < recompute_rank(least.recompute):
-                splits[key] = s
-        seconds = [self._pass_s(index, s, context, adds_to_tied) for s in splits.values()]
+        options = self._space.options(layer_class, *context[:2])
+        numbers, ranks = self._split_number.numbers(options), self._recompute_rank(options)
+        order = np.lexsort((ranks, numbers))  # stable: the first of equals
+        firsts = order[np.unique(numbers[order], return_index=True)[1]]
+        splits = [options[row] for row in firsts.tolist()]
+        seconds = [self._pass_s(index, s, context, adds_to_tied) for s in splits]
         return tuple(min(values) for values in zip(*seconds, strict=True))
 
     def _pass_s(

@@ -10,7 +10,8 @@ from ...costmodel.simulation.simulator import Simulator
 from ...spec.model.experts import experts_of
 from ...spec.numbers import divisors
 from ...spec.strategy import LayerStrategy
-from ..space.search_space import FEW_OPTIONS, Request, SearchSpace
+from ..space.search_space import Request, SearchSpace
+from ..space.usual_options import FEW_OPTIONS
 from ..tables.layer_costs import LayerCosts
 from ..tables.option_table import OptionTable, OptionTables
 from .stage_classes import StageClass, StageClasses, StageClassTable

@@ -20,9 +20,9 @@ from ...spec.technique_values import with_value
 from ..candidates.evaluator import Decision, Outcome
 from .heuristic import TryDecision
 
-STARTS, SWEEPS = 3, 2
+STARTS, SWEEPS = 2, 2
 """Plans that are refined, and times that their stages are gone through."""
-MAX_TRIES, MAX_SIMULATED_PASSES = 600, 2_000_000
+MAX_TRIES, MAX_SIMULATED_PASSES = 240, 2_000_000
 """Simulations of a refinement, and passes of all their steps."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 TOLERANCE = 10**-DIGITS
@@ -113,8 +113,8 @@ class NumberRefinement:
                 key = (stages[layer], self._layer_classes[layer], technique.name, family.word, rest)
                 alike.setdefault(key, []).append(layer)
                 families[key] = technique, family
-        for key, layers in alike.items():
-            technique, family = families[key]
+        for place, layers in alike.items():
+            technique, family = families[place]
             values = [technique.of(decision.strategies[layer]) for layer in layers]
             holds = [v is not None and family.number_of(v) is not None for v in values]
             own = tuple(layer for layer, held in zip(layers, holds, strict=True) if held)

@@ -6,15 +6,19 @@ slower and no larger. They are left out before values are combined.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ...costmodel.lowering.added_only import only_adds_to_passes, only_adds_to_states
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import OFF, TechniqueValue
 from ..technique import Place
 from .request import Request
+
+_States = tuple[FsdpUnit, dict[tuple[str, Any], bool]]
+"""A layer's states without techniques, and which values only add to them."""
 
 
 class DominatedValues:
@@ -28,7 +32,7 @@ class DominatedValues:
         self._values = {value.name: value for value in request.techniques.values}
         self._prices = {price.name: price for price in request.techniques.prices}
         self._adds_to_passes: dict[tuple[object, ...], bool] = {}
-        self._adds_to_states: dict[tuple[object, ...], bool] = {}
+        self._states: dict[tuple[object, ...], _States] = {}
         self.words: dict[str, set[str]] = {}
 
     def of_passes(self, place: Place, technique: TechniqueValue, value: Any) -> bool:
@@ -50,34 +54,34 @@ class DominatedValues:
 
     def in_states(
         self,
+        lowering: Lowering,
         index: int,
         strategy: LayerStrategy,
         ranks: int,
-        adding: frozenset[tuple[str, Any]],
-        place_of: Callable[[], Place],
+        named: tuple[str, Any],
     ) -> bool:
-        """True if a value in a layer's strategy only adds to its states too.
+        """True for a value of :meth:`in_passes` that only adds to a layer's states too.
 
         Args:
+            lowering: of the model.
             index: first layer of its class.
-            strategy: of the layer, sharding among its decisions.
+            strategy: of the layer, sharding among its decisions, without techniques.
             ranks: of its stage.
-            adding: values that only add to passes, :meth:`in_passes`.
-            place_of: makes the place of the layer, where it is asked for.
+            named: the technique's name, and the value.
         """
-        s = strategy
-        for name, value in adding.intersection(strategy.techniques.items()):
-            key = (index, name, value, s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.shard, ranks)
-            if key not in self._adds_to_states:
-                place = place_of()
-                alone = replace(place.with_value(name, value), shard=strategy.shard)
-                self._adds_to_states[key] = only_adds_to_states(
-                    place.simulator.lowering, self._prices[name], index, alone, ranks
-                )
-            if self._adds_to_states[key]:
-                self._note(self._values[name], value)
-                return True
-        return False
+        s, (name, value) = strategy, named
+        key = (index, s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.shard, ranks)
+        if key not in self._states:
+            self._states[key] = lowering.uncached_unit((index,), s, ranks), {}
+        plain, known = self._states[key]
+        if named not in known:
+            alone = replace(s, techniques={name: value})
+            known[named] = only_adds_to_states(
+                lowering, self._prices[name], index, alone, ranks, plain
+            )
+        if known[named]:
+            self._note(self._values[name], value)
+        return known[named]
 
     def _may_be_off(self, index: int, name: str) -> bool:
         request = self._request

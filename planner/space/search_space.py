@@ -30,14 +30,15 @@ from ...spec.rules.stack_limits import limits_violation
 from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
+from .joined_strategies import JoinedStrategies
 from .layer_splits import Splits
 from .pins import CORE_KEYS, UNSHARDED, layer_allows, pinned_shardings, value_allows
 from .pipeline_shape import PipelineShape as PipelineShape
 from .request import Request as Request
-from .shard_levels import group_sizes
+from .shard_levels import group_sizes, shardings
 from .technique_options import HeldValues, TechniqueOptions
+from .usual_options import UsualOptions
 
-FEW_OPTIONS = 128
 SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute"))
 
 
@@ -68,7 +69,7 @@ class SearchSpace:
         self._work_keys = ("recompute", *request.techniques.names)
         self._splits = Splits(request, tuple(context.tokens for context in self.contexts))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
-        self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._usual = UsualOptions(request.cluster)
         self._sharded: dict[tuple[int, int, int, int], tuple[LayerStrategy, ...]] = {}
         self._joined: dict[tuple[int, ...], tuple[LayerStrategy, ...]] = {}
         self._of_splits: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
@@ -78,7 +79,8 @@ class SearchSpace:
         pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
         return (layer, pins, self._trainings[index], self.contexts[index])
 
-    def _allowed(self, axis: str, value: Any) -> bool:
+    def allows(self, axis: str, value: Any) -> bool:
+        """True if pins and lists of values allow an axis value."""
         values = self.request.values
         if values is not None and axis in values and value not in values[axis]:
             return False
@@ -88,14 +90,6 @@ class SearchSpace:
     def is_large(self) -> bool:
         """True for models of many layers, with even virtual stages only."""
         return len(self.layers) > MAX_UNEVEN_LAYERS
-
-    def allows(self, axis: str, value: Any) -> bool:
-        """True if pins and lists of values allow an axis value."""
-        return self._allowed(axis, value)
-
-    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
-        """Shapes of these stages, ranks and numbers of micro-batches."""
-        yield from self._schedules(stages, ranks, counts)
 
     @cached_property
     def device_count(self) -> int:
@@ -113,8 +107,8 @@ class SearchSpace:
             most = min(len(self.layers), self.device_count // ranks)
             for stages in range(1, most + 1):
                 has_stages = stages == 1 or "pp" in self.request.stack.limits.axes
-                if has_stages and self._allowed("pp", stages) and usable:
-                    yield from self._schedules(stages, ranks, usable)
+                if has_stages and self.allows("pp", stages) and usable:
+                    yield from self.schedules(stages, ranks, usable)
 
     def plausible(self) -> Iterator[PipelineShape]:
         """Some shapes with the fewest idle devices, for a first search.
@@ -127,13 +121,13 @@ class SearchSpace:
             stages = min(len(self.layers), self.device_count // ranks)
             if "pp" not in self.request.stack.limits.axes:
                 stages = min(stages, 1)
-            while stages and not self._allowed("pp", stages):
+            while stages and not self.allows("pp", stages):
                 stages -= 1
             full[ranks] = (stages * ranks, stages)
         most = max((used for used, _ in full.values()), default=0)
         for ranks, (used, stages) in full.items():
             usable = self._microbatch_counts(ranks) if used == most and stages else []
-            shapes = list(self._schedules(stages, ranks, usable)) if usable else []
+            shapes = list(self.schedules(stages, ranks, usable)) if usable else []
             plain = [s for s in shapes if s.kind == "1f1b"] or shapes
             near = (
                 min(plain, key=lambda s: (abs(s.microbatches - target * s.stages), s))
@@ -146,7 +140,8 @@ class SearchSpace:
         batch = self.request.workload.global_batch
         return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
-    def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
+    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[PipelineShape]:
+        """Shapes of these stages, ranks and numbers of micro-batches."""
         for kind in self.schedule_kinds:
             if stages == 1 and kind != "1f1b" and "1f1b" in self.schedule_kinds:
                 continue  # with one stage all take the same time; see gpipe_variant
@@ -191,14 +186,14 @@ class SearchSpace:
         return tuple(
             kind
             for kind in ALL_KINDS
-            if self._allowed("schedule", kind)
+            if self.allows("schedule", kind)
             and schedule_stack_violation(kind, request.stack) is None
             and not (request.executable and kind in SPLIT_KINDS and joined)
         )
 
     def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
         most = len(self.layers) // stages if kind == "interleaved" else 2
-        return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
+        return [n for n in range(1, most + 1) if self.allows("vpp", n)]
 
     def _usable(self, ranks: int, samples: int) -> bool:
         return all(self.options(k, ranks, samples) for k in self.first_of_class)
@@ -207,7 +202,10 @@ class SearchSpace:
         """Legal strategies of a layer class, by ranks and micro-batch samples."""
         key = (layer_class, ranks, samples)
         if key not in self._options:
-            self._options[key] = tuple(self._make_options(layer_class, ranks, samples))
+            self._options[key] = JoinedStrategies.of(
+                self.sharded(layer_class, ranks, dp, samples // dp)
+                for dp in self.batch_parts(layer_class, ranks, samples)
+            )
         return self._options[key]
 
     def usual(self, layer_class: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
@@ -215,29 +213,10 @@ class SearchSpace:
 
         All if few, or if none is common. By common practice weights are split inside the innermost
         link level, and states sharded over all ranks that hold them or those of a link level.
-        Bounds cover all options, and small shapes are enumerated with all.
+        Where those are still many, each technique is off or has its last value. Bounds cover all
+        options, and small shapes are enumerated with all.
         """
-        key = (layer_class, ranks, samples)
-        if key not in self._usual:
-            options = self.options(*key)
-            common = tuple(s for s in options if self._is_usual(s, ranks))
-            self._usual[key] = common if common and len(options) > FEW_OPTIONS else options
-        return self._usual[key]
-
-    def _is_usual(self, strategy: LayerStrategy, ranks: int) -> bool:
-        shard, split = strategy.shard, strategy.weight_split
-        whole = shard.parameters in (1, strategy.state_ranks(ranks))
-        nested = whole or shard.parameters * split in self._levels.values()
-        return nested and max(strategy.tp, strategy.etp) <= self._inner_ranks
-
-    @cached_property
-    def _inner_ranks(self) -> int:
-        sizes = [level.group_size for level in self.request.cluster.levels if level.group_size > 1]
-        return min(sizes, default=1)
-
-    def _make_options(self, layer_class: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
-        for dp in self.batch_parts(layer_class, ranks, samples):
-            yield from self.sharded(layer_class, ranks, dp, samples // dp)
+        return self._usual.of(self.options(layer_class, ranks, samples), ranks)
 
     def batch_parts(self, layer_class: int, ranks: int, samples: int) -> list[int]:
         """Data-parallel degrees of a layer class, descending."""
@@ -266,7 +245,7 @@ class SearchSpace:
             )
             same = (layer_class, ranks, dp, *map(id, parts))
             if same not in self._joined:  # equal ones are one object: caches ask for it by its id
-                self._joined[same] = tuple(strategy for part in parts for strategy in part)
+                self._joined[same] = JoinedStrategies.of(parts)
             self._sharded[key] = self._joined[same]
         return self._sharded[key]
 
@@ -304,21 +283,22 @@ class SearchSpace:
         recomputes: list[tuple[LayerStrategy, HeldValues]],
     ) -> Iterator[LayerStrategy]:
         """A split with every legal and allowed sharding, recomputation and technique."""
-        request, layer = self.request, self.layers[index]
+        request, layer, techniques = self.request, self.layers[index], self.techniques
         values = request.techniques.values
         unsharded = [
-            (strategy, held)
+            (strategy, held.adding.intersection(strategy.techniques.items()))
             for recomputed, held in recomputes
             for strategy in held.combined(recomputed)
             if self._is_allowed(index, strategy, ranks, self._work_keys)
         ]
         for shard in self._shardings(index, split, ranks):
-            for strategy, held in unsharded:
+            only_adds = techniques.only_adds_to_states(index, replace(split, shard=shard), ranks)
+            for strategy, adding in unsharded:
                 strategy = replace(strategy, shard=shard)
-                if self.techniques.violation(layer, strategy, ranks) is not None:
+                if techniques.violation(layer, strategy, ranks) is not None:
                     continue
-                if self.techniques.is_dominated(index, strategy, ranks, held):
-                    continue
+                if adding and any(map(only_adds, adding)):
+                    continue  # without one of its techniques a layer is as good in every plan
                 if self._is_limited and limits_violation(strategy, ranks, 1, request.stack):
                     continue
                 if stack_violation(strategy, request.stack, values) is None and not (
@@ -385,10 +365,10 @@ class SearchSpace:
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         if not self._splits.small_enough(index, samples // dp):
             return False
-        if index == 0 and not self._allowed("micro_batch", samples // dp):
+        if index == 0 and not self.allows("micro_batch", samples // dp):
             return False
         has_dp = index == 0 or isinstance(self.layers[index], BlockLayer)
-        return not has_dp or self._allowed("dp", dp)
+        return not has_dp or self.allows("dp", dp)
 
     def _is_allowed(
         self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]
@@ -416,12 +396,3 @@ class SearchSpace:
             why = "a block compiled whole makes all its gradients at once"
             rows.append({"what": "to run: schedules that split the backward", "why": why})
         return rows
-
-
-def shardings(data_parallel: int) -> list[Sharding]:
-    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree."""
-    if data_parallel == 1:
-        return [Sharding()]
-    levels = ["zero0", "zero1", "zero2", "zero3"]
-    levels += [f"hsdp:{d}" for d in divisors(data_parallel)[1:-1]]
-    return [Sharding.from_text(level, data_parallel) for level in levels]

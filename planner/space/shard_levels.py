@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from ...spec.cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
 from ...spec.errors import InputError, nearest_name
+from ...spec.numbers import divisors
+from ...spec.strategy import Sharding
 
 USUAL_LEVEL = "intra_node"
 LEVEL_HEADS = ("hsdp", "hpz")
@@ -71,3 +73,12 @@ def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str =
         InputError: a level that the cluster does not have.
     """
     return level_degrees(text, group_sizes(cluster), tp, dp, field)
+
+
+def shardings(data_parallel: int) -> list[Sharding]:
+    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree."""
+    if data_parallel == 1:
+        return [Sharding()]
+    levels = ["zero0", "zero1", "zero2", "zero3"]
+    levels += [f"hsdp:{d}" for d in divisors(data_parallel)[1:-1]]
+    return [Sharding.from_text(level, data_parallel) for level in levels]

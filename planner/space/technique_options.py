@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
 from ...spec.number_family import NumberFamily
 from ...spec.program_values import program_layer_violation
-from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.strategy import LayerStrategy
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
     technique_violation,
@@ -43,7 +44,7 @@ class HeldValues:
         """A strategy without techniques, then with every combination of the values.
 
         Legality is decided with the sharding, by :meth:`TechniqueOptions.violation`; there
-        :meth:`TechniqueOptions.is_dominated` says which values of states only add to the layer.
+        :meth:`TechniqueOptions.only_adds_to_states` says which values only add to the layer.
         """
         combinations = [strategy]
         for name, values in self.values:
@@ -101,7 +102,8 @@ class TechniqueOptions:
 
     def held(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> HeldValues:
         """Values that a layer's options hold beside its other decisions, sharding left out."""
-        layer, held, adding = self._layers[index], list[tuple[str, tuple[Any, ...]]](), set()
+        layer, held = self._layers[index], list[tuple[str, tuple[Any, ...]]]()
+        adding = set[tuple[str, Any]]()
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
                 values = self._values(index, strategy, ranks, samples, value, choice)
@@ -112,18 +114,16 @@ class TechniqueOptions:
                     held.append((value.name, tuple(values)))
         return HeldValues(tuple(held), frozenset(adding))
 
-    def is_dominated(
-        self, index: int, strategy: LayerStrategy, ranks: int, held: HeldValues
-    ) -> bool:
-        """True if a layer without one of its techniques of states is as good in every plan."""
-        if not held.adding or not strategy.techniques:
-            return False
+    def only_adds_to_states(
+        self, index: int, strategy: LayerStrategy, ranks: int
+    ) -> Callable[[tuple[str, Any]], bool]:
+        """Tells values of ``HeldValues.adding`` that only add to a layer's states too.
 
-        def place() -> Place:
-            alone = replace(strategy, techniques={}, shard=Sharding())
-            return self.place(index, alone, ranks, 1)
-
-        return self.dominated.in_states(index, strategy, ranks, held.adding, place)
+        ``strategy``: of the layer, sharding among its decisions, without techniques.
+        """
+        return lambda named: self.dominated.in_states(
+            self._simulator.lowering, index, strategy, ranks, named
+        )
 
     def violation(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
         """Reason against a strategy's techniques, or beside the program's; None if legal."""

@@ -11,6 +11,7 @@ from ...costmodel.lowering.plan_lowering import TechniqueKey
 from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...costmodel.symbolic.tier_bytes import TIERS, StateBytes, TierBytes, total_bytes
 from ...spec.strategy import LayerStrategy
+from ..space.joined_strategies import parts_of
 from .arrays import Ints, Records
 
 
@@ -41,7 +42,7 @@ class KeyIndex:
 
 
 class StrategyArrays:
-    """A number of each of some strategies, made once a tuple."""
+    """A number of each of some strategies, made once a tuple, or once a part."""
 
     def __init__(self, number_of: Callable[[LayerStrategy], int]) -> None:
         self._number_of = number_of
@@ -51,7 +52,11 @@ class StrategyArrays:
         """The numbers of some strategies."""
         entry = self._cache.get(id(strategies))
         if entry is None:
-            array = np.array([self._number_of(s) for s in strategies], dtype=np.int64)
+            parts = parts_of(strategies)
+            if parts:
+                array = np.concatenate([self(part) for part in parts])
+            else:
+                array = np.array([self._number_of(s) for s in strategies], dtype=np.int64)
             entry = self._cache[id(strategies)] = (array, strategies)
         return entry[0]
 

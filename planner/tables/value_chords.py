@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...spec.strategy import LayerStrategy
+from ..space.joined_strategies import JoinedStrategies
 from .arrays import Bools, Floats, Ints, Records
-from .option_rows import KeyIndex
+from .option_rows import KeyIndex, StrategyArrays
 
 FEW_ROWS = 64
 """Tables of fewer options are left whole."""
@@ -40,6 +41,7 @@ class ValueChords:
 
     def __init__(self) -> None:
         self._groups: dict[str, KeyIndex] = {}
+        self._holds: dict[str, StrategyArrays] = {}
         self._names: dict[int, tuple[tuple[str, ...], tuple[LayerStrategy, ...]]] = {}
 
     def ends(
@@ -62,7 +64,7 @@ class ValueChords:
         if names:
             figures = _figures(split, weight_passes, unit)
         for name in names:
-            is_off = np.array([name not in s.techniques for s in strategies])
+            is_off = self._is_off(name, strategies)
             between = _between(self._group(name).numbers(strategies), is_off, figures)
             kept &= ~between
         return kept
@@ -70,9 +72,18 @@ class ValueChords:
     def _techniques(self, strategies: tuple[LayerStrategy, ...]) -> tuple[str, ...]:
         entry = self._names.get(id(strategies))
         if entry is None:
-            names = sorted({name for strategy in strategies for name in strategy.techniques})
+            parts = strategies.parts if isinstance(strategies, JoinedStrategies) else ()
+            found = [self._techniques(part) for part in parts]
+            found = found or [tuple(strategy.techniques) for strategy in strategies]
+            names = sorted({name for names in found for name in names})
             entry = self._names[id(strategies)] = (tuple(names), strategies)
         return entry[0]
+
+    def _is_off(self, name: str, strategies: tuple[LayerStrategy, ...]) -> Bools:
+        if name not in self._holds:
+            self._holds[name] = StrategyArrays(lambda s: int(name in s.techniques))
+        is_off: Bools = self._holds[name](strategies) == 0
+        return is_off
 
     def _group(self, name: str) -> KeyIndex:
         """Numbers of options equal but for a technique."""

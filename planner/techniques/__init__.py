@@ -10,9 +10,15 @@ from __future__ import annotations
 from ...costmodel.techniques import TECHNIQUES as PRICES
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Choices, KnownTechniques
-from . import activation_swap, compile, cpu_offload
+from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
 
-TECHNIQUES: Choices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE, activation_swap.TECHNIQUE)
+TECHNIQUES: Choices = (
+    compile.TECHNIQUE,
+    cpu_offload.TECHNIQUE,
+    activation_swap.TECHNIQUE,
+    quantized_communication.TECHNIQUE,
+    address_plan.TECHNIQUE,
+)
 """One entry a module, in the order of ``spec.techniques``."""
 
 SHIPPED = KnownTechniques(values=VALUES, prices=PRICES, choices=TECHNIQUES)

@@ -18,6 +18,7 @@ from ..candidates.evaluator import Evaluator, Outcome
 from ..candidates.family import Family, strategy_family
 from ..search.build import shape_bounds
 from ..space.pipeline_shape import PipelineShape
+from ..space.usual_options import FewValues
 from .uniform_heuristic import EstimatedPlan, UniformHeuristic
 from .uniform_plans import UniformShapePlans
 from .uniform_strategies import UniformStrategies
@@ -52,7 +53,7 @@ class TextbookPlans:
         self._budget_bytes = bounds.contexts.live_budget_bytes
         self._evaluator = evaluator
         self._objective = evaluator.request.objective
-        strategies = UniformStrategies(self.space, self._is_textbook)
+        strategies = UniformStrategies(self.space, self._is_textbook, FewValues())
         self._heuristic = UniformHeuristic(
             lambda shape: UniformShapePlans(bounds, strategies, shape), self._budget_bytes
         )

@@ -13,6 +13,7 @@ from ..space.search_space import SearchSpace
 
 Accepts = Callable[[LayerStrategy, PipelineShape], bool]
 """True if a uniform strategy is wanted in a shape."""
+Strategies = tuple[LayerStrategy, ...]
 
 
 class UniformRows(NamedTuple):
@@ -32,9 +33,16 @@ class UniformStrategies:
     Args:
         space: of the request.
         accepts: those wanted; it may depend on a shape's stages, ranks and samples only.
+        narrow: those looked at, of the options of a layer.
     """
 
-    def __init__(self, space: SearchSpace, accepts: Accepts = lambda strategy, shape: True) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        accepts: Accepts = lambda strategy, shape: True,
+        narrow: Callable[[Strategies], Strategies] = lambda options: options,
+    ) -> None:
+        self._narrow = narrow
         self._space = space
         self._accepts = accepts
         self._rows: dict[tuple[int, int, bool], UniformRows] = {}
@@ -53,7 +61,7 @@ class UniformStrategies:
         space, request = self._space, self._space.request
         uniform: list[LayerStrategy] = []
         by_class: dict[int, list[LayerStrategy]] = {c: [] for c in space.first_of_class}
-        for strategy in space.options(self._freest, shape.ranks, samples):
+        for strategy in self._narrow(space.options(self._freest, shape.ranks, samples)):
             limits = (strategy, shape.ranks, shape.stages, request.stack)
             if not self._accepts(strategy, shape) or limits_violation(*limits) is not None:
                 continue

@@ -102,6 +102,9 @@ class AllocatorModel:
     fragmentation: Fraction = 0.0
 
 
+ANY_TECHNIQUE = "any"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLimits:
     """Plans that the stack can run.
@@ -112,7 +115,8 @@ class StackLimits:
     others), ``pipeline_shard`` of them with several stages, ``tensor_shard`` with tp,
     ``context_shard`` with cp.
     ``layer_cut``: stages of any layers; of equal blocks but for the first and the last stage
-    (ends); or of equal numbers of layers, embedding and head counted (even).
+    (ends); or of equal numbers of layers, embedding and head counted (even). ``techniques``: those
+    that it has, or ``any``.
     """
 
     one_strategy: bool = False
@@ -123,6 +127,7 @@ class StackLimits:
     tensor_shard: tuple[ShardKind, ...] = SHARD_KINDS
     context_shard: tuple[ShardKind, ...] = SHARD_KINDS
     layer_cut: LayerCut = "any"
+    techniques: tuple[str, ...] = (ANY_TECHNIQUE,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from ..cluster.stack_spec import ShardKind, StackSpec
+from ..cluster.stack_spec import ANY_TECHNIQUE, ShardKind, StackSpec
 from ..model.model_spec import BlockLayer
 from ..plan.layer_cuts import cut_violation
 from ..plan.plan import Plan, Program
@@ -49,6 +49,10 @@ def limits_violation(
     if strategy.tp > 1 and strategy.sequence_parallel not in limits.sequence_parallel:
         words = " or ".join(limits.sequence_parallel)
         return f"the stack {stack.name} has sequence parallelism {words} beside tp"
+    if strategy.techniques and ANY_TECHNIQUE not in limits.techniques:
+        for name in strategy.techniques:
+            if name not in limits.techniques:
+                return f"the stack {stack.name} has no {name}"
     return _shard_violation(strategy, ranks, stages, stack)
 
 

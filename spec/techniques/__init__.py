@@ -9,11 +9,13 @@ texts are read here.
 from __future__ import annotations
 
 from ..technique import Values
-from . import activation_swap, compile, cpu_offload
+from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
 
 TECHNIQUES: Values = (
     compile.TECHNIQUE,
     cpu_offload.TECHNIQUE,
     activation_swap.TECHNIQUE,
+    quantized_communication.TECHNIQUE,
+    address_plan.TECHNIQUE,
 )
 """One entry a module, by the name in a plan; the other packages list theirs in this order."""

@@ -53,8 +53,8 @@ def words_of(document: dict[str, Any]) -> list[str]:
 
 
 def test_help_lists_its_flag(shown: dict[str, Any]) -> None:
-    (line,) = [line for line in shown["help"].splitlines() if "gradient-census" in line]
-    assert line.split() == ["--gradient-census", TECHNIQUE.metavar, *TECHNIQUE.help.split()]
+    text = " ".join(shown["help"].split())
+    assert f"--gradient-census {TECHNIQUE.metavar} {TECHNIQUE.help}" in text
 
 
 @pytest.mark.parametrize("way", ["simulated", "python", "service"])

@@ -147,4 +147,4 @@ def test_what_no_plan_holds_is_not_started() -> None:
 
 
 class _Options:
-    techniques = RUNS
+    techniques, kernels = RUNS, "auto"

@@ -10,6 +10,7 @@ from shardwright.planner.solve.options import SolveOptions
 from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.pins import parse_pin
 from shardwright.spec.errors import InputError, NotBuiltError
+from shardwright.spec.techniques import TECHNIQUES
 
 WHOLE = ("pp=1", "micro_batch=2")
 
@@ -60,7 +61,7 @@ def test_the_space_names_pinned_degrees() -> None:
     space = solution.search.space
     assert set(space) == {
         "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sp", "shard", "schedule", "recompute",
-        "compile", "cpu_offload", "micro_batch",
+        "micro_batch", *(value.name for value in TECHNIQUES),
     }  # fmt: skip
     assert space["shard"] == ["1/1/4"]
     assert (space["dp"], space["cp"], space["micro_batch"]) == ([8], [1], [2])

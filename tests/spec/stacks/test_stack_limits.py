@@ -89,7 +89,7 @@ def test_every_limit_of_every_stack_has_a_source() -> None:
 
     for name in stacks():
         fields = {key for key in stack_sources(name) if key.startswith("limits.")}
-        assert len(fields) == 8, name
+        assert len(fields) == 9, name
 
 
 def test_an_embedding_takes_the_blocks_strategy() -> None:

@@ -61,12 +61,17 @@ def small_space(
     problem = resolve(
         Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype)
     )
+    others = (v.name for v, _ in known.plannable if v.program is None and v.name != name)
     return Space(
         model=sizes.model(),
         cluster=problem.cluster,
         workload=problem.workload,
         stack=problem.stack,
         profile=problem.machine.profile,
-        restrictions=(Restriction(axis=name, allowed=words), *more),
+        restrictions=(
+            Restriction(axis=name, allowed=words),
+            *(Restriction(axis=other, allowed=("none",)) for other in others),
+            *more,
+        ),
         techniques=known,
     )

@@ -195,14 +195,14 @@ class TechniqueSuite(ABC):
         layers = self.plain.model.layers()
         places = [*self.refused, Refused(word=self.value.words[0], because="applies to", layer=0)]
         for place in places:
-            strategy = with_value(place.strategy, self.name, self.named[place.word])
+            strategy = with_value(place.strategy, self.name, self.value.from_word(place.word))
             reason = self._reason(layers[place.layer], strategy, place)
             assert reason is not None, place
             assert place.because in reason
             assert "\n" not in reason
             assert len(reason) < LONGEST_REASON
-        alone = with_value(LayerStrategy(), self.name, next(iter(self.named.values())))
-        usual = Refused(word="", because="")
+        alone = with_value(self.base, self.name, next(iter(self.named.values())))
+        usual = Refused(word="", because="", ranks=self.ranks)
         assert self._reason(layers[1], alone, usual) is None
 
     def _reason(self, layer: Layer, strategy: LayerStrategy, place: Refused) -> str | None:
@@ -222,8 +222,9 @@ class TechniqueSuite(ABC):
 
     def problem(self) -> Problem:
         cluster = f"1x{self.ranks}xA100-80GB"
-        asked = {"cluster": cluster, "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
-        found = resolve(Inputs(model=SIZES.model(), **asked, **self.asked))  # type: ignore[arg-type]
+        usual = {"cluster": cluster, "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
+        asked: dict[str, Any] = {**usual, **self.asked}
+        found = resolve(Inputs(model=SIZES.model(), **asked))
         return replace(found, techniques=self.known)
 
     def test_pins_choose_it(self) -> None:
@@ -324,7 +325,8 @@ class TechniqueSuite(ABC):
     @property
     def adds_work(self) -> bool:
         """Whether its values stand in the breakdown."""
-        return self.price.layer is not None or self.price.unit is not None
+        hooks = self.price.layer, self.price.lowered_layer, self.price.unit
+        return any(hook is not None for hook in hooks)
 
     def test_no_bound_is_above_a_random_plan(self) -> None:
         for space in self.spaces():

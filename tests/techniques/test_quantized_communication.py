@@ -1,0 +1,48 @@
+"""quantized_communication is held to what every technique is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from generators.plan_cases import sharded
+from oracles.brute_force import Space
+from toys.technique_spaces import FEW, small_space
+from toys.technique_suite import Refused, TechniqueSuite
+
+from shardwright.planner.techniques import SHIPPED
+from shardwright.spec.workload.workload import DtypeRecord
+
+ZERO2 = sharded("zero2", 2)
+
+
+class TestQuantizedCommunication(TechniqueSuite):
+    known = SHIPPED
+    name = "quantized_communication"
+    base = ZERO2
+    ranks = 2
+    refused = (
+        Refused(word="int8", because="needs sharded states", ranks=2),
+        Refused(word="sdp4bit", because="stay whole", strategy=sharded("zero3", 2), ranks=2),
+        Refused(word="zero++", because="second copy", strategy=sharded("zero3", 2), ranks=2),
+        Refused(
+            word="int8",
+            because="fp8",
+            strategy=ZERO2,
+            ranks=2,
+            dtype=DtypeRecord.from_shorthand("fp8"),
+        ),
+    )
+
+    @cached_property
+    def named(self) -> dict[str, Any]:
+        """Every word but the one for which a layer must have a second copy of its parameters."""
+        return {w: self.value.from_word(w) for w in self.value.words if w != "zero++"}
+
+    @property
+    def adds_work(self) -> bool:
+        """Its kernels stand with the traffic that they shorten."""
+        return False
+
+    def spaces(self) -> list[Space]:
+        return [small_space(SHIPPED, self.name, ("none", "int8", "sdp4bit"), *FEW)]
