@@ -59,6 +59,9 @@ def chunked_column_linear(
             grads = (t.kernel("copy", grads, joined),)
             del joined
         ordered = tuple(_reordered(t, grad) for grad in grads)
+        regathered = t.new((*lead, hidden), c.dtype)
+        for chunk in range(chunks):
+            _gather(c, regathered, chunk, queued=True)
         partial = t.new((*lead, hidden), c.dtype)
         for chunk in range(chunks):
             for number, width in enumerate(out_widths):
@@ -66,20 +69,11 @@ def chunked_column_linear(
             _scatter(c, partial, chunk)
         grad_x = t.like(x)
         del partial
-        regathered = t.new((*lead, hidden), c.dtype)
-        if t.splits:  # what waits has no collectives
-            for chunk in range(chunks):
-                _gather(c, regathered, chunk)
 
         def weight_gradients() -> None:
             nonlocal regathered
-            parts = 1 if t.splits else chunks
-            for chunk in range(parts):
-                if not t.splits:
-                    _gather(c, regathered, chunk)
-                for width in out_widths:
-                    adds = chunk > 0 or t.main_gradients
-                    t.product(width, tokens // parts, hidden, c.dtype, adds)
+            for width in out_widths:
+                t.product(width, tokens, hidden, c.dtype, t.main_gradients)
             del regathered
             made = [] if t.main_gradients else [t.new((w, hidden), c.dtype) for w in out_widths]
             if bias:
@@ -156,9 +150,9 @@ def _reordered(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
     return t.kernel("copy", (x,), t.like(x))
 
 
-def _gather(c: OpContext, whole: SymbolicTensor, chunk: int) -> None:
+def _gather(c: OpContext, whole: SymbolicTensor, chunk: int, queued: bool = False) -> None:
     chunks = c.stack.product_chunks
-    overlap = WorkOverlap("gathered", chunks, chunk=chunk)
+    overlap = WorkOverlap("queued" if queued else "gathered", chunks, chunk=chunk)
     c.tape.collective("all_gather", c.tensor_group, _piece(c, whole), overlap=overlap)
 
 

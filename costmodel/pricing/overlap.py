@@ -5,7 +5,7 @@ Five rules, all never decreasing in either duration.
 A tensor-parallel collective beside its matrix product, cut into c chunks, is a two-step pipeline of
 ``max(P, C) + min(P, C)/c``, exposing ``that - P``.
 
-A product and its collective that are both cut, as ``tp_overlap`` does, are two lanes in order: a
+A product and its collective that are both cut by a technique are two lanes in order: a
 chunk's product waits for its gather, a chunk's scatter for its product (:class:`ChunkPipeline`).
 
 A gather or reduction beside a layer's computation slows both while they coexist (Galvatron, section
@@ -60,7 +60,13 @@ class ChunkPipeline:
         self._ahead_s = min(0.0, ahead_s)
         return max(0.0, ahead_s)
 
-    def scatter(self, seconds: float, chunk: int, last: bool) -> float:
+    def queue(self, seconds: float) -> None:
+        """Put a gather on the wire that is waited for with the scatters after it."""
+        self._ahead_s = seconds + max(0.0, self._ahead_s)
+
+    def scatter(self, seconds: float, last: bool) -> float:
         """Exposed seconds of a scatter after its products: at the last, all that is left."""
-        self._ahead_s = seconds + (0.0 if chunk == 0 else max(0.0, self._ahead_s))
-        return self._ahead_s if last else 0.0
+        self.queue(seconds)
+        exposed_s = self._ahead_s if last else 0.0
+        self._ahead_s -= exposed_s
+        return exposed_s

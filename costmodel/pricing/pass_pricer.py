@@ -177,9 +177,12 @@ class PassPricer:
                     seconds = self._exposed_over_next(seconds, following, overlap.kernels)
                 elif overlap.beside == "gathered":
                     seconds = pipeline.gather(seconds, overlap.chunk)
+                elif overlap.beside == "queued":
+                    pipeline.queue(seconds)
+                    seconds = 0.0
                 elif overlap.beside == "scattered":
                     last = overlap.chunk == overlap.chunks - 1
-                    seconds = pipeline.scatter(seconds, overlap.chunk, last)
+                    seconds = pipeline.scatter(seconds, last)
                 elif overlap.beside == "product":
                     # Collectives in a row share their product: each hides only in what is left.
                     exposed_s = exposed_over_product(overlapped_s, product_s, overlap.chunks)

@@ -12,7 +12,8 @@ T(b) of a collective of b bytes, its set-up in it; R seconds of copies that put 
 
 Cost: gather, then product: the wire has all pieces at once, product i begins at
 max(i * T(b/C), end of product i-1). Product, then scatter: piece i begins on the wire at
-max(end of product i, end of piece i-1). What outlasts the C products is exposed: at best one
+max(end of product i, end of piece i-1); going back, gathers for the gradients of weights are on
+the wire before them, beside the same products. What outlasts the C products is exposed: at best one
 T(b/C). C * P(m/C) - P(m) + R is the loss; no constant stands for either.
 
 Takeaway: it pays for long products on slow links, and loses where m/C no longer fills the device.
@@ -22,7 +23,7 @@ Worked number: P 10 ms, T 8 ms, C 4, set-up free: 12 ms for the pair in place of
 Limits: the slowdown of products beside collectives (SMs, memory) is not in it: unmeasured. `fused`
 is one kernel for both: P + (1 - E) * T + a wave of tiles. E is unmeasured here, so its price is
 that of `none`, its interval from there to E = 1, and it is taken only where it is pinned. On cores
-all is in line. Gradients of weights wait whole where a schedule splits the backward.
+all is in line. Gradients of weights are whole products.
 """
 
 from __future__ import annotations

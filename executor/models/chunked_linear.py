@@ -96,6 +96,7 @@ class _ChunkedColumn(Function):
         x, *weights = ctx.saved_tensors
         tp, chunks = ctx.tp, ctx.chunks
         ordered = [chunks.ordered(g.contiguous(), tp.size) for g in grads]
+        gathered, waits = chunks.gather(x.detach().flatten(0, 1), tp.size)
         grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
         partial = x.new_empty(chunks.count, ordered[0].shape[1], x.shape[-1])
         works = []
@@ -105,24 +106,15 @@ class _ChunkedColumn(Function):
             for grad, weight in zip(ordered[1:], weights[1:], strict=True):
                 partial[chunk].addmm_(grad[chunk], weight)
             works.append(chunks.scatter(partial[chunk], out))
-        for work in works:
+        for work in (*waits, *works):
             _wait(work)
-        del partial, works
-        gathered, waits = chunks.gather(x.detach().flatten(0, 1), tp.size)
+        del partial, works, waits
         if tp.deferred is not None and tp.deferred.is_deferring:
-            for work in waits:
-                _wait(work)
             tp.deferred.add(_column_work(ordered, gathered, ctx.parameters, ctx.has_bias))
             return (grad_x, None, None, None, *(None for _ in ctx.parameters))
-        grad_weights: list[Tensor] = []
-        for chunk, work in enumerate(waits):
-            _wait(work)
-            if not chunk:
-                grad_weights = [g[0].t().mm(gathered[0]) for g in ordered]
-            else:
-                for total, grad in zip(grad_weights, ordered, strict=True):
-                    total.addmm_(grad[chunk].t(), gathered[chunk])
-        grad_biases = [g.flatten(0, 1).sum(0) for g in ordered] if ctx.has_bias else []
+        flat = [g.flatten(0, 1) for g in ordered]
+        grad_weights = [g.t().mm(gathered.flatten(0, 1)) for g in flat]
+        grad_biases = [g.sum(0) for g in flat] if ctx.has_bias else []
         return (grad_x, None, None, None, *grad_weights, *grad_biases)
 
 

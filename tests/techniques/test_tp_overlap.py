@@ -66,7 +66,7 @@ def test_chunks_are_priced_as_two_lanes_in_order() -> None:
             exposed[0] += gathers.gather(wire, chunk)
             gathers.compute(product)
             scatters.compute(product)
-            exposed[1] += scatters.scatter(wire, chunk, chunk == chunks - 1)
+            exposed[1] += scatters.scatter(wire, chunk == chunks - 1)
         total = wire + product + (chunks - 1) * max(wire, product)
         for seconds in exposed:
             assert abs(chunks * product + seconds - total) < 1e-12
