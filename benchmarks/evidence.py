@@ -50,6 +50,7 @@ NAMES = (
     "lanes",
     "tiers",
     "activation_swap",
+    "tp_overlap",
     "published",
     "coverage",
     "published_families",
