@@ -58,6 +58,7 @@ NAMES = (
     "kernels",
     "validation",
     "distributed",
+    "activation_swap_ranks",
     "checkpoints",
     "faults",
     "tracked_peak",
@@ -80,6 +81,7 @@ NAMES = (
     "heterogeneous_runs",
     "message_order",
     "throttled_ranks",
+    "data_recipes",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
