@@ -2,7 +2,7 @@
 
 A chunk is an equal part of each rank's tokens. Gathers write, and scatters read, chunk after chunk;
 copies put rows into the order of chunks before a product and back after it. Runs are
-``executor.models.chunked_linear``.
+``executor.models.linear.chunked_linear``.
 """
 
 from __future__ import annotations
@@ -34,24 +34,9 @@ def chunked_column_linear(
     keys = [names] if fused else [(name,) for name in names]
     lead = (x.shape[0] * c.tp, *x.shape[1:-1])
     tokens, chunks = math.prod(lead), c.stack.product_chunks
-    kept = [t.kept_result(key) for key in keys]
-    products = [None if held is None else held[0] for held in kept]
-    missing = [number for number, held in enumerate(kept) if held is None]
-    if missing:
-        gathered = t.new((*lead, hidden), c.dtype)
-        pieces = [t.new((*lead, out_widths[number]), c.dtype) for number in missing]
-        for chunk in range(chunks):
-            _gather(c, gathered, chunk)
-            for number in missing:
-                t.product(tokens // chunks, hidden, out_widths[number], c.dtype, False, bias)
-        del gathered
-        for number in missing:
-            products[number] = _reordered(t, pieces.pop(0))
-    made = [product for product in products if product is not None]
-    for key, product in zip(keys, made, strict=True):
-        t.keep_result(key, product)
+    made = _column_products(c, (*lead, hidden), out_widths, bias, keys)
     outs = tuple(made[0].view(*lead, w) for w in widths) if fused else tuple(made)
-    del products, made, kept
+    del made
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if fused and len(grads) > 1:
@@ -89,6 +74,35 @@ def chunked_column_linear(
 
     t.record(outs, (x,), backward)
     return outs
+
+
+def _column_products(
+    c: OpContext,
+    shape: tuple[int, ...],
+    widths: tuple[int, ...],
+    bias: bool,
+    keys: list[tuple[str, ...]],
+) -> list[SymbolicTensor]:
+    """Products of a gathered input of this shape, in the order of tokens, and kept by name."""
+    t, (*lead, hidden), chunks = c.tape, shape, c.stack.product_chunks
+    kept = [t.kept_result(key) for key in keys]
+    products = [None if held is None else held[0] for held in kept]
+    missing = [number for number, held in enumerate(kept) if held is None]
+    if missing:
+        gathered = t.new(shape, c.dtype)
+        pieces = [t.new((*lead, widths[number]), c.dtype) for number in missing]
+        for chunk in range(chunks):
+            _gather(c, gathered, chunk)
+            for number in missing:
+                rows = math.prod(lead) // chunks
+                t.product(rows, hidden, widths[number], c.dtype, False, bias)
+        del gathered
+        for number in missing:
+            products[number] = _reordered(t, pieces.pop(0))
+    made = [product for product in products if product is not None]
+    for key, product in zip(keys, made, strict=True):
+        t.keep_result(key, product)
+    return made
 
 
 def chunked_row_linear(

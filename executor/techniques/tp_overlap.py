@@ -13,8 +13,8 @@ from ...spec.errors import InputError, NotBuiltError
 from ...spec.parallel.rank_groups import tensor_group
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.tp_overlap import FUSED, NAME, overlap_of
-from ..models.chunked_linear import ChunkedProducts
 from ..models.layer import LayerModule
+from ..models.linear.chunked_linear import ChunkedProducts
 from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
 
 if TYPE_CHECKING:

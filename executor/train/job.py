@@ -54,6 +54,7 @@ from ..tracing.traced_step import trace_step
 from .loop import StepHooks, reported_norm, run_steps
 from .loss_file import NAME as LOSSES_NAME
 from .loss_file import LossFile
+from .technique_reports import technique_reports
 
 WARM_UP_STEPS = 2
 
@@ -181,7 +182,7 @@ def _trained(
     )
     checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
-    reports = _technique_reports(plan, engine)
+    reports = technique_reports(plan, engine)
     if stopped is not None:
         result = _stopped_result(settings, engine, context, steps, growth, stopped, checkpoints)
         return _Ran(result, steps, {}, None)
@@ -202,15 +203,6 @@ def _trained(
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
     return _Ran(result, steps, gradients, checkpoints.resumed)
-
-
-def _technique_reports(plan: Plan, engine: Engine) -> dict[str, list[Any]]:
-    """What techniques say of each rank's steps, by name; collective where a plan has any."""
-    if not used_techniques(plan):
-        return {}
-    ranks = gather_json(engine.technique_hooks.report(), engine.options.device)
-    names = dict.fromkeys(name for report in ranks for name in report)
-    return {name: [report.get(name) for report in ranks] for name in names}
 
 
 def _loss_file(
@@ -391,13 +383,12 @@ def _verify(
     endpoints: RunEndpoints,
 ) -> dict[str, Any]:
     """Verify against a single process from the same start, fresh or checkpoint."""
-    dtype = TORCH_DTYPES[plan.workload.dtype.param]
     reference = Reference(
         plan,
         settings.seed,
         context.device,
         batch,
-        dtype,
+        TORCH_DTYPES[plan.workload.dtype.param],
         settings.adamw,
         last_step=settings.steps,
         weight_source=endpoints.weight_source,

@@ -231,6 +231,7 @@ class PassTables:
         """
         costs = self._layer_costs
         adds_to_tied = adds_to_tied and not members
+        numbers = costs.split_number.numbers(strategies)
         unit = option_rows(
             strategies,
             costs.unit_number.numbers(strategies),
@@ -238,16 +239,13 @@ class PassTables:
             UNIT_COST,
         )
         split = option_rows(
-            strategies,
-            costs.split_number.numbers(strategies),
-            lambda s: costs.split(layer, s, context, adds_to_tied),
-            SPLIT_COST,
+            strategies, numbers, lambda s: costs.split(layer, s, context, adds_to_tied), SPLIT_COST
         )
         weight_passes = np.zeros(len(strategies), WEIGHT_PASS_COST)
         if splits:
             weight_passes = option_rows(
                 strategies,
-                costs.split_number.numbers(strategies),
+                numbers,
                 lambda s: costs.weight_passes(layer, s, context, adds_to_tied),
                 WEIGHT_PASS_COST,
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..limits import MAX_DEVICES_PER_NODE
 from ..technique import LayerKinds, Lossy, TechniqueValue
@@ -31,6 +31,7 @@ MAX_BLOCK = 32768
 """Elements that one program of the kernels holds."""
 WeightFormat = Literal["unchanged", "int8", "diff4"]
 GradientFormat = Literal["unchanged", "two_hops"]
+BitWidth = Literal[4, 8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,8 @@ class QuantizedCommunication:
     weights: WeightFormat = "diff4"
     gradients: GradientFormat = "two_hops"
     node_ranks: int = 8
-    inner_bits: int = 8
-    outer_bits: int = 4
+    inner_bits: BitWidth = 8
+    outer_bits: BitWidth = 4
     hadamard: bool = True
     weight_block: int = 2048
     inner_block: int = 512
@@ -215,9 +216,9 @@ def _from_parts(word: str) -> QuantizedCommunication | None:
     return replace(
         value,
         gradients="two_hops",
-        inner_bits=int(parts["inner"]),
+        inner_bits=cast(BitWidth, int(parts["inner"])),
         inner_block=int(parts["inner_block"]),
-        outer_bits=int(parts["outer"]),
+        outer_bits=cast(BitWidth, int(parts["outer"])),
         outer_block=int(parts["outer_block"]),
         hadamard=bool(parts["hadamard"]),
     )

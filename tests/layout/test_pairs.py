@@ -36,7 +36,7 @@ PAIRS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "replicated_linear": (
         "costmodel/ops/linear.py",
-        "executor/models/replicated_linear.py",
+        "executor/models/linear/replicated_linear.py",
         ("replicated_linear",),
     ),
     "ring_attention": (

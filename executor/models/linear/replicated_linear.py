@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from .deferred_gradients import DeferredGradients, add_gradients
-from .saved_results import NO_NAME, NamedResult
-from .tensor_parallel import affine
+from ..deferred_gradients import DeferredGradients, add_gradients
+from ..saved_results import NO_NAME, NamedResult
+from ..tensor_parallel import affine
 
 
 class _ReplicatedLinear(Function):
