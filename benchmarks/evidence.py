@@ -51,6 +51,7 @@ NAMES = (
     "tiers",
     "activation_swap",
     "quantized_communication",
+    "tp_overlap",
     "published",
     "coverage",
     "published_families",

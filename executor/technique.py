@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from ..kernels.dispatch import Dispatcher
@@ -137,8 +137,8 @@ class TechniqueContext:
     """A rank, with the layers that hold a technique and their parameters.
 
     ``value``: of a program's technique, which all layers hold; None for others.
-    ``units``: the fully_shard layers; ``streams``: those that the technique requested, None on
-    cores, where work is serial; ``kernels``: the run's.
+    ``modules``: of the layers; ``units``: those under fully_shard; ``streams``: those that the
+    technique requested, None on cores, where work is serial; ``kernels``: the run's.
     """
 
     name: str
@@ -148,6 +148,7 @@ class TechniqueContext:
     seed: int
     strategies: Mapping[int, LayerStrategy]
     parameters: Mapping[int, tuple[LocalParameter, ...]]
+    modules: Mapping[int, nn.Module]
     units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
     kernels: Dispatcher

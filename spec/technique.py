@@ -67,6 +67,10 @@ def _legal_anywhere(
     return None
 
 
+def _any_tokens(strategy: LayerStrategy, seq_len: int) -> str | None:
+    return None
+
+
 def _on_any_stack(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     return None
 
@@ -106,6 +110,7 @@ class TechniqueValue:
         metavar: of the flag, for its word.
         systems: published systems with this mechanism, as the table of systems names them.
         legality_violation: why a value may not stand in a layer's strategy, in one line; else None.
+        token_violation: why not with a sample of so many tokens, in one line; else None.
         stack_violation: why a stack cannot say it, in one line; else None.
         lossy: how far a value changes results; None: it is exact.
         groups: rank groups of its own inside a stage; a run makes them up front, and the buffers
@@ -130,6 +135,7 @@ class TechniqueValue:
     legality_violation: Callable[[Layer, LayerStrategy, int, DtypeRecord], str | None] = (
         _legal_anywhere
     )
+    token_violation: Callable[[LayerStrategy, int], str | None] = _any_tokens
     stack_violation: Callable[[LayerStrategy, StackSpec], str | None] = _on_any_stack
     lossy: Callable[[Any], Lossy | None] = _exact
     groups: Callable[[LayerStrategy, int], tuple[RankGroup, ...]] = _no_groups

@@ -72,6 +72,14 @@ def technique_violation(
     return _twice_claimed(strategy, techniques) if len(strategy.techniques) > 1 else None
 
 
+def technique_token_violation(
+    strategy: LayerStrategy, seq_len: int, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why a layer's technique does not fit a sample's tokens; None if legal."""
+    reasons = (t.token_violation(strategy, seq_len) for t in _used(strategy, techniques))
+    return next((reason for reason in reasons if reason), None)
+
+
 def _twice_claimed(strategy: LayerStrategy, techniques: Values) -> str | None:
     """The state of a layer that two of its techniques relocate."""
     for first, second in combinations(_used(strategy, techniques), 2):

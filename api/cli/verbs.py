@@ -311,7 +311,7 @@ def data(**flags: Any) -> None:
     Documents without duplicates and by rules, mixed by domain, in windows of tokens: what plan
     execute --data DIR trains on.
     """
-    from .data import data_command
+    from ..recipes.data_command import data_command
 
     data_command(flags)
 

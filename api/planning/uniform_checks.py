@@ -22,7 +22,11 @@ from ...spec.program_values import (
 from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue, Values
-from ...spec.technique_values import technique_violation, with_word
+from ...spec.technique_values import (
+    technique_token_violation,
+    technique_violation,
+    with_word,
+)
 
 
 def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
@@ -104,6 +108,9 @@ def _technique_violation(
     for layer in problem.model.kinds():
         applied = applicable_strategy(layer, strategy, problem.techniques.values)
         if reason := technique_violation(layer, applied, ranks, dtype, (value,)):
+            return reason
+        tokens = problem.workload.seq_len
+        if reason := technique_token_violation(applied, tokens, (value,)):
             return reason
     devices = (group.device for group in problem.cluster.groups)
     reasons = (choice.device_reason(chosen, device) for device in devices)

@@ -219,7 +219,8 @@ def _check_shard(
 def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
     """Refuse a technique illegal for layers, stack or devices.
 
-    It is tried alone and sharded, with whole parameters, without, and with a second copy.
+    It is tried alone and sharded, with whole parameters, without, and with a second copy; and split
+    with its sequence.
     """
     techniques = problem.techniques
     value, choice = next(pair for pair in techniques.plannable if pair[0].name == pin.key)
@@ -232,6 +233,7 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
         (replace(alone, shard=Sharding.from_text(text, ranks)), ranks)
         for text, ranks in (("zero3", 2), ("zero2", 2), ("hpz:2", 4))
     ]
+    sharded.append((replace(alone, tp=2, sequence_parallel="megatron"), 2))
     reasons = [
         technique_violation(x, alone, 1, dtype, techniques.values)
         if all(technique_violation(x, s, ranks, dtype, techniques.values) for s, ranks in sharded)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..symbolic.tape import SymbolicTensor, Tape
+from .chunked_linear import chunked_column_linear, chunked_row_linear, cuts_products
 from .context import OpContext
 from .lora import adapted, adapter_backward, add_adapter
 from .low_precision import UNQUANTIZED, dequantized_weight, operand, quantized_weight
@@ -46,6 +47,8 @@ def column_linear(
     ``shared`` weights belong to another layer, whose gradient exists already.
     """
     c = _layer_context(c, names[0] if names else "", shared)
+    if cuts_products(c) and names and not shared:
+        return chunked_column_linear(c, x, widths, bias, fused, names)
     t, hidden = c.tape, x.shape[-1]
     out_widths = (sum(widths),) if fused else widths
     adapted_outs = [n for n, has in enumerate(adapted(c, names)) if has]
@@ -164,6 +167,8 @@ def row_linear(
 
     ``name``: of the weight, by which an adapter finds it.
     """
+    if cuts_products(c) and name:
+        return chunked_row_linear(c, x, width, bias, name)
     t, local, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // local
     operand_x = operand(t, c.precision, x)

@@ -25,7 +25,7 @@ from .costs import (
     TermSeconds,
 )
 from .machine import Machine
-from .overlap import exposed_over_kernels, exposed_over_product
+from .overlap import ChunkPipeline, exposed_over_kernels, exposed_over_product
 
 
 class ItemPrices(Protocol):
@@ -159,13 +159,14 @@ class PassPricer:
         return None if self._prices.machine.is_cpu else entry.overlap
 
     def _exposed_entries(self, lowered: LoweredPass) -> Iterator[tuple[TapeEntry, float, Latency]]:
-        prices = self._prices
+        prices, pipeline = self._prices, ChunkPipeline()
         product_s, overlapped_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
             work, overlap = entry.work, self._overlap(entry)
             latency = prices.kernel(work) if isinstance(work, Kernel) else prices.collective(work)
             seconds = latency.time_s
             if isinstance(work, Kernel):
+                pipeline.compute(seconds)
                 product_s, overlapped_s = (seconds if work.term == "matmul" else 0.0), 0.0
             else:
                 seconds += prices.wait_s
@@ -174,6 +175,14 @@ class PassPricer:
                 elif overlap.beside == "following":
                     following = lowered.entries[number + 1 :]
                     seconds = self._exposed_over_next(seconds, following, overlap.kernels)
+                elif overlap.beside == "gathered":
+                    seconds = pipeline.gather(seconds, overlap.chunk)
+                elif overlap.beside == "queued":
+                    pipeline.queue(seconds)
+                    seconds = 0.0
+                elif overlap.beside == "scattered":
+                    last = overlap.chunk == overlap.chunks - 1
+                    seconds = pipeline.scatter(seconds, last)
                 elif overlap.beside == "product":
                     # Collectives in a row share their product: each hides only in what is left.
                     exposed_s = exposed_over_product(overlapped_s, product_s, overlap.chunks)

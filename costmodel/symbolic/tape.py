@@ -156,15 +156,17 @@ class Tape:
         term: ExposedTerm = "exposed_tp",
         free_kernels: int = 0,
         copies: int = 1,
+        overlap: WorkOverlap | None = None,
     ) -> None:
         """A collective; ``values`` together are its largest buffer on a rank.
 
         ``free_kernels``: following kernels that need not wait for it; ``copies``: consecutive rows
-        of one token, see :class:`Collective`.
+        of one token, see :class:`Collective`; ``overlap``: where it is not the stack's usual one.
         """
         size_bytes = sum(value.size_bytes for value in values)
         work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
-        overlap = None if self.stack is None else usual_overlap(self.stack, term, free_kernels)
+        if overlap is None and self.stack is not None:
+            overlap = usual_overlap(self.stack, term, free_kernels)
         self.entries.append(TapeEntry(work, self._recomputing, term, overlap))
 
     def _note(self, work: WorkItem) -> None:

@@ -12,12 +12,15 @@ class WorkOverlap(NamedTuple):
     """Work beside which a collective runs.
 
     ``product``: the matrix product before it, both cut into ``chunks``. ``following``: the next
-    ``kernels``, as in a ring's steps. ``pass``: all kernels of its pass.
+    ``kernels``, as in a ring's steps. ``pass``: all kernels of its pass. ``gathered``: number
+    ``chunk`` of ``chunks`` gathers that are issued at once, each before its chunk's products;
+    ``scattered``: the same after them, in order; ``queued``: before those, on the same wire.
     """
 
-    beside: Literal["product", "following", "pass"]
+    beside: Literal["product", "following", "pass", "gathered", "queued", "scattered"]
     chunks: int = 1
     kernels: int = 0
+    chunk: int = 0
 
 
 BESIDE_PASS = WorkOverlap("pass")

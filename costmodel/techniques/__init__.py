@@ -8,7 +8,14 @@ Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
 from __future__ import annotations
 
 from ..technique import TechniquePrices
-from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
+from . import (
+    activation_swap,
+    address_plan,
+    compile,
+    cpu_offload,
+    quantized_communication,
+    tp_overlap,
+)
 
 TECHNIQUES: TechniquePrices = (
     compile.TECHNIQUE,
@@ -16,5 +23,6 @@ TECHNIQUES: TechniquePrices = (
     activation_swap.TECHNIQUE,
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
+    tp_overlap.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""

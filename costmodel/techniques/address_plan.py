@@ -11,7 +11,7 @@ Symbols: L most bytes live at once; f fraction of live bytes that the stack's al
 gaps; A bytes of the solved arena.
 
 Cost: reserved = L + f L + what libraries take becomes L + 0.02 L + the same. No kernel changes, so
-no second does. A is between L and 1.02 L in all 24 recorded steps of the evidence, so 0.02 stands
+no second does. A is between L and 1.02 L in all 24 rehearsed steps of the evidence, so 0.02 stands
 for a plan that nobody has recorded yet (source: analytic). ``plan execute --dry-run`` says A.
 
 Takeaway: it buys bytes, not time: where 2 % of the live bytes decide whether a plan fits.

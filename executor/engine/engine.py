@@ -11,7 +11,6 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
 
 from ...kernels.attention.rope import cached_tables, forget_tables
 from ...kernels.dispatch import Dispatcher
@@ -148,14 +147,9 @@ class Engine:
             for chunk in self.chunks
             for index, strategy in chunk.strategies.items()
         }
-        units = {
-            int(key): module
-            for chunk in self.chunks
-            for key, module in chunk.layers.items()
-            if isinstance(module, FSDPModule)
-        }
+        modules = {int(key): m for chunk in self.chunks for key, m in chunk.layers.items()}
         technique_hooks = TechniqueHookList(
-            self.plan, self.process_groups, self.options, layers, units
+            self.plan, self.process_groups, self.options, layers, modules
         )
         for chunk in self.chunks:
             if any(technique_hooks.is_active(index) for index in chunk.strategies):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...kernels.dense import norm
 from ...kernels.dispatch import Dispatcher
 from ...spec.choices import Recompute
+from .chunked_linear import ChunkedProducts
 from .lora import LoraAdapter, lora_column_linear, lora_row_linear
 from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
 from .replicated_linear import replicated_linear
@@ -59,6 +60,8 @@ class LayerModule(nn.Module):
         self.tp = build.tp
         self.kernels = build.kernels
         self.results = NOT_KEPT
+        self.chunked: ChunkedProducts | None = None
+        """Split products in chunks, where a technique makes them."""
         self.adapter_scale = 0.0
         """Factor on the products of LoRA adapters."""
 
@@ -88,7 +91,8 @@ class LayerModule(nn.Module):
         """Projections of one input by these slots, split along outputs."""
         weights, biases = self.weights(*names), self.biases(*names)
         if weights[0].requires_grad:
-            return column_linear(x, weights, biases, self.tp, NamedResult(self.results, names))
+            linear = column_linear if self.chunked is None else self.chunked.column
+            return linear(x, weights, biases, self.tp, NamedResult(self.results, names))
         adapters = [self._adapter(name) for name in names]
         return lora_column_linear(x, weights, biases, adapters, self.tp)
 
@@ -97,7 +101,8 @@ class LayerModule(nn.Module):
         slot = self.slot(name)
         if slot.weight.requires_grad:
             named = NamedResult(self.results, (name,))
-            return row_linear(x, slot.weight, slot.bias, self.tp, named)
+            linear = row_linear if self.chunked is None else self.chunked.row
+            return linear(x, slot.weight, slot.bias, self.tp, named)
         return lora_row_linear(x, slot.weight, slot.bias, self._adapter(name), self.tp)
 
     def replicated(self, x: Tensor, name: str) -> Tensor:

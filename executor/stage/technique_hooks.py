@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from ...kernels.dispatch import Dispatcher
@@ -33,7 +33,7 @@ class TechniqueHookList:
 
     Args:
         options: the techniques, device and seed.
-        units: the sharded ones.
+        modules: of this rank's layers, by number.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TechniqueHookList:
         process_groups: ProcessGroups,
         options: BuildOptions,
         layers: Mapping[int, tuple[LayerStrategy, tuple[LocalParameter, ...]]],
-        units: Mapping[int, FSDPModule] | None = None,
+        modules: Mapping[int, nn.Module] | None = None,
     ) -> None:
         self._hooks: dict[str, TechniqueHooks] = {}
         self._pass = Pass(forward=True, chunk=0, micro_batch=0)
@@ -56,6 +56,7 @@ class TechniqueHookList:
                 for n, pair in layers.items()
                 if run.name in values or run.name in pair[0].techniques
             }
+            own = {n: module for n, module in (modules or {}).items() if n in members}
             context = TechniqueContext(
                 name=run.name,
                 plan=plan,
@@ -64,7 +65,8 @@ class TechniqueHookList:
                 seed=options.seed,
                 strategies={n: strategy for n, (strategy, _) in members.items()},
                 parameters={n: parameters for n, (_, parameters) in members.items()},
-                units={n: unit for n, unit in (units or {}).items() if n in members},
+                modules=own,
+                units={n: unit for n, unit in own.items() if isinstance(unit, FSDPModule)},
                 streams={name: _stream(options.device) for name in run.streams},
                 kernels=kernels,
                 value=values.get(run.name),

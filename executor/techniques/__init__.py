@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Runs, RunTechniques
-from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
+from . import (
+    activation_swap,
+    address_plan,
+    compile,
+    cpu_offload,
+    quantized_communication,
+    tp_overlap,
+)
 
 TECHNIQUES: Runs = (
     compile.TECHNIQUE,
@@ -17,6 +24,7 @@ TECHNIQUES: Runs = (
     activation_swap.TECHNIQUE,
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
+    tp_overlap.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""
 

@@ -49,6 +49,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.collectives: list[Collective] = []
         self._unfinished: set[tuple[int, int]] = set()
+        self._awaited: set[tuple[int, int]] = set()
         self._ring_bytes = 0
 
     @classmethod
@@ -80,7 +81,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif collective is not None:
             self.collectives.append(collective)
             if collective.kind == "reduce_scatter":
-                self._unfinished = {_place(t) for t in _tensors(args[0])}
+                places = {_place(t) for t in _tensors(args[0]) if t.device.type == "cpu"}
+                if not any(value is False for value in args):  # async: finished when waited for
+                    self._awaited |= places
+                else:
+                    self._unfinished = places
 
     def _note_ring(self, name: str, item: Collective) -> None:
         if name == "send":
@@ -91,7 +96,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _finishes_collective(self, name: str, args: Any) -> bool:
         outputs, self._unfinished = self._unfinished, set()
-        return name == "copy_" and _place(args[0]) in outputs
+        if name != "copy_":
+            return False
+        place = _place(args[0])
+        if place in self._awaited:
+            self._awaited.remove(place)
+            return True
+        return place in outputs
 
     def _note_copy(self, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         source = _unique(args[0])

@@ -18,6 +18,7 @@ from ...spec.program_values import program_layer_violation
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
 from ...spec.technique_values import (
+    technique_token_violation,
     technique_violation,
     unsupported_technique,
     value_of_word,
@@ -136,6 +137,8 @@ class TechniqueOptions:
             return None
         dtype = self._request.workload.dtype
         violation = technique_violation(layer, strategy, ranks, dtype, values)
+        tokens = self._request.workload.seq_len
+        violation = violation or technique_token_violation(strategy, tokens, values)
         if violation is None and self._request.executable:
             violation = unsupported_technique(layer, strategy, values)
         return violation

@@ -10,7 +10,14 @@ from __future__ import annotations
 from ...costmodel.techniques import TECHNIQUES as PRICES
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Choices, KnownTechniques
-from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
+from . import (
+    activation_swap,
+    address_plan,
+    compile,
+    cpu_offload,
+    quantized_communication,
+    tp_overlap,
+)
 
 TECHNIQUES: Choices = (
     compile.TECHNIQUE,
@@ -18,6 +25,7 @@ TECHNIQUES: Choices = (
     activation_swap.TECHNIQUE,
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
+    tp_overlap.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""
 

@@ -163,7 +163,8 @@ class StackSpec:
     ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
     models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``tp_chunks``: chunks of a product that runs beside its collective (4: the medium-grained
-    baseline of Flux, arXiv:2406.06858, and Megatron's userbuffers).
+    baseline of Flux, arXiv:2406.06858, and Megatron's userbuffers). ``product_chunks``: chunks in
+    which a layer's tensor-parallel products and collectives are issued; a technique's to set.
     ``launch_s`` is host time a lowered kernel, the Python around it included; ``pass_s`` host time
     a layer pass. ``limits``: plans that it can run. ``memory`` comes from a calibration, not from
     the catalogue.
@@ -192,6 +193,7 @@ class StackSpec:
     attention_gradient_copies: bool = True
     dropout: bool = False
     tp_chunks: Annotated[int, Field(ge=1)] = 4
+    product_chunks: Annotated[int, Field(ge=1)] = 1
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: NonNegativeSeconds = 0.0
     pass_s: NonNegativeSeconds = 0.0

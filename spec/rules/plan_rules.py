@@ -18,7 +18,11 @@ from ..program_values import (
 )
 from ..recomputation import results_violation
 from ..technique import Scope, Values
-from ..technique_values import technique_scope_violation, technique_violation
+from ..technique_values import (
+    technique_scope_violation,
+    technique_token_violation,
+    technique_violation,
+)
 from ..techniques import TECHNIQUES
 from .action_rules import action_order_violation
 from .input_rules import (
@@ -275,6 +279,7 @@ def _check_stage(
                     reason = layer_violation(layer, strategy, ranks, samples, tokens)
                 place = (layer, strategy, stage.device_count)
                 reason = reason or technique_violation(*place, workload.dtype, techniques)
+                reason = reason or technique_token_violation(strategy, tokens, techniques)
                 reason = reason or program_layer_violation(program_values, *place, techniques)
                 if reason:
                     _add(violations, layers_path, reason)

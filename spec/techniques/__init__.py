@@ -9,7 +9,14 @@ texts are read here.
 from __future__ import annotations
 
 from ..technique import Values
-from . import activation_swap, address_plan, compile, cpu_offload, quantized_communication
+from . import (
+    activation_swap,
+    address_plan,
+    compile,
+    cpu_offload,
+    quantized_communication,
+    tp_overlap,
+)
 
 TECHNIQUES: Values = (
     compile.TECHNIQUE,
@@ -17,5 +24,6 @@ TECHNIQUES: Values = (
     activation_swap.TECHNIQUE,
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
+    tp_overlap.TECHNIQUE,
 )
 """One entry a module, by the name in a plan; the other packages list theirs in this order."""

@@ -23,6 +23,7 @@ from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques import TECHNIQUES as VALUES
 from shardwright.spec.techniques.activation_swap import ActivationSwap
+from shardwright.spec.techniques.tp_overlap import TensorParallelOverlap
 
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
 
@@ -116,4 +117,16 @@ class TestActivationSwap(TechniqueRankSuite):
             ],
         ),
         Case(name="sequence shards", strategies=swapped(TP2, 0.25)),
+    )
+
+
+def chunked(strategy: LayerStrategy, chunks: int) -> LayerStrategy:
+    return with_value(strategy, "tp_overlap", TensorParallelOverlap(chunks=chunks))
+
+
+class TestTensorParallelOverlap(TechniqueRankSuite):
+    values, prices, name = VALUES, PRICES, "tp_overlap"
+    cases = (
+        Case(name="chunks of both kinds", strategies=[TP2, chunked(TP2, 2), chunked(TP2, 8), TP2]),
+        Case(name="recomputed", strategies=chunked(replace(TP2, recompute="full"), 4)),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from toys.data_stages import STAGES
+from checks.toy_data_stages import STAGES
 
 from shardwright.datasets.preparation import ledger
 from shardwright.datasets.preparation import prepare as engine
@@ -16,7 +16,7 @@ from shardwright.datasets.preparation.prepare import PrepareSettings, prepare
 from shardwright.datasets.preparation.result import read_data
 from shardwright.datasets.recipes.recipe import Recipe, recipe_of
 
-STAGES_AT = "toys.data_stages:STAGES"
+STAGES_AT = "checks.toy_data_stages:STAGES"
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 Record = dict[str, Any]
 

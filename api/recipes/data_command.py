@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
-from .output import ProgressLine, check_targets, emit
+from ..cli.output import ProgressLine, check_targets, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def _shown(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepared(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
-    from ..recipes.prepare_data import prepare_data, recipe_at
+    from .prepare_data import prepare_data, recipe_at
 
     out, dry_run = flags["out"], flags["dry_run"]
     if (out is None) is not dry_run:
