@@ -31,7 +31,7 @@ devices share.
 Worked number: 32 layers of 4096 in bf16, 2^20 tokens over 8 ranks: I and A are 1 GiB, O 14 GiB a
 block; 256 GiB of host memory a device for 30 blocks give α = 0.4667 (0.4656 with log-sum-exp).
 
-Limits: blocks of flash attention with a feed-forward layer, without cp, Ulysses and split
+Limits: blocks of flash attention with a feed-forward layer, without cp, Ulysses, compile and split
 backwards; routed experts and products in fewer bits copy all tokens. The last blocks before the
 turn swap as the others do. Devices on a link count as copying at once.
 """

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ..number_family import NumberFamily
 from ..technique import LayerKinds, TechniqueValue
+from .compile import NAME as COMPILE
 
 if TYPE_CHECKING:
     from ..cluster.stack_spec import StackSpec
@@ -64,6 +65,8 @@ def legality_violation(
     swap = swap_of(strategy)
     if swap is None or not isinstance(layer, BlockLayer):
         return None
+    if COMPILE in strategy.techniques:
+        return f"{NAME} beside {COMPILE} is not built: generated code keeps what it likes"
     if strategy.recompute != "none":
         return f"{NAME} beside recompute {strategy.recompute}: a layer swaps or recomputes"
     if not isinstance(layer.attention, (Attention, LatentAttention)) or layer.mlp is None:

@@ -26,6 +26,8 @@ from shardwright.spec.model.mixers import Attention
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques.activation_swap import NAME, ActivationSwap
+from shardwright.spec.techniques.compile import NAME as COMPILE
+from shardwright.spec.techniques.compile import Compile
 from shardwright.spec.units import GIB
 
 STACK = stack("shardwright")
@@ -54,6 +56,11 @@ class TestActivationSwap(TechniqueSuite):
     pinned = ("pp=1", "tp=1", "recompute=none")
     refused = (
         Refused(word="swap", because="swaps or recomputes", strategy=FULL),
+        Refused(
+            word="swap",
+            because="beside compile",
+            strategy=with_value(LayerStrategy(), COMPILE, Compile()),
+        ),
         Refused(word="swap", because="beside cp", strategy=LayerStrategy(cp=2), ranks=2),
     )
 
