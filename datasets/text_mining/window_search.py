@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 FEW = 64
 """Pieces up to which several starts are tried, and improved until still."""
 ROUNDS_OF_FEW, ROUNDS_OF_MANY = 20, 2
-SEEDED_STARTS = 4
+SEEDED_STARTS = 12
 
 
 def fill_alike(lengths: Array, vectors: Array, size: int, count: int | None = None) -> Array:
