@@ -18,6 +18,7 @@ from .catalogue.models import models_document as models
 from .client.client import Client
 from .notebook.catalogue import clusters, validate
 from .notebook.comparison_handle import ComparisonHandle
+from .notebook.data_handle import data
 from .notebook.execute import execute, parallelize
 from .notebook.explanation_handle import ExplanationHandle
 from .notebook.plan_handle import PlanHandle, SimulationHandle
@@ -47,6 +48,7 @@ __all__ = [
     "WhatIfs",
     "clusters",
     "compare",
+    "data",
     "errors",
     "execute",
     "explain",

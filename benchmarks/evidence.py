@@ -51,6 +51,7 @@ NAMES = (
     "tiers",
     "activation_swap",
     "tp_overlap",
+    "quantized_communication",
     "published",
     "coverage",
     "published_families",
@@ -58,6 +59,7 @@ NAMES = (
     "kernels",
     "validation",
     "distributed",
+    "activation_swap_ranks",
     "checkpoints",
     "faults",
     "tracked_peak",
@@ -80,6 +82,7 @@ NAMES = (
     "heterogeneous_runs",
     "message_order",
     "throttled_ranks",
+    "data_recipes",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""

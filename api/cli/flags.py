@@ -215,7 +215,8 @@ RUN_OPTIONS = compose(
 
 RUN_FILES = compose(
     click.option("--data", type=InputFileParam(), metavar="PATH",
-                 help="Text file or folder, or token numbers (.npy, .bin); else Python's sources."),
+                 help="Text file or folder, a folder of plan data, or token numbers (.npy, .bin); "
+                      "else Python's sources."),
     click.option("--tokenizer", type=InputFileParam(), metavar="PATH",
                  help="A tokenizer.json for the data."),
     click.option("--kernels", type=NameParam("K", lambda: KERNEL_POLICIES),

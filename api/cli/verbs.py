@@ -289,6 +289,33 @@ def calibrate(**flags: Any) -> None:
     calibrate_command(flags)
 
 
+@click.command(
+    "data", options_metavar="[FLAGS]", short_help="Prepare training data by a recipe."
+)
+@click.argument("recipe", metavar="RECIPE.yaml|DIR", required=False, type=InputFileParam())
+@compose(
+    click.option("--out", type=OutputFileParam(), metavar="DIR",
+                 help="Folder of the result, new or empty; a stopped preparation goes on in it."),
+    click.option("--jobs", type=WholeNumberParam(most=1024), metavar="N",
+                 help="Processes (default 1); the result is the same for any number."),
+    click.option("--sample", metavar="P%",
+                 help="Share of the texts, such as 1%; near copies are drawn together."),
+    click.option("--dry-run", is_flag=True,
+                 help="Estimate tokens, documents, bytes and seconds by stage, epochs and lengths "
+                      "from a sample (2%); write nothing."),
+    JSON_OPTION,
+)  # fmt: skip
+def data(**flags: Any) -> None:
+    """Prepare training data by a recipe, or show a folder of prepared data.
+
+    Documents without duplicates and by rules, mixed by domain, in windows of tokens: what plan
+    execute --data DIR trains on.
+    """
+    from ..recipes.data_command import data_command
+
+    data_command(flags)
+
+
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
 @compose(
     click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
@@ -329,6 +356,7 @@ VERBS: dict[str, click.Command] = {
         doctor,
         validate,
         calibrate,
+        data,
         serve,
     )
 }

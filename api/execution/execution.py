@@ -172,7 +172,8 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     }
     if "traced" in result:
         document["comparison"] = _comparison(plan, simulated, result)
-    for name in ("checkpoint", "verify", "stopped", "losses_file", "techniques"):
+    names = ("checkpoint", "verify", "stopped", "losses_file", "techniques", "recipe_hash")
+    for name in names:
         if name in result:
             document[name] = result[name]
     return document

@@ -28,6 +28,7 @@ from ...spec.report.report import Assumption, Provenance, Report, StackAnswer
 from ..problem.lossy import lossy_notes
 from ..problem.report_pricing import with_risk_note
 from ..problem.stored_calibrations import measured_name
+from .solved_arenas import with_solved_arenas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +74,14 @@ def simulate_plan(
         simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
+    rule = MemoryRule(risk).measured_by(measured)
+    prediction = predict(plan, simulation, simulator, rule)
+    prediction, solved = with_solved_arenas(plan, prediction, rule, techniques.values)
+    notes = lossy_notes(plan, techniques.values) + with_risk_note(assumptions, risk)
     report = Report(
         plan=plan,
-        prediction=predict(plan, simulation, simulator, MemoryRule(risk).measured_by(measured)),
-        assumptions=lossy_notes(plan, techniques.values) + with_risk_note(assumptions, risk),
+        prediction=prediction,
+        assumptions=notes + solved,
         source_share=source_share(simulation),
         provenance=_provenance(pricing_text(simulator.pricer), price_tables(measured), measured),
     )

@@ -54,11 +54,10 @@ def only_adds_to_states(
     if index in shared_tables(lowering.model):
         return False
     own = lowering.uncached_unit((index,), strategy, ranks)
+    names = "added", "added_update", "added_bytes", "added_tier_bytes"
     additions: dict[str, Any] = {
-        name: getattr(plain, name)
-        for name in ("added", "added_update", "added_bytes", "added_tier_bytes")
+        name: getattr(plain, name) for name in (*names, "gradient_lanes", "update_lanes")
     }
-    lanes = {"gradient_lanes": plain.gradient_lanes, "update_lanes": plain.update_lanes}
-    if replace(own, **additions, **lanes) != plain:
+    if replace(own, **additions) != plain:
         return False
     return own.added_bytes >= plain.added_bytes and all(s >= 0 for _, s, _ in own.added_tier_bytes)

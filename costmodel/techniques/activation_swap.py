@@ -150,7 +150,10 @@ def _made_again(
     if not sizes.swapped:
         return AddedWork(items=items)
     whole = lower(layer, later)
-    scratch_bytes = whole.forward.peak_bytes - dict(whole.result_bytes).get(ATTENTION, 0)
+    made = whole.forward
+    scratch_bytes = made.peak_bytes - dict(whole.result_bytes).get(ATTENTION, 0)
+    if made.peak_bytes == made.change_bytes + whole.output_bytes:  # at the last sum, which is not
+        scratch_bytes -= whole.output_bytes
     if sizes.shards > 1:  # the output for later tokens of every shard, put together
         output_bytes = sizes.later_output_bytes
         elements = output_bytes // DTYPE_BYTES[plain.dtype]

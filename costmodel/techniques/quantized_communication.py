@@ -209,8 +209,8 @@ def reduce_work(
 ) -> tuple[WorkItem, ...]:
     """Two hops of quantized gradients in place of a reduce-scatter."""
     inner, outer = hops
-    size, elements, work = DTYPE_BYTES[plain.dtype], plain.payload_bytes, []
-    elements //= size
+    size, work = DTYPE_BYTES[plain.dtype], list[WorkItem]()
+    elements = plain.payload_bytes // size
     name: str = plain.dtype
     if inner.size > 1:
         if outer.size > 1:

@@ -15,6 +15,7 @@ from ...spec.errors import InputError
 from ...spec.files import require_regular
 from ...spec.model.layers import PatchLayer
 from ...spec.plan.plan import Plan
+from .prepared import is_prepared, prepared_batches
 from .tasks import Batch, class_count, plan_task
 from .text import RandomBatches, TextBatches, load_tokens
 
@@ -122,8 +123,8 @@ def random_batches(plan: Plan, seed: int) -> Batch:
 def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: int) -> Batch:
     """Records of a plan's model from text, stored images or random images.
 
-    ``data``: a text file or a folder of them (None: the standard library), or a folder of image
-    arrays.
+    ``data``: a text file or a folder of them (None: the standard library), prepared data, or a
+    folder of image arrays.
 
     Raises:
         InputError: data or tokenizer that cannot be used.
@@ -133,6 +134,12 @@ def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: in
         if data is None:
             return random_batches(plan, seed)
         return StoredImages(data, task.patches, class_count(plan.model), batch, seed)
+    if data is not None and is_prepared(data):
+        if tokenizer is not None:
+            allowed = "none: the data are tokens already"
+            raise InputError("--tokenizer", str(tokenizer), allowed)
+        prepared = prepared_batches(data, plan.model.vocab, task.tokens, batch, seed)
+        return _hidden(plan, prepared, seed)
     tokens = load_tokens(plan.model.vocab, data, tokenizer)
     return _hidden(plan, TextBatches(tokens, task.tokens, batch, seed), seed)
 

@@ -228,13 +228,17 @@ class TextBatches:
 
     def __call__(self, step: int, sample: int) -> Tensor:
         """Sample ``sample`` of optimizer step ``step``."""
+        start = self.position(step, sample) * self.seq_len
+        window = self.tokens[start : start + self.seq_len + 1].astype(np.int64)
+        return torch.from_numpy(window)
+
+    def position(self, step: int, sample: int) -> int:
+        """Number of the window that a sample is."""
         epoch, position = divmod(step * self.global_batch + sample, self.windows)
         if self._order[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
             self._order = (epoch, generator.permutation(self.windows))
-        start = int(self._order[1][position]) * self.seq_len
-        window = self.tokens[start : start + self.seq_len + 1].astype(np.int64)
-        return torch.from_numpy(window)
+        return int(self._order[1][position])
 
 
 class RandomBatches:

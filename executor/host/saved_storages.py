@@ -60,7 +60,7 @@ class SavedStorages:
         number = self._numbers[place]
         self.storages[number].views += 1
         size, stride = tuple(tensor.shape), tensor.stride()
-        return SavedView(number, tensor.dtype, size, stride, tensor.storage_offset())
+        return SavedView(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
     def number_of(self, tensor: Tensor) -> int | None:
         """Number of a tensor's storage, if it was noted."""

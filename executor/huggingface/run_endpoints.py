@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...spec.plan.plan import Plan
+from ..data.prepared import is_prepared
 from ..data.token_files import is_token_file
 from ..engine.engine import Engine
 from ..stage.weight_source import WeightSource
@@ -103,7 +104,7 @@ def default_tokenizer(
     """
     if tokenizer is not None:
         return Path(tokenizer)
-    if init_from is None or is_token_file(data):
+    if init_from is None or is_token_file(data) or is_prepared(data):
         return None
     saved_tokenizer = Path(init_from) / TOKENIZER_NAME
     return saved_tokenizer if saved_tokenizer.is_file() else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..data.prepared import is_prepared
 from ..data.text import END_OF_TEXT, trained_tokenizer
 from ..data.token_files import is_token_file
 
@@ -63,7 +64,7 @@ def tokenizer_files(
     if TOKENIZER_NAME in copied:
         return _with_settings(copied, seq_len)
     has_own = any(name in copied for name in VOCABULARIES)
-    if has_own or not reads_text or is_token_file(data):
+    if has_own or not reads_text or is_token_file(data) or is_prepared(data):
         return TokenizerFiles(copied)
     from tokenizers import Tokenizer
 

@@ -218,7 +218,7 @@ class Frame:
 
     def _part(self, number: int, data: Tensor, later: bool = False) -> Tensor:
         """Rows of a storage that are copied, or the ``later`` ones, which are made again."""
-        if number in self._whole:
+        if number in self._whole or self._swapped == self._tokens:
             return data[:0] if later else data
         storage = self.saved.storages[number]
         parts = 1 if storage.is_flat else max(1, storage.rows // self._tokens)

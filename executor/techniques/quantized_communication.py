@@ -76,17 +76,20 @@ class QuantizedGather(AllGather):
         """Gather; a second copy's gathers, over fewer ranks, and packed weights are plain."""
         plain = group.size() != self._ranks or not input_tensor.is_floating_point()
         if plain or (self._differs and self._own is None):
-            work = dist.all_gather_single(output_tensor, input_tensor, group=group)
+            work: dist.Work | None = dist.all_gather_single(
+                output_tensor, input_tensor, group=group
+            )
             if self._differs:
                 self._own = input_tensor.clone()
             return work
         if self._own is None:
-            return self._gather(output_tensor, input_tensor, group)
+            self._gather(output_tensor, input_tensor, group)
+            return None
         difference = torch.sub(input_tensor.float(), self._own)
         input_tensor.copy_(self._own)
-        work = self._gather(output_tensor, difference, group)
+        self._gather(output_tensor, difference, group)
         self._own.copy_(input_tensor)
-        return work
+        return None
 
     def _gather(self, whole: Tensor, sent: Tensor, group: dist.ProcessGroup) -> None:
         width = sent.numel()

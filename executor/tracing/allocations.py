@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ...kernels.addresses.arena import (
     BEGIN,
@@ -159,6 +160,28 @@ def recorded_trace(events: Sequence[AllocatorEvent]) -> AllocationTrace:
             lives[birth] = lives[birth]._replace(death=until)
     sections = [n for n, e in enumerate(events) if e.kind in (BEGIN, END, MARK)]
     return _trace(lives, {*born.values()}, passes, sections)
+
+
+def least_trace(traces: Sequence[AllocationTrace]) -> AllocationTrace:
+    """The trace of equal steps in which nothing is released late.
+
+    Of those with the fewest requests, each request lives as long as where it lives least.
+    """
+    numbered = [trace.numbered() for trace in traces]
+    first = min(numbered, key=lambda trace: len(trace.requests))
+    sizes = [request.bytes for request in first.requests]
+    alike = [
+        trace
+        for trace in numbered
+        if [request.bytes for request in trace.requests] == sizes
+        and trace.sections == first.sections
+    ]
+    lives = zip(*(trace.requests for trace in alike), strict=True)
+    return replace(
+        first,
+        requests=tuple(min(same, key=lambda request: request.death) for same in lives),
+        lasting=frozenset.intersection(*(trace.lasting for trace in alike)),
+    )
 
 
 def _trace(

@@ -27,6 +27,7 @@ from ..checkpoint.loader import FoundCheckpoint
 from ..checkpoint.reference_state import fill_reference
 from ..checkpoint.session import CheckpointSession, run_facts
 from ..checkpoint.settings import CheckpointSettings
+from ..data.prepared import recipe_hash
 from ..data.records import data_batches, random_batches
 from ..data.tasks import Batch
 from ..engine.engine import Engine, StepResult
@@ -264,8 +265,14 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--lr": str(settings.adamw.learning_rate),
         "--trace": str(settings.trace or settings.trace_file is not None),
         "--checkpoint, --every, --resume": str(settings.checkpoint),
-        TEXT: text_digest(batch, plan.workload.global_batch),
+        TEXT: text_digest(batch, plan.workload.global_batch) + _recipe(settings),
     }
+
+
+def _recipe(settings: TrainSettings) -> str:
+    """Recipe of prepared data, for the manifests of checkpoints."""
+    found = None if settings.data is None else recipe_hash(Path(settings.data))
+    return "" if found is None else f", recipe {found}"
 
 
 def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
@@ -368,6 +375,8 @@ def _result(
         "rss_growth_bytes": growth,
         "kernels": [choice.to_document() for choice in engine.kernels.choices()],
     }
+    if settings.data is not None and (found := recipe_hash(Path(settings.data))) is not None:
+        result["recipe_hash"] = found
     if settings.loss_folder is not None:
         result["losses_file"] = str(settings.loss_folder / LOSSES_NAME)
     return result if traced is None else {**result, "traced": traced}

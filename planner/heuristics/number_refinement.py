@@ -113,8 +113,8 @@ class NumberRefinement:
                 key = (stages[layer], self._layer_classes[layer], technique.name, family.word, rest)
                 alike.setdefault(key, []).append(layer)
                 families[key] = technique, family
-        for key, layers in alike.items():
-            technique, family = families[key]
+        for place, layers in alike.items():
+            technique, family = families[place]
             values = [technique.of(decision.strategies[layer]) for layer in layers]
             holds = [v is not None and family.number_of(v) is not None for v in values]
             own = tuple(layer for layer, held in zip(layers, holds, strict=True) if held)

@@ -103,7 +103,8 @@ class TechniqueOptions:
 
     def held(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> HeldValues:
         """Values that a layer's options hold beside its other decisions, sharding left out."""
-        layer, held, adding = self._layers[index], list[tuple[str, tuple[Any, ...]]](), set()
+        layer, held = self._layers[index], list[tuple[str, tuple[Any, ...]]]()
+        adding = set[tuple[str, Any]]()
         for value, choice in self._plannable:
             if layer_kind_violation(value, layer, value.kinds.plannable) is None:
                 values = self._values(index, strategy, ranks, samples, value, choice)

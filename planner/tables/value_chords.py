@@ -73,7 +73,8 @@ class ValueChords:
         entry = self._names.get(id(strategies))
         if entry is None:
             parts = strategies.parts if isinstance(strategies, JoinedStrategies) else ()
-            found = [self._techniques(part) for part in parts] or [s.techniques for s in strategies]
+            found = [self._techniques(part) for part in parts]
+            found = found or [tuple(strategy.techniques) for strategy in strategies]
             names = sorted({name for names in found for name in names})
             entry = self._names[id(strategies)] = (tuple(names), strategies)
         return entry[0]
@@ -81,7 +82,8 @@ class ValueChords:
     def _is_off(self, name: str, strategies: tuple[LayerStrategy, ...]) -> Bools:
         if name not in self._holds:
             self._holds[name] = StrategyArrays(lambda s: int(name in s.techniques))
-        return self._holds[name](strategies) == 0
+        is_off: Bools = self._holds[name](strategies) == 0
+        return is_off
 
     def _group(self, name: str) -> KeyIndex:
         """Numbers of options equal but for a technique."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 
@@ -45,6 +46,19 @@ class AllocationTrace:
         )
         return AllocationTrace(requests=rounded, sections=self.sections)
 
+    def numbered(self) -> AllocationTrace:
+        """The trace with numbers of requests as times: what lives together is the same."""
+        births = [request.birth for request in self.requests]
+        return AllocationTrace(
+            requests=tuple(
+                Request(request.bytes, number, max(number + 1, bisect_left(births, request.death)))
+                for number, request in enumerate(self.requests)
+            ),
+            lasting=self.lasting,
+            sections=self.section_starts()[:-1],
+            passes=self.passes,
+        )
+
     def section_starts(self) -> tuple[int, ...]:
         """Number of the first request of each section, and the number of all."""
         births = [request.birth for request in self.requests]
@@ -70,13 +84,15 @@ class AllocationTrace:
         )
 
 
+def live_bytes(requests: Sequence[Request]) -> list[int]:
+    """Bytes that live after each event, up to the last death."""
+    changes = [0] * (max((max(r.birth, r.death) for r in requests), default=0) + 1)
+    for request in requests:
+        changes[request.birth] += request.bytes
+        changes[max(request.death, request.birth)] -= request.bytes
+    return list(accumulate(changes))
+
+
 def most_live_bytes(requests: Sequence[Request]) -> int:
     """Most bytes live at once, below which no arena can be."""
-    events = [(r.birth, 1, r.bytes) for r in requests] + [
-        (r.death, 0, -r.bytes) for r in requests if r.death > r.birth
-    ]
-    live = most = 0
-    for _, _, change in sorted(events):
-        live += change
-        most = max(most, live)
-    return most
+    return max(live_bytes(requests), default=0)

@@ -60,7 +60,16 @@ class RankAddresses:
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> RankAddresses:
         """The inverse of :meth:`to_document`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in document.items()})
+        return cls(
+            passes=tuple(document["passes"]),
+            sections=tuple(document["sections"]),
+            sizes=tuple(document["sizes"]),
+            offsets=tuple(document["offsets"]),
+            untils=tuple(document["untils"]),
+            arena_bytes=document["arena_bytes"],
+            live_bytes=document["live_bytes"],
+            by=document["by"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

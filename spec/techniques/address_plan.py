@@ -38,5 +38,4 @@ TECHNIQUE = TechniqueValue(
     help="Addresses of a step's tensors: none (the allocator's) or mip (planned).",
     metavar="A",
     systems=("MEMO",),
-    slow_start=True,
 )

@@ -229,7 +229,7 @@ def lossy(value: QuantizedCommunication) -> Lossy | None:
     To nearest it is half a level, stochastically less than one; with the Hadamard transform, of
     transformed numbers.
     """
-    bounds = []
+    bounds = list[tuple[float, str]]()
     if value.weights != "unchanged":
         bounds.append((0.5 / LEVELS.get(value.weight_bits, 1), value.weights))
     if value.gradients == "two_hops":

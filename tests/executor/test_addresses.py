@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
 import torch
 from generators.plan_cases import Case, Sizes, sharded
+from rich.console import Console
 
 from shardwright.api.execution import addresses
+from shardwright.api.planning.report import simulate_plan
+from shardwright.api.terminal.run import print_dry_run
+from shardwright.datasets.catalogue.stack import stack
 from shardwright.executor.techniques.address_plan import require_cores, require_room
 from shardwright.executor.train.address_rehearsal import rehearse_addresses
 from shardwright.executor.train.dry_run import dry_run
@@ -93,6 +98,42 @@ def test_a_dry_run_gives_rehearsed_addresses_until_there_are_recorded_ones(
     assert again["source"] == "recorded"
     assert again["solutions"][0]["ranks"] == [0, 1]
     assert again["solutions"][0]["offsets"] == row["offsets"]
+    for document, of in ((found, "stage 0"), (again, "ranks 0-1")):
+        assert of in printed(plan, document)
+
+
+def printed(plan: Plan, document: dict[str, Any]) -> str:
+    """What a person is told of a dry run with addresses."""
+    stages = [{"stage": 0, "ranks": [0, 1], "layers": [0, 1], "groups": []}]
+    dry = {"ranks": 2, "device": "cpu", "steps": 1, "stages": stages, "rehearsal": None}
+    out = Console(file=StringIO(), width=120)
+    print_dry_run(out, {**dry, "command": "", "addresses": document})
+    assert isinstance(out.file, StringIO)
+    return out.file.getvalue()
+
+
+def test_a_solved_arena_stands_in_reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plan = planned(CASE)
+    before = simulate_plan(plan, stack("shardwright"), None, ()).report
+    found = RankAddresses(
+        passes=(),
+        sections=(0,),
+        sizes=(),
+        offsets=(),
+        untils=(),
+        arena_bytes=7,
+        live_bytes=4,
+        by="",
+    )
+    keep_addresses(PlannedAddresses(plan_hash=plan.hash, different=(found,), of_rank=(0, 0)))
+    after = simulate_plan(plan, stack("shardwright"), None, ()).report
+    (old,), (new,) = before.prediction.memory, after.prediction.memory
+    assert old.by["fragmentation"] == int(0.02 * old.allocated_bytes)
+    assert new.by == {**old.by, "fragmentation": 3}
+    assert new.reserved_bytes == sum(new.by.values())
+    assert "solved addresses" in after.assumptions[-1].why
+    assert after.plan.hash == before.plan.hash
 
 
 def test_a_damaged_file_of_addresses_is_named(

@@ -15,6 +15,7 @@ PUBLIC_NAMES = [
     "__version__",
     "clusters",
     "compare",
+    "data",
     "errors",
     "execute",
     "explain",

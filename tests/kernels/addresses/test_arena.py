@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardwright.executor.tracing.allocations import recorded_trace
+from shardwright.executor.tracing.allocations import least_trace, recorded_trace
 from shardwright.kernels.addresses import compiler
 from shardwright.kernels.addresses.arena import CoreArena
 from shardwright.planner.addresses.ranks import rank_addresses
 from shardwright.spec.errors import RunError
+from shardwright.spec.report.allocation_trace import AllocationTrace, Request
 from shardwright.spec.report.planned_addresses import RankAddresses
 
 PAGE = 4096
@@ -106,6 +107,17 @@ def test_a_recorded_step_is_replayed_as_it_was(arena: CoreArena) -> None:
     arena.plan(found)
     assert step() == [2 * PAGE, 2 * PAGE]
     assert arena.counts().unplanned == 0
+
+
+def test_what_is_released_late_in_one_step_is_not_in_another() -> None:
+    steps = [
+        AllocationTrace(requests=(Request(8, 0, a), Request(4, 1, b)), sections=(0,), passes=(0,))
+        for a, b in ((1, 5), (4, 2))
+    ]
+    longer = AllocationTrace(requests=(Request(8, 0, 1), Request(8, 1, 2), Request(4, 2, 3)))
+    found = least_trace([longer, *steps])
+    assert found.requests == (Request(8, 0, 1), Request(4, 1, 2))
+    assert (found.sections, found.passes) == ((0,), (0,))
 
 
 def test_without_a_compiler_it_says_what_to_install(
