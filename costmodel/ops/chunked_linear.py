@@ -2,7 +2,7 @@
 
 A chunk is an equal part of each rank's tokens. Gathers write, and scatters read, chunk after chunk;
 copies put rows into the order of chunks before a product and back after it. Runs are
-``executor.models.chunked_linear``.
+``executor.groups.chunked_linear``.
 """
 
 from __future__ import annotations

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from ...kernels.dense import norm
 from ...kernels.dispatch import Dispatcher
 from ...spec.choices import Recompute
-from .chunked_linear import ChunkedProducts
 from .lora import LoraAdapter, lora_column_linear, lora_row_linear
 from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
 from .replicated_linear import replicated_linear
 from .saved_results import NOT_KEPT, NamedResult, SavedResults
 from .sequence_split import SequenceSplit
 from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
+
+if TYPE_CHECKING:
+    from ..groups.chunked_linear import ChunkedProducts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

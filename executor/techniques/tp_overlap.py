@@ -13,7 +13,7 @@ from ...spec.errors import InputError, NotBuiltError
 from ...spec.parallel.rank_groups import tensor_group
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.tp_overlap import FUSED, NAME, overlap_of
-from ..models.chunked_linear import ChunkedProducts
+from ..groups.chunked_linear import ChunkedProducts
 from ..models.layer import LayerModule
 from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
 

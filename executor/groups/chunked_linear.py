@@ -19,10 +19,10 @@ from torch.autograd import Function
 
 from ...kernels.marks import mark
 from ...spec.report.trace_marks import COMMUNICATE_TP
+from ..models.deferred_gradients import add_gradients
+from ..models.saved_results import NO_NAME, NO_NAMES, NamedResult
+from ..models.tensor_parallel import TensorParallel
 from ..torch_compat import all_gather_single, reduce_scatter_single
-from .deferred_gradients import add_gradients
-from .saved_results import NO_NAME, NO_NAMES, NamedResult
-from .tensor_parallel import TensorParallel
 
 
 @dataclass(slots=True)
