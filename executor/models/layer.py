@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -21,6 +21,9 @@ from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
 from .saved_results import NOT_KEPT, NamedResult, SavedResults
 from .sequence_split import SequenceSplit
 from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
+
+if TYPE_CHECKING:
+    from ..groups.chunked_linear import ChunkedProducts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

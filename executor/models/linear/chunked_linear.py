@@ -88,8 +88,9 @@ class _ChunkedColumn(Function):
             )
             for number, out in zip(missing, made, strict=True):
                 outs[number] = out
-        named.keep(*outs)
-        return tuple(outs)
+        results = tuple(out for out in outs if out is not None)
+        named.keep(*results)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
