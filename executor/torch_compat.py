@@ -34,6 +34,8 @@ reduce_scatter_single: Callable[..., Any] = (
 """``(output, input, group)``: this rank's part of the sum; formerly ``reduce_scatter_tensor``."""
 
 PRIVATE_NAMES = (
+    "torch.distributed.fsdp._fully_shard._fsdp_api:AllGather",
+    "torch.distributed.fsdp._fully_shard._fsdp_api:ReduceScatter",
     "torch:UntypedStorage._cdata",
     "torch:_foreach_mul_",
     "torch:_foreach_norm",

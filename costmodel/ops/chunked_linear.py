@@ -31,7 +31,7 @@ def chunked_column_linear(
     """Projections of one input, gathered in chunks; see ``linear.column_linear``."""
     t, hidden = c.tape, x.shape[-1]
     out_widths = (sum(widths),) if fused else widths
-    keys = [names] if fused else [(name,) for name in names]
+    keys: list[tuple[str, ...]] = [names] if fused else [(name,) for name in names]
     lead = (x.shape[0] * c.tp, *x.shape[1:-1])
     tokens, chunks = math.prod(lead), c.stack.product_chunks
     made = _column_products(c, (*lead, hidden), out_widths, bias, keys)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from ...kernels.dense import norm
 from ...kernels.dispatch import Dispatcher
 from ...spec.choices import Recompute
-from .linear.chunked_linear import ChunkedProducts
 from .linear.replicated_linear import replicated_linear
 from .lora import LoraAdapter, lora_column_linear, lora_row_linear
 from .moe.dispatch import NO_EXPERT_PARALLEL, ExpertRanks
@@ -23,7 +22,7 @@ from .sequence_split import SequenceSplit
 from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
 
 if TYPE_CHECKING:
-    from ..groups.chunked_linear import ChunkedProducts
+    from .linear.chunked_linear import ChunkedProducts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

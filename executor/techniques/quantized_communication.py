@@ -35,6 +35,7 @@ from ..technique import (
     TechniqueHooks,
     TechniqueRun,
 )
+from ..torch_compat import all_gather_single
 
 
 class QuantizedGather(AllGather):
@@ -76,7 +77,7 @@ class QuantizedGather(AllGather):
         """Gather; a second copy's gathers, over fewer ranks, and packed weights are plain."""
         plain = group.size() != self._ranks or not input_tensor.is_floating_point()
         if plain or (self._differs and self._own is None):
-            work: dist.Work | None = dist.all_gather_single(
+            work: dist.Work | None = all_gather_single(
                 output_tensor, input_tensor, group=group
             )
             if self._differs:
@@ -95,7 +96,7 @@ class QuantizedGather(AllGather):
         width = sent.numel()
         message = join(blocks.quantize(self._kernels, sent[None], self._form))[0]
         received = message.new_empty(self._ranks, message_bytes(self._form, width))
-        dist.all_gather_single(received.view(-1), message, group=group)
+        all_gather_single(received.view(-1), message, group=group)
         parts, rows = part(received, self._form, width), whole.view(self._ranks, width)
         if self._differs:
             blocks.dequantize_add_(self._kernels, rows, parts, self._form)
