@@ -160,8 +160,8 @@ def _megascale(steps: list[dict[str, Any]]) -> Row:
 
 ITEM = Item(
     name="tp_overlap",
-    shows="where cutting products beside their collectives pays, and published systems beside it",
-    target="refused where it loses; MegaScale's steps within 12 %",
+    shows="Where cutting products beside their collectives pays, and published systems beside it.",
+    target="refused where it loses; MegaScale's steps within 12 %.",
     run=run,
     reads=(*PRICING, "planner", "api"),
 )
