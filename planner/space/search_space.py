@@ -297,13 +297,13 @@ class SearchSpace:
                 strategy = replace(strategy, shard=shard)
                 if techniques.violation(layer, strategy, ranks) is not None:
                     continue
-                if adding and any(map(only_adds, adding)):
-                    continue  # without one of its techniques a layer is as good in every plan
                 if self._is_limited and limits_violation(strategy, ranks, 1, request.stack):
                     continue
-                if stack_violation(strategy, request.stack, values) is None and not (
-                    request.executable and self._unsupported(layer, strategy)
-                ):
+                if stack_violation(strategy, request.stack, values) is not None:
+                    continue
+                if adding and any(map(only_adds, adding)):
+                    continue  # without one of its techniques a layer is as good in every plan
+                if not (request.executable and self._unsupported(layer, strategy)):
                     yield strategy
 
     def _unsupported(self, layer: Layer, strategy: LayerStrategy) -> str | None:

@@ -7,9 +7,7 @@ hosts. The card is in ``costmodel.techniques.activation_swap``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from ..number_family import NumberFamily
 from ..technique import LayerKinds, TechniqueValue
@@ -33,7 +31,7 @@ class ActivationSwap:
     backward. The block's input and core attention's output are always copied whole.
     """
 
-    share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    share: float = 1.0
 
 
 def swap_of(strategy: LayerStrategy) -> ActivationSwap | None:
@@ -67,6 +65,8 @@ def legality_violation(
         return None
     if COMPILE in strategy.techniques:
         return f"{NAME} beside {COMPILE} is not built: generated code keeps what it likes"
+    if not 0 <= swap.share <= 1:
+        return f"{NAME} has a share of 0 to 1, not {swap.share:g}"
     if strategy.recompute != "none":
         return f"{NAME} beside recompute {strategy.recompute}: a layer swaps or recomputes"
     if not isinstance(layer.attention, (Attention, LatentAttention)) or layer.mlp is None:

@@ -48,9 +48,10 @@ def _fault(item: ErrorDetails, body: type[Any]) -> dict[str, str]:
         near = _nearest_value(item, body, path)
         message = item["msg"]
     hint = f"; nearest: {near}" if near else ""
-    room = MAX_TEXT - len(hint)
+    pointer = _pointer(path)
+    room = MAX_TEXT - len(f"{pointer}: {hint}")  # a detail is both
     message = message if len(message) <= room else message[: room - 1] + "…"
-    return {"pointer": _pointer(path), "msg": message + hint}
+    return {"pointer": pointer, "msg": message + hint}
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

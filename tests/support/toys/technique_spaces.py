@@ -61,7 +61,8 @@ def small_space(
     problem = resolve(
         Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype)
     )
-    others = (v.name for v, _ in known.plannable if v.program is None and v.name != name)
+    named = {name, *(restriction.axis for restriction in more)}
+    others = (v.name for v, _ in known.plannable if v.program is None and v.name not in named)
     return Space(
         model=sizes.model(),
         cluster=problem.cluster,
