@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..parallel.rank_groups import RankGroup, tensor_group
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
+    from ..parallel.rank_groups import RankGroup
     from ..cluster.stack_spec import StackSpec
     from ..model.layers import Layer
     from ..strategy import LayerStrategy
@@ -104,6 +104,8 @@ def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
 
 def groups(strategy: LayerStrategy, stage_ranks: int) -> tuple[RankGroup, ...]:
     """The tensor group once more: chunks wait for nothing else on their way."""
+    from ..parallel.rank_groups import tensor_group
+
     return () if overlap_of(strategy) is None else (tensor_group(strategy),)
 
 
