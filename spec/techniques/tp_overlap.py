@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
-    from ..parallel.rank_groups import RankGroup
     from ..cluster.stack_spec import StackSpec
     from ..model.layers import Layer
+    from ..parallel.rank_groups import RankGroup
     from ..strategy import LayerStrategy
     from ..workload.workload import DtypeRecord
 
