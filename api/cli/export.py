@@ -1,4 +1,4 @@
-"""``plan export``: a plan as a page or a picture."""
+"""``plan export``: a plan as a page, a picture or a framework's files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ...spec.errors import InputError, NotBuiltError, nearest_name
-from .output import check_targets, note, write_file
+from .output import check_targets, emit, note, write_file
 from .plan_file import priced_file
 
-TARGETS = ("html", "svg", "png")
-PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
-           "k8s")  # fmt: skip
+PAGES = ("html", "svg", "png")
+PLANNED = ("galvatron",)
 """Targets of the contract that this version lacks."""
 
 
@@ -22,16 +21,29 @@ def export_command(flags: dict[str, Any]) -> None:
         InputError: no usable plan, target or file.
         NotBuiltError: a target that this version lacks.
     """
-    target = flags["to"]
+    from ..frameworks.shipped import WRITTEN
+    from ..launch_files.launch_files import LAUNCHERS
+
+    target, targets = flags["to"], (*PAGES, *LAUNCHERS, *WRITTEN)
     if target in PLANNED:
-        raise NotBuiltError(f"plan export --to {target}", f"known: {', '.join(TARGETS)}")
-    if target not in TARGETS:
+        raise NotBuiltError(f"plan export --to {target}", f"known: {', '.join(targets)}")
+    if target not in targets:
         shown = "nothing" if target is None else target
-        near = nearest_name(shown, TARGETS, count=1) or "plan export plan.json --to html"
-        raise InputError("--to", shown, ", ".join(TARGETS), near)
+        near = nearest_name(shown, targets, count=1) or "plan export plan.json --to html"
+        raise InputError("--to", shown, ", ".join(targets), near)
     file = flags["plan_file"]
     if file is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan export plan.json --to html")
+    if target in WRITTEN:
+        from .frameworks.export_files import export_files
+
+        export_files(flags)
+        return
+    if target in LAUNCHERS:
+        _write_launch_files(flags)
+        return
+    if flags["json_target"] is not None:
+        raise InputError("--json", flags["json_target"], "nothing beside a page or picture")
     out = flags["out"] or str(Path(file).with_suffix(f".{target}"))
     if out == "-":
         raise InputError("--out", out, "a file", str(Path(file).with_suffix(f".{target}")))
@@ -40,6 +52,20 @@ def export_command(flags: dict[str, Any]) -> None:
     check_targets(out=out)
     write_file(out, _page(flags) if target == "html" else _picture(flags))
     note(f"wrote {out}; it loads nothing from elsewhere")
+
+
+def _write_launch_files(flags: dict[str, Any]) -> None:
+    from ..launch_files.launch_files import launch_files
+    from .frameworks.export_files import files_folder
+    from .frameworks.files import plan_document
+
+    folder = files_folder(flags)
+    files = launch_files(plan_document(flags["plan_file"], flags).plan, flags["to"])
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        write_file(str(folder / name), text)
+    emit({"files": list(files)}, flags["json_target"], lambda out: None)
+    note(f"wrote {', '.join(files)} in {folder}; no run of ours has confirmed them on a cluster")
 
 
 def _picture(flags: dict[str, Any]) -> str | bytes:

@@ -221,5 +221,10 @@ def test_losses_are_for_a_page(pipeline: dict[str, Any], plan: Plan) -> None:
 
 def test_another_target_names_those_there_are(pipeline: dict[str, Any], plan: Plan) -> None:
     done = plan("export", "a.json", "--to", "pdf")
-    assert (done.code, done.err) == (2, "--to: got pdf; allowed: html, svg, png; nearest: plan "
-                                        "export plan.json --to html\n")  # fmt: skip
+    known = (
+        "html, svg, png, torchrun, slurm, k8s, "
+        "megatron, megatron-bridge, torchtitan, deepspeed, accelerate"
+    )
+    nearest = "plan export plan.json --to html"
+    assert done.code == 2
+    assert done.err == f"--to: got pdf; allowed: {known}; nearest: {nearest}\n"

@@ -1,0 +1,19 @@
+"""Decisions that DeepSpeed's JSON cannot say, beyond its stack's limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....spec.cluster.stack_spec import StackSpec
+from ..said_techniques import without_techniques
+
+SAID_AXES = ("tp",)
+"""Stages and experts are the model's code (PipelineModule, MoE), not the file's."""
+UNSAID_TECHNIQUES = ("compile",)
+
+
+def narrow(stack: StackSpec) -> StackSpec:
+    """The stack without pipelines, experts apart and techniques that no key says."""
+    stack = without_techniques(stack, UNSAID_TECHNIQUES)
+    axes = tuple(axis for axis in stack.limits.axes if axis in SAID_AXES)
+    return replace(stack, limits=replace(stack.limits, axes=axes))

@@ -1,0 +1,19 @@
+"""LLaMA-Factory among the frameworks."""
+
+from __future__ import annotations
+
+from ..framework import Framework
+from .limits import narrow
+from .read import read, recognizes
+
+FRAMEWORK = Framework(
+    name="llama-factory",
+    title="LLaMA-Factory",
+    stack="transformers",
+    recognizes=recognizes,
+    read=read,
+    narrow=narrow,
+    says_model=lambda model: False,
+)
+
+__all__ = ["FRAMEWORK"]
