@@ -8,7 +8,7 @@ from typing import Any
 from .manifest import RunFacts
 
 ABSENT = "nothing"
-OF_PLANNING = frozenset({"workload.objective"})
+OF_PLANNING = ("workload.objective", "workload.expert_load")
 """They change the plan and nothing of the training."""
 
 
@@ -24,7 +24,7 @@ def changed_settings(saved: RunFacts, current: RunFacts) -> list[str]:
         f"{name} is {now}, and was {before} in the checkpoint"
         for group, theirs, ours in pairs
         for name, before, now in _differences(group, theirs, ours)
-        if name not in OF_PLANNING
+        if not any(name == own or name.startswith(f"{own}.") for own in OF_PLANNING)
     ]
 
 

@@ -70,12 +70,13 @@ class EngineRestore:
 
     Args:
         engine: not yet stepped.
+        with_random: False to leave the random states that the run has.
 
     Raises:
         InputError: the checkpoint lacks a tensor, or has it in another form.
     """
 
-    def __init__(self, engine: Engine, manifest: Manifest) -> None:
+    def __init__(self, engine: Engine, manifest: Manifest, with_random: bool = True) -> None:
         self.engine, self.manifest = engine, manifest
         self.fill_rounds: list[dict[str, TensorSlice]] = []
         self._moments: list[tuple[LocalParameter, dict[str, Tensor]]] = []
@@ -87,7 +88,7 @@ class EngineRestore:
             if local.data.numel():
                 self._want_parameter(local)
         for name, value in _random_states(engine).items():
-            if name in manifest.tensors:
+            if with_random and name in manifest.tensors:
                 self._random[name] = torch.empty_like(value)
                 self._want(name, TensorSlice.unsplit(self._random[name]))
         self._scale: Tensor | None = None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from ..launch.progress import PROGRESS
+from .foreign.safetensors_files import DTYPES, LENGTH_BYTES
 from .manifest import (
-    MANIFEST,
     DamagedManifestError,
     Manifest,
     StoredFile,
@@ -20,21 +18,12 @@ from .manifest import (
     UnreadableManifestError,
 )
 from .manifest_layout import missing_random_state
-from .regular_file import NotRegularFileError, open_regular
+from .storage.digests import EARLIER, Digest
+from .storage.folders import MANIFEST
+from .storage.paths import CheckpointPath
+from .storage.regular_file import NotRegularFileError, open_regular
 
 READ_BYTES = 1 << 20
-DTYPES = {
-    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"F8_{kind.upper()}": f"float8_{kind}" for kind in ("e5m2", "e4m3fnuz", "e5m2fnuz")},
-    "F8_E4M3": "float8_e4m3fn",
-    "BF16": "bfloat16",
-    "BOOL": "bool",
-    "C64": "complex64",
-}
-"""torch's names of a safetensors header's types."""
-LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +48,9 @@ class Damage:
         return f"{self.file}, {self.tensor or 'its header'}: {self.what}"
 
 
-def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None) -> list[Damage]:
+def damages(
+    folder: CheckpointPath, manifest: Manifest, files: Sequence[str] | None = None
+) -> list[Damage]:
     """All differences between a checkpoint's files and its manifest.
 
     ``files``: those to verify; None for all.
@@ -86,19 +77,17 @@ def random_state_damage(manifest: Manifest) -> list[Damage]:
 
 
 def _file_damages(
-    path: Path, manifest: Manifest, stored: StoredFile, parts: list[tuple[str, StoredSlice]]
+    path: CheckpointPath,
+    manifest: Manifest,
+    stored: StoredFile,
+    parts: list[tuple[str, StoredSlice]],
 ) -> Iterator[Damage]:
     dtypes = {name: manifest.tensors[name].dtype for name, _ in parts}
     try:
         with open_regular(path) as file:
             yield from _open_file_damages(file, path.name, stored, parts, dtypes)
-    except FileNotFoundError:
-        yield Damage(path.name, parts[0][0], "the file is missing")
-    except NotRegularFileError as error:
-        yield Damage(path.name, parts[0][0], str(error))
-    except OSError as error:
-        what = f"the file cannot be read: {error.strerror}"
-        yield Damage(path.name, parts[0][0], what, not isinstance(error, PermissionError))
+    except (OSError, NotRegularFileError) as error:
+        yield Damage(path.name, parts[0][0], *reading_fault(error))
 
 
 def _open_file_damages(
@@ -108,18 +97,59 @@ def _open_file_damages(
     parts: list[tuple[str, StoredSlice]],
     dtypes: Mapping[str, str],
 ) -> Iterator[Damage]:
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    yield from _frame_damages(file, name, stored, parts, dtypes)
+    for tensor, stored_slice in parts:
+        if stored_slice.first_byte + stored_slice.bytes > size:
+            yield Damage(name, tensor, size_damage(size, stored))
+        elif not _is_written(
+            file, stored_slice.first_byte, stored_slice.bytes, stored_slice.digest
+        ):
+            yield Damage(name, tensor, "its bytes are not those that were written")
+
+
+def header_damages(folder: CheckpointPath, manifest: Manifest, name: str) -> list[Damage]:
+    """Damage of a file around its tensors; none where it cannot be read, which those tell."""
+    parts = manifest.slices_of(name)
+    dtypes = {tensor: manifest.tensors[tensor].dtype for tensor, _ in parts}
+    try:
+        with open_regular(folder / name) as file:
+            return [*_frame_damages(file, name, manifest.files[name], parts, dtypes)]
+    except (OSError, NotRegularFileError):
+        return []
+
+
+def reading_fault(error: OSError | NotRegularFileError) -> tuple[str, bool]:
+    """``what`` and ``is_readable`` of the damage of a file that could not be read."""
+    if isinstance(error, FileNotFoundError):
+        return "the file is missing", True
+    if isinstance(error, NotRegularFileError):
+        return str(error), True
+    what = f"the file cannot be read: {error.strerror or error}"
+    return what, not isinstance(error, PermissionError)
+
+
+def size_damage(size: int, stored: StoredFile) -> str:
+    """What is wrong with a file that ends before a tensor does."""
+    return f"the file ends at byte {size} of {stored.bytes}"
+
+
+def _frame_damages(
+    file: BinaryIO,
+    name: str,
+    stored: StoredFile,
+    parts: list[tuple[str, StoredSlice]],
+    dtypes: Mapping[str, str],
+) -> Iterator[Damage]:
+    """Damage of a file's header, and bytes after its end."""
+    size = file.seek(0, os.SEEK_END)
     if size > stored.bytes:
         yield Damage(name, parts[-1][0], f"{size - stored.bytes} bytes follow its end")
-    if _digest(file, 0, stored.header_bytes) != stored.header_sha256:
+    header_digest = f"{EARLIER}:{stored.header_sha256}"
+    if not _is_written(file, 0, stored.header_bytes, header_digest):
         yield Damage(name, "", "its bytes are not those that were written")
     elif not _is_header_of(file, stored, parts, dtypes):
         yield Damage(name, "", "it holds other tensors than the manifest says")
-    for tensor, stored_slice in parts:
-        if stored_slice.first_byte + stored_slice.bytes > size:
-            yield Damage(name, tensor, f"the file ends at byte {size} of {stored.bytes}")
-        elif _digest(file, stored_slice.first_byte, stored_slice.bytes) != stored_slice.sha256:
-            yield Damage(name, tensor, "its bytes are not those that were written")
 
 
 def _is_header_of(
@@ -153,11 +183,11 @@ def _is_header_of(
     }
 
 
-def _digest(file: BinaryIO, first: int, size: int) -> str:
-    digest = hashlib.sha256()
+def _is_written(file: BinaryIO, first: int, size: int, expected: str) -> bool:
+    digest = Digest(expected)
     file.seek(first)
     while size and (piece := file.read(min(size, READ_BYTES))):
         digest.update(piece)
         size -= len(piece)
         PROGRESS.tick()
-    return digest.hexdigest()
+    return digest.text() == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,10 +11,11 @@ import torch.distributed as dist
 from ...spec.errors import InputError, RunError
 from ..launch.consistency import gather_json
 from ..launch.progress import PROGRESS
-from .folders import step_folders, step_of
 from .integrity import Damage, damages, manifest_damage, random_state_damage
 from .manifest import DamagedManifestError, Manifest, read_manifest
 from .reader import CheckpointReader
+from .storage.folders import step_folders, step_of
+from .storage.paths import CheckpointPath
 from .tensor_slices import SliceLoadPlanner, TensorSlices
 
 Notify = Callable[[str], None]
@@ -26,15 +26,22 @@ Notify = Callable[[str], None]
 class FoundCheckpoint:
     """A valid checkpoint."""
 
-    folder: Path
+    folder: CheckpointPath
     manifest: Manifest
 
 
-def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) -> FoundCheckpoint:
+Load = Callable[[FoundCheckpoint], list[Damage]]
+"""Take a checkpoint over; the damage that this rank found meanwhile."""
+
+
+def newest_valid(
+    path: CheckpointPath, rank: int, device: torch.device, notify: Notify, load: Load | None = None
+) -> FoundCheckpoint:
     """The newest checkpoint with every byte intact. Collective.
 
-    Ranks share the verification. Rank 0 reports a damaged checkpoint to ``notify``, and the
-    previous one is tried. ``device``: of the world's collectives.
+    Ranks share the verification, which ``load`` does while it takes the checkpoint over. Rank 0
+    reports a damaged checkpoint to ``notify``, and the previous one is tried. ``device``: of the
+    world's collectives.
 
     Raises:
         InputError: no checkpoint is there.
@@ -48,7 +55,7 @@ def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) ->
     first: Damage | None = None
     for name in names:
         PROGRESS.mark(f"checking {name}")
-        manifest, damage = _inspected(root / name, rank, device)
+        manifest, damage = _inspected(root / name, rank, device, load)
         if manifest is not None and not damage:
             return FoundCheckpoint(root / name, manifest)
         first = first or damage[0]
@@ -61,19 +68,29 @@ def newest_valid(path: Path, rank: int, device: torch.device, notify: Notify) ->
 
 
 def _inspected(
-    folder: Path, rank: int, device: torch.device
+    folder: CheckpointPath, rank: int, device: torch.device, load: Load | None
 ) -> tuple[Manifest | None, list[Damage]]:
     """A checkpoint's manifest and all its damage, the same on every rank."""
     manifest: Manifest | None = None
     try:
         manifest = read_manifest(folder)
-        files = sorted(manifest.files)[rank :: dist.get_world_size()]
-        local_damage = random_state_damage(manifest) or damages(folder, manifest, files)
+        local_damage = random_state_damage(manifest)
     except DamagedManifestError as error:
         local_damage = [manifest_damage(error)]
+    found = _agreed(local_damage, device)
+    if found or manifest is None:
+        return manifest, found
+    if load is not None:
+        return manifest, _agreed(load(FoundCheckpoint(folder, manifest)), device)
+    files = sorted(manifest.files)[rank :: dist.get_world_size()]
+    return manifest, _agreed(damages(folder, manifest, files), device)
+
+
+def _agreed(local_damage: list[Damage], device: torch.device) -> list[Damage]:
+    """Damage that any rank found."""
     rows = [[*astuple(damage)] for damage in local_damage]
     all_damage = [Damage(*row) for rows in gather_json(rows, device) for row in rows]
-    return manifest, list(dict.fromkeys(all_damage))
+    return list(dict.fromkeys(all_damage))
 
 
 def load_slices(checkpoint: FoundCheckpoint, slices: TensorSlices) -> None:

@@ -1,17 +1,17 @@
 """Manifest of a checkpoint: its run, its tensors, digests of every byte.
 
-It is written last, so a folder with one is complete. Digests are SHA-256: in the standard library,
-and sure to detect any damage, where a CRC covers short bursts only. They are computed on the writer
-thread, beside the run. A manifest has exactly one text, so any changed byte of it shows too.
+It is written last, so a folder with one is complete. Digests of tensors are those of
+``storage.digests``, computed on the writer thread, beside the run; headers and the manifest itself,
+which are short, have SHA-256. A manifest has exactly one text, so any changed byte of it shows too.
+Format 1 had SHA-256 of tensors as well, and is read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -24,15 +24,16 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from ...spec.codec import from_document, from_json
+from ...spec.codec import from_document, from_json, parse_json
 from ...spec.errors import InputError
 from ...spec.files import MAX_MANIFEST_BYTES
-from .folders import step_of
-from .regular_file import NotRegularFileError, open_regular
+from .storage.digests import EARLIER, DigestText
+from .storage.folders import MANIFEST, step_of
+from .storage.paths import CheckpointPath
+from .storage.regular_file import NotRegularFileError, open_regular
 from .tensor_slices import dtype_of
 
-MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT, EARLIER_FORMAT = 2, 1
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Bounds = Annotated[tuple[Count, ...], Field(max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -59,7 +60,7 @@ class StoredSlice:
     key: str
     first_byte: Count
     bytes: Count
-    sha256: Sha256
+    digest: DigestText
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class RunFacts:
 
     ``text``: digest of the training text; ``plan`` and ``model``: hashes; ``versions``: of the
     software; ``model_document`` and ``workload``: None in manifests of earlier versions. The next
-    step reads on at sample ``step · global_batch``.
+    step reads on at sample ``step · global_batch``. ``previous``: folder, step and kind or plan of
+    the checkpoint that a new stage, or a run from another framework, began with.
     """
 
     plan: str
@@ -100,6 +102,7 @@ class RunFacts:
     versions: Mapping[str, str]
     model_document: Mapping[str, Any] | None = None
     workload: Mapping[str, Any] | None = None
+    previous: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,12 @@ class Manifest:
         if frame != (_HEAD, _MIDDLE, _TAIL) or _digest(body) != digest:
             raise DamagedManifestError("is not what was written")
         try:
+            body = _migrated(body)
             document = from_json(_Document, body, MANIFEST, limit_bytes=MAX_MANIFEST_BYTES)
         except InputError as error:
             raise DamagedManifestError(f"is no manifest: {error}") from None
         if document.format != FORMAT:
-            raise DamagedManifestError(f"has format {document.format}, this version reads 1")
+            raise DamagedManifestError(f"has format {document.format}, this version reads 1 and 2")
         return cls(**{name: getattr(document, name) for name in cls.__slots__})
 
     def metadata(self) -> Metadata:
@@ -175,6 +179,29 @@ class _Document(Manifest):
     format: int
 
 
+def _migrated(body: str) -> str:
+    """A manifest's body in this version's format, if it has the one before.
+
+    Raises:
+        InputError: no JSON.
+    """
+    if f'"format":{EARLIER_FORMAT},' not in body:
+        return body
+    document = parse_json(body, MANIFEST, MAX_MANIFEST_BYTES)
+    if not isinstance(document, dict) or document.get("format") != EARLIER_FORMAT:
+        return body
+    for tensor in _values(document.get("tensors")):
+        parts = tensor.get("parts") if isinstance(tensor, dict) else None
+        for part in parts if isinstance(parts, list) else []:
+            if isinstance(part, dict) and "sha256" in part:
+                part["digest"] = f"{EARLIER}:{part.pop('sha256')}"
+    return _canonical({**document, "format": FORMAT})
+
+
+def _values(rows: Any) -> Iterator[Any]:
+    yield from rows.values() if isinstance(rows, dict) else ()
+
+
 def _canonical(document: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -188,7 +215,7 @@ def stored_slice(row: Mapping[str, Any]) -> StoredSlice:
     return from_document(StoredSlice, row, "index of a rank")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: CheckpointPath) -> Manifest:
     """Manifest of a checkpoint's folder, whose slices may be trusted to be whole tensors.
 
     Raises:
@@ -207,7 +234,7 @@ def read_manifest(folder: Path) -> Manifest:
     except NotRegularFileError as error:
         raise DamagedManifestError(str(error)) from None
     except OSError as error:
-        raise DamagedManifestError(f"cannot be read: {error.strerror}") from None
+        raise DamagedManifestError(f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise DamagedManifestError("is not what was written") from None
     if step_of(folder) not in (None, manifest.step):

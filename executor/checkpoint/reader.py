@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from safetensors import safe_open
+import torch
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ...spec.files import require_regular
 from .manifest import Manifest, StoredSlice, read_manifest
+from .storage.paths import CheckpointPath
+from .storage.regular_file import open_regular
+from .tensor_slices import dtype_of
 
 
 class CheckpointReader(StorageReader):
@@ -26,7 +27,7 @@ class CheckpointReader(StorageReader):
         manifest: its own; read if None.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest | None = None) -> None:
+    def __init__(self, folder: CheckpointPath, manifest: Manifest | None = None) -> None:
         self.folder = folder
         self.manifest = manifest or read_manifest(folder)
         self._stored: dict[MetadataIndex, StoredSlice] = {}
@@ -58,12 +59,12 @@ class CheckpointReader(StorageReader):
         for item in plan.items:
             by_file.setdefault(self._stored[item.storage_index].file, []).append(item)
         for name in sorted(by_file):
-            require_regular(self.folder / name, "a checkpoint's file")
-            with safe_open(self.folder / name, framework="pt") as file:
+            with open_regular(self.folder / name) as file:
                 for item in by_file[name]:
-                    value = _read_box(file, self._stored[item.storage_index], item)
+                    stored = self._stored[item.storage_index]
+                    dtype = dtype_of(self.manifest.tensors[item.storage_index.fqn].dtype)
                     target = planner.resolve_tensor(item).detach()
-                    target.copy_(value)
+                    target.copy_(_read_box(file, stored, dtype, item))
                     planner.commit_tensor(item, target)
         future: Future[None] = Future()
         future.set_result(None)
@@ -75,11 +76,11 @@ class CheckpointReader(StorageReader):
         return True
 
 
-def _read_box(file: Any, part: StoredSlice, item: ReadItem) -> Tensor:
-    tensor: Tensor
-    if tuple(item.lengths) == part.sizes:
-        tensor = file.get_tensor(part.key)
-        return tensor
+def _read_box(file: BinaryIO, part: StoredSlice, dtype: torch.dtype, item: ReadItem) -> Tensor:
+    data = bytearray(part.bytes)
+    file.seek(part.first_byte)
+    if file.readinto(data) != part.bytes:  # type: ignore[attr-defined]
+        raise OSError(f"{part.file} ends early")
+    whole = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
     pairs = zip(item.storage_offsets, item.lengths, strict=True)
-    tensor = file.get_slice(part.key)[tuple(slice(a, a + n) for a, n in pairs)]
-    return tensor
+    return whole.view(part.sizes)[tuple(slice(a, a + n) for a, n in pairs)]

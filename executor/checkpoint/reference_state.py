@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from ..engine.optimizers import COUNTS, MOMENTS
+from ..engine.routers import PREFIX
 from ..reference.model import Reference
-from .engine_state import LOSS_SCALE, MODEL, OPTIMIZER
+from .engine_state import LOSS_SCALE, MODEL, OPTIMIZER, TECHNIQUES
 from .loader import FoundCheckpoint, load_slices
 from .tensor_slices import TensorSlice, dtype_of
 
@@ -36,6 +37,9 @@ def fill_reference(reference: Reference, checkpoint: FoundCheckpoint) -> None:
     if reference.loss_scale is not None:
         scale = reference.loss_scale.to_tensor()
         slices[LOSS_SCALE] = TensorSlice.unsplit(scale)
+    for index, router in reference.routers.items():
+        if (name := f"{TECHNIQUES}{PREFIX}{index}") in tensors:
+            slices[name] = TensorSlice.unsplit(router.bias)
     load_slices(checkpoint, slices)
     if reference.loss_scale is not None:
         reference.loss_scale.take(scale)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...spec.errors import InputError
-from .folders import step_folders, step_of
+from .storage.folders import step_folders, step_of
+from .storage.paths import CheckpointPath, checkpoint_path
 
 EVERY, KEEP = 100, 3
 
@@ -15,9 +15,11 @@ EVERY, KEEP = 100, 3
 class CheckpointSettings:
     """Saving and resuming of a run.
 
-    ``folder``: None for no checkpoints; one every ``every`` steps and after the last, of which the
-    newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of them. ``wait``: steps wait
-    for writing. ``restarted``: after a failure, so ``folder`` holds this run's own checkpoints.
+    ``folder``: a path or a URL, None for no checkpoints; one every ``every`` steps and after the
+    last, of which the newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of them.
+    ``wait``: steps wait for writing. ``restarted``: after a failure, so ``folder`` holds this run's
+    own checkpoints. ``new_stage``: with weights and moments of ``resume`` alone, steps counted
+    anew.
     """
 
     folder: str | None = None
@@ -26,30 +28,34 @@ class CheckpointSettings:
     resume: str | None = None
     wait: bool = False
     restarted: bool = False
+    new_stage: bool = False
 
     def __post_init__(self) -> None:
         if self.every is not None and self.folder is None:
             raise InputError("--every", self.every, "with --checkpoint, which says where")
+        if self.new_stage and self.resume is None:
+            raise InputError("--new-stage", "nothing", "with --resume, which says whence")
         if self.every is not None and self.every < 1:
             raise InputError("--every", self.every, "at least 1", 1)
         if self.keep < 1:
             raise InputError("--keep", self.keep, "at least 1", 1)
 
     @property
-    def source(self) -> Path | None:
+    def source(self) -> CheckpointPath | None:
         """Checkpoint to resume from; None to start anew.
 
         Raises:
             InputError: the folder to save in has checkpoints of another run.
         """
-        resume = None if self.resume is None else Path(self.resume)
-        folder = None if self.folder is None else Path(self.folder)
+        resume = None if self.resume is None else checkpoint_path(self.resume)
+        folder = None if self.folder is None else checkpoint_path(self.folder)
         saved = [] if folder is None else step_folders(folder)
         if folder is None or not saved:
             return resume
         if self.restarted:
             return folder
-        if resume is None or folder.resolve() not in (resume.resolve(), resume.resolve().parent):
+        own = () if resume is None else (resume.resolve(), resume.resolve().parent)
+        if self.new_stage or folder.resolve() not in own:
             step = step_of(saved[0])
             allowed = f"an empty folder, or --resume {folder} to go on (it has step {step})"
             raise InputError("--checkpoint", str(folder), allowed)

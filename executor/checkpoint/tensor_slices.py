@@ -96,6 +96,21 @@ class TensorSlice:
             return contiguous_slices[0].tensor
         return next(box.tensor for box in contiguous_slices if box.offsets == tuple(offsets or ()))
 
+    def within(self, offsets: Sequence[int], sizes: Sequence[int]) -> Tensor:
+        """Values of a box inside one of the slice's.
+
+        Raises:
+            ValueError: the slice does not hold it.
+        """
+        for box in self.contiguous_slices():
+            pairs = [
+                (a - b, a - b + n) for a, b, n in zip(offsets, box.offsets, sizes, strict=True)
+            ]
+            ends = zip(pairs, box.tensor.shape, strict=True)
+            if all(first >= 0 and last <= size for (first, last), size in ends):
+                return box.tensor[tuple(slice(first, last) for first, last in pairs)]
+        raise ValueError(f"no box at {list(offsets)} of {list(sizes)}")
+
     def size(self) -> torch.Size:
         """Whole shape, which torch compares with the saved one."""
         return torch.Size(self.full_shape)
@@ -125,16 +140,19 @@ def write_item(row: SliceRecord) -> WriteItem:
 
 
 class SliceSavePlanner(DefaultSavePlanner):
-    """torch's planner over slices: deduplicated, checked for gaps and overlaps."""
+    """torch's planner over slices: checked for gaps and overlaps."""
 
     def __init__(self, slices: TensorSlices | None = None) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self.state_dict: dict[str, Any] = dict(slices or {})
 
-    def lookup_object(self, index: MetadataIndex) -> Tensor:
-        """Values of a box."""
-        tensor_slice: TensorSlice = self.state_dict[index.fqn]
-        return tensor_slice.at(index.offset)
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
+        """Values of a box, which may be a part of a slice's."""
+        tensor_slice: TensorSlice = self.state_dict[write_item.index.fqn]
+        data = write_item.tensor_data
+        if data is None:
+            raise TypeError(f"{write_item.index.fqn} is no tensor, and nothing else is kept")
+        return tensor_slice.within(data.chunk.offsets, data.chunk.sizes)
 
 
 def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan], Metadata]:
@@ -143,7 +161,9 @@ def plan_saves(records: Sequence[Sequence[SliceRecord]]) -> tuple[list[SavePlan]
     Raises:
         ValueError: slices leave a gap in a tensor, or overlap.
     """
-    plans = [SavePlan([write_item(row) for row in rows]) for rows in records]
+    from .write_balance import share_out
+
+    plans = [SavePlan([write_item(row) for row in rows]) for rows in share_out(records)]
     return SliceSavePlanner().create_global_plan(plans)
 
 

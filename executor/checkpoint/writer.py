@@ -6,26 +6,22 @@ Each rank writes a safetensors file (numbers and offsets, no code) and a JSON in
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from ...spec.codec import from_document
 from ...spec.files import flush_to_disk
-from .folders import commit
 from .manifest import (
-    MANIFEST,
     Manifest,
     RunFacts,
     StoredFile,
@@ -33,10 +29,14 @@ from .manifest import (
     StoredTensor,
     stored_slice,
 )
+from .slice_file import WrittenRange, write_slices
+from .storage.far_path import FarPath
+from .storage.folders import MANIFEST, commit
+from .storage.paths import CheckpointPath, write_whole
 from .tensor_slices import dtype_name
 
-LENGTH_BYTES = 8
-"""A safetensors file begins with the length of its header."""
+FAR_FILE_BYTES, UPLOADS = 64 << 20, 4
+"""A rank's bytes go to a far storage in files of at most so many, so many at once."""
 
 
 def data_file(number: int) -> str:
@@ -52,9 +52,13 @@ class CheckpointWriter(StorageWriter):
         step: optimizer steps done.
     """
 
-    def __init__(self, unfinished: Path, final: Path, run: RunFacts, step: int) -> None:
+    def __init__(
+        self, unfinished: CheckpointPath, final: CheckpointPath, run: RunFacts, step: int
+    ) -> None:
         self.unfinished, self.final = unfinished, final
         self.run, self.step = run, step
+        self._files: dict[str, StoredFile] = {}
+        self._ranks = 1
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing: one writer writes one checkpoint."""
@@ -68,8 +72,9 @@ class CheckpointWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Name each rank's file."""
-        return [replace(plan, storage_data=data_file(n)) for n, plan in enumerate(plans)]
+        """Number each rank's file."""
+        self._ranks = len(plans)
+        return [replace(plan, storage_data=number) for number, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write a rank's slices and flush them to the disk."""
@@ -80,36 +85,62 @@ class CheckpointWriter(StorageWriter):
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         if not plan.items:
             return []
-        name = str(plan.storage_data)
         keys = {_key(item): item for item in plan.items}
         tensors = {key: _resolved(planner, item) for key, item in keys.items()}
+        if isinstance(self.unfinished, FarPath):
+            limit, threads = FAR_FILE_BYTES, UPLOADS
+        else:
+            limit, threads = sum(tensor.nbytes for tensor in tensors.values()), 1
+        files = {
+            data_file(plan.storage_data + number * self._ranks): held
+            for number, held in enumerate(_parted(tensors, limit))
+        }
+        with ThreadPoolExecutor(threads) as pool:
+            written = [*pool.map(self._write_file, files, files.values())]
+        return [
+            _result(keys[key], key, name, tensors[key], ranges[key])
+            for name, ranges in zip(files, written, strict=True)
+            for key in files[name]
+        ]
+
+    def _write_file(self, name: str, tensors: dict[str, Tensor]) -> dict[str, WrittenRange]:
         path = self.unfinished / name
-        save_file(tensors, path)
+        if isinstance(path, FarPath):
+            self._files[name], ranges = path.write_with(lambda file: write_slices(file, tensors))
+            return ranges
+        with path.open("wb") as file:
+            self._files[name], ranges = write_slices(file, tensors)
         flush_to_disk(path)
-        ranges = _tensor_ranges(path)[1]
-        return [_result(i, key, name, tensors[key], ranges[key]) for key, i in keys.items()]
+        return ranges
 
     def write_rank_index(self, number: int, results: list[WriteResult]) -> None:
         """Write the index of rank ``number``: its file is complete."""
         parts = [{"tensor": r.index.fqn, **asdict(r.storage_data)} for r in results]
-        index = self._rank_index(number)
-        index.with_suffix(".new").write_text(json.dumps(parts))
-        index.with_suffix(".new").rename(index)
+        names = {part["file"] for part in parts}
+        files = {name: asdict(self._files[name]) for name in sorted(names)}
+        text = json.dumps({"files": files, "parts": parts}) + "\n"
+        write_whole(self._rank_index(number), text.encode())
 
-    def _rank_index(self, number: int) -> Path:
+    def _rank_index(self, number: int) -> CheckpointPath:
         return self.unfinished / f"{data_file(number)}.json"
 
     def has_rank_index(self, number: int) -> bool:
         """True if a rank's file is complete."""
-        return self._rank_index(number).exists()
+        index = self._rank_index(number)
+        if isinstance(index, FarPath):
+            return index.exists() and index.read_bytes().endswith(b"\n")
+        return index.exists()
 
     def read_rank_indexes(self, ranks: int) -> list[list[WriteResult]]:
         """Results of every rank from its index; the indexes are removed."""
         results = []
         for number in range(ranks):
             index = self._rank_index(number)
-            rows = json.loads(index.read_text())
+            document = json.loads(index.read_bytes())
             index.unlink()
+            for name, row in document["files"].items():
+                self._files[name] = from_document(StoredFile, row, "index of a rank")
+            rows = document["parts"]
             names = [row.pop("tensor") for row in rows]
             parts = [stored_slice(row) for row in rows]
             results.append([_as_result(n, part) for n, part in zip(names, parts, strict=True)])
@@ -124,7 +155,7 @@ class CheckpointWriter(StorageWriter):
         manifest = Manifest(
             step=self.step,
             run=self.run,
-            files={name: _tensor_ranges(self.unfinished / name)[0] for name in names},
+            files={name: self._files[name] for name in names},
             tensors={
                 name: StoredTensor(
                     dtype_name(metadata.state_dict_metadata[name].properties.dtype),  # type: ignore[union-attr]
@@ -134,9 +165,12 @@ class CheckpointWriter(StorageWriter):
                 for name, slices in sorted(parts.items())
             },
         )
-        path = self.unfinished / MANIFEST
+        path, data = self.unfinished / MANIFEST, self.unfinished / names[0]
+        if isinstance(path, FarPath) or isinstance(data, FarPath):
+            write_whole(path, manifest.text().encode())
+            return
         path.write_text(manifest.text())
-        path.chmod(stat.S_IMODE((self.unfinished / names[0]).stat().st_mode))
+        path.chmod(stat.S_IMODE(data.stat().st_mode))
         flush_to_disk(path)
         commit(self.unfinished, self.final)
 
@@ -144,6 +178,19 @@ class CheckpointWriter(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Accept any folder."""
         return True
+
+
+def _parted(tensors: dict[str, Tensor], limit_bytes: int) -> list[dict[str, Tensor]]:
+    """Tensors by file, of at most ``limit_bytes`` where one is not larger."""
+    files: list[dict[str, Tensor]] = []
+    size = limit_bytes
+    for key, tensor in tensors.items():
+        if not files or size + tensor.nbytes > limit_bytes:
+            files.append({})
+            size = 0
+        files[-1][key] = tensor
+        size += tensor.nbytes
+    return files
 
 
 def _key(item: WriteItem) -> str:
@@ -158,35 +205,18 @@ def _resolved(planner: SavePlanner, item: WriteItem) -> Tensor:
     return value.detach().cpu().contiguous()
 
 
-def _tensor_ranges(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
-    """A file's header, and (first byte, size) of each tensor."""
-    with path.open("rb") as file:
-        length = file.read(LENGTH_BYTES)
-        header = file.read(int.from_bytes(length, "little"))
-        size = os.fstat(file.fileno()).st_size
-    begin = LENGTH_BYTES + len(header)
-    ranges = {
-        key: (begin + row["data_offsets"][0], row["data_offsets"][1] - row["data_offsets"][0])
-        for key, row in json.loads(header).items()
-        if key != "__metadata__"
-    }
-    return StoredFile(size, begin, hashlib.sha256(length + header).hexdigest()), ranges
-
-
 def _result(
-    item: WriteItem, key: str, file: str, tensor: Tensor, byte_range: tuple[int, int]
+    item: WriteItem, key: str, file: str, tensor: Tensor, written: WrittenRange
 ) -> WriteResult:
-    """Write result of a slice, with its in-memory digest."""
-    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    first, size = byte_range
+    """Write result of a slice."""
     stored = StoredSlice(
         offsets=tuple(item.index.offset or ()),
         sizes=tuple(tensor.shape),
         file=file,
         key=key,
-        first_byte=first,
-        bytes=size,
-        sha256=hashlib.sha256(raw).hexdigest(),
+        first_byte=written.first,
+        bytes=written.bytes,
+        digest=written.digest,
     )
     return _as_result(item.index.fqn, stored)
 

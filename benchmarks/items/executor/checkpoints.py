@@ -29,9 +29,9 @@ from ranks.checkpoint_matrix import (
 )
 from ranks.rank_pools import RankPool
 
-from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.loader import newest_valid
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest, read_manifest
+from shardwright.executor.checkpoint.storage.folders import step_folders
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.errors import RunError
 

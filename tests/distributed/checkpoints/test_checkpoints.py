@@ -10,8 +10,8 @@ from ranks.checkpoint_files import flip
 from ranks.checkpoint_matrix import SAME_BOUND, Cell, apart, payload, resumed, run_on, save
 from ranks.rank_pools import RankPool
 
-from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.manifest import read_manifest
+from shardwright.executor.checkpoint.storage.folders import step_folders
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.errors import RunError
 

@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 from ranks.checkpoint_files import RUN
 
-from shardwright.executor.checkpoint.folder_lock import (
+from shardwright.executor.checkpoint.saver import Saver
+from shardwright.executor.checkpoint.storage.folder_lock import (
     NAME,
     LockOwner,
     _started,
     release_lock,
     take_lock,
 )
-from shardwright.executor.checkpoint.saver import Saver
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
 

@@ -23,12 +23,13 @@ from shardwright.executor.huggingface.families import (
     tensor_shapes,
 )
 from shardwright.executor.huggingface.reader import HuggingFaceCheckpoint
-from shardwright.executor.huggingface.run_endpoints import RunEndpoints, default_tokenizer
 from shardwright.executor.huggingface.tokenizer import tokenizer_files
 from shardwright.executor.huggingface.writer import FolderWriter
 from shardwright.executor.stage.weight_source import full_ranges
+from shardwright.executor.train.run_endpoints import RunEndpoints, default_tokenizer
 from shardwright.spec.errors import InputError, NotBuiltError
 from shardwright.spec.huggingface.config import model_from_config
+from shardwright.spec.model.experts import experts_of
 from shardwright.spec.model.mixers import Attention
 from shardwright.spec.model.model_spec import BlockLayer, ModelSpec
 
@@ -190,10 +191,12 @@ def test_what_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> 
     assert info.value.exit_code == 2
 
 
-def test_experts_whose_weights_do_not_sum_to_one_are_refused(tmp_path: Path) -> None:
+def test_experts_whose_weights_do_not_sum_to_one_are_read(tmp_path: Path) -> None:
     folder = save_tiny("qwen3_moe", tmp_path / "moe", norm_topk_prob=False)
-    with pytest.raises(NotBuiltError, match="norm_topk_prob false"):
-        HuggingFaceCheckpoint(folder, model_in(folder), SEQ_LEN)
+    model = model_in(folder)
+    HuggingFaceCheckpoint(folder, model, SEQ_LEN)
+    mixtures = [moe for layer in model.layers() if (moe := experts_of(layer)) is not None]
+    assert {moe.normalizes for moe in mixtures} == {False}
 
 
 def test_an_index_names_files_of_its_own_folder(folders: dict[str, Path], tmp_path: Path) -> None:

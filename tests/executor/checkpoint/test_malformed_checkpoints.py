@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from ranks.checkpoint_files import two_ranks, write
 
-from shardwright.executor.checkpoint import regular_file
-from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.loader import newest_valid
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest
+from shardwright.executor.checkpoint.storage import regular_file
+from shardwright.executor.checkpoint.storage.folders import step_folders
 from shardwright.spec.errors import InputError, RunError
 
 CPU = torch.device("cpu")
@@ -173,7 +173,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "first byte beyond": put(*FIRST, "first_byte", value=2**40),
     "another key": put(*FIRST, "key", value="x"),
     "a file that is not listed": put(*FIRST, "file", value="rank-0009.safetensors"),
-    "short digest": put(*FIRST, "sha256", value="ab"),
+    "short digest": put(*FIRST, "digest", value="ab"),
+    "unknown digest": put(*FIRST, "digest", value="crc32:" + 8 * "0"),
+    "no digest": drop(*FIRST, "digest"),
     "no random state": edited(without_random),
     "a key twice": text('{"format":1,"format":1}'),
     "data cut": cut(FILE, 200),

@@ -13,10 +13,10 @@ from ranks.checkpoint_files import RUN
 from ranks.checkpoint_matrix import Cell
 
 from shardwright.executor.checkpoint.changed_settings import changed_settings
-from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.manifest import RunFacts
 from shardwright.executor.checkpoint.saver import Saver
 from shardwright.executor.checkpoint.session import run_facts
+from shardwright.executor.checkpoint.storage.folders import step_folders
 from shardwright.executor.checkpoint.tensor_slices import TensorSlice
 from shardwright.executor.engine.optimizer_step import AdamWOptions
 from shardwright.spec.errors import RunError

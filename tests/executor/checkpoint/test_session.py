@@ -18,13 +18,14 @@ from toys.census_run import RUNS as CENSUS
 from toys.census_value import NAME as CENSUS_NAME
 from toys.census_value import GradientCensus
 
+from shardwright.costmodel.checkpoint import stage_bytes
 from shardwright.executor.checkpoint import saver as saving
 from shardwright.executor.checkpoint import session
-from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices, newest_valid
 from shardwright.executor.checkpoint.manifest import MANIFEST, RunFacts, read_manifest
 from shardwright.executor.checkpoint.saver import Saver
 from shardwright.executor.checkpoint.settings import CheckpointSettings
+from shardwright.executor.checkpoint.storage.folders import step_folders
 from shardwright.executor.checkpoint.tensor_offsets import state_slice
 from shardwright.executor.checkpoint.tensor_slices import TensorSlice
 from shardwright.executor.launch.rank_context import RankContext
@@ -140,7 +141,7 @@ def test_an_error_of_a_write_is_one_of_the_run(
     own = saver(tmp_path)
     own.save(1, state())
     own.wait_written()
-    monkeypatch.setattr("shardwright.executor.checkpoint.writer.save_file", full)
+    monkeypatch.setattr("shardwright.executor.checkpoint.writer.write_slices", full)
     own.save(2, state())
     with pytest.raises(
         RunError, match=r"^the checkpoint of step 2: rank 0 could not write it: .*No space left"
@@ -176,7 +177,7 @@ def test_the_newest_good_one_is_found(alone: None, tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_the_same_run(go: Callable[..., Trained], tmp_path: Path) -> None:
     whole, _ = go(PLAN, 5, folder=str(tmp_path), every=2)
-    assert whole["checkpoint"] == {"saved": {"folder": str(tmp_path), "steps": [2, 4, 5]}}
+    assert whole["checkpoint"]["saved"] == {"folder": str(tmp_path), "steps": [2, 4, 5]}
     again, said = go(PLAN, 5, resume=str(tmp_path / "step-00000002"))
     expected = whole["measured"]["losses"][2:]
     assert [x.hex() for x in again["measured"]["losses"]] == [x.hex() for x in expected]
@@ -298,7 +299,7 @@ def test_what_techniques_keep_is_kept(
     go(plan, 4, CENSUS, folder=str(tmp_path / "again"), resume=str(tmp_path / "step-00000002"))
     first, again = (
         {
-            name: [part.sha256 for part in tensor.parts]
+            name: [part.digest for part in tensor.parts]
             for name, tensor in read_manifest(root / "step-00000004").tensors.items()
         }
         for root in (tmp_path, tmp_path / "again")
@@ -363,3 +364,18 @@ def test_a_state_of_a_parameter_that_is_not_here() -> None:
     )
     with pytest.raises(InputError, match=r"^state s: .*this rank's part of layers\.1\.x"):
         state_slice("s", kept, Book(), {})  # type: ignore[arg-type]
+
+
+def test_times_and_bytes_are_reported_beside_the_price(go: Any, tmp_path: Path) -> None:
+    result, _ = go(PLAN, 2, folder=str(tmp_path), every=1)
+    measured = result["checkpoint"]["measured"]
+    assert 0 < measured["stall_s"] < measured["end_to_end_s"]
+    manifest = read_manifest(tmp_path / "step-00000002")
+    stored = {
+        name: sum(part.bytes for part in tensor.parts) for name, tensor in manifest.tensors.items()
+    }
+    assert measured["bytes"] == measured["rank_bytes"] == sum(stored.values())
+    values = [size for name, size in stored.items() if name.startswith(("model.", "optimizer.exp"))]
+    assert sum(values) == sum(row.unique for row in stage_bytes(PLAN))
+    resumed, _ = go(PLAN, 3, folder=str(tmp_path), resume=str(tmp_path))
+    assert resumed["checkpoint"]["measured"]["load_s"] > 0

@@ -19,7 +19,6 @@ from ranks.checkpoint_files import RUN, files_of, flip, halves, tensor_at, two_r
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shardwright.executor.checkpoint.folders import prune, step_folders, sweep
 from shardwright.executor.checkpoint.integrity import damages
 from shardwright.executor.checkpoint.loader import FoundCheckpoint, load_slices
 from shardwright.executor.checkpoint.manifest import (
@@ -29,6 +28,7 @@ from shardwright.executor.checkpoint.manifest import (
     read_manifest,
 )
 from shardwright.executor.checkpoint.reader import CheckpointReader
+from shardwright.executor.checkpoint.storage.folders import prune, step_folders, sweep
 from shardwright.executor.checkpoint.tensor_slices import SliceSavePlanner, TensorSlice, plan_saves
 from shardwright.executor.checkpoint.writer import CheckpointWriter
 
@@ -141,12 +141,41 @@ def test_missing_files_are_named(folder: Path) -> None:
         read_manifest(folder)
 
 
-def test_another_format_is_refused(folder: Path) -> None:
-    text = (folder / MANIFEST).read_text()
-    body = text[text.index('"checkpoint":') + 13 : -2].replace('"format":1', '"format":2')
+def framed(body: str) -> str:
     digest = hashlib.sha256(body.encode()).hexdigest()
-    with pytest.raises(DamagedManifestError, match="has format 2, this version reads 1"):
-        Manifest.from_text(f'{{"sha256":"{digest}","checkpoint":{body}}}\n')
+    return f'{{"sha256":"{digest}","checkpoint":{body}}}\n'
+
+
+def body_of(folder: Path) -> str:
+    text = (folder / MANIFEST).read_text()
+    return text[text.index('"checkpoint":') + 13 : -2]
+
+
+def test_another_format_is_refused(folder: Path) -> None:
+    body = body_of(folder).replace('"format":2', '"format":3')
+    with pytest.raises(DamagedManifestError, match="has format 3, this version reads 1 and 2"):
+        Manifest.from_text(framed(body))
+
+
+def test_a_manifest_of_format_1_is_read_with_its_sha256(folder: Path) -> None:
+    document = json.loads(body_of(folder))
+    for tensor in document["tensors"].values():
+        for part in tensor["parts"]:
+            with (folder / part["file"]).open("rb") as file:
+                file.seek(part["first_byte"])
+                part["sha256"] = hashlib.sha256(file.read(part["bytes"])).hexdigest()
+            assert part.pop("digest").startswith("xxh3_128:")
+    body = json.dumps(document | {"format": 1}, sort_keys=True, separators=(",", ":"))
+    (folder / MANIFEST).write_text(framed(body))
+    manifest = read_manifest(folder)
+    parts = [part for tensor in manifest.tensors.values() for part in tensor.parts]
+    assert {part.digest.partition(":")[0] for part in parts} == {"sha256"}
+    assert damages(folder, manifest) == []
+    assert Manifest.from_text(manifest.text()) == manifest
+    flip(folder / parts[0].file, parts[0].first_byte, 3)
+    assert [damage.what for damage in damages(folder, manifest)] == [
+        "its bytes are not those that were written"
+    ]
 
 
 def boundaries(size: int) -> st.SearchStrategy[list[int]]:
@@ -211,7 +240,7 @@ def test_parts_that_are_no_tensor_are_refused(how: str) -> None:
         plan_saves([first.rows("x"), moved.rows("x")])
 
 
-@pytest.mark.parametrize("broken", ["commit", "flush_to_disk", "save_file"])
+@pytest.mark.parametrize("broken", ["commit", "flush_to_disk", "write_slices"])
 def test_what_is_not_committed_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -267,7 +296,7 @@ def test_only_tensors_are_kept(tmp_path: Path) -> None:
     writer = CheckpointWriter(tmp_path / "a", tmp_path / "b", RUN, 1)
     plans, _ = plan_saves([TensorSlice.unsplit(torch.zeros(1)).rows("x")])
     planner = SliceSavePlanner()
-    planner.lookup_object = lambda index: object()  # type: ignore[method-assign,assignment,return-value]
+    planner.resolve_data = lambda item: object()  # type: ignore[method-assign,assignment,return-value]
     writer.set_up_storage_writer(is_coordinator=True)
     with pytest.raises(TypeError, match="x is no tensor"):
         writer.write_data(writer.prepare_global_plan(list(plans))[0], planner)

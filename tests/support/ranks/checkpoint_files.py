@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shardwright.executor.checkpoint.folders import step_folder, unfinished_folder
 from shardwright.executor.checkpoint.manifest import MANIFEST, Manifest, RunFacts
+from shardwright.executor.checkpoint.storage.folders import step_folder, unfinished_folder
 from shardwright.executor.checkpoint.tensor_slices import (
     SliceSavePlanner,
     TensorSlice,

@@ -18,8 +18,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ...spec.codec import canonical_json, from_json
-from ...spec.errors import InputError
+from ....spec.codec import canonical_json, from_json
+from ....spec.errors import InputError
 
 NAME = ".lock"
 MAX_BYTES = 4096
