@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from ...spec.model.feed_forward import GATED, Activation, FeedForward, Mlp, Moe
+from ...spec.model.feed_forward import GATED, Activation, Balance, FeedForward, Gate, Mlp, Moe
 from .typed_reader import ModelKeys
 
 FFN_MULTIPLE = 64
+BALANCE_KEYS = ("aux_loss", "z_loss", "bias_rate", "router_jitter")
+GATE_KEYS = ("gate", "gate_width", "slots", "capacity_order", "normalize_weights", *BALANCE_KEYS)
 WITH_EXPERTS = (
     "topk",
     "expert_ffn",
@@ -24,8 +26,10 @@ WITH_EXPERTS = (
     "router",
     "router_bias",
     "capacity_factor",
+    *GATE_KEYS,
 )
 EXPERT_KEYS = ("experts", *WITH_EXPERTS)
+GATES = ("topk", "switch", "gshard", "xmoe", "soft", "expert_choice")
 
 
 def feed_forwards(
@@ -67,7 +71,24 @@ def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) ->
         groups=keys.count_if("expert_groups") or 1,
         groups_per_token=keys.count_if("groups_per_token") or 1,
         capacity_factor=keys.number_if("capacity_factor"),
+        gate=cast(Gate, keys.choice_if("gate", GATES)),
+        gate_width=keys.count_if("gate_width"),
+        slots=keys.count_if("slots") or 1,
+        capacity_order=cast(
+            Literal["position", "probability"],
+            keys.choice_if("capacity_order", ("position", "probability")),
+        ),
+        normalize=not keys.has("normalize_weights") or keys.flag_if("normalize_weights"),
+        balance=_balance(keys),
     )
+
+
+def _balance(keys: ModelKeys) -> Balance | None:
+    """Means that spread tokens over experts; None where no key says any."""
+    found = [(keys.number_if(name) or 0.0) if keys.has(name) else 0.0 for name in BALANCE_KEYS]
+    if not any(keys.has(name) for name in BALANCE_KEYS):
+        return None
+    return Balance(aux_loss=found[0], z_loss=found[1], bias_rate=found[2], jitter=found[3])
 
 
 def _shared_width(keys: ModelKeys, ffn: int) -> int:

@@ -81,7 +81,9 @@ def _one_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
     return gradient
 
 
-class _Products(NamedTuple):
+class GroupedProducts(NamedTuple):
+    """A library's grouped products; ``add_product`` adds to its first operand."""
+
     product: Callable[..., Any]
     add_product: Callable[..., Any]
     weight_gradient: Callable[..., Any]
@@ -97,7 +99,7 @@ class _GroupedLinear(Function):
     @staticmethod
     def forward(
         ctx: Any,
-        run: _Products,
+        run: GroupedProducts,
         x: Tensor,
         offsets: Tensor,
         defer: DeferGradients | None,
@@ -111,7 +113,7 @@ class _GroupedLinear(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, offsets, *weights = ctx.saved_tensors
-        run: _Products = ctx.run
+        run: GroupedProducts = ctx.run
         pairs = list(zip(grads, weights, strict=True))
         grad_x = run.product(*pairs[0], offsets)
         for grad, weight in pairs[1:]:
@@ -128,14 +130,18 @@ class _GroupedLinear(Function):
         return (None, grad_x, None, None, *gradients())
 
 
-_ONE_KERNEL = _Products(_one_product, _add_one_product, _one_gradient)
-_LOOP = _Products(_product, _add_product, _weight_gradient)
+_ONE_KERNEL = GroupedProducts(_one_product, _add_one_product, _one_gradient)
+_LOOP = GroupedProducts(_product, _add_product, _weight_gradient)
+
+_in_one_kernel: Callable[..., Any] = partial(_GroupedLinear.apply, _ONE_KERNEL)
+_in_a_loop: Callable[..., Any] = partial(_GroupedLinear.apply, _LOOP)
+"""Operands without elements have no strides that the single kernel takes."""
 
 GROUPED_LINEAR = Family(
     "grouped_linear",
     (
-        Variant("one_kernel", partial(_GroupedLinear.apply, _ONE_KERNEL), one_kernel_unsupported),
-        Variant("loop", partial(_GroupedLinear.apply, _LOOP), fused=False),
+        Variant("one_kernel", _in_one_kernel, one_kernel_unsupported),
+        Variant("loop", _in_a_loop, fused=False),
     ),
 )
 """Decided by the first weight, (groups, n, k)."""
@@ -177,8 +183,23 @@ def grouped_linear(
     return out
 
 
-_in_a_loop: Callable[..., Any] = partial(_GroupedLinear.apply, _LOOP)
-"""Operands without elements have no strides that the single kernel takes."""
+def grouped_products(kernels: Dispatcher, x: Tensor, weight: Tensor) -> GroupedProducts:
+    """The products that :func:`grouped_linear` runs, for a backward written by hand.
+
+    Args:
+        kernels: of the run.
+        x: (rows, k).
+        weight: (groups, n, k).
+    """
+    run = kernels.pick(GROUPED_LINEAR, weight) if x.numel() else _in_a_loop
+    return _ONE_KERNEL if run is _in_one_kernel else _LOOP
 
 
-__all__ = ["GROUPED_LINEAR", "DeferGradients", "MakeGradients", "grouped_linear"]
+__all__ = [
+    "GROUPED_LINEAR",
+    "DeferGradients",
+    "GroupedProducts",
+    "MakeGradients",
+    "grouped_linear",
+    "grouped_products",
+]

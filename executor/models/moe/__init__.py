@@ -1,4 +1,4 @@
-"""Mixtures of experts: routing, dispatch between ranks, experts.
+"""Mixtures of experts: gate, order, dispatch, experts, combine.
 
 Enters: activations of a block, the ``Moe`` spec, the ranks that hold experts.
 Leaves: the combined outputs of the experts.

@@ -100,6 +100,19 @@ def plan_dispatch(offsets: Tensor, rows: int, ranks: ExpertRanks) -> DispatchPla
     )
 
 
+def even_dispatch(rows: int, experts: int, ranks: ExpertRanks) -> DispatchPlan:
+    """The plan of ``rows`` from every rank to each of ``experts`` experts: nothing is exchanged."""
+    local = experts // ranks.ep
+    to_rank = [local * rows] * ranks.ep
+    joined = [local * rows * ranks.ep] * ranks.etp
+    return DispatchPlan(
+        sent=to_rank,
+        received=to_rank,
+        joined=joined,
+        rows_by_source=[[rows] * local] * (ranks.ep * ranks.etp),
+    )
+
+
 def dispatch_rows(
     rows: Tensor, dispatch_plan: DispatchPlan, ranks: ExpertRanks, results: SavedResults = NOT_KEPT
 ) -> Tensor:
@@ -162,7 +175,8 @@ class _ExchangeRows(Function):
         return _exchanged_rows(grads[0], received, sent, group), None, None, None, None
 
 
-def _filled_up(rows: Tensor, longest: int) -> Tensor:
+def filled_up(rows: Tensor, longest: int) -> Tensor:
+    """Rows with zeros after them, ``longest`` in all."""
     if rows.shape[0] == longest:
         return rows.contiguous()
     out = rows.new_zeros(longest, rows.shape[1])
@@ -174,7 +188,7 @@ def _gathered_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
     longest = max(sizes)
     out = rows.new_empty(ranks.etp * longest, rows.shape[1])
     with mark(COMMUNICATE_TP):
-        all_gather_single(out, _filled_up(rows, longest), group=ranks.etp_group)
+        all_gather_single(out, filled_up(rows, longest), group=ranks.etp_group)
     if min(sizes) == longest:
         return out
     blocks = zip(out.split(longest), sizes, strict=True)  # type: ignore[no-untyped-call]
@@ -185,7 +199,7 @@ def _reduced_rows(rows: Tensor, sizes: Sizes, ranks: ExpertRanks) -> Tensor:
     longest = max(sizes)
     if min(sizes) < longest:
         blocks = rows.split(sizes)  # type: ignore[no-untyped-call]
-        rows = torch.cat([_filled_up(block, longest) for block in blocks])
+        rows = torch.cat([filled_up(block, longest) for block in blocks])
     out = rows.new_empty(longest, rows.shape[1])
     with mark(COMMUNICATE_TP):
         reduce_scatter_single(out, rows.contiguous(), group=ranks.etp_group)
@@ -214,7 +228,8 @@ class _ReduceScatterRows(Function):
         return _gathered_rows(grads[0], *ctx.way), None, None
 
 
-def _reordered(rows: Tensor, sizes: Sizes, order: Sequence[int]) -> Tensor:
+def reordered(rows: Tensor, sizes: Sizes, order: Sequence[int]) -> Tensor:
+    """Blocks of rows of these sizes, in the order of their numbers."""
     blocks = rows.split(sizes)  # type: ignore[no-untyped-call]
     return torch.cat([blocks[number] for number in order])
 
@@ -223,11 +238,11 @@ class _Reorder(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: Sizes, order: Sequence[int]) -> Tensor:
         ctx.sizes, ctx.order = [sizes[number] for number in order], order
-        return _reordered(rows, sizes, order)
+        return reordered(rows, sizes, order)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _reordered(grads[0], ctx.sizes, _inverse(ctx.order)), None, None
+        return reordered(grads[0], ctx.sizes, _inverse(ctx.order)), None, None
 
 
 def _inverse(order: Sequence[int]) -> Sizes:
@@ -258,7 +273,10 @@ __all__ = [
     "DispatchPlan",
     "ExpertRanks",
     "dispatch_rows",
+    "even_dispatch",
+    "filled_up",
     "plan_dispatch",
+    "reordered",
     "return_rows",
     "row_offsets",
 ]

@@ -1,64 +1,42 @@
-"""A mixture of experts: route, dispatch, compute, return, combine.
+"""Experts: grouped products of rows sorted by expert.
 
-Runs what ``shardwright.costmodel.layers.moe`` prices, in the same order; no token is dropped.
-Experts and outputs form one dimension, so that they shard by rows.
+Runs what ``shardwright.costmodel.ops.moe.experts`` prices, in the same order. Experts and outputs
+form one dimension, so that they shard by rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
-from torch.autograd import Function
 
 from ....kernels.dense import activation
+from ....kernels.moe.expert_bias import add_expert_bias
 from ....kernels.moe.grouped_linear import DeferGradients, MakeGradients, grouped_linear
-from ....spec.model.feed_forward import Mlp, Moe
+from ....spec.model.feed_forward import Moe
 from ..deferred_gradients import DeferredGradients, add_gradients
-from ..mlp import mlp
-from ..tensor_parallel import TensorParallel
-from .dispatch import ExpertRanks, dispatch_rows, plan_dispatch, return_rows, row_offsets
-from .routing import RoutedRows, combine, permute, route, sorted_rows
 
 if TYPE_CHECKING:
     from ..block import Block
 
 
-def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    """Mixture of experts of each token of ``x`` (seq, batch, hidden)."""
-    logits = block.replicated(x, "router")
-    weights, expert_ids = route(logits, spec)
-    shared = _shared(block, spec, x) if spec.shared_ffn else None
-    ranks = block.expert_ranks
-    if not ranks.exchanges_rows:
-        x, weights = _ForAllRanks.apply(x, block.tp), _ForAllRanks.apply(weights, block.tp)  # type: ignore[no-untyped-call]
-    rows = sorted_rows(expert_ids, spec.experts)
-    outputs = _through_experts(block, spec, permute(x, rows), rows, ranks)
-    out = combine(outputs, weights, rows, x.shape)
-    if not ranks.exchanges_rows:
-        out = _SumOverRanks.apply(out, block.tp)  # type: ignore[no-untyped-call]
-    return out if shared is None else _Added.apply(out, shared)  # type: ignore[no-untyped-call]
-
-
-def _through_experts(
-    block: Block, spec: Moe, x: Tensor, rows: RoutedRows, ranks: ExpertRanks
-) -> Tensor:
-    if not ranks.exchanges_rows or ranks.ep * ranks.etp == 1:
-        return _experts(block, spec, x, rows.offsets)
-    dispatch_plan = plan_dispatch(rows.offsets, x.shape[0], ranks)
-    x = dispatch_rows(x, dispatch_plan, ranks, block.results)
-    offsets = row_offsets(dispatch_plan.rows_per_expert, x.device)
-    return return_rows(_experts(block, spec, x, offsets), dispatch_plan, ranks, block.results)
-
-
-def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
+def experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
+    """Each expert's MLP on its rows of (rows, width) ``x``, which end at ``offsets``."""
     groups = offsets.shape[0]
 
     def through(rows: Tensor, *names: str) -> tuple[Tensor, ...]:
-        weights = block.weights(*(f"experts_{name}" for name in names))
+        slots = [f"experts_{name}" for name in names]
+        weights, deferred = block.weights(*slots), block.tp.deferred
         expert_weights = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
-        return grouped_linear(
-            block.kernels, rows, expert_weights, offsets, _deferrer(block.tp.deferred, weights)
+        keep = _deferrer(deferred, weights)
+        outs = grouped_linear(block.kernels, rows, expert_weights, offsets, keep)
+        if not spec.bias:
+            return outs
+        # Ranks that split an expert sum its outputs: each adds its part of the last bias.
+        factor = 1.0 / block.expert_ranks.etp if names == ("down",) else 1.0
+        return tuple(
+            add_expert_bias(out, b.view(groups, -1), offsets, factor, _deferrer(deferred, [b]))
+            for out, b in zip(outs, block.biases(*slots), strict=True)
         )
 
     projected = through(x, *(("gate", "up") if spec.gated else ("up",)))
@@ -70,7 +48,7 @@ def _experts(block: Block, spec: Moe, x: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> DeferGradients | None:
-    """Callback that defers expert weight gradients, (experts · out, in) each."""
+    """Callback that defers gradients of experts, (experts · out, …) each."""
     if deferred is None:
         return None
 
@@ -83,54 +61,4 @@ def _deferrer(deferred: DeferredGradients | None, weights: list[Tensor]) -> Defe
     return keep
 
 
-def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
-    joint = Mlp(ffn=spec.shared_ffn, activation=spec.activation, bias=spec.bias)
-    out = mlp(block, joint, x, prefix="shared_")
-    if not spec.shared_gate:
-        return out
-    return out * block.replicated(x, "shared_expert_gate").sigmoid()
-
-
-class _ForAllRanks(Function):
-    """Input of tensor-parallel work; its gradients are summed over the ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
-        ctx.tp = tp
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.tp.reduce(grads[0]), None
-
-
-class _SumOverRanks(Function):
-    """Sum of partial outputs over the tensor-parallel ranks.
-
-    It keeps an empty tensor, so that a recomputed block repeats it like an MLP's sum.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
-        ctx.save_for_backward(x.new_empty(0))
-        return tp.reduce(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0], None
-
-
-class _Added(Function):
-    """Sum of routed and shared experts, repeated by recomputation."""
-
-    @staticmethod
-    def forward(ctx: Any, routed: Tensor, shared: Tensor) -> Tensor:
-        ctx.save_for_backward(routed.new_empty(0))
-        return routed + shared
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        return grads[0], grads[0]
-
-
-__all__ = ["mixture"]
+__all__ = ["experts"]

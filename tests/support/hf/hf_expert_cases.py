@@ -97,9 +97,7 @@ KIMI = {name: V32[name] for name in V32 if not name.startswith("index")} | {
     "linear_head_dim": 24,
 }
 del KIMI["first_k_dense_replace"]
-SOLAR = {
-    name: GLM[name] for name in GLM if name not in ("use_qk_norm", "first_k_dense_replace")
-}
+SOLAR = {name: GLM[name] for name in GLM if name not in ("use_qk_norm", "first_k_dense_replace")}
 GLM_LITE = {name: V32[name] for name in V32 if not name.startswith("index")} | {
     "n_routed_experts": 8,
     "num_experts_per_tok": 2,
@@ -158,9 +156,7 @@ EXPERT_CASES = [
         block=1,
         attentions=("unfused",),
     ),
-    BlockCase(
-        name="bamba_mamba", config="BambaConfig", sizes=BAMBA, attentions=("unfused",)
-    ),
+    BlockCase(name="bamba_mamba", config="BambaConfig", sizes=BAMBA, attentions=("unfused",)),
     BlockCase(
         name="bamba_attention",
         config="BambaConfig",
@@ -176,9 +172,7 @@ EXPERT_CASES = [
         sizes=GLM_LITE,
         attentions=("unfused",),
     ),
-    BlockCase(
-        name="exaone_moe", config="ExaoneMoeConfig", part="layers.3", sizes=EXAONE, block=3
-    ),
+    BlockCase(name="exaone_moe", config="ExaoneMoeConfig", part="layers.3", sizes=EXAONE, block=3),
     BlockCase(name="llama4", config="Llama4TextConfig", sizes=LLAMA4),
     BlockCase(
         name="llama4_chunks",

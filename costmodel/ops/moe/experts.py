@@ -1,17 +1,16 @@
-"""Grouped products of experts, and the exchange of rows between ranks.
+"""Grouped products of experts.
 
-A grouped product multiplies each group of rows by its own weight. Load is assumed even over experts
-and ranks; router imbalance stretches the fullest rank's work elsewhere.
+A grouped product multiplies each group of rows by its own weight. Rows are those of the fullest
+rank, and assumed even over the experts that it holds.
 """
 
 from __future__ import annotations
 
-from ...spec.model.feed_forward import Activation
-from ...spec.parallel.rank_groups import RankGroup
-from ...spec.workload.number_formats import rate_name, tensor_bytes
-from ..symbolic.tape import SymbolicTensor
-from .context import OpContext
-from .low_precision import dequantized_weight, operand, quantized_weight
+from ....spec.model.feed_forward import Activation
+from ....spec.workload.number_formats import rate_name, tensor_bytes
+from ...symbolic.tape import SymbolicTensor
+from ..context import OpContext
+from ..low_precision import dequantized_weight, operand, quantized_weight
 
 
 def grouped_linear(
@@ -35,7 +34,7 @@ def grouped_linear(
     for key, width in zip([names] if fused else [(n,) for n in names], product_widths, strict=True):
         kept = t.kept_result(key)
         if kept is None:
-            _product(c, experts, rows, inner, width)
+            grouped_product(c, experts, rows, inner, width)
         out = t.new((rows, width), c.dtype) if kept is None else kept[0]
         if bias and kept is None:
             t.kernel("add", (out, t.constant((experts, width), c.dtype)), out)
@@ -46,18 +45,19 @@ def grouped_linear(
     del operand_x
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        joined = _side_by_side(c, grads) if fused else grads
+        joined = side_by_side(c, grads) if fused else grads
         operand_grads = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((rows, inner), c.dtype)
         for number, width in enumerate(product_widths):
-            _product(c, experts, rows, width, inner, accumulate=number > 0)
+            grouped_product(c, experts, rows, width, inner, accumulate=number > 0)
         if saved is None:
             return (grad_x,)
         bias_grads = joined if bias else ()
 
         def weight_gradients() -> None:
             gradients = [
-                _weight_gradient(c, experts, grad.shape[1], *saved.shape) for grad in operand_grads
+                grouped_weight_gradient(c, experts, grad.shape[1], *saved.shape)
+                for grad in operand_grads
             ]
             gradients += [
                 t.kernel("sum", (grad,), t.new((experts, grad.shape[1]), c.dtype))
@@ -74,13 +74,14 @@ def grouped_linear(
     return outs
 
 
-def _side_by_side(c: OpContext, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
+def side_by_side(c: OpContext, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
+    """Gradients of projections that one product makes, in one tensor: a copy."""
     rows = grads[0].shape[0]
     joined = c.tape.new((rows, sum(grad.shape[1] for grad in grads)), c.dtype)
     return (c.tape.kernel("copy", grads, joined),)
 
 
-def _product(
+def grouped_product(
     c: OpContext, experts: int, rows: int, inner: int, width: int, accumulate: bool = False
 ) -> None:
     """Grouped rows of ``inner`` values times their groups' (inner, width) weights."""
@@ -96,7 +97,7 @@ def _product(
     del base, weight
 
 
-def _weight_gradient(
+def grouped_weight_gradient(
     c: OpContext, experts: int, width: int, rows: int, inner: int
 ) -> SymbolicTensor | None:
     """Gradients of (experts, width, inner) weights; None if the product added them."""
@@ -123,92 +124,4 @@ def weighted_activation(
         return (*grads, grad_weights)
 
     t.record((out,), (*projected, weights), backward)
-    return out
-
-
-def exchange(
-    c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int, name: str = ""
-) -> SymbolicTensor:
-    """Send rows to their experts' ranks, or back: an even all-to-all.
-
-    ``group``: ranks that hold experts; ``topk``: rows per token; ``name``: of the result.
-    """
-    if group.size == 1:
-        return rows
-    t = c.tape
-    copies = topk if c.stack.expert_dispatch == "tokens" else 1
-
-    def send(value: SymbolicTensor) -> SymbolicTensor:
-        t.collective("all_to_all", group, value, term="exposed_ep", copies=copies)
-        return t.like(value)
-
-    kept = t.kept_result((name,)) if name else None
-    out = send(rows) if kept is None else kept[0]
-    if name:
-        t.keep_result((name,), out)
-    del kept
-    t.record((out,), (rows,), lambda grad: (send(grad),))
-    return out
-
-
-def join_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    """Gather the rows of all ranks of the same experts."""
-    if group.size == 1:
-        return rows
-    out = _gather(c, rows, group)
-    c.tape.record((out,), (rows,), lambda grad: (_scatter(c, grad, group),))
-    return out
-
-
-def sum_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    """Sum rows over the ranks of their experts; each keeps its own."""
-    if group.size == 1:
-        return rows
-    out = _scatter(c, rows, group)
-    c.tape.record((out,), (rows,), lambda grad: (_gather(c, grad, group),))
-    return out
-
-
-def _gather(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    out = c.tape.new((rows.shape[0] * group.size, *rows.shape[1:]), rows.dtype)
-    c.tape.collective("all_gather", group, out)
-    return out
-
-
-def _scatter(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
-    c.tape.collective("reduce_scatter", group, rows)
-    return c.tape.new((rows.shape[0] // group.size, *rows.shape[1:]), rows.dtype)
-
-
-def sort_by_expert(
-    c: OpContext, rows: SymbolicTensor, experts: int, sources: int
-) -> SymbolicTensor:
-    """Reorder rows from rank-major to expert-major, or back: a copy."""
-    if experts == 1 or sources == 1:
-        return rows
-    t = c.tape
-
-    def reorder(value: SymbolicTensor) -> SymbolicTensor:
-        return t.kernel("copy", (value,), t.like(value))
-
-    out = reorder(rows)
-    t.record((out,), (rows,), lambda grad: (reorder(grad),))
-    return out
-
-
-def copy_to_tensor_parallel(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """Enter tensor-parallel work: gradients are summed over the ranks."""
-    if c.tp == 1:
-        return x
-    out = x.view(*x.shape)
-    c.tape.record((out,), (x,), lambda grad: (c.reduce(grad),))
-    return out
-
-
-def reduce_from_tensor_parallel(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
-    """Sum the partial results of the tensor-parallel ranks."""
-    if c.tp == 1:
-        return x
-    out = c.reduce(x)
-    c.tape.record((out,), (x,), lambda grad: (grad,))
     return out
