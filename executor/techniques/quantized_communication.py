@@ -1,7 +1,8 @@
 """The run of quantized_communication: blocks' gathers and reductions in fewer bits.
 
 fully_shard calls :class:`QuantizedGather` and :class:`QuantizedReduction` in place of its own
-collectives. Ranks add the same differences to equal weights, so they stay equal. What is random
+collectives, and :class:`SecondCopyGather` around either; where degrees nest, what is sent once a
+step is theirs. Ranks add the same differences to equal weights, so they stay equal. What is random
 depends on seed, rank, block and how many reductions came before; that count is all that
 checkpoints keep. After one is put in place, and in the first step, weights are sent whole.
 """
@@ -14,20 +15,26 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllocMixin
 
 from ...kernels.dispatch import Dispatcher
 from ...kernels.quantization import block_quantize as blocks
 from ...kernels.quantization.block_format import BlockFormat
 from ...kernels.quantization.wire_format import join, message_bytes, part
 from ...kernels.rounding import Philox
-from ...spec.parallel.rank_groups import RankGroup
+from ...spec.parallel.rank_groups import RankGroup, inner_group
+from ...spec.strategy import LayerStrategy
 from ...spec.techniques.quantized_communication import (
     NAME,
     QuantizedCommunication,
+    gathered_ranks,
     hop_groups,
     value_of,
 )
+from ..stage.hpz import drop_secondary_shards
+from ..stage.nested_degrees import StepGather, send_gradients, send_weights
 from ..technique import (
     NamedState,
     Placement,
@@ -35,10 +42,10 @@ from ..technique import (
     TechniqueHooks,
     TechniqueRun,
 )
-from ..torch_compat import all_gather_single
+from ..torch_compat import all_gather_single, in_backward, parameter_groups
 
 
-class QuantizedGather(AllGather):
+class QuantizedGather(DefaultAllocMixin, AllGather):
     """All-gather of a block's weights in 8 bits, or of 4-bit differences.
 
     Differences are to a copy of all weights, which gathers fill in place of a buffer of their own;
@@ -61,11 +68,12 @@ class QuantizedGather(AllGather):
         self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         """The gather's output: the copy, where differences are added to one."""
-        if not self._differs:
-            return torch.empty(*size, dtype=dtype, device=device)
-        if self._copy is None:
-            self._copy = torch.empty(*size, dtype=dtype, device=device)
-        return self._copy
+        if self._copy is not None:
+            return self._copy
+        buffer = super().allocate(size, dtype=dtype, device=device)
+        if self._differs:
+            self._copy = buffer
+        return buffer
 
     def __call__(
         self,
@@ -74,12 +82,10 @@ class QuantizedGather(AllGather):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Gather; a second copy's gathers, over fewer ranks, and packed weights are plain."""
+        """Gather; gathers over fewer ranks and packed weights are plain."""
         plain = group.size() != self._ranks or not input_tensor.is_floating_point()
         if plain or (self._differs and self._own is None):
-            work: dist.Work | None = all_gather_single(
-                output_tensor, input_tensor, group=group
-            )
+            work: dist.Work | None = all_gather_single(output_tensor, input_tensor, group=group)
             if self._differs:
                 self._own = input_tensor.clone()
             return work
@@ -104,7 +110,73 @@ class QuantizedGather(AllGather):
             rows.copy_(blocks.dequantize(self._kernels, parts, self._form, width, whole.dtype))
 
 
-class QuantizedReduction(ReduceScatter):
+class SecondCopyGather(StepGather):
+    """All-gather that keeps a piece of what a forward gathered, in 8 bits, for the backward.
+
+    ``_plain`` gathers before a forward; without one, as in a first backward, also before that.
+    fully_shard sees no second copy: it would keep one in the weights' own format.
+    """
+
+    def __init__(
+        self,
+        value: QuantizedCommunication,
+        plain: AllGather,
+        unit: FSDPModule,
+        ranks: dist.ProcessGroup,
+        kernels: Dispatcher,
+    ) -> None:
+        self._plain = plain
+        (self._unit,) = parameter_groups(unit)
+        self._ranks = ranks
+        self._kernels = kernels
+        self._form = BlockFormat(bits=8, block=value.second_block)
+        self._message: Tensor | None = None
+
+    def forget(self) -> None:
+        """Drop the copy: weights have changed."""
+        self._message = None
+        if isinstance(self._plain, StepGather):
+            self._plain.forget()
+
+    def allocate(
+        self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """The gather's output."""
+        return self._plain.allocate(size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Gather before a forward and keep a piece, or gather the pieces before a backward."""
+        if self._message is not None and in_backward(self._unit):
+            self._gather_pieces(output_tensor, self._message)
+            return None
+        self._plain(output_tensor, input_tensor, group)
+        rows = output_tensor.view(self._ranks.size(), -1)
+        own = rows[self._ranks.rank()]
+        if not own.is_floating_point():
+            self._message = own.clone()
+            return None
+        self._message = join(blocks.quantize(self._kernels, own[None], self._form))[0]
+        return None
+
+    def _gather_pieces(self, whole: Tensor, message: Tensor) -> None:
+        ranks = self._ranks.size()
+        if not whole.is_floating_point():
+            all_gather_single(whole, message, group=self._ranks)
+            return
+        rows = whole.view(ranks, -1)
+        received = message.new_empty(ranks, message.numel())
+        all_gather_single(received.view(-1), message, group=self._ranks)
+        parts, width = part(received, self._form, rows.shape[-1]), rows.shape[-1]
+        rows.copy_(blocks.dequantize(self._kernels, parts, self._form, width, whole.dtype))
+
+
+class QuantizedReduction(DefaultAllocMixin, ReduceScatter):
     """Reduce-scatter of a block's gradients in two hops: inside nodes, then between them.
 
     Shard j · L + l belongs to rank l of node j. The first hop sends, to each rank of the node, the
@@ -131,12 +203,6 @@ class QuantizedReduction(ReduceScatter):
         rank = context.process_groups.rank
         self._seeds = [_stream(f"{context.seed}/{rank}/{layer}/{hop}") for hop in range(len(hops))]
         self.reductions = 0
-
-    def allocate(
-        self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
-    ) -> Tensor:
-        """A buffer."""
-        return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self,
@@ -193,13 +259,16 @@ class QuantizedCommunicationHooks(TechniqueHooks):
             if value is None:
                 continue
             if value.weights != "unchanged":
-                gather = QuantizedGather(value, strategy.shard.optimizer, context.kernels)
-                unit.set_custom_all_gather(gather)
+                ranks = gathered_ranks(strategy).size
+                gather = QuantizedGather(value, ranks, context.kernels)
+                send_weights(unit, gather)
                 self._gathers.append(gather)
+            if value.second_copy != "unchanged":
+                _keep_second_copy(context, value, unit, strategy)
             if value.gradients != "unchanged":
                 hops = hop_groups(strategy, value)
                 reduction = QuantizedReduction(value, hops, context, layer)
-                unit.set_custom_reduce_scatter(reduction)
+                send_gradients(unit, reduction)
                 self._reductions[layer] = reduction, torch.zeros(1, dtype=torch.int64)
 
     def relocated_changed(self) -> None:
@@ -221,6 +290,20 @@ class QuantizedCommunicationHooks(TechniqueHooks):
             f"{layer}.reductions": NamedState(tensor=count, placement=same)
             for layer, (_, count) in self._reductions.items()
         }
+
+
+def _keep_second_copy(
+    context: TechniqueContext,
+    value: QuantizedCommunication,
+    unit: FSDPModule,
+    strategy: LayerStrategy,
+) -> None:
+    drop_secondary_shards(unit)
+    pieces = inner_group(strategy, strategy.shard.secondary_parameters)
+    ranks = context.process_groups.group(pieces)
+    (group,) = parameter_groups(unit)
+    plain: AllGather = group._all_gather_comm
+    unit.set_custom_all_gather(SecondCopyGather(value, plain, unit, ranks, context.kernels))
 
 
 TECHNIQUE = TechniqueRun(name=NAME, start=QuantizedCommunicationHooks)

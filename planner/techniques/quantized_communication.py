@@ -1,7 +1,8 @@
 """Fewer bits on the wire: tried for every block, where lossy values are allowed.
 
 Where states shard, weights in 8 bits; where parameters stay whole, 4-bit differences and gradients
-in two hops, with the devices of this cluster's nodes; with a second copy, ZeRO++.
+in two hops, with the devices of this cluster's nodes; with a second copy, that in 8 bits, and
+ZeRO++ with either. Where degrees nest, of what is sent once a step.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...spec.techniques.quantized_communication import (
+    HPZ8,
     INT8,
     NAME,
     SDP4BIT,
@@ -31,7 +33,14 @@ def tried(place: Place) -> Iterable[QuantizedCommunication]:
     if place.ranks == 1:
         return ()
     ranks = node_ranks(place)
-    return (INT8, replace(SDP4BIT, node_ranks=ranks), replace(ZERO_PLUS_PLUS, node_ranks=ranks))
+    plus = replace(ZERO_PLUS_PLUS, node_ranks=ranks)
+    return (
+        INT8,
+        replace(SDP4BIT, node_ranks=ranks),
+        plus,
+        HPZ8,
+        replace(plus, second_copy=HPZ8.second_copy),
+    )
 
 
 TECHNIQUE = TechniqueChoice(name=NAME, tried=tried)

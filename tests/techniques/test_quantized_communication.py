@@ -14,6 +14,7 @@ from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.workload.workload import DtypeRecord
 
 ZERO2 = sharded("zero2", 2)
+SECOND_COPY = ("zero++", "hpz8")
 
 
 class TestQuantizedCommunication(TechniqueSuite):
@@ -25,6 +26,8 @@ class TestQuantizedCommunication(TechniqueSuite):
         Refused(word="int8", because="needs sharded states", ranks=2),
         Refused(word="sdp4bit", because="stay whole", strategy=sharded("zero3", 2), ranks=2),
         Refused(word="zero++", because="second copy", strategy=sharded("zero3", 2), ranks=2),
+        Refused(word="hpz8", because="needs one", strategy=sharded("zero3", 2), ranks=2),
+        Refused(word="sdp4bit", because="stay whole", strategy=sharded("2/4/4", 4), ranks=4),
         Refused(
             word="int8",
             because="fp8",
@@ -36,8 +39,8 @@ class TestQuantizedCommunication(TechniqueSuite):
 
     @cached_property
     def named(self) -> dict[str, Any]:
-        """Every word but the one for which a layer must have a second copy of its parameters."""
-        return {w: self.value.from_word(w) for w in self.value.words if w != "zero++"}
+        """Every word but those for which a layer must have a second copy of its parameters."""
+        return {w: self.value.from_word(w) for w in self.value.words if w not in SECOND_COPY}
 
     @property
     def adds_work(self) -> bool:

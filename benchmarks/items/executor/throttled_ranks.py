@@ -7,28 +7,23 @@ one thread each, as run the plans.
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 
 from generators.plan_cases import Case, Sizes
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, unmeasured
 from harness.work import Work
+from ranks.expert_runs import ExpertSizes, spread
 from support.held_links import lacking
-from support.held_steps import held_steps
+from support.held_prices import placed, timed_and_priced
 
-from shardwright.api.cli.profile import DEFAULT_BUDGET_S
-from shardwright.costmodel.explain.breakdown import breakdown
-from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.simulation.simulator import Simulation, Simulator
-from shardwright.datasets.catalogue.stack import stack
-from shardwright.profiler.sweep import QUICK_BUDGET_S, measure
 from shardwright.spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
-from shardwright.spec.cluster.machine_profile import MachineProfile
+from shardwright.spec.model.feed_forward import Moe
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques.activation_swap import ActivationSwap
 from shardwright.spec.techniques.cpu_offload import CpuOffload
+from shardwright.spec.techniques.expert_pipelining import ExpertPipelining
 from shardwright.spec.techniques.quantized_communication import QuantizedCommunication
 from shardwright.spec.techniques.tp_overlap import TensorParallelOverlap
 
@@ -65,9 +60,32 @@ CASES = (
         )
     ),
 )
+EXPERTS = ExpertSizes(
+    blocks=2,
+    hidden=256,
+    heads=8,
+    kv_heads=8,
+    vocab=256,
+    moe=Moe(experts=4, topk=2, ffn=256),
+)
+
+
+def _in_chunks(case: Case) -> Case:
+    """The case with experts on all ranks, their rows in two chunks."""
+    split = spread(replace(case, sizes=EXPERTS), LayerStrategy(ep=4))
+    value = ExpertPipelining()
+    strategies = tuple(
+        with_value(strategy, "expert_pipelining", value) if strategy.ep > 1 else strategy
+        for strategy in split.layer_strategies()
+    )
+    return replace(split, name="experts in chunks", strategies=strategies)
+
+
+CASES = (*CASES, _in_chunks(PLAIN))
 WITHOUT = {
     "compile": "it changes kernels alone, which no link slows",
     "address_plan": "it moves nothing between ranks",
+    "gradient_windows": "what windows gain beside sums at the end is an item that is not built",
 }
 """Techniques that run and have no plan here, and why."""
 
@@ -99,10 +117,7 @@ def held_cluster() -> ClusterSpec:
 
 def held_plan(case: Case) -> Plan:
     """A case on the held links."""
-    plan = replace(case.plan(), cluster=held_cluster())
-    if violations := plan.check():
-        raise ValueError(str(violations[0]))
-    return plan
+    return placed(case.plan(), held_cluster())
 
 
 def run(work: Work) -> Evidence:
@@ -128,29 +143,7 @@ def run(work: Work) -> Evidence:
 
 def _measure(work: Work) -> dict[str, dict[str, float]]:
     plans = {case.name: held_plan(case) for case in CASES}
-    work.say("timing steps over held links")
-    times = held_steps(plans, work.sized(ROUNDS, 1), STEPS, TIMEOUT_S)
-    work.say("profiling")
-    profile = measure(work.sized(DEFAULT_BUDGET_S, QUICK_BUDGET_S), NODES * RANKS_PER_NODE)
-    profile = replace(profile, collectives=())  # those of links that nothing holds
-    return {name: _figures(plan, profile, times[name]) for name, plan in plans.items()}
-
-
-def _figures(plan: Plan, profile: MachineProfile, seconds: list[float]) -> dict[str, float]:
-    machine = Machine(plan.cluster, profile)
-    simulation = Simulator.for_plan(plan, machine, stack("shardwright", on_cores=True)).run(plan)
-    if simulation is None:
-        raise RuntimeError("a simulation without a limit ends")
-    return {
-        "measured_s": statistics.median(seconds),
-        "predicted_s": simulation.step_time_s,
-        "exposed": _exposed_s(simulation) / simulation.step_time_s,
-    }
-
-
-def _exposed_s(simulation: Simulation) -> float:
-    terms = breakdown(simulation)
-    return terms["exposed_dp"] + terms["exposed_tp"]
+    return timed_and_priced(work, plans, ROUNDS, STEPS, TIMEOUT_S)
 
 
 def _rows(name: str, measured_s: float, predicted_s: float, exposed: float) -> list[Row]:
@@ -183,7 +176,8 @@ ITEM = Item(
         "of it communication that nothing hides (needs root)."
     ),
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/held_links.py", "benchmarks/support/held_steps.py",
+    reads=(*EVERYTHING, "benchmarks/support/held_links.py", "benchmarks/support/held_prices.py",
+           "benchmarks/support/held_steps.py",
            "tests/support/generators/plan_cases.py"),
     timed=True,
 )  # fmt: skip

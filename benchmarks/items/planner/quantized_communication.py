@@ -78,8 +78,11 @@ def run(work: Work) -> Evidence:
         )
         rows.append(
             judged(
-                f"{one.name}: plain", f"{errors[0]:+.1%}", f"within {PLAIN_WITHIN:.0%}",
-                abs(errors[0]) <= PLAIN_WITHIN, error=errors[0],
+                f"{one.name}: plain",
+                f"{errors[0]:+.1%}",
+                f"within {PLAIN_WITHIN:.0%}",
+                abs(errors[0]) <= PLAIN_WITHIN,
+                error=errors[0],
             )
         )
         text = f"{errors[1]:+.1%}, its ratio {errors[2]:+.1%}"
@@ -87,8 +90,12 @@ def run(work: Work) -> Evidence:
             worst = max(abs(errors[1]), abs(errors[2]))
             rows.append(
                 judged(
-                    f"{one.name}: {WORD}", text, f"both within {WITHIN:.0%}", worst <= WITHIN,
-                    error=errors[1], ratio_error=errors[2],
+                    f"{one.name}: {WORD}",
+                    text,
+                    f"both within {WITHIN:.0%}",
+                    worst <= WITHIN,
+                    error=errors[1],
+                    ratio_error=errors[2],
                 )
             )
         else:

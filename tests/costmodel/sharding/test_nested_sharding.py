@@ -227,7 +227,7 @@ def test_more_instances_cost_memory_and_reduce_over_fewer_nodes() -> None:
 def test_degrees_read_as_they_were_typed() -> None:
     for text in ("zero1", "zero3", "hsdp:8", "hpz:8", "8/8/32", "1/8/32", "1/1/8"):
         assert Sharding.from_text(text, 32).level_name(32) == text
-    assert of(8, 8, 32, second=2).level_name(32) == "8/8/32 hpz:2"
+    assert of(8, 8, 32, second=2).level_name(32) == "8/8/32+hpz:2"
 
 
 @pytest.mark.parametrize("text", ["hpz:1", "hpz:32", "hpz:64", "hpz:5", "hpz:", "8/8"])
